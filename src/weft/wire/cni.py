@@ -54,6 +54,7 @@ class CniError(Exception):
         if self.code != INTERNAL:
             return self
         error = type(self).__new__(type(self))  # whatever a subclass is made of
+        error.__dict__.update(self.__dict__)
         CniError.__init__(error, self.code, f"{prefix}{self.msg}", self.details)
         return error
 

@@ -3,6 +3,7 @@
 Three shapes exist. They are read by what the request's version says, and written in the request's version.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from weft.model.attachment import Cidr, Dns, IpConfig, Result, RouteConfig
@@ -72,6 +73,15 @@ def _read_blocks(obj: Object) -> Result:
         routes=tuple(route for block in found for route in block.routes),
         dns=blocks.dns,
     )
+
+
+def check_families(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] = ()) -> None:
+    """Refuse gateways of another family than what they are the gateways of: no plugin can set up such a thing."""
+    pairs = [(f"address {ip.address}", ip.address, "gateway", ip.gateway) for ip in ips]
+    pairs += [(f"route to {route.dst}", route.dst, "gw", route.gw) for route in routes]
+    for what, cidr, key, gateway in pairs:
+        if gateway is not None and gateway.version != cidr.version:
+            raise failure(f'{what}: "{key}" {gateway} is IPv{gateway.version}, and must be IPv{cidr.version}')
 
 
 def render(result: Result, version: str) -> bytes:

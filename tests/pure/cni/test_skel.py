@@ -24,7 +24,14 @@ ENV = {
 STDIN = b'{ "name":"skel-test", "some": "config", "cniVersion": "9.8.7" }'
 ABOUT = "AWESOME PLUGIN"
 # A plugin that has no other beside it, and frees nothing.
-ALONE = Build(find=lambda _: None, free=lambda *_: "", free_network=lambda *_: 0)
+ALONE = Build(
+    find=lambda _: None,
+    free=lambda *_: "",
+    free_own=lambda *_: "",
+    free_network=lambda *_: 0,
+    undo_own=lambda *_: None,
+    is_kept=lambda *_: False,
+)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from weft.model.attachment import Result
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.model.value import Value, replace
+from weft.wire import cniresult
 from weft.wire.cni import CniError, failure
 
 
@@ -42,14 +43,17 @@ def make_links(
     *,
     mtu: int,
     masq_kind: str,
+    ipam_type: str,
     mac: Mac | None = None,
     spoof_check: bool = False,
 ) -> Pair:
     """Make the pair, and write down at once how to find it and what else there will be."""
+    before = record.recall(call.host, record.LINKS, call.attachment)
+    veth.refuse_second(call, container)
     link, name = veth.make(call, container, mtu=mtu, mac=mac)
     on_failure(undo, call, lambda: interface.disable(call, link, link.link))
-    known = Record(veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check)
-    on_failure(undo, call, lambda: record.remove(call))
+    known = Record(veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check, ipam=ipam_type)
+    on_failure(undo, call, lambda: record.put_back(call, record.LINKS, before))
     record.write(call, known)
     return Pair(link=link, name=name, known=known)
 
@@ -62,6 +66,7 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
     on_failure(undo, call, lambda: interface.disable(call, pair.link, pair.link.link))
     if not result.ips:
         raise failure("IPAM plugin returned missing IP config")
+    cniresult.check_families(result.ips, result.routes)
     return result
 
 

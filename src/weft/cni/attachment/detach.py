@@ -19,16 +19,15 @@ from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call, Subject
 from weft.model.attachment import Attachment, Cidr
 from weft.model.kernel.reported import LinkInfo
-from weft.wire import cni, cniresult
+from weft.wire import cni
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object
 
 
 def delete(call: Call, kept: KeptBeside) -> None:
     """Undo an attachment, also without its namespace, and as often as is asked for."""
-    container = call.container_if_any()
     known = record.read(call)
-    link = container.rtnl.link(call.ifname) if container is not None else None
+    link = veth.own_end(call)
     masquerade = kept.masquerades or bool(known is not None and known.masq)
     addresses = _addresses(call, link, known) if masquerade else ()
     interface.disable(call, link, _host_end(call, link, known))
@@ -39,8 +38,9 @@ def delete(call: Call, kept: KeptBeside) -> None:
     elif kept.spoof_check:
         with _noted(call, "nft"):
             spoofcheck.remove([call.attachment])
-    if kept.ipam_type:
-        delegate.delete_addresses(call, kept.ipam_type)
+    ipam_type = kept.ipam_type or (known.ipam if known is not None else "")
+    if ipam_type:
+        delegate.delete_addresses(call, ipam_type)
     record.remove(call)
 
 
@@ -117,11 +117,7 @@ def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple
         return tuple(address for address in seen if not address.ip.is_link_local)
     if known is not None and known.addresses:
         return known.addresses
-    try:
-        previous = cniresult.read_previous(call.config, call.version)
-    except CniError as error:
-        call.note(str(error))
-        return ()
+    previous = call.previous_if_any()
     return tuple(ip.address for ip in previous.ips) if previous else ()
 
 

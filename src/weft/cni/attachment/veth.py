@@ -8,13 +8,15 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.attachment import Attachment, Interface
+from weft.model.attachment import Attachment, Interface, Result
+from weft.model.kernel.marks import POD_ALIAS
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.wire.cni import failure
@@ -56,6 +58,19 @@ def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) 
     raise failure(f"failed to make veth pair: no free name after {_NAME_ATTEMPTS} attempts, the last was {name}")
 
 
+def refuse_second(call: Call, container: Container) -> None:
+    """Refuse an ADD of what is attached in another namespace: undoing this one would take rules and records of that."""
+    known = record.read(call)
+    if known is None or not recorded_end(call.host.rtnl, call.attachment, known):
+        return
+    if container.rtnl.link(call.ifname) is None:
+        who = f"{call.ifname} of container {call.container_id}"
+        raise failure(
+            f"{who} is attached to network {call.network} already, and not in {call.netns}",
+            f"CNI-003: its host end {known.veth} leads to another namespace, which lives; DEL ends that attachment",
+        )
+
+
 def _unmake(call: Call, name: str) -> None:
     """Delete a pair that was made although we were not told so. No other program can have this random name."""
     with suppress(NetlinkError):
@@ -77,6 +92,47 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
     # The index alone proves nothing: it may belong to a link of yet another namespace. The two must name each other.
     proven = peer is not None and peer.kind == "veth" and peer.link == link.index and peer.peer_netns != -1
     return peer if proven else None
+
+
+def own_end(call: Call) -> LinkInfo | None:
+    """Return the container's end in DEL; None if it is gone, or another attachment's.
+
+    A DEL may come so late that its path leads to another container by now: that one's interface has the same name.
+    """
+    container = call.container_if_any()
+    link = container.rtnl.link(call.ifname) if container is not None else None
+    if container is None or link is None:
+        return None
+    peer = peer_of(call.host.rtnl, link)
+    known = record.read(call)
+    if peer is not None and peer.alias.startswith(POD_ALIAS):
+        anothers = peer.alias != record.alias_of(call.attachment)
+    elif known is not None and recorded_end(call.host.rtnl, call.attachment, known):
+        anothers = link.kind != "veth" or link.link != known.index
+    else:
+        anothers = _is_unlike(call, container, link)
+    if anothers:
+        call.note(f"{call.request.plugin}: {call.netns} is another container's by now: its {call.ifname} stays")
+    return None if anothers else link
+
+
+def _is_unlike(call: Call, container: Container, link: LinkInfo) -> bool:
+    """Tell whether an interface that we have not made is another attachment's: by what ADD has told, or host-local."""
+    has = {seen.ip for seen in container.rtnl.addresses(link.index)}
+    result = call.previous_if_any() or Result()
+    told = [one.mac for one in result.interfaces if one.name == call.ifname and one.sandbox and one.mac]
+    if told and result.ips and str(link.mac) not in told and has.isdisjoint(ip.address.ip for ip in result.ips):
+        return True
+    holders = {holder for ip in has if (holder := hostlocal.holder(call, ip)) is not None}
+    return bool(holders) and (call.container_id, call.ifname) not in holders
+
+
+def is_anothers_namespace(call: Call, container: Container) -> bool:
+    """Tell whether another container than the call's has an interface of ours in this namespace."""
+    aliases = (peer.alias for link in container.rtnl.links() if (peer := peer_of(call.host.rtnl, link)) is not None)
+    keys = (alias.removeprefix(POD_ALIAS) for alias in aliases if alias.startswith(POD_ALIAS))
+    found = (record.of_key(call.host, record.LINKS, key) for key in keys)
+    return any(one is not None and one.container_id != call.container_id for one in found)
 
 
 def recorded_end(rtnl: Rtnl, attachment: Attachment, known: Record) -> int:

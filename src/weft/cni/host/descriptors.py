@@ -4,7 +4,6 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 `OpenedHost`, who closes them; sockets made here are closed by `close`.
 """
 
-import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from weft.cni.host.received import (
     check_route,
     check_settings,
     describe_netns_problem,
+    is_gone,
     namespace_of,
     namespace_of_socket,
 )
@@ -209,7 +209,7 @@ class OpenedHost:
 
     @property
     def netns_gone(self) -> bool:
-        return self._problem == f"statfs {errno.ENOENT}"
+        return is_gone(self._problem)
 
     @property
     def netns_problem(self) -> str:

@@ -67,6 +67,26 @@ def describe_netns_problem(problem: str, path: str) -> str:
     return f'failed to {"Statfs" if step == "statfs" else step} "{path}": {reason}'
 
 
+def is_gone(problem: str) -> bool:
+    """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there.
+
+    After a crash or a reboot it may lead to the file or the directory on which the namespace was mounted, to a process
+    that is no more, or below something else.
+    """
+    return problem in _GONE or problem.startswith("magic ")
+
+
+_GONE: Final = frozenset(
+    f"{step} {number}"
+    for step, numbers in {
+        "statfs": (errno.ENOENT, errno.ENOTDIR),
+        "open": (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENXIO),
+        "setns": (errno.EINVAL,),
+    }.items()
+    for number in numbers
+)
+
+
 def check_settings(name: str, fd: int) -> None:
     """Refuse what is no directory of settings: written through, a wrong one might change the host's."""
     try:

@@ -5,12 +5,15 @@ made is removed by the `undo` of its `Subject`; an attachment that cannot be fre
 next sweep.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
+from weft.cni.host.files import pauses
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.hostlocal import record as ipamrecord
-from weft.cni.registry import SUBJECTS
+from weft.cni.registry import SUBJECTS, find
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
 from weft.cni.sdk.record import Record
@@ -23,6 +26,11 @@ from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
 Records = dict[str, Object]
+
+# The kernel takes some tens of milliseconds to take down a namespace, more where many go at a time.
+_CLEANUP_SECONDS: Final = 1.0
+# No runtime waits longer for a chain of plugins.
+_BEGINNING_NS: Final = 240 * 10**9
 
 
 def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterator[Attachment]:
@@ -58,19 +66,54 @@ def free(host: Host, attachment: Attachment) -> str:
     Raises `OSError`, `CniError` or `JsonError` if something cannot be undone.
     """
     with host.claim(attachment.container_id) as claimed:
-        if not claimed:
-            return ""
-        records = _records(host, attachment)
+        records = _records(host, attachment) if claimed else {}
+        return _free(host, attachment, records, _judge(host, attachment, records))
+
+
+def free_own(host: Host, attachment: Attachment) -> str:
+    """Free what an earlier life of an attachment has left, as `free` does; its container's turn is the caller's.
+
+    Its host end goes a moment after its namespace. Where the new namespace lacks the interface, that is waited for.
+    """
+    records = _records(host, attachment)
+    for pause in pauses(_CLEANUP_SECONDS if records else 0):
         verdict = _judge(host, attachment, records)
-        if verdict.state is not State.LEAKED:
-            return ""
-        given = records.get(ipamrecord.SUBJECT)
-        anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
-        for subject, known in records.items():
-            if not anothers:
-                SUBJECTS[subject].undo(host, attachment, known)
-        for subject in reversed(records):
-            record.forget(host, subject, attachment)
+        again = host.container is not None and host.container.rtnl.link(attachment.ifname) is None
+        if verdict.state is not State.ATTACHED or not again:
+            return _free(host, attachment, records, verdict)
+        time.sleep(pause)
+    return ""
+
+
+def undo_own(host: Host, attachment: Attachment) -> None:
+    """Undo an attachment that a chain of plugins has just begun, at which a later one fails; the turn is the caller's.
+
+    Left to DEL is what we cannot undo (an IPAM program of others has a configuration that a later plugin is not told),
+    and what was made so long ago that it is no beginning.
+    """
+    records = _records(host, attachment)
+    found = records.get(record.LINKS, {})
+    links = record.as_value(Record, found) if found.get("boot") == host.boot_id else None
+    if links is None or (links.ipam and find(links.ipam) is None):
+        return
+    if abs(time.time_ns() - record.written(host, record.LINKS, attachment)) > _BEGINNING_NS:
+        return
+    end = _host_end(host, attachment, links.veth, links.index)
+    if end is not None:
+        host.rtnl.delete_link(end.index)
+    _free(host, attachment, records, _judge(host, attachment, records))
+
+
+def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:
+    if verdict.state is not State.LEAKED:
+        return ""
+    given = records.get(ipamrecord.SUBJECT)
+    anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
+    for subject, known in records.items():
+        if not anothers:
+            SUBJECTS[subject].undo(host, attachment, known)
+    for subject in reversed(records):
+        record.forget(host, subject, attachment)
     return "" if anothers else verdict.proof
 
 

@@ -44,6 +44,13 @@ def check(done: Done) -> None:
     cnichain.raise_for(cnichain.Ran(exit=done.exit, stdout=done.stdout, stderr=done.stderr))
 
 
+def read_addresses(call: Call, ipam_type: str) -> None:
+    """Have IPAM refuse a wrong configuration before anything is made. Programs of others know no such call."""
+    ours = call.build.find(ipam_type)
+    if ours is not None and ours.read is not None:
+        ours.read(call)
+
+
 def add_addresses(call: Call, ipam_type: str) -> Result:
     """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (cni.md §1.9).
 

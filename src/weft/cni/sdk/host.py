@@ -192,7 +192,7 @@ class Host(Protocol):
 
     @property
     def netns_gone(self) -> bool:
-        """True when CNI_NETNS names a path that does not exist (cni.md §1.18): for DEL that is success."""
+        """True when CNI_NETNS leads to no network namespace, whatever is there: to DEL, that is a namespace gone."""
         ...
 
     @property

@@ -38,7 +38,7 @@ class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
     `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says
-    that there are rules against spoofed MACs.
+    that there are rules against spoofed MACs. `ipam` is the plugin that gives the addresses.
     """
 
     veth: Annotated[str, Key("veth")] = ""
@@ -46,6 +46,7 @@ class Record(Value):
     masq: Annotated[str, Key("masq")] = ""
     addresses: Annotated[tuple[Cidr, ...], Key("addresses")] = ()
     spoof_check: Annotated[bool, Key("spoofCheck")] = False
+    ipam: Annotated[str, Key("ipam")] = ""
 
 
 @lru_cache(maxsize=64)
@@ -109,6 +110,14 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
         host.state.replace(path, data, parents=0o700)
 
 
+def put_back(call: Call, subject: str, before: Object | None) -> None:
+    """Have the record of this attachment as `recall` returned it before a call that failed."""
+    if before is None:
+        forget(call.host, subject, call.attachment)
+    else:
+        keep(call, subject, before)
+
+
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
     """Return what was kept of an attachment in this boot, None if nothing or if it cannot be read."""
     found = recall(host, subject, attachment)
@@ -118,6 +127,11 @@ def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
 def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
     """Return what was kept of an attachment, in an earlier boot too: `boot` in it tells."""
     return _load(host, _path(subject, attachment))
+
+
+def is_kept(host: Host, subject: str, attachment: Attachment) -> bool:
+    """Tell whether anything is kept of an attachment, of an earlier boot too."""
+    return recall(host, subject, attachment) is not None
 
 
 def written(host: Host, subject: str, attachment: Attachment) -> int:

@@ -6,7 +6,8 @@ error object here; no plugin prints or exits.
 
 import traceback
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from weft import __version__
 from weft.cni.sdk.host import ClientGone, Container, Done, Host, Request
@@ -15,6 +16,8 @@ from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError
+
+T = TypeVar("T")
 
 # From which version of the protocol a verb exists.
 _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
@@ -35,7 +38,8 @@ class Plugin(Value):
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
     A verb that is None has nothing to do and succeeds. `about` is what a person who starts the program by hand is
-    told.
+    told. `read` reads the configuration of an ADD and does no more, so that a wrong one is refused before another
+    plugin makes anything for this one.
     """
 
     name: str
@@ -47,19 +51,25 @@ class Plugin(Value):
     versions: tuple[str, ...] = cni.VERSIONS
     about: str = ""
     keeps: Subject | None = None
+    read: "Callable[[Call], object] | None" = None
 
 
 class Build(Value):
     """What plugins may use of the rest of this build, which they must not import.
 
     `find` returns a plugin of ours by type. `free` frees what an attachment holds if that is proved to be leaked, and
-    returns the proof, else nothing; it raises what `Subject.undo` does. `free_network` does so for a whole network
-    and returns how many attachments that were.
+    returns the proof, else nothing; it raises what `Subject.undo` does. `free_own` does so for the attachment of the
+    call itself, `free_network` for a whole network, and returns how many attachments that were. `undo_own` undoes what
+    the plugins before this one have made of its attachment just now, if they were ours. `is_kept` tells whether a
+    subject has a record of an attachment.
     """
 
     find: Callable[[str], Plugin | None]
     free: Callable[[Host, Attachment], str]
+    free_own: Callable[[Host, Attachment], str]
     free_network: Callable[[Host, str], int]
+    undo_own: Callable[[Host, Attachment], None]
+    is_kept: Callable[[Host, str, Attachment], bool]
 
 
 class Call(Value):
@@ -121,6 +131,25 @@ class Call(Value):
             raise failure(missing)
         return result
 
+    def previous_if_any(self) -> Result | None:
+        """Return `prevResult` for DEL: None without one, or if it cannot be read, which must not keep DEL from work."""
+        try:
+            return cniresult.read_previous(self.config, self.version)
+        except (CniError, JsonError) as error:
+            self.note(f"{self.request.plugin}: {error}")
+            return None
+
+    def read_for_delete(self, read: Callable[[cnijson.Object], T], *, otherwise: T) -> T:
+        """Read what DEL needs of the configuration; of one that cannot be read, records must do.
+
+        Somebody has changed it since ADD, which would have refused it.
+        """
+        try:
+            return read(self.config)
+        except (CniError, JsonError) as error:
+            self.note(f"{self.request.plugin}: {error}")
+            return otherwise
+
     def is_valid(self, attachment: Attachment) -> bool:
         """Tell, in GC, whether to leave this attachment alone: it is still valid, or of another network."""
         if attachment.network != self.network:
@@ -137,17 +166,19 @@ class Call(Value):
         if found is None:
             return None
         request = replace(self.request, plugin=plugin, command=command, stdin=stdin)
-        return run(found, request, self.host, build=self.build)
+        return run(found, request, self.host, build=self.build, delegated=True)
 
 
-def run(plugin: Plugin, request: Request, host: Host, *, build: Build) -> Done:
-    """Do what the plugin's process would do."""
+def run(plugin: Plugin, request: Request, host: Host, *, build: Build, delegated: bool = False) -> Done:
+    """Do what the plugin's process would do; `delegated` says that a plugin of ours has called it."""
     if not request.command and plugin.about:
         versions = f"CNI protocol versions supported: {', '.join(plugin.versions)}"
         return Done(exit=0, stderr=_lines([plugin.about, versions]))
     notes: list[str] = []
     try:
-        return Done(exit=0, stdout=_dispatch(plugin, request, host, build, notes), stderr=_lines(notes))
+        return Done(
+            exit=0, stdout=_dispatch(plugin, request, host, build, notes, delegated=delegated), stderr=_lines(notes)
+        )
     except CniError as error:
         return Done(exit=1, stdout=error.render(), stderr=_lines(notes))
     except (OSError, JsonError) as error:
@@ -171,7 +202,9 @@ def about(name: str) -> str:
     return f"CNI {name} plugin weft {__version__}"
 
 
-def _dispatch(plugin: Plugin, request: Request, host: Host, build: Build, notes: list[str]) -> bytes:
+def _dispatch(
+    plugin: Plugin, request: Request, host: Host, build: Build, notes: list[str], *, delegated: bool
+) -> bytes:
     cni.check_environment(request.command, request.env)
     if request.command == "VERSION":
         return cni.render_versions(plugin.versions)
@@ -185,20 +218,64 @@ def _dispatch(plugin: Plugin, request: Request, host: Host, build: Build, notes:
     cni.check_network_name(network)
     if request.command not in {"ADD", "DEL", *_SINCE}:
         raise CniError(cni.BAD_ENVIRONMENT, f"unknown CNI_COMMAND: {request.command}")
-    version = _version(config)
-    if request.command in _SINCE:
-        _check_verb(plugin, request.command, version)
-    cni.reconcile(version, plugin.versions)
+    version = _reconciled(plugin, request.command, config)
     if request.command in ("ADD", "DEL"):
         _guard(request, host)
     call = Call(host=host, request=request, config=config, network=network, version=version, build=build, notes=notes)
     if request.command == "ADD":
-        return plugin.add(call)
+        return plugin.add(call) if delegated else _add(plugin, call)
     verbs = {"DEL": plugin.delete, "CHECK": plugin.check, "GC": plugin.gc, "STATUS": plugin.status}
     verb = verbs[request.command]
     if verb is not None:
         verb(call)
     return b""
+
+
+def _add(plugin: Plugin, call: Call) -> bytes:
+    """Attach as a runtime asks for it: its first plugin begins anew, and if a later one fails, nothing is left."""
+    if cnijson.value_of(call.config, "prevResult") is None:
+        _free_earlier(call)
+        return plugin.add(call)
+    again = plugin.keeps is not None and call.build.is_kept(call.host, plugin.keeps.name, call.attachment)
+    try:
+        return plugin.add(call)
+    except (CniError, OSError, JsonError):
+        # Not of an attachment that was whole: somebody calls this plugin alone once more.
+        if not again:
+            _undo_chain(call)
+        raise
+
+
+def _undo_chain(call: Call) -> None:
+    """Undo the plugins before one that fails: not every runtime sends the DEL that is due then (cni.md §1.9)."""
+    try:
+        call.build.undo_own(call.host, call.attachment)
+    except (OSError, CniError, JsonError) as error:
+        call.note(f"{call.request.plugin}: what earlier plugins have made is left to DEL: {error}")
+
+
+def _free_earlier(call: Call) -> None:
+    """Free what this attachment has left if its namespace was lost without a DEL, as in a reboot: the proof decides."""
+    try:
+        proof = call.build.free_own(call.host, call.attachment)
+    except (OSError, CniError, JsonError) as error:
+        call.note(f"{call.request.plugin}: an earlier attachment is not freed: {error}")
+        return
+    if proof:
+        call.note(f"{call.request.plugin}: an earlier attachment of {call.container_id} was freed: {proof}")
+
+
+def _reconciled(plugin: Plugin, command: str, config: cnijson.Object) -> str:
+    """Return the request's version, which the plugin must speak; but whatever it is, what was made must go by DEL."""
+    if command == "DEL":
+        with suppress(CniError):
+            return _version(config)
+        return cni.VERSIONS[0]
+    version = _version(config)
+    if command in _SINCE:
+        _check_verb(plugin, command, version)
+    cni.reconcile(version, plugin.versions)
+    return version
 
 
 def _version(config: cnijson.Object) -> str:

@@ -4,12 +4,19 @@ from typing import Final
 
 from weft.cni import registry
 from weft.cni.leaks import sweep
-from weft.cni.sdk import startup
+from weft.cni.sdk import record, startup
 from weft.cni.sdk.host import Done, Host, Request
 from weft.cni.sdk.startup import Build
 from weft.wire.cni import failure
 
-_BUILD: Final = Build(find=registry.find, free=sweep.free, free_network=sweep.free_network)
+_BUILD: Final = Build(
+    find=registry.find,
+    free=sweep.free,
+    free_own=sweep.free_own,
+    free_network=sweep.free_network,
+    undo_own=sweep.undo_own,
+    is_kept=record.is_kept,
+)
 
 
 def run(request: Request, host: Host) -> Done:

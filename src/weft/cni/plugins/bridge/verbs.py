@@ -15,7 +15,8 @@ from weft.cni.plugins.bridge import check as bridgecheck
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge import spoofcheck
-from weft.cni.plugins.bridge.conf import BridgeConf
+from weft.cni.plugins.bridge.conf import BridgeConf, Kept
+from weft.cni.sdk import delegate
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
@@ -31,12 +32,20 @@ NAME: Final = "bridge"
 def _add(call: Call) -> bytes:
     conf = bridgeconf.parse(call.config, call.args)
     mac = veth.parse_mac(conf.mac)
+    delegate.read_addresses(call, conf.ipam_type)
     masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
     container = call.container()
     bridge = bridgelink.ensure(call, conf)
     with ExitStack() as undo:
         pair = attach.make_links(
-            call, undo, container, mtu=conf.mtu, mac=mac, masq_kind=masq_kind, spoof_check=conf.spoof_check
+            call,
+            undo,
+            container,
+            mtu=conf.mtu,
+            mac=mac,
+            masq_kind=masq_kind,
+            ipam_type=conf.ipam_type,
+            spoof_check=conf.spoof_check,
         )
         bridgelink.attach(call, conf, bridge, host_end=pair.link.link, name=pair.name)
         if conf.spoof_check:
@@ -113,7 +122,7 @@ def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None)
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, bridgeconf.parse_for_delete(call.config))
+    detach.delete(call, call.read_for_delete(bridgeconf.parse_for_delete, otherwise=Kept()))
 
 
 def _gc(call: Call) -> None:

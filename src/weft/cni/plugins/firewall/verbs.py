@@ -13,7 +13,7 @@ from weft.cni.host import programs
 from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
 from weft.cni.plugins.firewall import record as firewallrecord
-from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf
+from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf, Kept
 from weft.cni.plugins.firewall.record import Done
 from weft.cni.sdk import record
 from weft.cni.sdk.host import Host
@@ -48,6 +48,9 @@ def _add(call: Call) -> bytes:
     except (CniError, OSError):
         with suppress(CniError, OSError):  # what went wrong first is what people must read
             _undo(call.host, call.attachment, done, note=call.note)
+            if before is not None:
+                firewallrecord.keep(call, before)
+                _let_through(call, conf, before)
         raise
     return cniresult.render(result, call.version)
 
@@ -167,12 +170,8 @@ def _delete_strangers(call: Call) -> None:
 
     Without `prevResult` its addresses are not known; with it, what cannot be looked at has most likely never been made.
     """
-    conf = firewallconf.parse_for_delete(call.config)
-    try:
-        result = cniresult.read_previous(call.config, call.version)
-    except CniError as error:
-        call.note(f"firewall: {error}")
-        return
+    conf = call.read_for_delete(firewallconf.parse_for_delete, otherwise=Kept())
+    result = call.previous_if_any()
     if result is None:
         return
     backends = (conf.backend,) if conf.backend in (IPTABLES, NFTABLES, FIREWALLD) else (FIREWALLD, NFTABLES, IPTABLES)

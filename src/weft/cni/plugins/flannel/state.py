@@ -44,10 +44,11 @@ def hold(call: Call, path: str) -> None:
 
 def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
     """Return this attachment's state file and its content, None if there is none."""
-    own = _own_path(conf, call.attachment)
-    content = read(call.host, own)
-    if content is not None:
-        return own, content
+    # By our record too: `dataDir` may have been changed since ADD.
+    for own in (_own_path(conf, call.attachment), _recorded(call.host, call.attachment)):
+        content = read(call.host, own) if own else None
+        if content is not None:
+            return own, content
     first = f"{conf.data_dir}/{call.container_id}"
     content = read(call.host, first)
     if content is None or _is_anothers(call, first) or _network(content) not in (None, call.network):

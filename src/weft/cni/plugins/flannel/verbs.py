@@ -11,7 +11,7 @@ from typing import Final
 from weft.cni.attachment.interface import reason
 from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.flannel.conf import FlannelConf
+from weft.cni.plugins.flannel.conf import FlannelConf, Kept
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.host import ClientGone, Done
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
@@ -32,7 +32,9 @@ def _add(call: Call) -> bytes:
     made = flannelconf.delegate_config(conf, _await_env(call, conf))
     stdin = flannelconf.render(made)
     path, before = flannelstate.choose(call, conf)
+    held = record.recall(call.host, flannelstate.SUBJECT, call.attachment)
     with ExitStack() as undo:
+        undo.callback(record.put_back, call, flannelstate.SUBJECT, held)
         undo.callback(_restore_state, call, path, before)
         flannelstate.hold(call, path)
         call.host.files.replace(path, stdin, parents=0o700)
@@ -67,7 +69,7 @@ def _restore_state(call: Call, path: str, before: bytes | None) -> None:
 
 
 def _delete(call: Call) -> None:
-    found = flannelstate.find(call, flannelconf.parse_for_delete(call.config))
+    found = flannelstate.find(call, call.read_for_delete(flannelconf.parse_for_delete, otherwise=Kept()))
     if found is None:
         flannelstate.let_go(call)
         return

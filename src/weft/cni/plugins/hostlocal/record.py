@@ -49,17 +49,14 @@ def giving(call: Call, data_dir: str) -> Iterator[Giving]:
     try:
         yield Giving(call, data_dir, before)
     except BaseException:
-        if before is None:
-            record.forget(call.host, SUBJECT, call.attachment)
-        else:
-            record.keep(call, SUBJECT, before)
+        record.put_back(call, SUBJECT, before)
         raise
 
 
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Free what the record names and the attachment still has. `FileNotFoundError` if the store cannot be seen."""
     owner = store.owner_of(attachment.container_id, attachment.ifname)
-    with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
+    with store.opened(host.files, directory(attachment, known), host.stores) as reservations:
         for ip in addresses(known):
             reservations.release_from(ip, owner)
 
@@ -81,12 +78,13 @@ def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
     It may have got the same one again, but not at the time when we wrote ours down.
     """
     given, latest = addresses(known), record.written(host, SUBJECT, attachment) + _AT_ONCE_NS
-    with store.opened(host.files, _directory(attachment, known), host.stores) as reservations:
+    with store.opened(host.files, directory(attachment, known), host.stores) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)
         return any(ip not in given or reservations.made(ip) > latest for ip in has)
 
 
-def _directory(attachment: Attachment, known: Object) -> str:
+def directory(attachment: Attachment, known: Object) -> str:
+    """Return where a record says that its addresses are reserved."""
     return f"{cnijson.text(known, 'dataDir')}/{attachment.network}"
 
 

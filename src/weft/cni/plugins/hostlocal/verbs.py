@@ -19,7 +19,7 @@ from weft.cni.plugins.hostlocal.record import Giving
 from weft.cni.plugins.hostlocal.store import Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
-from weft.model.attachment import Dns, IpConfig, Result
+from weft.model.attachment import Attachment, Dns, IpConfig, Result
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
@@ -32,9 +32,15 @@ class _Full(CniError):
     """A range set has no free address."""
 
 
+class _Held(CniError):
+    """A requested address is another attachment's, whose reservation is named by `container_id` and `ifname`."""
+
+    container_id = ifname = ""
+
+
 def allocate(call: Call) -> Result:
-    """Reserve an address of each range set, or none at all. A full set is tried again once leaks are swept."""
-    conf = ipamconf.parse(call.config, call.version, call.args)
+    """Reserve an address of each range set, or none at all. What is missing may be leaked: then it is freed first."""
+    conf = _read(call)
     dns = _dns(call, conf.resolv_conf) if conf.resolv_conf else Dns()
     try:
         ips = _reserve(call, conf)
@@ -45,16 +51,52 @@ def allocate(call: Call) -> Result:
         if not call.build.free_network(call.host, call.network):
             raise
         ips = _reserve(call, conf)
+    except _Held as error:
+        if not _free_holder(call, error):
+            raise
+        ips = _reserve(call, conf)
     return Result(ips=tuple(ips), routes=conf.routes, dns=dns)
+
+
+def holder(call: Call, ip: Ip) -> tuple[str, str] | None:
+    """Return container id and interface that an address of this network is reserved for, None if it is not."""
+    try:
+        found = store.parse_owner(call.host.files.read(f"{_directory(call)}/{ip}"))
+    except (OSError, CniError, JsonError):
+        return None
+    return found if all(found) else None
+
+
+def _read(call: Call) -> IpamConf:
+    return ipamconf.parse(call.config, call.version, call.args)
+
+
+def _free_holder(call: Call, held: _Held) -> bool:
+    """Free what the holder of an address has, if that is leaked."""
+    holder = Attachment(network=call.network, container_id=held.container_id, ifname=held.ifname)
+    if holder.container_id == call.container_id:
+        return False
+    try:
+        return bool(call.build.free(call.host, holder))
+    except (OSError, CniError, JsonError) as error:
+        call.note(f"host-local: {held.container_id} is leaked, and cannot be freed: {error}")
+        return False
 
 
 def release(call: Call) -> None:
     """Free what the attachment holds, whatever the ranges are now: only the owner counts (cni.md §4.5)."""
-    # Without a directory no attachment has ever had an address of this network.
-    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
-        if not reservations.release_owner(call.container_id, call.ifname):
-            reservations.look_again()
-            reservations.release_owner(call.container_id, call.ifname)
+    known = record.recall(call.host, ipamrecord.SUBJECT, call.attachment)
+    ours = ""
+    with suppress(JsonError):
+        ours = "" if known is None else ipamrecord.directory(call.attachment, known)
+    # It may have been changed since ADD, or be none any more.
+    directory = call.read_for_delete(lambda _: _directory(call), otherwise=ours)
+    for each in dict.fromkeys(one for one in (directory, ours) if one):
+        # Without a directory no attachment has ever had an address of this network.
+        with suppress(FileNotFoundError), store.opened(call.host.files, each, call.host.stores) as reservations:
+            if not reservations.release_owner(call.container_id, call.ifname):
+                reservations.look_again()
+                reservations.release_owner(call.container_id, call.ifname)
     record.forget(call.host, ipamrecord.SUBJECT, call.attachment)
 
 
@@ -100,7 +142,7 @@ class _Taker:
             if ip == one.gateway:
                 raise failure(f"requested ip {ip} is subnet's gateway")
             if self._is_living(ip) or not self._try(ip, range_id):
-                raise failure(f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}")
+                raise self._held(ip, ranges)
             return ip, one
         for ip in self._reservations.confirmed(self._call.container_id, self._call.ifname):
             if any(ip in one for one in ranges):
@@ -113,6 +155,25 @@ class _Taker:
         if found is None:
             raise _Full(cni.INTERNAL, *_no_address_left(self._call, ranges))
         return found
+
+    def _held(self, ip: Ip, ranges: RangeSet) -> _Held:
+        """Return the error about a requested address that is somebody's, and whose it is."""
+        content = self._reservations.owner(ip)
+        container_id, ifname = store.parse_owner(content or b"")
+        if content is None:
+            whose = "a living pod has it, whose reservation is lost"
+        elif container_id:
+            whose = f"it is reserved for container {container_id}{', interface ' * bool(ifname)}{ifname}"
+            whose += ", and nothing proves that this one is gone (`weft ipam list`)"
+        else:
+            whose = f"its file under {_directory(self._call)} names no container"
+        held = _Held(
+            cni.INTERNAL,
+            f"requested IP address {ip} is not available in range set {ipamconf.describe(ranges)}",
+            f"IPAM-004: {whose}",
+        )
+        held.container_id, held.ifname = container_id, ifname
+        return held
 
     def _first_free(self, ranges: RangeSet, range_id: int) -> tuple[Ip, Range] | None:
         for ip, one in podaddress.candidates(ranges, self._reservations.last_reserved(range_id)):
@@ -150,7 +211,7 @@ def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
 
 def _check(call: Call) -> None:
     """Compare the reservations with what the runtime remembers of the result, as far as it is from our ranges."""
-    conf = ipamconf.parse(call.config, call.version, call.args)
+    conf = _read(call)
     has: list[Ip] = []
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         has = reservations.confirmed(call.container_id, call.ifname)
@@ -252,4 +313,5 @@ PLUGIN: Final = Plugin(
     status=_status,
     about=about(NAME),
     keeps=Subject(name=ipamrecord.SUBJECT, undo=ipamrecord.undo),
+    read=_read,
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.cni.attachment import interface
+from weft.cni.attachment import interface, veth
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
@@ -40,7 +40,7 @@ def _check(call: Call) -> None:
 
 def _delete(call: Call) -> None:
     container = call.container_if_any()
-    if container is not None:
+    if container is not None and not veth.is_anothers_namespace(call, container):
         container.rtnl.set_link(_lo(container).index, up=False)
 
 

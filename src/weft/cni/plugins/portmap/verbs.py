@@ -75,7 +75,7 @@ def _map(call: Call, wanted: PortMap) -> None:
                 if address.version == 4:
                     _allow_localhost(call, address.ip)
     except (CniError, OSError):
-        _unmap(call)
+        _unmap(call, before)
         raise
 
 
@@ -95,14 +95,16 @@ def _make(call: Call, kept: Kept) -> None:
             return
 
 
-def _unmap(call: Call) -> None:
-    """Undo what an ADD has made that fails; what cannot be undone is left to DEL."""
+def _unmap(call: Call, before: Kept | None) -> None:
+    """Undo what an ADD has made that fails, and have what was there `before`; what cannot be undone is left to DEL."""
     kept = forms.look_up(call.host, call.attachment)
-    if kept is None:
-        return
     try:
-        forms.undo(call.host, call.attachment, kept, note=call.note)
-        forms.forget(call.host, call.attachment)
+        if kept is not None:
+            forms.undo(call.host, call.attachment, kept, note=call.note)
+            forms.forget(call.host, call.attachment)
+        if before is not None:
+            forms.keep(call, before)
+            FORMS[before.form].add(call.host, call.attachment, before.wanted)
     except (CniError, OSError) as error:
         call.note(f"portmap: while undoing: {error}")
 
@@ -126,7 +128,7 @@ def _delete(call: Call) -> None:
     host, attachment = call.host, call.attachment
     kept = forms.look_up(host, attachment)
     if kept is None:
-        _remove_strangers(call, mapped=portmapconf.is_mapped(call.config))
+        _remove_strangers(call, mapped=call.read_for_delete(portmapconf.is_mapped, otherwise=True))
     else:
         forms.undo(host, attachment, kept, note=call.note)
     forms.forget(host, attachment)

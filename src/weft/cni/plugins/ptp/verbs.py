@@ -15,6 +15,7 @@ from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.host import programs
+from weft.cni.plugins.bridge.conf import KeptBeside
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
@@ -39,10 +40,11 @@ _RTPROT_KERNEL: Final = 2
 
 def _add(call: Call) -> bytes:
     conf = ptpconf.parse(call.config)
+    delegate.read_addresses(call, conf.ipam_type)
     masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq else ""
     container = call.container()
     with ExitStack() as undo:
-        pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind)
+        pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind, ipam_type=conf.ipam_type)
         result = attach.allocate(call, undo, pair, conf.ipam_type)
         try:
             result = pod.behind_gateways(result, _CONTAINER_INDEX)
@@ -153,7 +155,7 @@ def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, ptpconf.parse_for_delete(call.config))
+    detach.delete(call, call.read_for_delete(ptpconf.parse_for_delete, otherwise=KeptBeside()))
 
 
 def _gc(call: Call) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from ipaddress import ip_network
 from typing import Final
 
+from weft.cni.attachment import veth
 from weft.cni.attachment.interface import RTPROT_BOOT, reason
 from weft.cni.plugins.sbr import conf as sbrconf
 from weft.cni.plugins.sbr import routing
@@ -21,7 +22,7 @@ from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip
 from weft.wire import cniresult
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import failure
 
 NAME: Final = "sbr"
 
@@ -129,24 +130,22 @@ def _delete(call: Call) -> None:
     container = call.container_if_any()
     if container is None:
         return
+    link = veth.own_end(call)
+    if link is None and container.rtnl.link(call.ifname) is not None:
+        return
     refused: list[NetlinkError] = []
-    for unwanted in routing.rules_of(container.rtnl.rules(), _addresses(call, container.rtnl)):
+    for unwanted in routing.rules_of(container.rtnl.rules(), _addresses(call, container.rtnl, link)):
         refused += container.rtnl.batch([rule.delete_rule(unwanted)]).values()
     for error in refused:
         raise failure(f"Failed to delete rule: {reason(error)}") from error
 
 
-def _addresses(call: Call, rtnl: Rtnl) -> list[Ip]:
+def _addresses(call: Call, rtnl: Rtnl, link: LinkInfo | None) -> list[Ip]:
     """Return the interface's addresses, from itself and, if it has lost them, from the runtime."""
     found: list[Ip] = []
-    link = rtnl.link(call.ifname)
     if link is not None:
         found += [seen.ip for seen in rtnl.addresses(link.index)]
-    try:
-        previous = cniresult.read_previous(call.config, call.version) or Result()
-    except CniError as error:
-        call.note(str(error))
-        return found
+    previous = call.previous_if_any() or Result()
     return found + [ip.address.ip for ip in routing.addresses_of(previous, call.ifname)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from weft.cni.attachment import veth
 from weft.cni.attachment.interface import reason
 from weft.cni.plugins.tuning import backup as tuningbackup
 from weft.cni.plugins.tuning import conf as tuningconf
@@ -45,7 +46,7 @@ def _add(call: Call) -> bytes:
             link = _link(container, call.ifname, f'failed to get "{call.ifname}": Link not found')
             before = _before(link, conf.link)
             undo.callback(_restore, call, container, link.index, before)
-            _back_up(call, conf.data_dir, before)
+            _back_up(call, undo, conf.data_dir, before)
             _change(container.rtnl, link, conf.link)
             if conf.mac:
                 result = _with_mac(result, call.ifname, conf.mac)
@@ -88,15 +89,29 @@ def _before(link: LinkInfo, wanted: LinkTuning) -> LinkTuning:
     return LinkTuning(**{name: value for name, value in _seen(link).given.items() if name in wanted.given})
 
 
-def _back_up(call: Call, data_dir: str, before: LinkTuning) -> None:
+def _back_up(call: Call, undo: ExitStack, data_dir: str, before: LinkTuning) -> None:
     """Keep what was there before. What is kept already counts more: an earlier tuning of the chain has written it."""
-    earlier = LinkTuning()
     path = _path(call, data_dir)
-    with suppress(FileNotFoundError, JsonError):
-        earlier = tuningbackup.parse(call.host.files.read(path))
-    kept = replace(before, **earlier.given)
+    try:
+        content = call.host.files.read(path)
+    except FileNotFoundError:
+        content = b""
+    earlier = LinkTuning()
+    with suppress(JsonError):
+        earlier = tuningbackup.parse(content)
+    undo.callback(record.put_back, call, NAME, record.recall(call.host, NAME, call.attachment))
+    undo.callback(_put_back, call, path, content)
     record.keep(call, NAME, {"path": path})
-    call.host.files.replace(path, tuningbackup.render(kept), parents=0o700)
+    call.host.files.replace(path, tuningbackup.render(replace(before, **earlier.given)), parents=0o700)
+
+
+def _put_back(call: Call, path: str, content: bytes) -> None:
+    """Have the backup file as it was before an ADD that fails."""
+    if content:
+        call.host.files.replace(path, content)
+    else:
+        with suppress(FileNotFoundError):
+            call.host.files.unlink(path)
 
 
 def _path(call: Call, data_dir: str) -> str:
@@ -136,24 +151,31 @@ def _restore(call: Call, container: Container, index: int, before: LinkTuning) -
 
 def _delete(call: Call) -> None:
     """Put back what the backup says and forget it; what cannot be done is only noted (cni.md §6.4)."""
+    known = record.recall(call.host, NAME, call.attachment) or {}
     try:
-        path = _path(call, tuningconf.data_dir(call.config))
+        path = str(known.get("path") or _path(call, tuningconf.data_dir(call.config)))
         with suppress(FileNotFoundError):
             before = tuningbackup.parse(call.host.files.read(path))
-            container = call.host.container
-            link = container.rtnl.link(call.ifname) if container is not None else None
-            if container is not None and link is not None:
-                _restore(call, container, link.index, before)
+            link = veth.own_end(call)
+            if link is not None:
+                _restore(call, call.container(), link.index, before)
             call.host.files.unlink(path)
         record.forget(call.host, NAME, call.attachment)
     except (OSError, ValueError, CniError) as error:
         call.note(f"tuning: {error}")
 
 
-def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:  # noqa: ARG001 - as others of the sweep
-    """Remove the backup of a leaked attachment; the interface that it speaks of has gone."""
+def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
+    """Remove the backup of an attachment that is gone, with the interface that it speaks of."""
     with suppress(FileNotFoundError):
         host.files.unlink(cnijson.text(known, "path"))
+    record.forget(host, NAME, attachment)
+
+
+def _gc(call: Call) -> None:
+    problems = record.undo_gone(call, NAME, lambda attachment, known: _undo_leaked(call.host, attachment, known))
+    if problems:
+        raise failure(f"failed to remove backups: {'; '.join(problems)}")
 
 
 def _check(call: Call) -> None:
@@ -195,6 +217,7 @@ PLUGIN: Final = Plugin(
     add=_add,
     delete=_delete,
     check=_check,
+    gc=_gc,
     about=about(NAME),
     keeps=Subject(name=NAME, undo=_undo_leaked),
 )
