@@ -429,6 +429,25 @@ def test_an_address_asked_for_twice(site):
     )
 
 
+def test_a_requested_address_names_who_has_it(site):
+    conf = request(site, runtimeConfig={"ips": ["192.168.1.5"]})
+    add(site, conf, "web")
+    details = add(site, conf, "c2").json["details"]
+    assert details.startswith("IPAM-004: it is reserved for container web, interface eth0, and nothing proves")
+    (site.store / "net" / "192.168.1.5").write_text("web")  # as old versions of the reference wrote it
+    assert "container web, and" in add(site, conf, "c2").json["details"]
+    (site.store / "net" / "192.168.1.5").write_text("")
+    assert "192.168.1.5" not in add(site, conf, "c2").json["details"]
+    assert "names no container" in add(site, conf, "c2").json["details"]
+
+
+def test_a_requested_address_that_is_leaked_is_freed_and_given(site):
+    conf = request(site, runtimeConfig={"ips": ["192.168.1.5"]})
+    add(site, conf, "web")
+    site.reboot()
+    assert got(add(site, conf, "c2")) == ["192.168.1.5/29"]
+
+
 @pytest.mark.spec("cni.md A19")
 def test_the_gateway_asked_for(site):
     answer = add(site, request(site), args="IP=192.168.1.1")

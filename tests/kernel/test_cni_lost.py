@@ -56,6 +56,7 @@ def test_an_address_that_is_asked_for_is_not_taken_from_a_living_pod(site, make_
     args = f"IP={min(address, key=len)}"
     refused = add(site, conf, make_netns(), id_="c2", args=args)
     assert "is not available in range set" in refused.msg
+    assert "a living pod has it" in refused.json["details"]
 
 
 def test_the_kernel_is_asked_once_for_what_nobody_else_changes(site, make_netns, monkeypatch):

@@ -75,16 +75,56 @@ def test_a_subnet_that_is_too_small(subnet):
     [
         pytest.param({"rangeStart": "192.0.3.0"}, "RangeStart 192.0.3.0", marks=spec("H6", "4.2/start-outside")),
         pytest.param({"rangeEnd": "192.0.4.0"}, "RangeEnd 192.0.4.0", marks=spec("H6", "4.2/end-outside")),
-        pytest.param(
-            {"rangeStart": "192.0.2.50", "rangeEnd": "192.0.2.40"},
-            "RangeStart 192.0.2.50",
-            marks=spec("H6", "4.2/start-after-end"),
-        ),
         pytest.param({"rangeStart": "fd00::1"}, "RangeStart fd00::1", marks=spec("4.2/start-outside")),
     ],
 )
 def test_bounds_outside(bounds, message):
     refused({"subnet": "192.0.2.0/24", **bounds}, f"invalid range set 0: {message} not in network 192.0.2.0/24")
+
+
+@pytest.mark.parametrize(
+    "bounds, message, first, last",
+    [
+        pytest.param(
+            {"rangeStart": "192.0.2.50", "rangeEnd": "192.0.2.40"},
+            "RangeStart 192.0.2.50",
+            "192.0.2.50",
+            "192.0.2.40",
+            marks=spec("H6", "4.2/start-after-end"),
+        ),
+        ({"rangeEnd": "192.0.2.0"}, "RangeEnd 192.0.2.0", "192.0.2.1", "192.0.2.0"),
+        ({"rangeStart": "192.0.2.255"}, "RangeStart 192.0.2.255", "192.0.2.255", "192.0.2.254"),
+    ],
+)
+def test_a_range_that_runs_backward(bounds, message, first, last):
+    with pytest.raises(CniError) as refusal:
+        parse({"subnet": "192.0.2.0/24", **bounds})
+    assert refusal.value.msg == f"invalid range set 0: {message} not in network 192.0.2.0/24"
+    assert refusal.value.details == f"the range runs backward, from {first} to {last}"
+
+
+@pytest.mark.parametrize(
+    "subnet, gateway, message",
+    [
+        ("10.0.0.0/24", "fd00::1", '"gateway" fd00::1 is IPv6, and its range 10.0.0.0/24 is IPv4'),
+        ("fd00:5::/64", "10.9.0.1", '"gateway" 10.9.0.1 is IPv4, and its range fd00:5::/64 is IPv6'),
+    ],
+)
+def test_a_gateway_of_the_other_family(subnet, gateway, message):
+    refused({"subnet": subnet, "gateway": gateway}, f"invalid range set 0: {message}")
+    refused(
+        {"ranges": [[{"subnet": "10.77.0.0/16"}], [{"subnet": subnet, "gateway": gateway}]]},
+        f"invalid range set 1: {message}",
+    )
+
+
+@pytest.mark.parametrize("dst, gw", [("0.0.0.0/0", "fd00::1"), ("fd00::/8", "10.0.0.1")])
+def test_a_route_by_a_gateway_of_the_other_family(dst, gw):
+    families = (6, 4) if ":" in gw else (4, 6)
+    refused(
+        {"subnet": "10.0.0.0/24", "routes": [{"dst": dst, "gw": gw}]},
+        f'route to {dst}: "gw" {gw} is IPv{families[0]}, and must be IPv{families[1]}',
+    )
 
 
 def test_bounds_may_be_network_and_broadcast_address():

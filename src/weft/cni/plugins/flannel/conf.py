@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from weft.model.attachment import RouteConfig
 from weft.model.keyed import Key
 from weft.model.value import Value, field
-from weft.wire import cnijson
+from weft.wire import cnijson, cniresult
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode, encode
@@ -80,7 +80,9 @@ def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
         made["cniVersion"] = conf.version
     if conf.runtime is not None:
         made["runtimeConfig"] = conf.runtime
-    routes = [encode(route) for route in decode(Ipam, conf.ipam).routes]
+    own = decode(Ipam, conf.ipam).routes
+    cniresult.check_families(routes=own)
+    routes = [encode(route) for route in own]
     made["ipam"] = {
         "type": "host-local",
         **conf.ipam,

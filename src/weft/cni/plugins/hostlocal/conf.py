@@ -8,7 +8,7 @@ from weft.model.attachment import Cidr, Dns, RouteConfig
 from weft.model.keyed import Arg, Key
 from weft.model.net import Ip, Net
 from weft.model.value import Value, field, replace
-from weft.wire import cnijson
+from weft.wire import cnijson, cniresult
 from weft.wire.cni import CniError, at_least, failure
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode
@@ -123,6 +123,7 @@ def parse(config: Object, version: str, args: str) -> IpamConf:
     sets = _checked(conf, version)
     if not sets:
         raise failure("no IP ranges specified")
+    cniresult.check_families(routes=conf.routes)
     requested = map(cnijson.parse_ip_or_cidr, (conf.from_args, *conf.of_args, *conf.runtime_ips))
     return replace(conf, sets=sets, requested=tuple(ip for ip in requested if ip is not None))
 
@@ -170,18 +171,18 @@ def _range(keys: RangeKeys) -> Range:
     inside = _inside(subnet)
     # IPv4's last address is the broadcast address; IPv6 has none (cni.md §4.2).
     top = int(subnet.broadcast_address) - (1 if subnet.version == _IPV4 else 0)
-    start, end = keys.start, keys.end
-    if start is not None and (not inside(start) or (end is not None and int(start) > int(end) and inside(end))):
-        raise failure(f"RangeStart {start} not in network {subnet}")
-    if end is not None and not inside(end):
-        raise failure(f"RangeEnd {end} not in network {subnet}")
+    start, end, gateway = keys.start, keys.end, keys.gateway
+    for name, bound in (("RangeStart", start), ("RangeEnd", end)):
+        if bound is not None and not inside(bound):
+            raise failure(f"{name} {bound} not in network {subnet}")
     first_free = subnet.network_address + 1
-    return Range(
-        subnet=subnet,
-        first=start or first_free,
-        last=end or subnet.network_address + (top - int(subnet.network_address)),
-        gateway=keys.gateway or first_free,
-    )
+    first, last = start or first_free, end or subnet.network_address + (top - int(subnet.network_address))
+    if int(first) > int(last):
+        wrong = f"RangeEnd {end}" if start is None else f"RangeStart {start}"
+        raise failure(f"{wrong} not in network {subnet}", f"the range runs backward, from {first} to {last}")
+    if gateway is not None and gateway.version != subnet.version:
+        raise failure(f'"gateway" {gateway} is IPv{gateway.version}, and its range {subnet} is IPv{subnet.version}')
+    return Range(subnet=subnet, first=first, last=last, gateway=gateway or first_free)
 
 
 def _inside(subnet: Net) -> Callable[[Ip], bool]:

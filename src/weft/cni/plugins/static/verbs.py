@@ -11,6 +11,12 @@ from weft.wire.cni import failure
 NAME: Final = "static"
 
 
+def _read(call: Call) -> None:
+    """Refuse what no plugin of ours can set up. Called by others, we tell it as upstream does."""
+    conf = staticconf.parse(call.config, call.version, call.args)
+    cniresult.check_families(conf.addresses, conf.routes)
+
+
 def _add(call: Call) -> bytes:
     conf = staticconf.parse(call.config, call.version, call.args)
     return cniresult.render(Result(ips=conf.addresses, routes=conf.routes, dns=conf.dns), call.version)
@@ -40,4 +46,4 @@ def _show(ip: IpConfig) -> str:
     return f"{ip.address.ip} with gateway {ip.gateway}" if ip.gateway else f"{ip.address.ip}"
 
 
-PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME))
+PLUGIN: Final = Plugin(name=NAME, add=_add, delete=_delete, check=_check, about=about(NAME), read=_read)
