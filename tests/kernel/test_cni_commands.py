@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from tests.support.netns import Netns
 from tests.support.recording import Recording
 from weft import cli
 
@@ -137,6 +138,40 @@ def test_the_hint_of_a_failed_add_undoes_just_that_add(weft, recording, monkeypa
         assert delete.env[variable] == add.env[variable]
     assert delete.env["CNI_IFNAME"] == ifname
     assert delete.conf == add.conf
+
+
+def test_a_failed_add_does_not_advise_to_remove_what_was_there_before(weft, recording):
+    recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
+    with Netns() as pod:
+        hint = said(*weft("add", "net", pod.path)).partition("no. ")[2]
+        assert hint.startswith("`weft cni del ")
+        pod.bridge("eth0", "10.1.2.3/24")
+        assert said(*weft("add", "-i", "net1", "net", pod.path)).partition("no. ")[2].startswith("`weft cni del ")
+        hint = said(*weft("add", "net", pod.path)).partition("no. ")[2]
+        assert " del " not in hint
+        assert hint.startswith(f"{pod.path} had its eth0 before: `weft cni check ")
+        assert cli.run(shlex.split(hint.partition("`")[2].partition("`")[0])[1:]) == 0
+        assert [call.command for call in recording.calls] == ["ADD", "ADD", "ADD", "CHECK"]
+
+
+@pytest.mark.parametrize(
+    "path, hint",
+    [
+        ("/run/netns/weft-none", "There is no network namespace at {}: `ip netns add weft-none` makes one."),
+        ("/run/netns/a b", "There is no network namespace at {}: `ip netns add 'a b'` makes one."),
+        ("/none/weft", "There is no network namespace at {}."),
+        ("/dev/null", "There is no network namespace at {}."),
+    ],
+)
+def test_a_failed_add_without_a_namespace_says_so(weft, recording, path, hint):
+    recording.does("one", "ADD", """echo '{"code": 999, "msg": "no"}'; exit 1""")
+    assert said(*weft("add", "net", path)).endswith(f"no. {hint.format(path)}")
+
+
+@pytest.mark.parametrize("ifname", ["x" * 16, "a/b", ".."])
+def test_an_add_that_never_began_has_nothing_to_remove(weft, recording, netns, ifname):
+    assert "`" not in said(*weft("add", "-i", ifname, "net", netns))
+    assert recording.calls == []
 
 
 def test_a_hint_names_a_namespace_that_looks_like_an_option(weft, recording, monkeypatch, netns, tmp_path):

@@ -4,9 +4,13 @@ import errno
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 
 from weft.cni.host.openat import fs_magic
+from weft.kernel.namespaces import CLONE_NEWNET, setns
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Problem
 
 _ID_DIGITS: Final = 20
@@ -44,11 +48,33 @@ def parse_capability_args(text: str) -> dict[str, Any]:
     raise ConfigError(Problem(code="FLAG-001", where="--cap-args", seen=seen, expected=expected))
 
 
+def has_interface(netns: str, ifname: str) -> bool:
+    """Tell whether a namespace has an interface of this name; False where that cannot be seen."""
+
+    def look() -> bool:
+        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            setns(fd, CLONE_NEWNET)
+        finally:
+            os.close(fd)
+        with Rtnl.open() as rtnl:
+            return rtnl.link(ifname) is not None
+
+    # A thread that has entered another namespace ends there.
+    with ThreadPoolExecutor(max_workers=1) as thread, suppress(OSError):
+        return netns != "" and _is_namespace(netns) and thread.submit(look).result()
+    return False
+
+
 def may_be_alive(netns: str) -> bool:
     """Tell whether a namespace may still be there: only a path that leads to none proves that it is gone."""
     if not netns:
         return True
     try:
-        return fs_magic(netns) in _NAMESPACES
+        return _is_namespace(netns)
     except OSError as error:
         return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+
+
+def _is_namespace(netns: str) -> bool:
+    return fs_magic(netns) in _NAMESPACES

@@ -18,12 +18,14 @@ from weft.cni.commands import call, handback, install
 from weft.cni.install.directories import Directories
 from weft.cni.runtime import cache
 from weft.cni.runtime.conf import load_all
-from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Runtime, RuntimeConf, load
+from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Ran, Runtime, RuntimeConf, Step, load
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
 from weft.screen.groups import Group
+
+_NAMED: Final = "/run/netns/"  # where `ip netns` has its names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -111,7 +113,8 @@ class _Site:
 
     def __init__(self, network: str, output: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
         self.programs = Programs(paths=path.split(":"), env=os.environ)
-        self.runtime = Runtime(run=self.programs, cache=Cache(directory=cache_dir))
+        self.began = False  # whether a plugin was started
+        self.runtime = Runtime(run=self._run, cache=Cache(directory=cache_dir))
         self.name = network
         try:
             found = load(net_dir, network)
@@ -122,13 +125,18 @@ class _Site:
             complain(problem, programs=output in DOCUMENTS)
         self.network: NetworkList = found.network
 
+    def _run(self, step: Step) -> Ran:
+        ran = self.programs(step)
+        self.began = True
+        return ran
+
     @contextmanager
-    def calling(self, hint: str = "") -> Iterator[None]:
-        """Turn a plugin's refusal into a problem. Its words stay as they are."""
+    def calling(self, hint: Callable[[], str] = str) -> Iterator[None]:
+        """Turn a plugin's refusal into a problem. Its words stay as they are; `hint` says what to do then."""
         try:
             yield
         except CniError as error:
-            self.refuse(str(error), hint)
+            self.refuse(str(error), hint())
 
     def refuse(self, seen: str, hint: str = "") -> NoReturn:
         """Say that the network could not do it."""
@@ -161,13 +169,24 @@ def _conf(netns: str, ifname: str, args: str, cap_args: str) -> RuntimeConf:
     )
 
 
+def _after_failed_add(site: _Site, netns: str, ifname: str, *, there: bool) -> str:
+    """Say what to do, by what is known to be there: DEL would take an interface that was there before, too."""
+    if there:
+        return f"{netns} had its {ifname} before: `{_same('check')}` verifies it, --ifname names another interface."
+    if not call.may_be_alive(netns):
+        named = netns.startswith(_NAMED)
+        make = f": `{shlex.join(['ip', 'netns', 'add', netns.removeprefix(_NAMED)])}` makes one" if named else ""
+        return f"There is no network namespace at {netns}{make}."
+    return f"`{_same('del')}` removes what was made." if site.began else ""
+
+
 @cni.command()
 @_attachment
 def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
     """Attach a network namespace to a network.
 
-    Prints what was made. When a plugin fails, what the ones before it have made stays until `weft cni del`, as with
-    any runtime.
+    Prints what was made. When a plugin fails, what others than weft's have made before it stays until `weft cni del`,
+    as with any runtime.
 
     \b
       ip netns add blue
@@ -176,7 +195,8 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
         weft cni add cbr0 /run/netns/blue
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     site = _Site(network, output, **where)
-    with site.calling(f"`{_same('del')}` removes what was made."):
+    there = call.has_interface(netns, ifname)
+    with site.calling(lambda: _after_failed_add(site, netns, ifname, there=there)):
         outcome = site.runtime.add(site.network, _conf(netns, ifname, args, cap_args))
     result = outcome.result
     rows = [("interface", interface.name, interface.sandbox or "here") for interface in result.interfaces]
@@ -197,7 +217,7 @@ def delete(network: str, netns: str, *, ifname: str, args: str, cap_args: str, o
       weft cni del cbr0 /run/netns/blue
     """  # noqa: D301 - as above
     site = _Site(network, output, **where)
-    with site.calling("It may be repeated: nothing that is needed for it has been forgotten."):
+    with site.calling(lambda: "It may be repeated: nothing that is needed for it has been forgotten."):
         site.runtime.delete(site.network, _conf(netns, ifname, args, cap_args))
     install.report(output, {"deleted": {"netns": netns, "ifname": ifname}}, f"{ifname} of {netns} is off {network}")
 
@@ -248,7 +268,7 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
     ended = [conf for conf in ours if conf not in alive]
     asked = not site.network.disable_gc
     for conf in ended if asked else ():
-        # A path that leads to something else by now is refused by plugins; none at all is what DEL may have.
+        # A path that leads to something else by now is refused by the reference's plugins; DEL may have none at all.
         if os.path.lexists(conf.netns) and not call.may_be_alive(conf.netns):
             with suppress(CniError):  # it is tried once more below, and told then
                 site.runtime.delete(site.network, replace(conf, netns=""))
