@@ -234,6 +234,61 @@ class TestVersion:
         assert done.stderr == b""
 
 
+class TestNames:
+    """A copy of a plugin, or a link to it, is that plugin under any name, as with the reference's programs."""
+
+    @pytest.fixture
+    def installed(self, tmp_path: Path) -> Path:
+        install(tmp_path / "bin", interpreter=None)
+        return tmp_path / "bin"
+
+    @pytest.mark.parametrize("name", registry.NAMES)
+    @pytest.mark.parametrize("how", ["copy", "link", "symbolic link"])
+    def test_a_copy_is_what_it_was_copied_from(self, installed: Path, tmp_path: Path, name: str, how: str):
+        other = installed / f"{name}-wg"
+        if how == "copy":
+            shutil.copy2(installed / name, other)
+        elif how == "link":
+            other.hardlink_to(installed / name)
+        else:
+            other.symlink_to(name)
+        plugin = registry.find(name)
+        assert plugin
+        asked = []
+
+        def serve(connection: socket.socket) -> None:
+            asked.append(frames.decode_call(read_frame(connection)).plugin)
+            connection.sendall(frames.encode_begun() + done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(other, CNI_COMMAND="VERSION", **env).stdout == cni.render_versions(plugin.versions)
+            assert run(other, b"{}", **env).stdout == b"fine"
+        assert asked == [name]
+
+    def test_one_of_our_names_is_that_plugin_whatever_was_copied_there(self, installed: Path):
+        shutil.copy2(installed / "flannel", installed / "firewall")
+        plugin = registry.find("firewall")
+        assert plugin
+        assert run(installed / "firewall", CNI_COMMAND="VERSION").stdout == cni.render_versions(plugin.versions)
+
+    @pytest.mark.parametrize(
+        "tail", [b"", b"\nweft plugin: ", b"\nweft plugin: nope\n", b"weft plugin: flannel", b"\n" * 99]
+    )
+    def test_what_does_not_say_is_no_plugin(self, program: Path, tmp_path: Path, tail: bytes):
+        other = tmp_path / "flannel-wg"
+        other.write_bytes(program.read_bytes() + tail)
+        other.chmod(0o755)
+        asked = []
+
+        def serve(connection: socket.socket) -> None:
+            asked.append(frames.decode_call(read_frame(connection)).plugin)
+            connection.sendall(frames.encode_begun() + done_frame(b"1", b"no", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(other, b"{}", **env).stdout == b"no"
+        assert asked == ["flannel-wg"]
+
+
 class TestStandIn:
     def test_without_a_daemon_one_is_started(self, bin_dir: Path, tmp_path: Path):
         done = run(bin_dir / "bridge", b'{"a": 1}', WEFT_CNI_SOCKET=str(tmp_path / "none"))
@@ -807,7 +862,9 @@ class TestInstallation:
     def test_all_names_are_one_program_in_files_of_their_own_and_the_settings_are_safe(self, tmp_path: Path):
         for _ in range(2):
             done = install(tmp_path / "bin")
-            assert len({(tmp_path / "bin" / name).read_bytes() for name in done.names}) == 1
+            # But for the name at their end, by which a copy knows what it is.
+            ends = {name: f"\nweft plugin: {name}\n".encode() for name in done.names}
+            assert len({(tmp_path / "bin" / name).read_bytes().removesuffix(ends[name]) for name in ends}) == 1
             assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == len(done.names)
             ours = sorted([*done.names, ".weft-installed", ".weft-python"])
             assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == ours

@@ -262,13 +262,15 @@ static int call_standin(const struct call *call, const char *daemon, const char 
 int main(int argc, char **argv)
 {
     const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
-    struct call call = {.plugin = slash ? slash + 1 : argc > 0 ? argv[0] : "", .command = getenv("CNI_COMMAND")};
+    const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "";
+    struct call call = {.command = getenv("CNI_COMMAND")};
     struct refusal refusal;
     int status;
 
     open_standard_streams();
-    if (!*call.plugin || strlen(call.plugin) >= MAX_NAME)
+    if (!*name || strlen(name) >= MAX_NAME)
         return fail(CODE_AGAIN, "called by a name that no plugin has");
+    call.plugin = plugin_of(name);
     if (call.command && !strcmp(call.command, "VERSION"))
         return print_versions(call.plugin);
     /* Called by hand without CNI_COMMAND a plugin says what it is; it does not wait for a terminal. All input is there

@@ -18,6 +18,7 @@ from weft.model.value import Value
 
 SETTINGS: Final = ".weft-python"
 PYTHON: Final = Path(sys.executable)
+_MARK: Final = "\nweft plugin: "  # of versions.c
 _MOST_LINKS: Final = 40  # path_resolution(7)
 _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine's own namespace
 
@@ -75,13 +76,18 @@ def client(bin_dir: Path) -> bytes:
     return program.read_bytes()
 
 
+def as_plugin(content: bytes, name: str) -> bytes:
+    """Return the client as a plugin's file: it ends with the name, by which a copy of it knows what it is."""
+    return content + f"{_MARK}{name}\n".encode()
+
+
 def put_client(inventory: Inventory, names: Sequence[str], content: bytes) -> None:
     """Put the client under names, noted before as ours."""
     for name in names:
-        inventory.expect(name, content)
+        inventory.expect(name, as_plugin(content, name))
     inventory.write()
     for name in names:
-        put(inventory.bin_dir / name, content, mode=judging.MODE)
+        put(inventory.bin_dir / name, as_plugin(content, name), mode=judging.MODE)
 
 
 def _check_interpreter(path: Path) -> None:

@@ -146,7 +146,7 @@ def is_another(name: str, told: Told) -> bool:
     """Tell whether a program under a name says that it is another plugin, one that weft has, too."""
     from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
 
-    return told.plugin != name and told.plugin in NAMES
+    return name in NAMES and told.plugin != name and told.plugin in NAMES
 
 
 def _ours(one: Seen, same_file: list[str]) -> tuple[State, str]:
