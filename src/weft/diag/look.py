@@ -11,12 +11,16 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
+from weft.cni.attachment import living
+from weft.cni.host import programs
+from weft.cni.plugins.portmap import maps, strangers
+from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
 from weft.diag import host, probing
 from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
-from weft.diag.sight import Configured, Probed, Reserved, Sight, Vxlan, peers
+from weft.diag.sight import Configured, DeadPort, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, daemons, sysctl
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -80,6 +84,8 @@ def look(places: Places) -> Sight:
         seen["counters"] = host.counters(places.proc / "self")
     with part(unseen, "rules"):
         seen["rules"] = ruleset.parse(said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
+    with part(unseen, "dead_ports"):
+        seen["dead_ports"] = tuple(_dead_ports())
     with part(unseen, "legacy_tables"):
         seen["legacy_tables"] = _legacy(places.proc / "self")
     with part(unseen, "subnet_env"):
@@ -212,6 +218,23 @@ def said(command: Iterable[str]) -> str:
     if done.returncode:
         raise OSError(done.returncode, f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}")
     return done.stdout
+
+
+def _dead_ports() -> Iterator[DeadPort]:
+    """Published ports, in whatever form, behind which nobody is: rules outlive a pod that went without DEL."""
+    with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
+        found = [
+            DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=str(each))
+            for family in programs.FAMILIES
+            for each in strangers.look(nf, family)
+        ]
+        ours = (element for element in maps.listed(nf) if element.data)
+        found += [
+            DeadPort(port=port_of(each), address=pod_of(each), rule=f"an element of table {TABLE} ({each.comment})")
+            for each in ours
+        ]
+        alive = living.addresses(rtnl) if found else frozenset()
+        yield from (each for each in found if living.is_nobodys(rtnl, each.address, alive))
 
 
 def _saved(program: str) -> str:

@@ -70,6 +70,14 @@ class Probed(Value):
     answered: bool
 
 
+class DeadPort(Value):
+    """A port of the host that leads to an address which no pod has. `rule` is what leads there, for people."""
+
+    port: str
+    address: Ip
+    rule: str
+
+
 class Clock(Value):
     """The machine's time in Unix seconds, and whether a program keeps it right."""
 
@@ -109,6 +117,7 @@ class Sight(Value):
     managers: dict[str, str] = field(default_factory=dict)
     clock: Clock | None = None
     strangers: tuple[Ip, ...] = ()
+    dead_ports: tuple[DeadPort, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:

@@ -16,7 +16,7 @@ from weft.diag.bundle import archive
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of
 from weft.diag.bundle.plain import plain, read
 from weft.diag.bundle.secrets import GONE, file_without, text_without, words_without
-from weft.diag.sight import Clock, Probed, Reserved, Sight, Vxlan
+from weft.diag.sight import Clock, DeadPort, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
@@ -51,6 +51,7 @@ SIGHT = Sight(
     managers={"flannel.1": "NetworkManager"},
     clock=Clock(unix=1.5, synchronised=False),
     strangers=(ip_address("192.168.0.254"),),
+    dead_ports=(DeadPort(port="5003/tcp", address=ip_address("10.4.0.2"), rule="chain CNI-DN-1"),),
     unseen={"settings": "no"},
 )
 MANIFEST = Manifest(form=FORM, weft="1", node="node1", made=5.0, unseen={"listings/nft.txt": "no nft"})

@@ -11,7 +11,7 @@ from weft.diag.checks import CHECKS
 from weft.diag.checks.mending import setting
 from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Chain, Ruleset
-from weft.diag.sight import Clock, Configured, Peer, Probed, Reserved, Sight, Vxlan, Way
+from weft.diag.sight import Clock, Configured, DeadPort, Peer, Probed, Reserved, Sight, Vxlan, Way
 from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
 from weft.model.net import Mac
@@ -189,6 +189,7 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
         ("IPAM-001", {"reserved": (Reserved(network="cbr0", given_v4=11, given_v6=0),)}),
         ("IPAM-001", {"reserved": (Reserved(network="cbr0", given_v4=0, given_v6=11),)}),
         ("FW-002", {"rules": rules(policy="drop")}),
+        ("HOSTPORT-003", {"dead_ports": (DeadPort(port="5003/tcp", address=ip_address("10.4.0.2"), rule="x"),)}),
         ("LEASE-005", {"probes": (probed("overlay", answered=False), probed("underlay", answered=False))}),
         ("REACH-001", {"probes": (probed("overlay", answered=False), probed("underlay"))}),
         ("MTU-001", {"probes": (probed("overlay"), probed("large", answered=False))}),

@@ -122,6 +122,14 @@ def outer(sight: Sight, peer: Peer, port: int) -> Packet | None:
     )
 
 
+def _dead_ports(sight: Sight) -> Iterator[Finding]:
+    """Rules that a pod has left which went without DEL: whoever asks for the port is answered by nobody."""
+    for dead in sight.dead_ports:
+        seen = f"{dead.rule} leads to {dead.address}, which no pod of this node has"
+        hint = "'weft cni gc NETWORK' removes it, and so does the next pod that weft gives the port"
+        yield Finding(problem=Problem(code="HOSTPORT-003", where=f"host port {dead.port}", seen=seen, hint=hint))
+
+
 CHECKS: Final = (
     Check(
         name="forward-rules",
@@ -130,4 +138,5 @@ CHECKS: Final = (
         find=_forwarded,
     ),
     Check(name="input-rules", about="the firewall takes peers' datagrams", needs=("rules",), find=_received),
+    Check(name="host-ports", about="each published port leads to a pod", needs=("dead_ports",), find=_dead_ports),
 )

@@ -121,17 +121,22 @@ def pod_of(element: Element) -> Ip:
     return _ip(element.data[:size] or element.key[size:])
 
 
+def port_of(element: Element) -> str:
+    """Return the host's port of an element that leads somewhere, with its protocol."""
+    key = element.key[-8:]
+    return f"{int.from_bytes(key[4:6], 'big')}/{_NAMES.get(key[0], key[0])}"
+
+
 def describe(element: Element) -> str:
     """Return what an element does, for people."""
     size = _ADDRESS_BYTES[_family(element.set)]
     if not element.data:
         length = element.set.partition("-")[2]
         return f"masquerading from {_ip(element.key[:size])}/{length} to {pod_of(element)}"
-    key = element.key[-8:]
     where = f" of {_ip(element.key[:size])}" if element.set.startswith("bound") else ""
     target, port = pod_of(element), int.from_bytes(element.data[size : size + 2], "big")
     leads = f"{target}:{port}" if target.version == 4 else f"[{target}]:{port}"
-    return f"host port {int.from_bytes(key[4:6], 'big')}/{_NAMES.get(key[0], key[0])}{where} to {leads}"
+    return f"host port {port_of(element)}{where} to {leads}"
 
 
 def _family(name: str) -> int:

@@ -25,6 +25,8 @@ _HOOKS: Final = {
     _MASQUERADING: "type nat hook postrouting priority 100;",
 }
 _LOCALHOST: Final = "127.0.0.1"
+# Where the rules of pods are, of this version of upstream's and of earlier ones.
+PORT_CHAINS: Final = (_PORTS, _LEGACY)
 
 
 def table_of(family: int) -> Table:

@@ -38,7 +38,17 @@ def remove_iptables(host: Host, attachment: Attachment, wanted: PortMap | None) 
 def remove_container(host: Host, family: int, attachment: Attachment, *, ours: Collection[Ip] = ()) -> None:
     """Remove a container's chains in a network, upstream's historic second one too; with `ours` as `remove` there."""
     chain, _ = _names(attachment)
+    remove_chain(host, family, chain, ours)
+
+
+def remove_chain(host: Host, family: int, chain: str, ours: Collection[Ip]) -> None:
+    """Remove the rules of a chain that lead to these addresses, and the chain if it has no others."""
     _change_iptables(host, family, partial(iptables.removals, chain=chain, ours=ours))
+
+
+def remove_comment(host: Host, family: int, comment: str, ours: Collection[Ip]) -> None:
+    """Remove the nft rules with this comment for these addresses."""
+    _change_nft(host, family, partial(nft.removals, family=family, comment=comment, ours=ours))
 
 
 def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:

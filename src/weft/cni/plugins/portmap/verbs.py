@@ -14,7 +14,7 @@ from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import elements as portmap
-from weft.cni.plugins.portmap import forms, iptables, maps, nft
+from weft.cni.plugins.portmap import forms, iptables, maps, nft, strangers
 from weft.cni.plugins.portmap import rules as portmaprules
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
 from weft.cni.plugins.portmap.elements import Taken
@@ -81,6 +81,8 @@ def _map(call: Call, wanted: PortMap) -> None:
 
 def _make(call: Call, kept: Kept) -> None:
     """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
+    for stray in strangers.clear(call.host, call.attachment, kept.wanted):
+        call.note(f"portmap: removed what nobody is behind any more: {stray}")
     forms.keep(call, kept)
     while True:
         try:
@@ -168,6 +170,8 @@ def _check(call: Call) -> None:
     wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
     if not conf.mappings or not wanted.addresses:
         return
+    for mapping, stray in strangers.in_the_way(call.host, call.attachment, wanted):
+        raise failure(f"{mapping} is taken by {stray}", "HOSTPORT-001: remove that rule, or end the pod that it is for")
     problem = _problem(call, wanted)
     if problem:
         raise failure(problem, "HOSTPORT-002: somebody has changed or removed what makes the ports work")
@@ -201,7 +205,7 @@ def _gc(call: Call) -> None:
 def _collect_strangers(call: Call) -> None:
     """Remove what nothing is kept of: elements and chains that name this network, and an attachment that is gone.
 
-    Rules of upstream's nft form name no network, so they are left to the program that made them.
+    Rules of upstream's nft form name no network: they go if nobody has the address to which they lead.
     """
     valid = cni.valid_attachments(call.config)
     nf = _socket(call)
@@ -212,6 +216,8 @@ def _collect_strangers(call: Call) -> None:
             portmaprules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
         except CniError as error:
             call.note(f"portmap: no iptables rules looked at: {error}")
+    for problem in strangers.collect(call.host, frozenset(container for container, _ in valid)):
+        call.note(f"portmap: {problem}")
 
 
 PLUGIN: Final = Plugin(
