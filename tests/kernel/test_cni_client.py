@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from struct import unpack
 from typing import Any
@@ -36,7 +36,7 @@ from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
 from weft.cni import build, registry
 from weft.cni.host.sysctls import is_outside
-from weft.cni.install.executables import install
+from weft.cni.install.executables import as_plugin, install
 from weft.model.value import replace
 from weft.wire import cni, frames
 from weft.wire.frames import Frame, Kind
@@ -840,6 +840,41 @@ class TestRequests:
             assert run(program, b"{}", CNI_PATH=str(tmp_path), **env).stdout == b"fine"
         assert said == [b""]
 
+    @pytest.mark.parametrize(
+        "script, expected",
+        [
+            ("exec yes", (125, b"", b"prints without end")),
+            ("exec yes >&2", (125, b"", b"prints without end")),
+            ("sleep 300 & echo fine; exit 3", (3, b"fine\n", b"")),
+            ("sleep 300 >/dev/null & echo fine >&2", (0, b"", b"fine\n")),
+            ("exec >&- 2>&-; sleep 0.3; exit 7", (7, b"", b"")),
+        ],
+    )
+    def test_a_delegate_is_waited_for_and_nobody_else(
+        self, program: Path, tmp_path: Path, script: str, expected: tuple[int, bytes, bytes]
+    ):
+        """The daemon's limit for delegates is five minutes: longer than a runtime waits."""
+        (tmp_path / "odd").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "odd").chmod(0o755)
+        heard: list[frames.Ran] = []
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"odd", b""))(connection)
+            heard.append(frames.decode_ran(read_frame(connection)))
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as there:
+            env = {"CNI_COMMAND": "ADD", "PATH": os.environ["PATH"], **there, "CNI_PATH": str(tmp_path)}
+            with subprocess.Popen([program], env=env, stdin=subprocess.PIPE, process_group=0) as client:
+                client.communicate(b"{}", timeout=60)
+                with suppress(ProcessLookupError):
+                    os.killpg(client.pid, signal.SIGKILL)  # what the delegate has left
+        [ran] = heard
+        status, out, log = expected
+        assert (ran.exit, ran.stdout) == (status, out)
+        assert log in ran.stderr
+        assert bool(ran.stderr) is bool(log)
+
     def test_a_delegate_is_looked_for_in_cni_path_alone(self, program: Path, tmp_path: Path):
         """What follows CNI_PATH in memory is the next variable, which is no directory of it."""
         (tmp_path / "NEXT=1").mkdir()
@@ -863,8 +898,8 @@ class TestInstallation:
         for _ in range(2):
             done = install(tmp_path / "bin")
             # But for the name at their end, by which a copy knows what it is.
-            ends = {name: f"\nweft plugin: {name}\n".encode() for name in done.names}
-            assert len({(tmp_path / "bin" / name).read_bytes().removesuffix(ends[name]) for name in ends}) == 1
+            for name in done.names:
+                assert (tmp_path / "bin" / name).read_bytes() == as_plugin(build.PROGRAM.path.read_bytes(), name)
             assert len({(tmp_path / "bin" / name).stat().st_ino for name in done.names}) == len(done.names)
             ours = sorted([*done.names, ".weft-installed", ".weft-python"])
             assert sorted(path.name for path in (tmp_path / "bin").iterdir()) == ours

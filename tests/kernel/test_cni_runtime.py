@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.recording import Recording
+from weft.cni.runtime import execute
 from weft.cni.runtime.library import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list
 from weft.model.value import replace
 
@@ -490,6 +492,24 @@ def test_a_plugin_that_takes_too_long_or_is_killed(recording, runtime, programs)
     )
     recording.does("one", "STATUS", "kill -9 $$")
     assert failed(lambda: runtime.status(network())).msg == "netplugin failed with no error message: signal: Killed"
+
+
+@pytest.mark.parametrize("where", ["", " >&2"], ids=["its answer", "its log"])
+def test_a_plugin_that_prints_for_ever_is_ended(runtime, recording, where):
+    recording.does("one", "STATUS", f"exec yes{where}")
+    assert failed(lambda: runtime.status(network())).msg.endswith("it printed more than 4 MiB")
+
+
+def test_what_a_plugin_leaves_with_its_pipes_is_not_waited_for(recording):
+    pid = recording.bin_dir / "pid"
+    script = recording.bin_dir / "leaves"
+    script.write_text(f"#!/bin/sh\ncat\nsleep 300 &\necho $! >{pid}\necho hey >&2\n")
+    script.chmod(0o755)
+    try:
+        ran = execute.execute(str(script), recording.env, b"x" * (1 << 20), timeout=None)
+        assert (ran.exit, ran.stdout, ran.stderr, ran.ending) == (0, b"x" * (1 << 20), b"hey\n", "")
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_a_plugin_that_is_being_written_is_tried_again(runtime, recording):

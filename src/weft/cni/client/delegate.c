@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "weft.h"
@@ -18,6 +19,8 @@ enum {
     MAX_ENVIRONMENT = 4096,     /* variables */
     MAX_CHANGES = 16 << 10,     /* bytes of changes */
     BUSY_RETRIES = 5,           /* as the reference: "text file busy" is tried again five times, a second apart */
+    MAX_LOST = 16 << 20,        /* bytes that are dropped before a program counts as one that prints for ever */
+    LINGER_SECONDS = 1,         /* how long what others write who have its pipes is read after its end */
     EXIT_TOO_MUCH = 125,        /* exit statuses for what never came to an exit of its own, as shells use them */
     EXIT_NO_EXEC = 126,
     EXIT_SIGNAL = 128,
@@ -168,18 +171,38 @@ static int feed(int fd, struct span *input)
     return input->size > 0;
 }
 
-/* Moves bytes until the delegate and both of its outputs have ended; -1 as soon as the daemon says anything: it waits for
- * a delegate in silence, so what it says, its end included, is that it waits no more. */
-static int converse(struct pollfd watched[WATCHED], struct span input, struct sink *out, struct sink *log)
+/* Milliseconds of CLOCK_MONOTONIC. */
+static long long now(void)
 {
-    int silent = 1;
+    struct timespec time = {0};
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
+}
+
+/* How a conversation with a delegate ends: by itself, because the daemon waits no more, or because it prints for ever. */
+enum ending { ENDED, GIVEN_UP, ENDLESS };
+
+/* Moves bytes until the delegate and both of its outputs have ended, or soon after its own end: a process that it has left
+ * may hold its pipes for ever. The daemon waits for a delegate in silence, so what it says, its end included, is that it
+ * waits no more. */
+static enum ending converse(struct pollfd watched[WATCHED], struct span input, struct sink *out, struct sink *log)
+{
+    enum ending ending = ENDED;
+    long long until = 0; /* 0: the delegate runs */
 
     while (watched[OUTPUT].fd >= 0 || watched[LOG].fd >= 0 || watched[CHILD].fd >= 0) {
         int alive[] = {1, 1, 1, 1};
-        if (poll(watched, WATCHED, -1) < 0)
+        long long left = until ? until - now() : -1;
+        if (until && left <= 0)
+            break;
+        if (poll(watched, WATCHED, (int)left) <= 0)
             continue;
-        silent = !watched[DAEMON].revents;
-        if (!silent)
+        if (watched[DAEMON].revents)
+            ending = GIVEN_UP;
+        else if (out->lost + log->lost > MAX_LOST)
+            ending = ENDLESS;
+        if (ending != ENDED)
             break;
         if (watched[INPUT].revents)
             alive[INPUT] = feed(watched[INPUT].fd, &input);
@@ -187,8 +210,10 @@ static int converse(struct pollfd watched[WATCHED], struct span input, struct si
             alive[OUTPUT] = drain(watched[OUTPUT].fd, out);
         if (watched[LOG].revents)
             alive[LOG] = drain(watched[LOG].fd, log);
-        if (watched[CHILD].revents)
+        if (watched[CHILD].revents) {
             alive[CHILD] = 0;
+            until = now() + LINGER_SECONDS * 1000LL;
+        }
         for (int i = INPUT; i <= CHILD; i++) {
             if (alive[i])
                 continue;
@@ -199,7 +224,7 @@ static int converse(struct pollfd watched[WATCHED], struct span input, struct si
     for (int i = INPUT; i <= CHILD; i++)
         if (watched[i].fd >= 0)
             close(watched[i].fd);
-    return silent ? 0 : -1;
+    return ending;
 }
 
 static void complain(struct sink *log, const char *path, const char *what)
@@ -217,7 +242,8 @@ static int watch(pid_t child)
  * beside what the runtime calls next. */
 static int execute(int connection, char *path, char *name, struct span input, struct sink *out, struct sink *log)
 {
-    int pipes[3][2], error, given_up, status;
+    int pipes[3][2], error, status;
+    enum ending ending;
     pid_t child;
 
     for (int i = 0; i < 3; i++)
@@ -240,20 +266,20 @@ static int execute(int connection, char *path, char *name, struct span input, st
         close(watched[INPUT].fd);
         watched[INPUT].fd = -1;
     }
-    given_up = converse(watched, input, out, log);
+    ending = converse(watched, input, out, log);
     if (error) {
         complain(log, path, strerror(error));
         return EXIT_NO_EXEC;
     }
-    if (given_up)
+    if (ending != ENDED)
         kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    if (given_up)
+    if (ending == GIVEN_UP)
         return -1;
-    if (out->lost) {
+    if (ending == ENDLESS || out->lost) {
         out->size = 0;
-        complain(log, path, "printed more than fits into an answer");
+        complain(log, path, ending == ENDLESS ? "prints without end" : "printed more than fits into an answer");
         return EXIT_TOO_MUCH;
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_SIGNAL + WTERMSIG(status);

@@ -1,7 +1,9 @@
 """Finding plugins in directories and running them, as every runtime does (cni.md §2.4, §2.5)."""
 
 import errno
+import math
 import os
+import selectors
 import signal
 import subprocess
 import time
@@ -15,6 +17,10 @@ from weft.wire.cnichain import Ran, Step
 
 _BUSY_ATTEMPTS: Final = 6
 _BUSY_SECONDS: Final = 1.0
+_MOST: Final = 4 << 20  # bytes of an output; a result is of some thousand
+_CHUNK: Final = 1 << 16
+# What is in the pipes at a program's end is there at once; who else has them may have them for ever.
+_LINGER_SECONDS: Final = 1.0
 
 
 def _to_stderr(data: bytes) -> None:
@@ -65,18 +71,61 @@ def find(plugin: str, paths: Sequence[str]) -> str:
 def execute(path: str, env: Mapping[str, str], stdin: bytes, *, timeout: float | None) -> Ran:
     """Run a program to its end, or for `timeout` seconds. `CniError` if it cannot be started.
 
-    A program that is being written at this moment ("text file busy") is tried six times, a second apart.
+    A program that is being written at this moment ("text file busy") is tried six times, a second apart. One that
+    prints for ever is killed, and who holds its pipes after its end is not waited for.
     """
     for attempt in range(1, _BUSY_ATTEMPTS + 1):
         try:
-            ran = subprocess.run([path], env=env, input=stdin, capture_output=True, check=False, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return Ran(exit=1, ending=f"no answer within {timeout:g} s")
+            return _run(path, env, stdin, math.inf if timeout is None else timeout)
         except OSError as error:
             if error.errno != errno.ETXTBSY or attempt == _BUSY_ATTEMPTS:
                 raise failure(f"netplugin failed with no error message: {path}: {error.strerror}") from error
             time.sleep(_BUSY_SECONDS)
-            continue
-        ending = f"signal: {signal.strsignal(-ran.returncode)}" if ran.returncode < 0 else ""
-        return Ran(exit=ran.returncode, stdout=ran.stdout, stderr=ran.stderr, ending=ending)
     raise AssertionError("the last attempt returns")
+
+
+def _run(path: str, env: Mapping[str, str], stdin: bytes, timeout: float) -> Ran:
+    given = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    try:
+        os.write(given, stdin)
+        os.lseek(given, 0, os.SEEK_SET)
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([path], env=env, stdin=given, stdout=pipe, stderr=pipe)
+    finally:
+        os.close(given)
+    with child:
+        try:
+            said, ending = _listen(child, timeout)
+        finally:
+            child.kill()  # nothing, if it has ended
+            status = child.wait()
+    if ending:
+        return Ran(exit=1, ending=ending)
+    ending = f"signal: {signal.strsignal(-status)}" if status < 0 else ""
+    return Ran(exit=status, stdout=said["stdout"], stderr=said["stderr"], ending=ending)
+
+
+def _listen(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[dict[str, bytes], str]:
+    """Return what a program says on its two outputs until its end, and why it has to be killed, if it has."""
+    said = {"stdout": bytearray(), "stderr": bytearray()}
+    end, ended = time.monotonic() + timeout, os.pidfd_open(child.pid)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(ended, selectors.EVENT_READ, "")
+        for name in said:
+            waiting.register(getattr(child, name), selectors.EVENT_READ, name)
+        why = f"no answer within {timeout:g} s"
+        try:
+            while waiting.get_map() and (left := end - time.monotonic()) > 0:
+                for key, _ in waiting.select(None if left == math.inf else left):
+                    more = os.read(key.fd, _CHUNK) if key.data else b""
+                    if not more:
+                        waiting.unregister(key.fileobj)
+                    if not key.data:
+                        end, why = time.monotonic() + _LINGER_SECONDS, ""
+                    elif len(said[key.data]) + len(more) > _MOST:
+                        return {}, f"it printed more than {_MOST >> 20} MiB"
+                    else:
+                        said[key.data] += more
+        finally:
+            os.close(ended)
+    return {name: bytes(data) for name, data in said.items()}, why
