@@ -59,7 +59,7 @@ class Fault:
             method(*args, **kwargs)
         if self._kill:
             os.kill(os.getpid(), signal.SIGKILL)
-        error = NetlinkError if "rtnl" in name else OSError
+        error = NetlinkError if "rtnl" in name or "netfilter" in name else OSError
         raise error(errno.EIO, "injected")
 
 
@@ -84,11 +84,14 @@ class FaultyHost:
         self.files = fault.through(host.files, "files")
         self.state = fault.through(host.state, "state")
         inner = host.container
-        self.container = Container(
-            rtnl=fault.through(inner.rtnl, "container.rtnl"),  # type: ignore[arg-type]
-            sysctls=fault.through(inner.sysctls, "container.sysctls"),  # type: ignore[arg-type]
-            netns_fd=inner.netns_fd,
-        )
+        self.netfilter = fault.through(host.netfilter, "netfilter")
+        self.container = None
+        if inner is not None:  # the plugin does not work in the host's namespace alone
+            self.container = Container(
+                rtnl=fault.through(inner.rtnl, "container.rtnl"),  # type: ignore[arg-type]
+                sysctls=fault.through(inner.sysctls, "container.sysctls"),  # type: ignore[arg-type]
+                netns_fd=inner.netns_fd,
+            )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
@@ -197,6 +200,48 @@ def test_flannel_leaves_nothing_when_a_call_is_refused(site, pod, tmp_path):
     calls, failed = fail_everywhere(site, pod, "flannel", flannel_config(site, tmp_path), after=False)
     assert calls > 20
     assert "files.replace" in failed
+
+
+LATER = {
+    "portmap": {"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}},
+    "portmap by nft": {
+        "backend": "nftables",
+        "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "udp"}]},
+    },
+    "tuning": {"mtu": 1300, "mac": "c2:11:22:33:44:55"},
+    "firewall": {"backend": "nftables"},
+    "sbr": {},
+    "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 8_000_000},
+    "loopback": {},
+}
+
+
+@pytest.mark.parametrize("first", ["bridge", "ptp", "flannel"])
+@pytest.mark.parametrize("later", LATER)
+def test_a_chain_that_fails_later_leaves_nothing_although_no_del_comes(site, pod, tmp_path, first, later):
+    """The runtime's next call is the same ADD."""
+    base = flannel_config(site, tmp_path) if first == "flannel" else config(site, type=first)
+    base = {**base, "cniVersion": "1.0.0"}
+    conf = {"cniVersion": "1.0.0", "name": base["name"], "dataDir": str(site.directory / "tuning"), **LATER[later]}
+    tried: set[tuple[str, int]] = set()
+    failed = 0
+    while True:
+        result = site.call(first, "ADD", base, container=pod).result
+        fault = Fault(untried(tried), after=False)
+        site.wrap = lambda host, fault=fault: FaultyHost(host, fault)
+        answer = site.call(later.split()[0], "ADD", {**conf, "prevResult": result}, container=pod)
+        site.wrap = lambda host: host
+        if answer.exit:
+            failed += 1
+            assert leftovers(site, pod) == NOTHING, f"after {fault.name} had failed"
+            assert list((site.directory / "tuning").glob("*")) == []
+            continue
+        for plugin, told in ((later.split()[0], conf), (first, base)):
+            assert site.call(plugin, "DEL", {**told, "prevResult": result}, container=pod).exit == 0
+        if not fault.name:
+            break
+    assert failed or later == "loopback"
+    assert leftovers(site, pod) == NOTHING
 
 
 def kill_everywhere(site, pod, command, conf):

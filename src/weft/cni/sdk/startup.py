@@ -239,7 +239,7 @@ def _add(plugin: Plugin, call: Call) -> bytes:
     again = plugin.keeps is not None and call.build.is_kept(call.host, plugin.keeps.name, call.attachment)
     try:
         return plugin.add(call)
-    except (CniError, OSError, JsonError):
+    except BaseException:
         # Not of an attachment that was whole: somebody calls this plugin alone once more.
         if not again:
             _undo_chain(call)
