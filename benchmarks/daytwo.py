@@ -7,7 +7,7 @@ on both. `inf` is a pod that never started, or never ended.
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
 from typing import Final
@@ -35,6 +35,7 @@ DELETED: Final = 15.0  # seconds after `kubectl delete -f`
 AT_ONCE: Final = 30
 _STRAGGLERS: Final = 90.0  # seconds
 _LOST: Final = 15.0  # seconds until a pod counts as one that never starts, where nothing mends it
+_FLOOR: Final = ", without a network"
 _DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 
 Samples = dict[str, list[float]]
@@ -57,16 +58,22 @@ def measure() -> list[Figure]:
                     for what, samples in case(nodes).items():
                         print(f"{network.name}: {what}: {samples[0]:.2f}", file=sys.stderr, flush=True)
                         found.setdefault(what, {}).setdefault(network.name, []).extend(samples)
-    return [_figure(what, samples["weft"], samples["flannel"]) for what, samples in found.items()]
+    floors = {what.removesuffix(_FLOOR): samples["weft"] for what, samples in found.items() if what.endswith(_FLOOR)}
+    return [
+        _figure(what, samples["weft"], samples["flannel"], floors.get(what, []))
+        for what, samples in found.items()
+        if not what.endswith(_FLOOR)
+    ]
 
 
-def _figure(what: str, ours: list[float], theirs: list[float]) -> Figure:
+def _figure(what: str, ours: list[float], theirs: list[float], floor: list[float]) -> Figure:
     unit, target, ratio, upstream_took = REACH.get(what, ("s", None, None, ""))
     return Figure(
         what=what,
         unit=unit,
         ours=ours,
         theirs=theirs,
+        floor=floor,
         peer=f"flannel {upstream.VERSION[1:]}",
         target=target,
         ratio=ratio,
@@ -74,12 +81,14 @@ def _figure(what: str, ours: list[float], theirs: list[float]) -> Figure:
     )
 
 
-def _samples(what: str, seen: Pulse, lives: Iterable[float] | None = None) -> Samples:
-    """The pods' times: the usual one, and the slowest; and how many sandboxes failed."""
-    starts = list(seen.starts if lives is None else lives) or [math.inf]
+def _samples(what: str, seen: Pulse) -> Samples:
+    """The pods' times: the usual one, and the slowest, beside that of pods without a network; and what was refused."""
+    starts = seen.starts or [math.inf]
+    slowest = f"{what}: new pods, slowest"
     return {
         f"{what}: new pods, median": [median(starts)],
-        f"{what}: new pods, slowest": [max(starts)],
+        slowest: [max(starts)],
+        slowest + _FLOOR: [max(seen.floor, default=0.0)],
         f"{what}: sandboxes refused": [float(len(seen.errors))],
     }
 

@@ -148,9 +148,7 @@ def changes(before: dict[str, dict[str, list[str]]], nodes: KubeNodes) -> list[s
 def hosts_pod_runs(nodes: KubeNodes, label: str) -> None:
     """Start a pod of the node's own network on each node, and wait until it runs."""
     for node in nodes.inits:
-        body = pod(f"{label}-{node}", node=node, control=label)
-        body["spec"]["hostNetwork"] = True
-        nodes.api.post(PODS, body)
+        nodes.api.post(PODS, pod(f"{label}-{node}", node=node, host=True, control=label))
 
     def run() -> bool:
         found = nodes.api.get(PODS, labelSelector=f"control={label}")["items"]

@@ -97,8 +97,11 @@ FLANNEL: Final = Network(
 )
 
 
-def pod(name: str, *, node: str = "", image: str = ourimage.PAUSE, **labels: str) -> Json:
-    """A pod that waits; on a `node` it does not ask the scheduler, nor whether the node is ready."""
+def pod(name: str, *, node: str = "", host: bool = False, image: str = ourimage.PAUSE, **labels: str) -> Json:
+    """A pod that waits; on a `node` it does not ask the scheduler, nor whether the node is ready.
+
+    As `host` it is in the node's own network.
+    """
     container = {"name": "wait", "image": image, "imagePullPolicy": "IfNotPresent"}
     spec: Json = {
         "containers": [container],
@@ -107,6 +110,8 @@ def pod(name: str, *, node: str = "", image: str = ourimage.PAUSE, **labels: str
     }
     if node:
         spec["nodeName"] = node
+    if host:
+        spec["hostNetwork"] = True
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
