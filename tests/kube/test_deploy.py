@@ -254,6 +254,22 @@ def test_the_chart_takes_over_what_the_manifest_or_another_release_has_made(apis
     assert helm("uninstall", "other", "--no-hooks").returncode == 0  # there are no nodes
 
 
+def test_a_manifest_over_the_other_leaves_nothing_of_it_in_the_daemon_set(apiserver):
+    """What `kubectl apply` does not know it leaves: the plugins of the other would be installed again."""
+    theirs = Path(__file__).parents[1] / "support" / "kube-flannel.yaml"
+
+    def after(*manifests: Path) -> Any:
+        for manifest in manifests:
+            apiserver.kubectl("apply", "-f", str(manifest))
+        named = ("daemonset/kube-flannel-ds", "--namespace=kube-flannel")
+        spec = json.loads(apiserver.kubectl("get", *named, "-o", "json"))["spec"]
+        apiserver.kubectl("delete", *named, "--wait=false")
+        return spec
+
+    assert after(theirs, MANIFEST) == after(MANIFEST)
+    assert after(MANIFEST, theirs) == after(theirs)
+
+
 def test_another_configuration_rolls_the_daemon_set_and_nothing_else_does():
     def checksum(*values: str) -> str:
         pods = objects(render(*values).stdout)["DaemonSet", "kube-flannel-ds"]["spec"]["template"]
