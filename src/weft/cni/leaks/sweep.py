@@ -75,8 +75,11 @@ def free_own(host: Host, attachment: Attachment) -> str:
 
     Its host end goes a moment after its namespace. Where the new namespace lacks the interface, that is waited for.
     """
+    # Without these two nothing is proved; mostly there is none, and each look costs every ADD.
+    if not any(record.is_kept(host, subject, attachment) for subject in (record.LINKS, ipamrecord.SUBJECT)):
+        return ""
     records = _records(host, attachment)
-    for pause in pauses(_CLEANUP_SECONDS if records else 0):
+    for pause in pauses(_CLEANUP_SECONDS):
         verdict = _judge(host, attachment, records)
         again = host.container is not None and host.container.rtnl.link(attachment.ifname) is None
         if verdict.state is not State.ATTACHED or not again:
