@@ -13,7 +13,7 @@ from weft.diag.checking.scenarios import BY_NAME
 
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
-    ("forward-dropped", "node2", "all losses pass node2: FW-002 forward"),
+    ("forward-dropped", "node2", "every lost packet is from or to node2: FW-002 forward"),
     ("port-eaten", "node1", "every packet through the pod network from others to node1 is lost: REACH-002 "),
     ("path-narrow", "node3", "every packet larger than 1350 bytes from others to node3 is lost: MTU-001 "),
 ]
@@ -70,13 +70,13 @@ def test_the_conclusion_names_node_and_reason(running: Lab, fault: str, node: st
 
 # Faults, on which node, and the first line of `weft check` on node1.
 FROM_NODE1 = [
-    ("forward-dropped", "node1", "all losses pass node1: FW-002 forward"),
+    ("forward-dropped", "node1", "every lost packet is from or to node1: FW-002 forward"),
     (
         "port-eaten",
         "node2",
-        "every packet through the pod network that passes 172.31.0.12 is lost: REACH-002 ",
+        "every packet through the pod network from or to 172.31.0.12 is lost: REACH-002 ",
     ),
-    ("path-narrow", "node1", "every packet larger than 1350 bytes that passes node1 is lost: MTU-001 "),
+    ("path-narrow", "node1", "every packet larger than 1350 bytes from or to node1 is lost: MTU-001 "),
 ]
 
 

@@ -24,7 +24,7 @@ def test_a_node_outside_names_the_nat(tmp_path: Path):
         assert [(cell["fault"] != "", cell["seen"]) for cell in cells] == [(True, "10.244.2.2")]
         # Datagrams of pods pass it whole in the one direction, in VXLAN with its outer checksum.
         checked = json.loads(running.weft("check", "--quick", "-o", "json", check=False).stdout)
-        assert checked["conclusion"].startswith("all losses are on the way from left to others")
+        assert checked["conclusion"].startswith("every lost packet is from left to others")
         found = diagnosis(running, "left")
         assert "172.31.0.1, which is no peer's" in found.pop("NAT-001")
         assert not found

@@ -74,7 +74,7 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
     running.weft("break", "node2", "port-eaten")
     try:
         found = trace(running, "pod1-1", "pod2-1")
-        seen = "sent 3 by eth0 of node2, flannel.1 of node2 received 0"
+        seen = "eth0 of node2 received 3, flannel.1 received 0"
         assert found["verdict"].startswith(f"REACH-001 node2: {seen}")
         said = running.weft("trace", "pod1-1", "pod2-1", check=False)
         assert "node2, there\n   1 ✓ +3 received by" in said.stdout
@@ -97,7 +97,7 @@ def test_a_node_proves_its_own_part(running: Lab):
         running.weft("break", "node2", "port-eaten", "--mend")
     assert ran.returncode == 3
     last = ran.stdout.splitlines()[-1]
-    assert last.startswith("REACH-001 node1 to 172.31.0.12: sent 3 by eth0 of node1, and eth0 received 0 answers.")
+    assert last.startswith("REACH-001 node1 to 172.31.0.12: eth0 of node1 sent 3, and eth0 received 0 answers.")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from weft.desired.backends.vxlan import VxlanLink
 from weft.diag import host, probing
 from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
-from weft.diag.sight import Configured, DeadPort, Probed, Reserved, Sight, Vxlan, peers
+from weft.diag.sight import Configured, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, daemons, sysctl
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -54,7 +55,7 @@ _NFT: Final = ("nft", "-j", "list", "ruleset")
 _SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
-_MOST_BESIDE: Final = 10  # peers whose other port is tried: what eats a port, eats it of all
+_MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
@@ -125,9 +126,17 @@ def ask_peers(sight: Sight) -> Sight:
         # What a device of this node does not take says nothing of the way.
         largest = min((sight.mtu, *(device.mtu for device in sight.devices)))
         probes = probing.probe(peers(sight), mtu=largest)
-        silent = any(each.way == "overlay" and not each.answered for each in probes)
-        strangers = _strangers(sight) if silent else ()
-        return replace(sight, probes=(*probes, *_beside(sight, probes)), strangers=strangers)
+        if all(each.answered for each in probes):
+            return replace(sight, probes=probes)
+        with Rtnl.open() as rtnl:
+            neighbours = tuple(rtnl.neighbours())  # which of the silent ones do not even answer ARP
+        return replace(
+            sight,
+            probes=probes,
+            knocks=_knocks(sight, probes),
+            strangers=_strangers(sight),
+            neighbours=neighbours,
+        )
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
 
@@ -147,18 +156,15 @@ def _strangers(sight: Sight) -> tuple[Ip, ...]:
     return tuple(sorted(sources - known, key=lambda ip: (ip.version, int(ip))))
 
 
-def _beside(sight: Sight, probes: Iterable[Probed]) -> Iterable[Probed]:
-    """Of peers that answer by their public IP alone, whether another port than the device's is reached there."""
+def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
+    """Of peers that do not answer inside the overlay, whether anybody listens at the device's port."""
     by_way = {(each.peer, each.way): each for each in probes}
     dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
     outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
-    asked = [each for each in outside if each.answered][:_MOST_BESIDE]
+    asked = {each.peer: each.address for each in outside}
     if not asked or not sight.ports:
         return ()
-    addresses = [each.address for each in asked]
-    # Where a firewall refuses all ports, that of the device is refused as well.
-    beside = probing.refusing(addresses, sight.ports[0] + 1) - probing.refusing(addresses, sight.ports[0])
-    return [replace(each, way="port", answered=each.address in beside) for each in asked]
+    return probing.knock(dict(islice(asked.items(), _MOST_KNOCKS)), sight.ports[0])
 
 
 def _words(error: Exception) -> str:

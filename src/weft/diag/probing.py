@@ -1,7 +1,8 @@
 """Echo requests to peers, all at once: into the overlay, as large as a pod's packet may be, and to public IPs.
 
 Raw sockets (icmp(7)); a probe is known by its number in the sequence field, and its process by the identifier. An error
-from the address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one.
+from the address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one. Where
+the overlay alone is dead, datagrams to the device's port ask whether anybody listens there.
 """
 
 import os
@@ -9,12 +10,12 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.sight import Peer, Probed, Way
+from weft.diag.sight import Knock, Knocked, Peer, Probed, Way
 from weft.kernel import icmp, pathmtu
 from weft.model.net import Ip
 from weft.model.value import Value
@@ -24,10 +25,17 @@ _REQUEST: Final = {4: 8, 6: 128}
 _REPLY: Final = {4: 0, 6: 129}
 _UNREACHABLE: Final = {4: 3, 6: 1}  # "destination unreachable"; behind its header stands the packet that it is about
 _IP_HEADER: Final = {4: 20, 6: 40}
+_FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
-_REFUSED: Final = (2, 0.2)  # datagrams to a port, and seconds for an error to come back to each
+_ROUNDS: Final = 3  # of datagrams to ports
+_ANSWER: Final = 0.3  # seconds for an error to come back
+_SPARED: Final = 1.2  # seconds, after which a node has an error to spare again: one a second (icmp_ratelimit)
+# Codes of "destination unreachable": nothing listens at the port; a firewall rejects it.
+_REFUSED: Final = {4: 3, 6: 4}
+_REJECTED: Final = {4: (9, 10, 13), 6: (1, 5, 6)}
+_PORTS: Final = struct.Struct("!HH")
 _AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for some hundreds
 _PAUSE: Final = 0.002
 _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
@@ -58,43 +66,67 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
     )
 
 
-def refusing(addresses: Sequence[Ip], port: int) -> frozenset[Ip]:
-    """Of these nodes, those that say that nothing listens at a UDP port: a datagram got there, and the answer back."""
-    found = set[Ip]()
+def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
+    """Send datagrams to a UDP port of each peer's address, then to the one beside it, in rounds, and hear of errors.
+
+    What is said of others' packets to these ports counts as well. `OSError` without the right to hear it.
+    """
+    rounds: dict[str, tuple[tuple[Knock, Knock], ...]] = dict.fromkeys(asked, ())
     with ExitStack() as held:
-        sockets = {held.enter_context(_connected(address, port)): address for address in addresses}
-        tries, seconds = _REFUSED
-        for _ in range(tries):
-            missing = [sock for sock, address in sockets.items() if address not in found]
-            for sock in missing:
-                with suppress(OSError):  # the answer to the one before, or no way at all
-                    sock.send(b"")
-            end = time.monotonic() + seconds
-            while missing and (rest := end - time.monotonic()) > 0:
-                for sock in select.select(missing, [], [], rest)[0]:
-                    missing.remove(sock)
-                    if _is_refused(sock):
-                        found.add(sockets[sock])
-    return frozenset(found)
+        versions = {address.version for address in asked.values()}
+        ears = [held.enter_context(icmp.listen(version, [_UNREACHABLE[version]])) for version in versions]
+        mouths = {
+            version: held.enter_context(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) for version in versions
+        }
+        open_ones = list(asked)
+        for number in range(_ROUNDS):
+            if number:
+                time.sleep(_SPARED)
+            for each in (port, port, port + 1):
+                for peer in open_ones:
+                    with suppress(OSError):  # no way at all
+                        mouths[asked[peer].version].sendto(b"", (str(asked[peer]), each))
+                time.sleep(_PAUSE)
+            said = _said(ears, _ANSWER)
+            for peer in open_ones:
+                here = said.get((asked[peer], port), "silent"), said.get((asked[peer], port + 1), "silent")
+                rounds[peer] = (*rounds[peer], here)
+            open_ones = [peer for peer in open_ones if _is_open(rounds[peer])]
+    return tuple(Knocked(peer=peer, rounds=each) for peer, each in rounds.items())
 
 
-def _is_refused(sock: socket.socket) -> bool:
-    try:
-        sock.recv(1)
-    except ConnectionRefusedError:
-        return True
-    except OSError:  # a firewall's word, or a router's: it did not get there
-        return False
-    return False
+def _is_open(rounds: Sequence[tuple[Knock, Knock]]) -> bool:
+    """Tell whether another round may tell more: not of a peer that has given its word, or that says nothing at all."""
+    heard = sum(beside != "silent" for _, beside in rounds)
+    return rounds[-1][0] == "silent" and (len(rounds) == 1 or heard == 1)
 
 
-def _connected(address: Ip, port: int) -> socket.socket:
-    """A socket that hears of errors from one address (udp(7): of a connected one they are reported)."""
-    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
-    sock.settimeout(0)
-    with suppress(OSError):  # no route: it never answers
-        sock.connect((str(address), port))
-    return sock
+def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:
+    """What is said within so long of UDP ports that packets did not reach, by the address and port of each."""
+    found: dict[tuple[Ip, int], Knock] = {}
+    end = time.monotonic() + seconds
+    while (rest := end - time.monotonic()) > 0:
+        for sock in select.select(ears, [], [], rest)[0]:
+            with suppress(OSError):
+                word = _unreached(sock.recv(65536), 4 if sock.family == socket.AF_INET else 6)
+                if word is not None:
+                    found.setdefault(*word)
+    return found
+
+
+def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
+    """The address and UDP port of which an ICMP error says that it is refused or rejected; None for any other."""
+    error = message[(message[0] & 0xF) * 4 :] if version == 4 else message
+    packet = error[_HEADER.size :]
+    if len(packet) < _IP_HEADER[version]:
+        return None
+    protocol, target = (packet[9], packet[16:20]) if version == 4 else (packet[6], packet[24:40])
+    inside = packet[(packet[0] & 0xF) * 4 if version == 4 else _IP_HEADER[6] :]
+    if protocol != socket.IPPROTO_UDP or len(inside) < _PORTS.size:
+        return None
+    said: Knock | None = "refused" if error[1] == _REFUSED[version] else None
+    said = "rejected" if error[1] in _REJECTED[version] else said
+    return None if said is None else ((ip_address(target), _PORTS.unpack_from(inside)[1]), said)
 
 
 def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:

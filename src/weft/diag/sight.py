@@ -53,15 +53,11 @@ class Peer(Value):
     public: Ip | None
 
 
-Way = Literal["overlay", "large", "underlay", "port"]
+Way = Literal["overlay", "large", "underlay"]
 
 
 class Probed(Value):
-    """What became of echo requests to a peer.
-
-    `way` is `overlay`, `large` (as that, of the pods' MTU and unfragmented) or `underlay`; or `port`, datagrams to two
-    ports of the public IP: the device's is silent, and the one beside it is refused, so that what is sent gets there.
-    """
+    """What became of echo requests to a peer. `large` is as `overlay`, of the pods' MTU and unfragmented."""
 
     peer: str
     address: Ip
@@ -76,6 +72,44 @@ class DeadPort(Value):
     port: str
     address: Ip
     rule: str
+
+
+Knock = Literal["silent", "refused", "rejected"]
+
+
+class Knocked(Value):
+    """What a peer's public IP said to datagrams, in rounds: first to the device's port, then to the port beside it.
+
+    `refused` is the peer's own word that nothing listens there ("port unreachable"); `rejected` is a firewall's.
+    """
+
+    peer: str
+    rounds: tuple[tuple[Knock, Knock], ...]
+
+    @property
+    def nobody_listens(self) -> bool:
+        """Tell whether the device's port was refused."""
+        return any(device == "refused" for device, _ in self.rounds)
+
+    @property
+    def is_rejected(self) -> bool:
+        """Tell whether a firewall said that it rejects what comes to the device's port."""
+        return any(device == "rejected" for device, _ in self.rounds)
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether the device's port says nothing, as it does with a device, and the port beside it is refused.
+
+        A node says of few datagrams that it refuses them, and forgets the rest. The port beside is asked last: where
+        that is answered, the word of the device's port was not spared. Twice, because once may be chance.
+        """
+        heard = sum(beside == "refused" for _, beside in self.rounds)
+        return heard > 1 and all(device == "silent" for device, _ in self.rounds)
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether the node said anything itself."""
+        return any("refused" in each for each in self.rounds)
 
 
 class Clock(Value):
@@ -112,6 +146,7 @@ class Sight(Value):
     daemon: NodeState | None = None
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
+    knocks: tuple[Knocked, ...] = ()
     policies: tuple[RuleInfo, ...] = ()
     other_routes: tuple[RouteInfo, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)

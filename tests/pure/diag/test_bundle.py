@@ -16,7 +16,7 @@ from weft.diag.bundle import archive
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of
 from weft.diag.bundle.plain import plain, read
 from weft.diag.bundle.secrets import GONE, file_without, text_without, words_without
-from weft.diag.sight import Clock, DeadPort, Probed, Reserved, Sight, Vxlan
+from weft.diag.sight import Clock, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
@@ -45,6 +45,7 @@ SIGHT = Sight(
     daemon=replace(STATE, loops={"links": LoopState(rounds=1, repairs={"VTEP-003": 2}, unannounced=0, failing={})}),
     ways={"192.168.0.2": 2},
     probes=(Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way="overlay", size=64, answered=True),),
+    knocks=(Knocked(peer="10.244.2.0/24", rounds=(("silent", "refused"),)),),
     policies=(RuleInfo(family=4, priority=9, table=7, src=ip_network("10.0.0.0/8")),),
     other_routes=(RouteInfo(dst=ip_network("10.9.0.0/16"), table=7, index=2),),
     legacy_tables=("filter",),

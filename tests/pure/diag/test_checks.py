@@ -4,6 +4,8 @@ from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.pure.diag.test_verdict import DROP, field, meta, rules
 from weft.diag import sight as seen
@@ -11,9 +13,9 @@ from weft.diag.checks import CHECKS
 from weft.diag.checks.mending import setting
 from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Chain, Ruleset
-from weft.diag.sight import Clock, Configured, DeadPort, Peer, Probed, Reserved, Sight, Vxlan, Way
+from weft.diag.sight import Clock, Configured, DeadPort, Knocked, Peer, Probed, Reserved, Sight, Vxlan, Way
 from weft.model.errors import Problem
-from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo, RuleInfo
 from weft.model.net import Mac
 from weft.model.node.nodestate import (
     LeaseState,
@@ -76,6 +78,14 @@ def probed(way: Way, *, answered: bool = True) -> Probed:
     )
 
 
+def knocked(*rounds: str) -> Knocked:
+    """What the device's port and the one beside it said, in each round."""
+    words: Any = tuple(tuple(each.split()) for each in rounds)
+    return Knocked(peer="10.244.2.0/24", rounds=words)
+
+
+CUT = (probed("overlay", answered=False), probed("underlay"))
+MAIN_RULE = RuleInfo(family=4, priority=32766, table=254)
 WELL = Sight(
     links=LINKS,
     addresses=ADDRESSES,
@@ -193,9 +203,12 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
         ("LEASE-005", {"probes": (probed("overlay", answered=False), probed("underlay", answered=False))}),
         ("REACH-001", {"probes": (probed("overlay", answered=False), probed("underlay"))}),
         ("MTU-001", {"probes": (probed("overlay"), probed("large", answered=False))}),
-        ("REACH-002", {"probes": (probed("overlay", answered=False), probed("underlay"), probed("port"))}),
-        ("REACH-001", {"probes": (probed("overlay", answered=False), probed("underlay"),
-                                  probed("port", answered=False))}),
+        ("REACH-002", {"probes": CUT, "knocks": (knocked("silent refused", "silent refused"),)}),
+        ("VTEP-004", {"probes": CUT, "knocks": (knocked("silent silent", "refused refused"),)}),
+        ("REACH-001", {"probes": CUT, "knocks": (knocked("silent refused", "silent silent"),)}),
+        ("REACH-001", {"probes": CUT, "knocks": (knocked("rejected silent"),)}),
+        ("ROUTE-002", {"probes": CUT, "policies": (RuleInfo(family=4, priority=5270, table=52), MAIN_RULE),
+                       "other_routes": (RouteInfo(dst=ip_network("10.244.0.0/16"), table=52, index=ETH0),)}),
         ("HOST-001", {"managers": {"flannel.1": "systemd-networkd", "eth0": "systemd-networkd"}}),
         ("HOST-003", {"clock": Clock(unix=1e6, synchronised=False)}),
         ("IFACE-001", {"ways": {"192.168.0.2": CNI0}}),
@@ -381,7 +394,7 @@ def test_what_rules_do_not_tell_is_said():
     doubted = ask(CHECKS, replace(WELL, rules=at_input(meta("cpu", 0), DROP), legacy_tables=("filter",)))
     unseen = {answer.check: answer.unseen for answer in doubted.answers if answer.unseen}
     assert unseen["forward-rules"] == "the rules of iptables-legacy in filter are not read"
-    assert unseen["input-rules"] == "udp 192.168.0.2 to 192.168.0.1:8472: rule of inet t f (handle 0)"
+    assert unseen["port-rules"] == "udp 192.168.0.2 to 192.168.0.1:8472: rule of inet t f (handle 0)"
 
 
 def test_a_check_that_meets_what_it_does_not_know_ends_no_other():
@@ -442,11 +455,89 @@ def test_the_clock_counts_where_a_store_refuses_a_certificate():
     assert not codes(clock=loose)
 
 
+WORDS: Any = ("silent", "refused", "rejected")
+
+
+@given(st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS)), max_size=3), st.booleans(), st.booleans())
+def test_a_port_is_eaten_only_if_nothing_else_explains_its_silence(
+    rounds: list[tuple[Any, Any]], outside: bool, others: bool
+):
+    """Whatever errors a node spares: advice that changes a cluster needs two words of the port beside, and no other."""
+    probes = (probed("overlay", answered=False), probed("underlay", answered=outside))
+    probes += (replace(probed("overlay"), peer="10.244.9.0/24"),) if others else ()
+    found = find(probes=probes, knocks=(Knocked(peer="10.244.2.0/24", rounds=tuple(rounds)),))
+    device, beside = [each for each, _ in rounds], [each for _, each in rounds]
+    [one] = found
+    if "refused" in device:
+        assert one.problem.code == "VTEP-004"
+    elif "rejected" in device:
+        assert one.problem.code == "REACH-001"
+    elif not outside:  # it drops echo requests, or is not there
+        expected = ("REACH-001", "warning") if "refused" in beside else ("LEASE-005", "fault")
+        assert (one.problem.code, one.weight) == expected
+    elif beside.count("refused") < 2:
+        assert (one.problem.code, one.weight) == ("REACH-001", "fault")
+    else:
+        assert one.problem.code == "REACH-002"
+    proved = one.problem.code == "REACH-002" and not others
+    assert ("for all nodes" in one.problem.hint) == proved
+    if proved:
+        assert one.problem.hint.index("tcpdump") < one.problem.hint.index("Only if that cannot be changed")
+
+
+@pytest.mark.parametrize("state, said", [(0x01, True), (0x20, True), (0x02, False), (0x04, False), (0x80, False)])
+@pytest.mark.parametrize("gateway", [False, True])
+def test_a_peer_that_does_not_answer_arp_is_said_to(state: int, said: bool, gateway: bool):
+    asked = ip_address("192.168.0.254" if gateway else "192.168.0.2")
+    here = RouteInfo(dst=ip_network("192.168.0.0/24"), via=asked if gateway else None, index=ETH0)
+    neighbours = (*WELL.neighbours, NeighbourInfo(index=ETH0, ip=asked, mac=None, state=state))
+    gone = (probed("overlay", answered=False), probed("underlay", answered=False))
+    [found] = find(probes=gone, neighbours=neighbours, routes=(*ROUTES, here))
+    assert found.problem.code == "LEASE-005"
+    assert (f"{asked} does not answer ARP on eth0" in found.problem.seen) == said
+
+
+def led_by(*routes: RouteInfo, **changes: Any) -> dict[str, Any]:
+    rule = RuleInfo(family=4, priority=5270, table=52)
+    return {"policies": (rule, MAIN_RULE), "other_routes": routes, "probes": CUT} | changes
+
+
+def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table():
+    vpn = RouteInfo(dst=ip_network("10.244.0.0/16"), via=ip_address("192.168.0.9"), index=ETH0, table=52)
+    [found] = find(**led_by(vpn))
+    assert (found.problem.code, found.weight) == ("ROUTE-002", "fault")
+    assert "rule '5270: from all lookup 52' and route 10.244.0.0/16 via 192.168.0.9 dev eth0 table 52" in str(
+        found.problem
+    )
+    assert found.problem.hint.endswith("ip -4 route delete 10.244.0.0/16 via 192.168.0.9 dev eth0 table 52")
+    # A rule that drops them, a route that does, and a longer route of the main table.
+    rule = RuleInfo(family=4, priority=9, action=8, src=ip_network("10.244.1.0/24"))
+    [found] = find(**led_by(policies=(rule, MAIN_RULE)))
+    assert found.problem.hint.endswith("ip -4 rule delete priority 9")
+    [found] = find(**led_by(replace(vpn, via=None, index=0, kind=6)))
+    assert found.problem.hint.endswith("ip -4 route delete blackhole 10.244.0.0/16 table 52")
+    longer = replace(vpn, dst=ip_network("10.244.2.0/25"), table=254)
+    assert codes(probes=CUT, routes=(*ROUTES, longer)) == ["ROUTE-002"]
+    # They arrive all the same; or it is the peer's own address, or not told, or nobody's lease.
+    [found] = find(**led_by(vpn, probes=WELL.probes))
+    assert found.weight == "warning"
+    assert codes(**led_by(replace(vpn, via=ip_address("192.168.0.2")))) == ["REACH-001"]
+    unsure = RuleInfo(family=4, priority=9, table=52, more=True)
+    assert codes(**led_by(vpn, policies=(unsure, MAIN_RULE))) == ["REACH-001"]
+    assert codes(**led_by(vpn, routes=(*ROUTES[:2], ROUTES[3]))) == ["REACH-001"]
+    # Of a node whose subnet is not known nothing can be asked.
+    assert "ROUTE-002" not in codes(**led_by(vpn), subnet_env=None)
+
+
 def test_a_port_of_the_own_firewall_is_not_eaten():
-    probes = (probed("overlay", answered=False), probed("underlay"), probed("port"))
-    assert codes(probes=probes, rules=at_input(field("udp", "dport", 8472), DROP)) == ["REACH-001", "REACH-001"]
-    assert codes(probes=probes, ways={}) == ["REACH-001"]
-    [other] = find(probes=tuple(replace(each, peer="10.244.9.0/24") for each in probes))
+    eaten: Any = {"probes": CUT, "knocks": (knocked("silent refused", "silent refused"),)}
+    for hook in ("prerouting", "input", "output", "postrouting"):
+        assert codes(**eaten, rules=at_input(field("udp", "dport", 8472), DROP, hook=hook)) == ["REACH-001"] * 2
+    assert codes(**eaten, ways={}) == ["REACH-001"]
+    [other] = find(
+        probes=tuple(replace(each, peer="10.244.9.0/24") for each in CUT),
+        knocks=(replace(eaten["knocks"][0], peer="10.244.9.0/24"),),
+    )
     assert other.problem.code == "REACH-001"  # it is no peer any more
 
 

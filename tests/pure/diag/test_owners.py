@@ -57,8 +57,8 @@ def test_what_is_dropped_is_named_with_its_owner(name: str, code: str):
 def test_what_is_not_received_is_named_with_its_owner():
     receiving = found("firewalld")["receiving"]
     assert receiving.problem.code == "REACH-001"
-    assert receiving.problem.hint.endswith("Have firewalld accept UDP port 8472 from the nodes")
-    assert found("ufw")["receiving"].problem.hint.endswith("Have ufw accept UDP port 8472 from the nodes")
+    assert receiving.problem.hint.endswith("Have firewalld accept UDP port 8472 from and to the nodes")
+    assert found("ufw")["receiving"].problem.hint.endswith("Have ufw accept UDP port 8472 from and to the nodes")
     assert "receiving" not in found("docker")  # it has no rules for that
     for name in ("firewalld", "ufw", "docker", "kube-proxy", "firewalld-mended", "ufw-mended", "docker-mended"):
         undecided = {answer.check: answer.unseen for answer in ask(CHECKS, sight(name)).answers if answer.unseen}

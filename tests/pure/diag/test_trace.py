@@ -7,6 +7,7 @@ import pytest
 
 from tests.pure.diag.test_checks import (
     ADDRESSES,
+    CNI0,
     ETH0,
     FLANNELD,
     LINKS,
@@ -22,7 +23,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.trace import Entry, follow
-from weft.model.kernel.reported import AddressInfo, LinkInfo, NextHop, RouteInfo, RuleInfo
+from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.value import replace
 
 MAIN = RuleInfo(family=4, priority=32766, table=254)
@@ -64,7 +65,9 @@ def test_out_of_a_pod_to_another_node():
     assert steps(found) == [
         *("from the pod by", "route", "rules at forward", "out by", "neighbour", "FDB", "outer packet by", "sent")
     ]
-    assert found.hops[1].seen == "10.244.2.0/24 via 10.244.2.0 dev flannel.1, weft's for a lease"
+    assert (
+        found.hops[1].seen == "10.244.2.0/24 via 10.244.2.0 dev flannel.1, made by weft from the lease of 192.168.0.2"
+    )
 
 
 def test_into_a_pod_from_another_node():
@@ -225,7 +228,11 @@ def test_rules_choose_tables(fields: dict[str, Any], seen: str):
         assert said[0].startswith("undecided: the rule '9: ")
     else:
         assert said == ([f"rule 9: {seen}"] if seen else [])
-        assert (found.end, found.to) == ("sent", "192.168.0.9" if seen else "192.168.0.2")
+        # It may arrive by that way, too; if it does not, this is what is to be suspected.
+        assert (found.end, found.to) == (("undecided", "192.168.0.9") if seen else ("sent", "192.168.0.2"))
+        suspects = [hop.suspect for hop in found.hops if hop.suspect is not None]
+        assert [each.code for each in suspects] == (["ROUTE-002"] if seen else [])
+        assert all("dev eth0 table 7" in each.hint for each in suspects)
 
 
 def test_rules_that_lead_nowhere():
@@ -236,6 +243,41 @@ def test_rules_that_lead_nowhere():
     # What a device wraps is bound to the uplink.
     assert code(way(policies=(MAIN, rule(action=7, table=0, oif="eth0")))) == "REACH-001"
     assert code(way(policies=(MAIN, rule(iif="lo")), other_routes=(replace(AWAY, kind=6),))) == "REACH-001"
+
+
+@pytest.mark.parametrize("state, silent", [(0x01, True), (0x20, True), (0x02, False), (0x04, False), (0x40, False)])
+def test_who_does_not_say_its_mac_is_suspected(state: int, silent: bool):
+    def entry(index: int, ip: str) -> dict[str, Any]:
+        return {
+            "neighbours": (*WELL.neighbours, NeighbourInfo(index=index, ip=ip_address(ip), mac=None, state=state)),
+            "routes": (*ROUTES, RouteInfo(dst=ip_network("192.168.0.0/24"), index=ETH0)),
+        }
+
+    def suspects(found: Way) -> list[str]:
+        assert (found.end == "undecided") == silent
+        return [f"{hop.suspect.code} {hop.suspect.seen}" for hop in found.hops if hop.suspect is not None]
+
+    node = way(**entry(ETH0, "192.168.0.2"))
+    assert suspects(node) == (["REACH-001 192.168.0.2 does not answer ARP on eth0"] if silent else [])
+    pod = way(PEER, of=IN, **entry(CNI0, "10.244.1.2"))
+    assert suspects(pod) == (["CHECK-001 10.244.1.2 does not answer ARP on cni0"] if silent else [])
+    # The outer packet goes by a gateway of its own.
+    by = RouteInfo(dst=ip_network("192.168.0.2/32"), via=ip_address("192.168.0.7"), index=ETH0)
+    assert suspects(way(**entry(ETH0, "192.168.0.7") | {"routes": (*ROUTES, by)})) == (
+        ["REACH-001 192.168.0.7 does not answer ARP on eth0"] if silent else []
+    )
+
+
+def test_an_outer_packet_that_its_own_route_drops():
+    found = way(routes=(*ROUTES, RouteInfo(dst=ip_network("192.168.0.2/32"), kind=6)))
+    assert code(found) == "REACH-001"
+    assert found.problem is not None
+    assert found.problem.hint == "ip -4 route delete blackhole 192.168.0.2/32"
+
+
+def test_a_pod_asks_itself():
+    found = way(of=packet("10.244.1.2", "10.244.1.2"))
+    assert (found.end, steps(found)) == ("delivered", ["loopback"])
 
 
 def test_a_link_between_nodes_without_a_carrier():

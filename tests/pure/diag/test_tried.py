@@ -97,21 +97,21 @@ def tried(seen: int, lost_at: int, *, known: Any = None, answers: bool = True, h
 def test_all_is_well_even_where_a_cipher_hides_probes():
     assert tried(0, 20) == Outcome(verdict="it arrives, and the answer comes back", well=True, leg=7)
     assert parted([counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)], 3) is None
-    assert tried(0, 7, hidden=(4, 5)).verdict.startswith("FW-002 node2: sent 3 by flannel.1 of node2, cni0 of node2")
+    assert tried(0, 7, hidden=(4, 5)).verdict.startswith("FW-002 node2: flannel.1 of node2 received 3, cni0 sent 0")
 
 
 @pytest.mark.parametrize(
     "lost_at, said",
     [
         (0, "FW-002 pod1: pod1 sent 0 by eth0"),
-        (1, "CHECK-001 pod pod1: sent 3 by eth0 of pod1, veth1 of node1 received 0"),
-        (3, "FW-002 node1: sent 3 by cni0 of node1, flannel.1 of node1 received 0"),
-        (4, "REACH-001 node1: sent 3 by flannel.1 of node1, eth0 of node1 received 0"),
-        (5, "REACH-001 node1 to node2: sent 3 by eth0 of node1, eth0 of node2 received 0"),
-        (6, "REACH-001 node2: sent 3 by eth0 of node2, flannel.1 of node2 received 0"),
-        (9, "CHECK-001 pod pod2: sent 3 by veth2 of node2, eth0 of pod2 received 0"),
+        (1, "CHECK-001 pod pod1: eth0 of pod1 sent 3, veth1 of node1 received 0"),
+        (3, "FW-002 node1: cni0 of node1 received 3, flannel.1 sent 0"),
+        (4, "REACH-001 node1: flannel.1 of node1 took 3, eth0 sent 0"),
+        (5, "REACH-001 node1 to node2: eth0 of node1 sent 3, eth0 of node2 received 0"),
+        (6, "REACH-001 node2: eth0 of node2 received 3, flannel.1 received 0"),
+        (9, "CHECK-001 pod pod2: veth2 of node2 received 3, eth0 of pod2 received 0"),
         (10, "FW-002 pod2: pod2 received 3 and answered 0"),
-        (15, "REACH-001 node2 to node1: sent 3 by eth0 of node2, eth0 of node1 received 0"),
+        (15, "REACH-001 node2 to node1: eth0 of node2 sent 3, eth0 of node1 received 0"),
     ],
 )
 def test_the_first_device_that_did_not_see_them(lost_at: int, said: str):
@@ -121,12 +121,91 @@ def test_the_first_device_that_did_not_see_them(lost_at: int, said: str):
     assert found.leg == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 6][lost_at]
 
 
+SILENT = Problem(code="REACH-001", where="link eth0", seen="172.31.0.12 does not answer ARP on eth0")
+ASTRAY = Problem(code="ROUTE-002", where="packets to 10.244.2.0/24", seen="a table of a VPN takes them")
+
+
+def suspecting(what: str, problem: Problem, before: str, way: Way = OUT) -> Way:
+    """A way on which something is suspected before a device."""
+    doubt = Hop(what=what, seen=problem.seen, passes=None, suspect=problem)
+    at = [hop.device for hop in way.hops].index(before)
+    return replace(way, hops=(*way.hops[:at], doubt, *way.hops[at:]), end="undecided")
+
+
+@pytest.mark.parametrize(
+    "way, lost_at, said",
+    [
+        (suspecting("neighbour", SILENT, "eth0"), 4, str(SILENT)),
+        # It has answered since: they left, and it was not that.
+        (suspecting("neighbour", SILENT, "eth0"), 5, "REACH-001 node1 to node2: eth0 of node1 sent 3"),
+        (suspecting("neighbour", SILENT, "eth0"), 3, "FW-002 node1: cni0 of node1 received 3"),
+        (suspecting("route", ASTRAY, "flannel.1"), 5, str(ASTRAY)),
+        (suspecting("route", ASTRAY, "flannel.1"), 7, "FW-002 node2: flannel.1 of node2 received 3"),
+        (suspecting("route", ASTRAY, "flannel.1"), 20, "it arrives, and the answer comes back"),
+    ],
+)
+def test_what_was_suspected_is_named_where_they_are_lost_and_nowhere_else(way: Way, lost_at: int, said: str):
+    known: Any = [("node1", {"there": way, "back": IN}), KNOWN[1]]
+    assert tried(0, lost_at, known=known).verdict.startswith(said)
+    # It comes before what was predicted of a packet that does not get there.
+    drop = Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)
+    known[1] = ("node2", {"there": drop, "back": OUT})
+    found = tried(0, lost_at, known=known)
+    if said in (str(SILENT), str(ASTRAY)):
+        assert found.verdict == f"{said}; beyond that, the packet is dropped on node2: FW-002"
+        assert found.problem in (SILENT, ASTRAY)
+    else:
+        assert str(DROPPED) in found.verdict
+
+
+@pytest.mark.parametrize("lost_at", range(21))
+@pytest.mark.parametrize("seen", [0, 1])
+def test_no_step_counts_as_reached_to_which_no_probe_came(lost_at: int, seen: int):
+    """Up to the device that is the first without a probe; with some that came on, all are reached."""
+    numbers = [7, 9, 11]
+    passed = [(leg, hop) for leg in legs(POD1, POD2, KNOWN) for hop in leg.way.hops if hop.device]
+    counted_at = {
+        (leg.place, hop.device, leg.direction): set(numbers[: 3 if number < lost_at else seen])
+        for number, (leg, hop) in enumerate(passed)
+    }
+    found = put_together(
+        Asked(source="a", target="b", kind="icmp", numbers=numbers), POD1, POD2, KNOWN, Counted(seen=counted_at)
+    )
+    marks = [(hop.device, hop.reached) for leg in found.legs for hop in leg.way.hops]
+    reached = [device for device, came in marks if device and came]
+    everything = [device for device, _ in marks if device]
+    assert reached == (everything if seen else everything[:lost_at])
+    firsts = [came for _, came in marks]
+    assert firsts == sorted(firsts, reverse=True)
+    ends = [leg.way.end for leg in found.legs if not all(hop.reached for hop in leg.way.hops)]
+    assert set(ends) <= {"lost"}
+    text = "\n".join(tried_lines(found, explain=False))
+    assert ("     lost" in text) == bool(ends)
+    assert text.count(" · ") == sum(not hop.reached for leg in found.legs[: found.last + 1] for hop in leg.way.hops)
+    assert ("-x" in tried_diagram(found)) == bool(ends)
+
+
+def test_a_pod_reaches_itself_without_leaving():
+    found = legs(POD1, POD1, [FIRST])
+    assert [(leg.place, leg.direction, leg.way.end) for leg in found] == [
+        ("pod1", "there", "delivered"),
+        ("pod1", "back", "delivered"),
+    ]
+    assert steps(found) == ["pod1 lo", "pod1 lo"]
+
+
+def test_a_pod_to_which_no_node_of_the_way_leads_has_no_end_there():
+    found = legs(POD1, POD2, [FIRST])
+    assert [step for step in steps(found) if "veth2" in step] == []
+
+
 def test_some_are_lost():
-    assert tried(2, 5).verdict.startswith("REACH-001 node1 to node2: sent 3 by eth0 of node1, eth0 of node2 received 2")
+    assert tried(2, 5).verdict.startswith("REACH-001 node1 to node2: eth0 of node1 sent 3, eth0 of node2 received 2")
 
 
 def test_a_datagram_need_not_be_answered():
-    assert tried(0, 10, answers=False) == Outcome(verdict="it arrives; pod2 does not answer", well=True, leg=7)
+    found = tried(0, 10, answers=False)
+    assert (found.verdict, found.well, found.leg) == ("it arrives; pod2 does not answer", True, 3)
 
 
 def test_what_was_predicted_to_be_dropped():
@@ -146,9 +225,10 @@ def test_what_was_predicted_to_be_dropped():
 
 
 def test_what_was_not_told():
-    known = [("node1", {"there": Way(hops=OUT.hops, end="undecided"), "back": IN}), KNOWN[1]]
+    doubtful = Hop(what="rules at forward", seen="undecided", passes=None)
+    known = [("node1", {"there": Way(hops=(doubtful, *OUT.hops), end="undecided"), "back": IN}), KNOWN[1]]
     assert tried(0, 3, known=known).verdict.startswith(
-        "the rules that were read do not decide it; FW-002 node1: sent 3"
+        "the rules that were read do not decide it; FW-002 node1: cni0 of node1 received 3"
     )
     found = [counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)]
     assert outcome(found, Answers(sent=3, reached=2), due=True).verdict.startswith(
@@ -196,9 +276,7 @@ def test_what_goes_on_to_where_nothing_is_counted():
     assert (well.verdict, well.reached, well.well) == ("it arrives, and the answer comes back", 3, True)
     silent = report(seen({1, 3, 5}, set()))
     assert (silent.reached, silent.well) == (0, False)
-    assert silent.verdict.startswith(
-        "REACH-001 node1 to 192.0.2.2: sent 3 by eth0 of node1, and eth0 received 0 answers."
-    )
+    assert silent.verdict.startswith("REACH-001 node1 to 192.0.2.2: eth0 of node1 sent 3, and eth0 received 0 answers.")
     datagrams = report(seen({1, 3, 5}, set()), "udp")
     assert (datagrams.verdict, datagrams.well) == ("it leaves for 192.0.2.2, and nothing answers", True)
     kept = report(seen(set(), set()))
@@ -210,9 +288,10 @@ def test_what_an_end_sends_itself_has_not_arrived_by_that():
     visits: Any = [("node1", {"there": both, "back": both})]
     asked = Asked(source="a", target="b", kind="tcp", numbers=[1, 3])
     seen = {("pod1", "eth0", "there"): {1, 3}, ("pod1", "eth0", "back"): {1, 3}}
-    refused = put_together(asked, POD1, POD1, visits, Counted(seen=seen, to={}))
+    service = replace(POD1, address="10.96.0.1")
+    refused = put_together(asked, service, POD1, visits, Counted(seen=seen, to={}))
     assert (refused.reached, refused.tried) == (0, 2)
-    came = put_together(asked, POD1, POD1, visits, Counted(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
+    came = put_together(asked, service, POD1, visits, Counted(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
     assert (came.reached, came.tried, came.elsewhere) == (1, 1, 1)
 
 

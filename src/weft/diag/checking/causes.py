@@ -36,7 +36,8 @@ _Name = tuple[Place, Traits]
 class Cause(Value):
     """What `failed` trips have in common; `passed` others match as well. `examples` are trials that it explains.
 
-    Of a cause of sizes, `limit` is the largest size in bytes that arrives; 0 if that was not measured.
+    Of a cause of sizes, `limit` is the largest size in bytes that arrives; 0 if that was not measured. `partly` says
+    that of what it explains some passed when it was tried again.
     """
 
     fault: Fault
@@ -46,6 +47,7 @@ class Cause(Value):
     passed: int
     examples: tuple[Tried, ...]
     limit: int = 0
+    partly: bool = False
 
 
 class _Candidate(Value):

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.trial import OUTSIDE
+from weft.diag.checking.trial import OUTSIDE, Fault
 from weft.diag.finding import Weight
 from weft.model.errors import Problem
 from weft.model.value import Value
@@ -21,6 +21,9 @@ _AWAY: Final = "LEASE-005"
 _HAIRPIN: Final = "BRIDGE-003"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
 _BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
+
+
+EXPLAINED: Final[tuple[Fault, ...]] = ("lost", "narrow", "unrefused")  # for which nodes are asked why
 
 
 class Evidence(Value):
@@ -58,8 +61,12 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
 
 def _fits(code: str, cause: Cause) -> bool:
     """Tell whether a problem loses packets; one of sizes, or of a pod's way to itself, explains only what is such."""
+    if cause.fault == "shared":
+        return code == _OF_A_POD
+    if cause.fault in ("narrow", "unrefused"):
+        return code == "MTU-001"
     if cause.fault != "lost":
-        return cause.fault == "shared" and code == _OF_A_POD
+        return False
     if code == "MTU-001":
         return ("size", "mtu") in cause.traits
     if code == _HAIRPIN:

@@ -18,16 +18,24 @@ def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
         for trial, outcome in zip(trials, outcomes, strict=True)
         if not _is_untried(trial, outcome)
     ]
-    lost = {_way(each.trial) for each in found if each.fault == "lost" and each.trial.size}
-    return [replace(each, fault="lost") if _is_silent(each) and _way(each.trial) in lost else each for each in found]
+    faults = {_way(each.trial): each.fault for each in found if each.fault and each.trial.size and not _is_more(each)}
+    return [_explained(each, faults.get(_way(each.trial), "")) for each in found]
+
+
+def _is_more(tried: Tried) -> bool:
+    return BY_NAME[tried.trial.scenario].size == "more"
+
+
+def _explained(tried: Tried, fault: Fault) -> Tried:
+    """A missing refusal, where a packet that is not too large has a `fault` of its own on the way."""
+    if tried.fault != "unrefused" or tried.outcome.answered:
+        return tried
+    same = fault == "narrow" if tried.outcome.refused else fault == "lost"
+    return replace(tried, fault=fault) if same else tried
 
 
 def _way(trial: Trial) -> tuple[str, str, int]:
     return trial.source, trial.target, trial.family
-
-
-def _is_silent(tried: Tried) -> bool:
-    return tried.fault == "unrefused" and not tried.outcome.answered and not tried.outcome.refused
 
 
 def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
@@ -47,10 +55,11 @@ def _is_untried(trial: Trial, outcome: Outcome) -> bool:
 
 def _fault(trial: Trial, outcome: Outcome) -> Fault:
     scenario = BY_NAME[trial.scenario]
+    own = bool(outcome.refused) and not outcome.by  # the source's own link is so narrow, and its kernel says so
     if scenario.size == "more":
-        return "" if outcome.refused == trial.size - 1 else "unrefused"
+        return "" if outcome.refused == trial.size - 1 or (own and outcome.refused < trial.size) else "unrefused"
     if outcome.answered < trial.flows:
-        return "lost"
+        return "narrow" if 0 < outcome.refused < trial.size else "lost"
     if trial.afar:
         return ""
     if not outcome.seen and not outcome.theirs:
@@ -69,19 +78,20 @@ def described(tried: Tried) -> str:
 
 def _words(tried: Tried) -> str:
     trial, outcome = tried.trial, tried.outcome
+    by = outcome.by or "its own kernel"
     match tried.fault:
-        case "":
-            return "as it should be"
         case "lost":
             return _lost(trial, outcome)
-        case "unseen":
-            return f"answered, and not by {trial.target}, which saw nothing"
-        case "translated":
-            return f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way"
         case "unrefused":
             return _unrefused(trial, outcome)
-        case "shared":
-            return "another pod has this address, too"
+        case "" | "narrow" | "unseen" | "translated" | "shared":
+            return {
+                "": "as it should be",
+                "narrow": f"refused by {by} with an MTU of {outcome.refused}: smaller packets pass",
+                "unseen": f"answered, and not by {trial.target}, which saw nothing",
+                "translated": f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way",
+                "shared": "another pod has this address, too",
+            }[tried.fault]
     assert_never(tried.fault)
 
 
@@ -89,8 +99,6 @@ def _lost(trial: Trial, outcome: Outcome) -> str:
     if outcome.answered:
         return f"{outcome.answered} of {trial.flows} flows were answered"
     said = f"; {outcome.error}" if outcome.error else ""
-    if outcome.refused:
-        said = f"; refused by {outcome.by or 'its own kernel'} with an MTU of {outcome.refused}"
     if outcome.seen:
         return f"it arrived from {outcome.seen}, and no answer came back{said}"
     return f"{'no answer came' if trial.afar else 'nothing arrived'}{said}"
@@ -102,4 +110,6 @@ def _unrefused(trial: Trial, outcome: Outcome) -> str:
         return f"refused by {by} with an MTU of {outcome.refused}, and that of pods is {trial.size - 1}"
     if outcome.answered:
         return "it was answered, so it was not refused"
+    if outcome.seen:
+        return "it arrived, and the answer, as large, was lost: no error said why"
     return f"lost, and no error said why{f': {outcome.error}' if outcome.error else ''}"

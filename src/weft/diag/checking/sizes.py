@@ -1,15 +1,17 @@
-"""How large may a packet be? Sizes to try at once, and what their outcomes say. Pure."""
+"""What is tried again to know a cause exactly: how large may a packet be, is every one lost? Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.judging import judged
+from weft.diag.checking.scenarios import BY_NAME
 from weft.diag.checking.trial import Outcome, Trial, Tried
 from weft.model.net import Family
 from weft.model.value import Value, replace
 
 LEAST: Final[dict[Family, int]] = {4: 68, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
+_AGAIN: Final = 12  # trials: of those that a third of packets fails, all fail once in 500,000 times
 _AT_ONCE: Final = 40  # two rounds tell the sizes of an Ethernet apart
 
 
@@ -35,7 +37,38 @@ class Bounds(Value):
         )
 
 
-def measured(cause: Cause, attempt: Callable[[Sequence[Trial]], Sequence[Outcome]]) -> Cause:
+Attempt = Callable[[Sequence[Trial]], Sequence[Outcome]]
+
+
+def made(wanted: Sequence[Trial], attempt: Attempt) -> tuple[list[Trial], list[Outcome]]:
+    """Make trials; again and smaller those of the network's MTU whose source's own link has a smaller one.
+
+    Pods keep the MTU that they were made with, and send no larger packets.
+    """
+    trials, outcomes = list(wanted), list(attempt(wanted))
+    again = [number for number, each in enumerate(trials) if _is_own(each, outcomes[number])]
+    for number in again:
+        trials[number] = replace(trials[number], size=outcomes[number].refused)
+    if again:
+        for number, outcome in zip(again, attempt([trials[number] for number in again]), strict=True):
+            outcomes[number] = outcome
+    return trials, outcomes
+
+
+def _is_own(trial: Trial, outcome: Outcome) -> bool:
+    return BY_NAME[trial.scenario].size == "mtu" and 0 < outcome.refused < trial.size and not outcome.by
+
+
+def tried_again(cause: Cause, attempt: Attempt) -> Cause:
+    """A cause that explains losses, with whether some of its packets pass: then it is not every one that is lost."""
+    if cause.fault != "lost" or cause.passed:
+        return cause
+    wanted = [each.trial for each in cause.examples[:_AGAIN]]
+    some = any(outcome.answered for outcome in (*(each.outcome for each in cause.examples), *attempt(wanted)))
+    return replace(cause, partly=some)
+
+
+def measured(cause: Cause, attempt: Attempt) -> Cause:
     """A cause of sizes with the largest size that arrives, by trials of other sizes that `attempt` makes."""
     if ("size", "mtu") not in cause.traits:
         return cause

@@ -8,8 +8,8 @@ from weft.model.net import Family
 from weft.model.value import Value
 
 Protocol = Literal["icmp", "udp", "tcp"]
-Fault = Literal["", "lost", "unseen", "translated", "unrefused", "shared"]
-FAULTS: Final[tuple[Fault, ...]] = ("lost", "unseen", "translated", "unrefused", "shared")
+Fault = Literal["", "lost", "narrow", "unseen", "translated", "unrefused", "shared"]
+FAULTS: Final[tuple[Fault, ...]] = ("lost", "narrow", "unseen", "translated", "unrefused", "shared")
 OUTSIDE: Final = "outside"  # the lab's switch, to which nodes are joined and which is none of them
 
 
@@ -76,9 +76,10 @@ class TriedReport(msgspec.Struct, frozen=True, kw_only=True):
 class Tried(Value):
     """A trial that was judged. `fault` is empty when all is as it should be.
 
-    `lost`: not every flow was answered. `unseen`: something answered, and it was not the target. `translated`: the
-    target saw another address than the source has. `unrefused`: a packet that was too large was not refused with the
-    MTU of pods. `shared`: another pod has the address, too.
+    `lost`: not every flow was answered. `narrow`: a packet of the pods' MTU was refused with a smaller one. `unseen`:
+    something answered, and it was not the target. `translated`: the target saw another address than the source has.
+    `unrefused`: a packet that was too large was not refused with the MTU of pods. `shared`: another pod has the
+    address, too.
     """
 
     trial: Trial

@@ -9,35 +9,38 @@ from weft.diag.checking.trial import Fault, Tried
 from weft.diag.checking.trips import Place, PlaceKind
 from weft.model.text import counted, one_line
 
-# What happens to a packet that fails so, and what such failures are called.
-_SAID: Final[dict[Fault, tuple[str, str]]] = {
-    "lost": ("is lost", "losses"),
-    "unseen": ("is answered by another than its target", "answers of others"),
-    "translated": ("arrives from another address than its sender's", "translations"),
-    "unrefused": ("is not refused with the MTU of pods", "missing refusals"),
-    "shared": ("is to an address that another pod has, too", "packets to addresses of two pods"),
+# What happens to a packet that fails so, what has happened to one, and to several.
+_SAID: Final[dict[Fault, tuple[str, str, str]]] = {
+    "lost": ("is lost", "was lost", "were lost"),
+    "narrow": ("is refused with a smaller MTU", "was refused with a smaller MTU", "were refused with a smaller MTU"),
+    "unseen": (
+        "is answered by another than its target",
+        "was answered by another than its target",
+        "were answered by others than their targets",
+    ),
+    "translated": (
+        "arrives from another address than its sender's",
+        "arrived from another address than its sender's",
+        "arrived from other addresses than their senders'",
+    ),
+    "shared": (
+        "is to an address that another pod has, too",
+        "was to an address that another pod has, too",
+        "were to addresses that other pods have, too",
+    ),
+    "unrefused": ("vanishes", "vanished", "vanished"),
 }
-_EVERY: Final[dict[PlaceKind, str]] = {
+_PLACES: Final[dict[PlaceKind, str]] = {
     "anywhere": "",
     "pair": " between {} and {}",
     "direction": " from {} to {}",
-    "node": " that passes {}",
+    "node": " from or to {}",
     "others": " between {} and others",
     "to": " from others to {}",
     "from": " from {} to others",
     "some": " to or from {}",
 }
 _SOME: Final = 3  # of several nodes: so many have their names in a sentence
-_ALL: Final[dict[PlaceKind, str]] = {
-    "anywhere": "have no node in common",
-    "pair": "are between {} and {}",
-    "direction": "are on the way from {} to {}",
-    "node": "pass {}",
-    "others": "are between {} and others",
-    "to": "are on the way from others to {}",
-    "from": "are on the way from {} to others",
-    "some": "are to or from {}",
-}
 _WAYS: Final = {
     "inside": " inside a node",
     "overlay": " through the pod network",
@@ -69,14 +72,33 @@ def _cause(cause: Cause, why: Evidence | None, *, alone: bool) -> str:
 
 
 def sentence(cause: Cause, *, alone: bool) -> str:
-    """What failed. `alone` if that is all; it is every packet of its kind if none of them passed."""
-    verb, noun = _SAID[cause.fault]
-    place, nodes = cause.place, _named(cause.place)
+    """What failed. It is every packet of its kind if none of them passed; `alone` if no other kind failed."""
+    now, once, several = _SAID[cause.fault]
+    where = _PLACES[cause.place.kind].format(*_named(cause.place))
+    if cause.fault == "unrefused":
+        return f"packets that are too large{where} {_too_large(cause)}"
+    if cause.partly:
+        return f"some {_packets(cause, 'packets')}{where} {several}, others like them were not"
     if not cause.passed:
-        return f"every {_packets(cause, 'packet')}{_EVERY[place.kind].format(*nodes)} {verb}"
-    many = f"{'all ' * (place.kind != 'anywhere')}{noun}" if alone else f"{cause.failed} {noun}"
-    kind = f"are of {_packets(cause, 'packets')} and " if cause.traits else ""
-    return f"{many} {kind}{_ALL[place.kind].format(*nodes)}"
+        return f"every {_packets(cause, 'packet')}{where} {now}"
+    if not alone or not (where or cause.traits):
+        count = f"{cause.failed} {_packets(cause, 'packet' if cause.failed == 1 else 'packets')}"
+        said = f"{count}{where} {once if cause.failed == 1 else several}"
+        return f"{said}, with no node in common" if alone and not where else said
+    which = "every lost packet" if cause.fault == "lost" else f"every packet that {now}"
+    kind = f" one of the {_packets(cause, 'packets')}" if cause.traits else ""
+    return f"{which} is{kind}{where}"
+
+
+def _too_large(cause: Cause) -> str:
+    """What becomes of packets of which nobody says that they are too large, or says it wrongly."""
+    outcomes = [each.outcome for each in cause.examples]
+    told = sorted({each.refused for each in outcomes if each.refused})
+    if told:
+        return f"are refused with an MTU of {' or '.join(map(str, told))}, which is not that of pods"
+    if any(each.answered for each in outcomes):
+        return "arrive, though pods' MTU is smaller"
+    return 'vanish: no "fragmentation needed" comes back'
 
 
 def _named(place: Place) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.checks import addresses, daemon, links, managers, node, packetfilter, peers, plugins
+from weft.diag.checks import addresses, answers, daemon, links, managers, node, packetfilter, peers, plugins
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -12,6 +12,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *addresses.CHECKS,
     *packetfilter.CHECKS,
     *peers.CHECKS,
+    *answers.CHECKS,
     *plugins.CHECKS,
     *managers.CHECKS,
 )

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from ipaddress import ip_network
 from itertools import product
-from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Check, Finding
 from weft.diag.sight import Sight, overlap, within, within_any
-from weft.diag.tracing.routing import UNICAST
+from weft.diag.tracing.routing import UNICAST, removing
 from weft.model.errors import Problem
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import RouteInfo
@@ -54,7 +53,7 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
     out = f" by {link.name}" if link is not None else ""
     where = f"route {route.dst}{out}"
     if any(within(route.dst, subnet) for subnet in sight.subnets):
-        command = f"ip route delete {route.dst}{f' dev {quote(link.name)}' if link is not None else ''}"
+        command = removing(sight, route)
         seen = "it leads away from this node what is for its own pods"
         hint = f"Find what made it (protocol {route.protocol}); to remove it: {command}"
         return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))

@@ -12,8 +12,10 @@ from weft.diag.sight import Peer, Sight, peers
 from weft.diag.tracing.routing import address_on, route_to
 from weft.model.errors import Problem
 from weft.model.net import Ip, Net
+from weft.model.value import replace
 
 _HTTP: Final = 80
+_DOES: Final = {"prerouting": "receiving", "input": "receiving", "output": "sending", "postrouting": "sending"}
 _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
 
@@ -85,41 +87,35 @@ def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
     return Finding(problem=problem, fix=fix)
 
 
-def _received(sight: Sight) -> Iterator[Finding]:
-    """A datagram of a peer's address to the port of the devices, on the link by which the peer is reached."""
+def _outer(sight: Sight) -> Iterator[Finding]:
+    """Datagrams from and to the port of peers' devices, on the links by which the peers are reached."""
     said, doubts = set[str](), list[str]()
     for peer, port in product(peers(sight)[:_MOST], sight.ports):
-        packet = outer(sight, peer, port)
-        if packet is None:
-            continue
-        verdict = judge(sight.rules, "input", packet)
-        if verdict.passes is False and verdict.by not in said:
-            said.add(verdict.by)
-            owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
-            it = "it" if owner is None else owner.name
-            hint = f"Peers' packets end here. Have {it} accept UDP port {port} from the nodes"
-            where, seen = f"receiving {packet}", f"dropped by {verdict.by}"
-            yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
-        elif verdict.passes is None:
-            doubts.append(f"{packet}: {verdict.by}")
+        for hook, packet, verdict in judged_on_the_way(sight, peer, port):
+            if verdict.passes is False and verdict.by not in said:
+                said.add(verdict.by)
+                owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+                it = "it" if owner is None else owner.name
+                hint = f"Packets between pods end here. Have {it} accept UDP port {port} from and to the nodes"
+                where, seen = f"{_DOES[hook]} {packet}", f"dropped by {verdict.by}"
+                yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
+            elif verdict.passes is None:
+                doubts.append(f"{packet}: {verdict.by}")
     if not said:
         _doubt(sight, doubts)
 
 
-def outer(sight: Sight, peer: Peer, port: int) -> Packet | None:
-    """A datagram of a peer to the port of the devices; None if it is not known by which link it comes."""
+def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str, Packet, Verdict]]:
+    """What this node's rules do with datagrams from and to a port of a peer, at each hook; none without a way."""
     link = sight.link(sight.ways.get(str(peer.public), 0))
     own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
     if peer.public is None or own is None or link is None:
-        return None
-    return Packet(
-        source=peer.public,
-        target=own,
-        protocol="udp",
-        iif=link.name,
-        source_port=SOME_PORT,
-        target_port=port,
-    )
+        return
+    some = Packet(source=own, target=peer.public, protocol="udp", source_port=SOME_PORT, target_port=port)
+    coming = replace(some, source=peer.public, target=own, iif=link.name)
+    leaving = replace(some, oif=link.name)
+    for hook, packet in (("prerouting", coming), ("input", coming), ("output", leaving), ("postrouting", leaving)):
+        yield hook, packet, judge(sight.rules, hook, packet)
 
 
 def _dead_ports(sight: Sight) -> Iterator[Finding]:
@@ -137,6 +133,11 @@ CHECKS: Final = (
         needs=("rules", "networks"),
         find=_forwarded,
     ),
-    Check(name="input-rules", about="the firewall takes peers' datagrams", needs=("rules",), find=_received),
+    Check(
+        name="port-rules",
+        about="the firewall lets datagrams from and to the peers pass",
+        needs=("rules",),
+        find=_outer,
+    ),
     Check(name="host-ports", about="each published port leads to a pod", needs=("dead_ports",), find=_dead_ports),
 )

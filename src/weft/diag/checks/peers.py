@@ -1,20 +1,19 @@
-"""The other nodes: what leads to them, and whether they answer."""
+"""What leads to the other nodes: routes, entries, the uplink."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from weft.diag.checks.mending import setting
-from weft.diag.checks.packetfilter import outer
 from weft.diag.finding import Check, Finding
-from weft.diag.rules.matching import Packet
-from weft.diag.rules.verdict import judge
-from weft.diag.sight import Peer, Probed, Sight, Way, peers
-from weft.diag.tracing.routing import address_on
+from weft.diag.sight import Peer, Sight, peers
+from weft.diag.tracing.routing import Choice, astray, remedy, row, words
 from weft.model.errors import Problem
+from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.text import counted
 
-_NAMED: Final = 10
 _PERMANENT: Final = 0x80
+_NAMED: Final = 10
+_MOST: Final = 50  # peers that are asked about: what leads one astray, does so with most
 _ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: start it again, or see its log"
 
 
@@ -45,106 +44,6 @@ def _whole(sight: Sight) -> Iterator[Finding]:
         if index in indexes and (index, ip) not in gateways:
             seen, where = "no route leads there, and its neighbour entry is still here", f"the peer behind {ip}"
             yield Finding(problem=Problem(code="ROUTE-001", where=where, seen=seen, hint=_ITS_TASK))
-
-
-def _answer(sight: Sight) -> Iterator[Finding]:
-    """Of peers that answer by the underlay and not inside, the way inside is broken; of others they are away."""
-    probes = {(each.peer, each.way): each for each in sight.probes}
-    heard = {version: _may_answer(sight, version) for version in (4, 6)}
-    inside = [each for each in sight.probes if each.way == "overlay" and heard[each.address.version]]
-    dead = [each for each in inside if not each.answered]
-    inner = {each.peer for each in sight.probes if each.way == "overlay"}
-    plain = [each for each in sight.probes if each.way == "underlay" and each.peer not in inner]
-    away = [each for each in dead if _outside(probes, each) is False] + [each for each in plain if not each.answered]
-    cut = [each for each in dead if _outside(probes, each)]
-    eaten = [each for each in cut if _is_eaten(sight, probes, each)]
-    cut = [each for each in cut if each not in eaten]
-    narrow = [each for each in inside if each.answered and _fails(probes.get((each.peer, "large")))]
-    if away and sight.strangers:
-        senders = ", ".join(map(str, sight.strangers[:_NAMED]))
-        seen = (
-            f"{_names(away)}: no answer from the public IP,"
-            f" and {_carried(sight)} receives datagrams from {senders}, which is no peer's"
-        )
-        hint = (
-            "Nodes behind a NAT send from the NAT's address, and no connection from here reaches them."
-            " Give them public IPs that others reach (--public-ip, --iface), or choose back end wireguard with"
-            " PersistentKeepaliveInterval"
-        )
-        yield Finding(problem=Problem(code="NAT-001", where=counted(len(away), "peer"), seen=seen, hint=hint))
-    elif away:
-        seen = f"{_names(away)}: no answer, not even from the public IP"
-        hint = (
-            "The nodes are gone or cut off. A node that is gone leaves its lease until that expires,"
-            " or until its Node object is deleted"
-        )
-        yield Finding(problem=Problem(code="LEASE-005", where=counted(len(away), "peer"), seen=seen, hint=hint))
-    if cut:
-        seen = f"{_names(cut)}: the public IP answers, and what is sent through the overlay is not answered"
-        hint = (
-            f"Something between drops {_carried(sight)}: a firewall there (run 'weft doctor' on that node),"
-            " a cloud's security group, or the underlay itself; or the peer drops echo requests alone"
-        )
-        yield Finding(problem=Problem(code="REACH-001", where=counted(len(cut), "peer"), seen=seen, hint=hint))
-    if eaten:
-        port = f"UDP port {sight.ports[0]}"
-        seen = f"{_names(eaten)}: {port} alone is dead, the next one of the same node answers"
-        hint = (
-            f"If no firewall of the peer drops {port} ('weft doctor' there names it), the network under the nodes uses"
-            " that port itself, as some hypervisors do: choose another Port in the network configuration, for all nodes"
-        )
-        yield Finding(problem=Problem(code="REACH-002", where=counted(len(eaten), "peer"), seen=seen, hint=hint))
-    if narrow:
-        size = probes[narrow[0].peer, "large"].size
-        seen = f"{_names(narrow)}: packets of {size} bytes, pods' MTU, are lost, small ones are not"
-        hint = (
-            "A link on the way is narrower than the uplink says: set its MTU right,"
-            " or a smaller MTU in the network configuration's Backend"
-        )
-        yield Finding(problem=Problem(code="MTU-001", where=counted(len(narrow), "peer"), seen=seen, hint=hint))
-
-
-def _is_eaten(sight: Sight, probes: dict[tuple[str, Way], Probed], one: Probed) -> bool:
-    """Tell whether another port of the same node answers, and this node's own rules take what comes to the device's."""
-    port = probes.get((one.peer, "port"))
-    if port is None or not port.answered:
-        return False
-    peer = next((each for each in peers(sight) if str(each.subnet) == one.peer), None)
-    packet = None if peer is None else outer(sight, peer, sight.ports[0])
-    return packet is not None and judge(sight.rules, "input", packet).passes is not False
-
-
-def _may_answer(sight: Sight, version: int) -> bool:
-    """Tell whether this node's own firewall lets answers in; else their absence proves nothing."""
-    peer = next(
-        (each.address for each in sight.probes if each.way == "overlay" and each.address.version == version), None
-    )
-    for link in sight.devices if peer is not None else ():
-        own = address_on(sight, link.index, version)
-        protocol = "icmp" if version == 4 else "ipv6-icmp"
-        if own is not None and peer is not None:
-            answer = Packet(source=peer, target=own, protocol=protocol, iif=link.name, state="established")
-            return judge(sight.rules, "input", answer).passes is not False
-    return True
-
-
-def _outside(probes: dict[tuple[str, Way], Probed], one: Probed) -> bool | None:
-    """Whether a peer answers at its public IP; None if it was not asked there."""
-    outside = probes.get((one.peer, "underlay"))
-    return None if outside is None else outside.answered
-
-
-def _fails(probe: Probed | None) -> bool:
-    return probe is not None and not probe.answered
-
-
-def _names(probes: list[Probed]) -> str:
-    names = ", ".join(each.peer for each in probes[:_NAMED])
-    return f"{names} and {len(probes) - _NAMED} more" if len(probes) > _NAMED else names
-
-
-def _carried(sight: Sight) -> str:
-    return f"UDP port {', '.join(map(str, sight.ports))}" if sight.ports else "the packets between the nodes"
 
 
 def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:
@@ -190,9 +89,44 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
         yield Finding(problem=problem, fix=(command,))
 
 
+def _elsewhere(sight: Sight) -> Iterator[Finding]:
+    """What takes packets for peers' pods away from the routes of their leases: most often a rule that asks a table."""
+    found: dict[Choice, list[Peer]] = {}
+    for peer in peers(sight)[:_MOST]:
+        choice = astray(sight, peer)
+        if choice is not None:
+            found.setdefault(choice, []).append(peer)
+    for choice, led in found.items():
+        rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
+        route = "" if choice.route is None else f"route {row(sight, choice.route)}"
+        seen = f"{' and '.join(filter(None, (rule, route))) or 'no route'} takes them, not the route of {_its(led)}"
+        hint = (
+            "Leave the pod network out of what the program that made it routes (a VPN: of the routes that it accepts)"
+        )
+        if command := remedy(sight, choice):
+            hint = f"{hint}; or, until that makes it again: {command}"
+        where = f"packets to {', '.join(str(peer.subnet) for peer in led[:_NAMED])}"
+        problem = Problem(code="ROUTE-002", where=where, seen=seen, hint=hint)
+        yield Finding(problem=problem, weight="warning" if _all_answer(sight, led) else "fault")
+
+
+def _all_answer(sight: Sight, led: list[Peer]) -> bool:
+    answering = {each.peer for each in sight.probes if each.way == "overlay" and each.answered}
+    return all(str(peer.subnet) in answering for peer in led)
+
+
+def _its(led: list[Peer]) -> str:
+    return "its lease" if len(led) == 1 else f"the leases of {counted(len(led), 'peer')}"
+
+
 CHECKS: Final = (
+    Check(
+        name="ways",
+        about="packets for peers' pods go by the routes of their leases",
+        needs=("routes",),
+        find=_elsewhere,
+    ),
     Check(name="entries", about="routes to peers have their neighbour and FDB entries", needs=("routes",), find=_whole),
-    Check(name="answers", about="peers answer, also to packets of pods' MTU", needs=("probes",), find=_answer),
     Check(
         name="reverse-path",
         about="the uplink takes peers' packets by whatever link answers go",

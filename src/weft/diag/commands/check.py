@@ -20,7 +20,7 @@ from weft.diag.checking.evidence import Evidence
 from weft.diag.checking.here import FROM_HERE
 from weft.diag.checking.judging import judged, untried
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.sizes import measured
+from weft.diag.checking.sizes import made, measured, tried_again
 from weft.diag.checking.summary import CheckReport, summed_up
 from weft.diag.checking.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.checks import CHECKS
@@ -90,7 +90,7 @@ def _check(sight: Sight, note: Note) -> CheckReport:
             raise Unavailable(_nothing())
         note(f"{counted(len(wanted), 'trial')} of {counted(len(pods.found), 'pod')}")
         attempt = partial(_tried, pods)
-        outcomes = attempt(wanted, note)
+        wanted, outcomes = made(wanted, partial(attempt, note=note))
         found_out, beyond = verdicts.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
         found_out, owners = verdicts.shared(found_out)
         rest = [*here.untried(sight, pods.found), *untried(wanted, outcomes), *beyond]
@@ -98,7 +98,7 @@ def _check(sight: Sight, note: Note) -> CheckReport:
         if not found:
             return summed_up(FROM_HERE, found_out, (), (), untried=rest)
         note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
-        exact = [measured(cause, attempt) for cause in found]
+        exact = [measured(tried_again(cause, attempt), attempt) for cause in found]
     return summed_up(FROM_HERE, found_out, exact, [*owners, *_evidence(sight, name, found)], untried=rest)
 
 

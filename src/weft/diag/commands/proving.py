@@ -1,7 +1,7 @@
 """`weft trace --probe`: sends what was predicted, from where it comes, and counts it at each link of this node."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
@@ -22,9 +22,15 @@ from weft.model.errors import ConfigError, Problem
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
 
 
-def prove(sight: Sight, asked: tuple[str, str], packet: Packet, ways: Mapping[Direction, Way]) -> TraceReport:
+Ways = Mapping[Direction, Way]
+
+
+def prove(
+    sight: Sight, words: tuple[str, str], packet: Packet, ways: Ways, *, look_again: Callable[[], Ways]
+) -> TraceReport:
     """Send probes as `packet`, whose `ways` are predicted: three, or more to a Service, of which one pod is followed.
 
+    Where some are lost, it is looked again: the node has asked its neighbours for MACs, and knows who does not answer.
     `ConfigError` unless it comes from this node.
     """
     name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
@@ -50,14 +56,13 @@ def prove(sight: Sight, asked: tuple[str, str], packet: Packet, ways: Mapping[Di
             send=lambda: send(packet.source, packet.target, kind=kind, port=packet.target_port, numbers=sent),
         )
     beyond = "" if end is not None else there.to or target
-    return tried(
-        Asked(source=asked[0], target=asked[1], kind=kind, numbers=sent),
-        begin,
-        end or End(node=beyond, address=target),
-        [(name, ways)],
-        counted,
-        beyond=beyond,
-    )
+    asked = Asked(source=words[0], target=words[1], kind=kind, numbers=sent)
+
+    def concluded(ways: Ways) -> TraceReport:
+        return tried(asked, begin, end or End(node=beyond, address=target), [(name, ways)], counted, beyond=beyond)
+
+    found = concluded(ways)
+    return found if found.well else concluded(look_again())
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:

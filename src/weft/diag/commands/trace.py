@@ -63,7 +63,14 @@ def trace(
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "probe").sight
     ways = both_ways(sight, there)
     if probe:
-        return _proved(output, prove(sight, (source, target), there, _alone(ways)), explain=explain)
+        proved = prove(
+            sight,
+            (source, target),
+            there,
+            _alone(ways),
+            look_again=lambda: _alone(both_ways(_sight(where), there)),
+        )
+        return _proved(output, proved, explain=explain)
     said = [line for packet, way in ways.values() for line in (str(packet), *lines(way, explain=explain))]
     text = diagram(list(_stages(ways))) if output == "mermaid" else "".join(f"{one_line(line)}\n" for line in said)
     show_report(output, _alone(ways), text)

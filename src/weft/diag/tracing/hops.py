@@ -5,14 +5,15 @@ from typing import Literal
 from weft.model.errors import Problem
 from weft.model.value import Value
 
-End = Literal["delivered", "sent", "dropped", "undecided"]
+End = Literal["delivered", "sent", "dropped", "undecided", "lost"]
 
 
 class Hop(Value):
     """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told.
 
     At a `device` the packet itself can be seen. `others` are addresses that chance may choose in the place of the one
-    that `seen` names.
+    that `seen` names. Where that was tried and none came so far, `reached` is false: `passes` is what was predicted.
+    `suspect` is what loses packets here if they turn out to be lost.
     """
 
     what: str
@@ -20,6 +21,8 @@ class Hop(Value):
     passes: bool | None = True
     device: str = ""
     others: tuple[str, ...] = ()
+    reached: bool = True
+    suspect: Problem | None = None
 
 
 class Addressed(Value):
@@ -34,7 +37,8 @@ class Addressed(Value):
 class Way(Value):
     """The hops on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
 
-    `packet` is how it leaves, behind NAT. One that was dropped has a problem.
+    `packet` is how it leaves, behind NAT. One that was dropped has a problem. It was `lost` if that was tried, and none
+    came to the end.
     """
 
     hops: tuple[Hop, ...]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from weft.diag.tracing.hops import Way
-from weft.diag.tracing.sequence import MARKS
+from weft.diag.tracing.sequence import mark
 
 _SENTENCES: Final = {
     "sent by": "The pod has a network namespace of its own; eth0 is one end of a pair of links that leaves it.",
@@ -22,6 +22,7 @@ _SENTENCES: Final = {
     "out by": "The link by which the packet leaves; a packet longer than its MTU does not fit.",
     "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, without ARP.",
     "FDB": "The entry of a VXLAN device that says behind which node's address a MAC is.",
+    "loopback": "What is for a place's own address does not leave it: its own loopback link carries it.",
     "peer": "The device itself knows which node has the target.",
     "outer packet by": "The whole packet is inside another one now, from node to node, which leaves by this link.",
     "outer packet": "The whole packet is inside another one now, which needs a route to the other node.",
@@ -53,7 +54,7 @@ def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool =
     for number, hop in enumerate(way.hops, 1):
         seen = None if counted is None else counted.get(hop.device)
         count = "" if counted is None else f" {'' if seen is None else f'+{seen}' if seen else '0':2}"
-        found.append(f"  {number:2} {MARKS[hop.passes]}{count} {hop.what:{width}}  {hop.seen}")
+        found.append(f"  {number:2} {mark(hop)}{count} {hop.what:{width}}  {hop.seen}")
         if explain:
             found.append(f"       {sentence(hop.what)}")
     return [*found, f"     {way.end}{f': {way.problem}' if way.problem is not None else ''}"]

@@ -57,6 +57,11 @@ def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:
 
 
 def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
+    if source.pod and (source.pod, source.address) == (target.pod, target.address):
+        hop = Hop(what="loopback", seen=f"lo, as {source.address} is the pod's own", device="lo")
+        yield _in_pod(source, "there", hop, "delivered")
+        yield _in_pod(source, "back", hop, "delivered")
+        return
     directions: tuple[tuple[Direction, End, End, Sequence[Visit]], ...] = (
         ("there", source, target, visits),
         ("back", target, source, visits[::-1]),
@@ -66,9 +71,9 @@ def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
             yield _in_pod(here, direction, Hop(what="sent by", seen=here.device, device=here.device), "sent")
         for number, (node, ways) in enumerate(order):
             way = ways[direction]
-            if number == 0 and here.host_end:
+            if number == 0 and here.host_end and here.node == node:
                 way = replace(way, hops=(*_host_end(here, way), *way.hops))
-            if number == len(order) - 1 and there.host_end and way.end != "dropped":
+            if number == len(order) - 1 and there.host_end and there.node == node and way.end != "dropped":
                 way = replace(way, hops=(*way.hops, *_host_end(there, way)))
             yield Leg(node=node, direction=direction, way=way)
         if there.pod:
@@ -85,6 +90,19 @@ def _host_end(end: End, way: Way) -> Iterator[Hop]:
     """The host's end of a pod's link, unless the way names it."""
     if all(hop.device != end.host_end for hop in way.hops):
         yield Hop(what="host end", seen=f"{end.host_end}, of {end.pod}", device=end.host_end)
+
+
+def unreached(found: Sequence[Leg], number: int, device: str) -> list[Leg]:
+    """The legs, of which none came to a device on leg `number`, nor to what is behind it."""
+    return [leg if at < number else _unreached(leg, device if at == number else "") for at, leg in enumerate(found)]
+
+
+def _unreached(leg: Leg, device: str) -> Leg:
+    hops, reached = list[Hop](), bool(device)
+    for hop in leg.way.hops:
+        reached = reached and hop.device != device
+        hops.append(replace(hop, reached=reached))
+    return replace(leg, way=replace(leg.way, hops=tuple(hops), end="lost", problem=None))
 
 
 def counted(leg: Leg, at: Callable[[str, str, Direction], int]) -> Leg:

@@ -10,25 +10,32 @@ from weft.model.value import Value
 
 _ANSWERED: Final = "it arrives, and the answer comes back"
 _UNREAD: Final = (
-    "Something drops them there that weft trace does not read: 'tc filter show' and 'nft list hooks' show some of it"
+    "They vanish there for a reason that weft does not read: 'tc filter show' and 'nft list hooks' show some of it"
 )
-_WRAPPING: Final = ("outer packet by", "unwrapped by")  # behind or before these a packet is inside another one
+_WRAPPED_BY: Final = "outer packet by"
+_WRAPPING: Final = (_WRAPPED_BY, "unwrapped by")  # behind or before these a packet is inside another one
+_SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
 
 
 class Outcome(Value):
     """`verdict` is all of it in one sentence; `well` if packets arrive and, where one is due, an answer comes back.
 
-    `problem` is what loses them, if something does, on leg number `leg`; without one that is the last leg.
+    `problem` is what loses them, if something does, on leg number `leg`; without one that is the last leg. `unseen` is
+    the first device that none came to, where there is one.
     """
 
     verdict: str
     well: bool
     leg: int
     problem: Problem | None = None
+    unseen: "Point | None" = None
 
 
 class Point(Value):
-    """A device on leg number `leg` that probes should pass, and how many did: `what` they do there."""
+    """A device on leg number `leg` that probes should pass, and how many did: `what` they do there.
+
+    `suspect` is what may have lost them since the device before.
+    """
 
     leg: int
     node: str
@@ -37,6 +44,7 @@ class Point(Value):
     device: str
     direction: Direction
     seen: int
+    suspect: Problem | None = None
 
 
 class Answers(Value):
@@ -61,10 +69,7 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     last, end = legs[-1], len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
     if last.way.problem is not None:
-        what = "packet" if last.direction == "there" else "answer"
-        predicted = f"{came}, and the {what} was predicted to be dropped on {last.node}"
-        said = predicted if answers.reached else f"the {what} is dropped on {last.node}"
-        return Outcome(verdict=f"{said}: {last.way.problem}", well=False, leg=end, problem=last.way.problem)
+        return _dropped(legs, answers, last.way.problem)
     if answers.reached == answers.sent:
         return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)
     if answers.unread:
@@ -79,13 +84,47 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
         said = (
             f"it leaves for {beyond}, and nothing answers" if beyond else f"it arrives; {before.place} does not answer"
         )
-        return Outcome(verdict=said, well=True, leg=end)
-    if before is not None and turned and beyond:
+        return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
+    problem = _suspect(legs, before, after)
+    if problem is None and before is not None and turned and beyond:
         problem = _beyond(before, after, beyond)
-    else:
-        problem = _loss(before, after, answers.refusal)
-    doubt = "the rules that were read do not decide it; " if any(leg.way.end == "undecided" for leg in legs) else ""
-    return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem)
+    problem = problem or _loss(before, after, answers.refusal)
+    undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
+    doubt = "the rules that were read do not decide it; " if undecided else ""
+    return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
+
+
+def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
+    """Say what was predicted to be dropped on the last leg; and what keeps it from getting there, where that shows."""
+    last, end = legs[-1], len(legs) - 1
+    what = "packet" if last.direction == "there" else "answer"
+    said = f"the {what} is dropped on {last.node}"
+    if answers.reached:
+        came = f"{answers.reached} of {answers.sent} answers came back"
+        said = f"{came}, and the {what} was predicted to be dropped on {last.node}"
+    parting = None if answers.reached else parted(legs, answers.sent)
+    suspect = None if parting is None else _suspect(legs, *parting)
+    if parting is None or suspect is None:
+        return Outcome(verdict=f"{said}: {problem}", well=False, leg=end, problem=problem)
+    return Outcome(
+        verdict=f"{suspect}; beyond that, {said}: {problem.code}",
+        well=False,
+        leg=parting[1].leg,
+        problem=suspect,
+        unseen=_unseen(parting[1]),
+    )
+
+
+def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
+    """What was suspected on the way, if they were lost there: before a device, or behind all those of a node."""
+    if before is None or after.suspect is not None or before.leg == after.leg:
+        return after.suspect
+    found = (hop.suspect for hop in legs[before.leg].way.hops if hop.what == "route" and hop.suspect is not None)
+    return next(found, None)
+
+
+def _unseen(point: Point) -> Point | None:
+    return None if point.seen else point
 
 
 def _refused(beyond: str) -> str:
@@ -112,7 +151,9 @@ def parted(legs: list[Leg], sent: int) -> tuple[Point | None, Point] | None:
 
 def _points(legs: list[Leg]) -> Iterator[Point]:
     for number, leg in enumerate(legs):
+        suspect = None
         for hop in leg.way.hops:
+            suspect = hop.suspect or suspect if hop.what == "neighbour" else suspect
             if hop.device:
                 yield Point(
                     leg=number,
@@ -122,12 +163,18 @@ def _points(legs: list[Leg]) -> Iterator[Point]:
                     device=hop.device,
                     direction=leg.direction,
                     seen=leg.counted.get(hop.device, 0),
+                    suspect=suspect,
                 )
+                suspect = None
+
+
+def _did(point: Point) -> str:
+    return "sent" if point.what in _SENDING else "received"
 
 
 def _beyond(before: Point, after: Point, name: str) -> Problem:
     """Say that nothing came back of what has left."""
-    seen = f"sent {before.seen} by {before.device} of {before.place}, and {after.device} received {after.seen} answers"
+    seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
     hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
     return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
 
@@ -139,8 +186,10 @@ def _loss(before: Point | None, after: Point, refusal: str) -> Problem:
         if refusal:
             return Problem(code="FW-002", where=after.place, seen=f"{seen}: its kernel says {refusal!r}")
         return Problem(code="FW-002", where=after.place, seen=seen, hint=_UNREAD)
-    left, came = f"{before.device} of {before.place}", f"{after.device} of {after.place}"
-    seen = f"sent {before.seen} by {left}, {came} received {after.seen}"
+    wrapped = after.what == _WRAPPED_BY
+    seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
+    where = "" if after.place == before.place else f" of {after.place}"
+    seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
         hint = "See the program there, and rules of its own"

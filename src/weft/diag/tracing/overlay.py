@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing.hops import Hop
-from weft.diag.tracing.routing import address_on, link_towards, routed
+from weft.diag.tracing.routing import UNICAST, address_on, link_towards, removing, routed, row
 from weft.diag.tracing.walk import Walk
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo, RouteInfo
@@ -63,15 +63,27 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
     if out is None:
         seen = f"no route leads to {remote}"
         walk.drop("outer packet", seen, Problem(code="REACH-001", where=f"node {remote}", seen=seen))
-    walk.up(out, "outer packet by", "IFACE-002", carrier=True)
-    own = address_on(walk.sight, out.index, remote.version)
+    own, asks = address_on(walk.sight, out.index, remote.version), remote
     if device is not None and own is not None:
         outer = Packet(source=own, target=remote, protocol="udp", oif=out.name, target_port=device.port)
-        walk.chosen(outer, routed(walk.sight, outer, bound=out.name), code="REACH-001")
+        asks = _next(walk, outer, out)
         for hook in ("output", "postrouting"):
             walk.quietly(hook, outer, code="REACH-001")
+    walk.up(out, "outer packet by", "IFACE-002", carrier=True, asks=asks)
     walk.passes("sent", f"to {remote} in {carried}")
     walk.over("sent", to=str(remote), carried=carried)
+
+
+def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
+    """The machine to which an outer packet goes first, by its own rule and route."""
+    choice = routed(walk.sight, outer, bound=out.name)
+    walk.chosen(outer, choice, code="REACH-001")
+    route = choice.route
+    if route is not None and route.kind != UNICAST:
+        seen = f"route {row(walk.sight, route)} drops it"
+        problem = Problem(code="REACH-001", where=f"node {outer.target}", seen=seen, hint=removing(walk.sight, route))
+        walk.drop("outer packet", seen, problem)
+    return outer.target if route is None or route.via is None or route.index != out.index else route.via
 
 
 def _behind(walk: Walk, gateway: Ip, link: LinkInfo) -> Ip:

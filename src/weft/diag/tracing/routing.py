@@ -1,19 +1,23 @@
 """Which route a packet takes, by rules that choose a table; the machine's own addresses are told by `is_own`. Pure."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import ip_interface
 from typing import Final
 
 from weft.diag.rules.matching import Packet
-from weft.diag.sight import Sight
+from weft.diag.sight import Peer, Sight
+from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
 from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip
 from weft.model.value import Value
 
 UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit
+_NAMES: Final = {6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
 _THROW: Final = 9  # RTN_THROW: the next rule is asked
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
 _LOOK_UP: Final = 1  # what a rule does: FR_ACT_TO_TBL (linux/fib_rules.h)
+_UNANSWERED: Final = 0x01 | 0x20  # NUD_INCOMPLETE, NUD_FAILED (linux/neighbour.h)
 _NOWHERE: Final = (6, 7, 8)  # FR_ACT_BLACKHOLE, FR_ACT_UNREACHABLE, FR_ACT_PROHIBIT
 
 
@@ -90,6 +94,81 @@ def _is_met(rule: RuleInfo, packet: Packet, bound: str) -> bool | None:
 def _longest(routes: Iterable[RouteInfo], address: Ip) -> RouteInfo | None:
     fitting = [route for route in routes if route.dst.version == address.version and address in route.dst]
     return min(fitting, key=lambda route: (-route.dst.prefixlen, route.priority), default=None)
+
+
+def astray(sight: Sight, peer: Peer) -> Choice | None:
+    """What leads packets for a peer's pods elsewhere than the route of its lease does; None if they go by that.
+
+    Asked are a packet of a pod and one of the node itself: rules may tell them apart.
+    """
+    choices = (routed(sight, packet) for packet in _from_here(sight, peer))
+    return next((each for each in choices if not each.doubt and is_astray(sight, peer, each.route)), None)
+
+
+def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
+    """Tell whether a route for a peer's pods is not that of its lease, although there is one, nor leads to the peer."""
+    devices = {link.index for link in sight.devices}
+    leases = (each for each in sight.routes if each.kind == UNICAST and _is_of_a_lease(each, devices))
+    own = _longest(leases, peer.subnet.network_address + 2)
+    return own is not None and chosen != own and (chosen is None or chosen.via is None or chosen.via != peer.public)
+
+
+def _is_of_a_lease(route: RouteInfo, devices: Collection[int]) -> bool:
+    return route.protocol == PROTOCOL or route.index in devices
+
+
+def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
+    target = peer.subnet.network_address + 2
+    subnet = next((each for each in sight.subnets if each.version == target.version), None)
+    if subnet is None:
+        return
+    bridge = next((link.name for link in sight.bridges), "")
+    icmp = "icmp" if target.version == 4 else "ipv6-icmp"
+    yield Packet(source=subnet.network_address + 2, target=target, protocol=icmp, iif=bridge)
+    yield Packet(source=subnet.network_address, target=peer.inner or target, protocol=icmp)
+
+
+def remedy(sight: Sight, choice: Choice) -> str:
+    """The command that removes the route of a choice, else the rule that decides; empty where there is neither."""
+    if choice.route is not None:
+        return removing(sight, choice.route)
+    return "" if choice.rule is None else f"ip -{choice.rule.family} rule delete priority {choice.rule.priority}"
+
+
+def removing(sight: Sight, route: RouteInfo) -> str:
+    """The command that removes a route."""
+    return f"ip -{route.dst.version} route delete {row(sight, route)}"
+
+
+def row(sight: Sight, route: RouteInfo) -> str:
+    """A route in the words of `ip route`, with its table where that is not the main one."""
+    link = sight.link(route.index)
+    words = [*([_NAMES[route.kind]] if route.kind in _NAMES else []), str(route.dst)]
+    words += ["via", str(route.via)] if route.via is not None else []
+    words += ["dev", link.name] if link is not None and route.kind == UNICAST else []
+    return shlex.join([*words, *(["table", str(route.table)] if route.table != MAIN_TABLE else [])])
+
+
+def silent_neighbour(sight: Sight, node: Ip) -> str:
+    """That the next machine on the way to a node does not say which MAC it has, in words; empty if it does.
+
+    It may have been asked some time ago: it is told by its packets alone that it is back.
+    """
+    link = link_towards(sight, node)
+    if link is None:
+        return ""
+    own = address_on(sight, link.index, node.version) or node
+    route = routed(sight, Packet(source=own, target=node, protocol="udp"), bound=link.name).route
+    asked = node if route is None or route.via is None or route.index != link.index else route.via
+    return unanswered(sight, link, asked)
+
+
+def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
+    """That an address does not answer on a link, in words; empty if it does, or was not asked."""
+    entry = next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
+    if entry is None or not entry.state & _UNANSWERED:
+        return ""
+    return f"{address} does not answer {'ARP' if address.version == 4 else 'neighbour discovery'} on {link.name}"
 
 
 def link_towards(sight: Sight, node: Ip) -> LinkInfo | None:

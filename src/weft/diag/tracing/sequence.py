@@ -8,7 +8,8 @@ from weft.diag.tracing.hops import Hop, Way
 from weft.model.text import one_line
 from weft.model.value import Value, field
 
-MARKS: Final = {True: "✓", False: "✗", None: "?"}
+_MARKS: Final = {True: "✓", False: "✗", None: "?"}
+_NOT_REACHED: Final = "·"
 _ENTITIES: Final = {"#": "#35;", ";": "#59;", "<": "#lt;", ">": "#gt;"}
 
 
@@ -36,6 +37,8 @@ def _of(stage: Stage, following: Stage | None, names: dict[str, str]) -> Iterato
         yield f"  Note over {own}: {'<br/>'.join(_escaped(_hop(hop, stage)) for hop in way.hops)}"
     if way.end == "dropped":
         yield f"  {own}-x{own}: {_escaped(str(way.problem))}"
+    elif way.end == "lost":
+        yield f"  {own}-x{own}: lost"
     elif following is not None and following.place != stage.place:
         arrow = "-->>" if stage.back else "->>"
         yield f"  {own}{arrow}{names[following.place]}: {_escaped(way.carried or way.end)}"
@@ -44,7 +47,12 @@ def _of(stage: Stage, following: Stage | None, names: dict[str, str]) -> Iterato
 def _hop(hop: Hop, stage: Stage) -> str:
     seen = stage.counted.get(hop.device)
     count = "" if seen is None else f"+{seen} " if seen else "0 "
-    return f"{MARKS[hop.passes]} {count}{hop.what}: {hop.seen}"
+    return f"{mark(hop)} {count}{hop.what}: {hop.seen}"
+
+
+def mark(hop: Hop) -> str:
+    """The sign before a step: it passes, does not, cannot be told, or none came to it."""
+    return _MARKS[hop.passes] if hop.reached else _NOT_REACHED
 
 
 def _escaped(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import Literal, NoReturn
 
 from weft.diag.checks.mending import setting
 from weft.diag.rules.matching import Packet
-from weft.diag.sight import Sight
+from weft.diag.sight import Sight, peers
 from weft.diag.tracing import bridging, overlay
 from weft.diag.tracing.hops import Addressed, End, Hop, Way
-from weft.diag.tracing.routing import UNICAST, is_own, route_to, routed
+from weft.diag.tracing.routing import UNICAST, is_astray, is_own, removing, route_to, routed, row
 from weft.diag.tracing.walk import OverError, Walk
 from weft.model.errors import Problem
 from weft.model.kernel.marks import FORWARDING, PROTOCOL
@@ -57,6 +57,9 @@ def addressed(packet: Packet) -> Addressed:
 
 def _go(walk: Walk, entry: Entry) -> NoReturn:
     """All hops."""
+    if entry.kind == "pod" and walk.packet.source == walk.packet.target:
+        walk.passes("loopback", f"lo in the pod, as {walk.packet.target} is its own: the packet does not leave it")
+        walk.over("delivered")
     packet = _enter(walk, entry)
     own = is_own(walk.sight, packet.target)
     if own and entry.kind == "node":
@@ -65,7 +68,8 @@ def _go(walk: Walk, entry: Entry) -> NoReturn:
         packet = replace(packet, iif=packet.iif or "lo")
         walk.filtered("input", packet)
         walk.by_nat("input", packet)
-        walk.passes("delivered", f"{packet.target} is this node's own")
+        device = "lo" if entry.kind == "node" else ""
+        walk.passes("delivered", f"{packet.target} is this node's own", device=device)
         walk.over("delivered")
     if entry.kind != "node":
         _forwarded(walk, packet)
@@ -123,9 +127,17 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         hint = "No lease is served that has it: 'weft status' says which peers there are"
         where = f"route to {packet.target}"
         walk.drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
-    via = "" if route.via is None else f" via {route.via}"
-    whose = ", weft's for a lease" if route.protocol == PROTOCOL else ""
-    walk.passes("route", f"{route.dst}{via} dev {link.name}{whose}")
+    peer = next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
+    if peer is not None and is_astray(walk.sight, peer, route):
+        seen = f"route {row(walk.sight, route)} takes it, not the route of the lease of {peer.subnet}"
+        hint = f"Leave the pod network out of what made it, or: {removing(walk.sight, route)}"
+        where = f"packets to {peer.subnet}"
+        walk.doubts("route", Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        return route, link
+    whose = ""
+    if peer is not None and route.protocol == PROTOCOL:
+        whose = f", made by weft from the lease of {peer.public or peer.subnet}"
+    walk.passes("route", f"{row(walk.sight, route)}{whose}")
     return route, link
 
 
@@ -133,17 +145,18 @@ def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRet
     inside = link in walk.sight.devices
     walk.quietly("postrouting", packet)
     packet = walk.by_nat("postrouting", packet)
-    walk.up(link, "out by", "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002")
+    code = "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002"
+    walk.up(link, "out by", code, asks=None if inside else route.via or packet.target)
     if inside:
         overlay.send(walk, packet, route, link)
     at_home = any(packet.target in subnet for subnet in walk.sight.subnets)
     if at_home and (route.via is not None or _is_elsewhere(walk.sight, link)):
         seen = f"{route.dst} leads to {route.via or link.name}, and {packet.target} is for a pod of this node"
-        hint = f"ip route delete {route.dst} dev {link.name}"
+        hint = removing(walk.sight, route)
         where = f"route {route.dst}"
         walk.drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+    to = route.via or packet.target
     if route.via is not None or (not at_home and link.kind != "bridge"):
-        to = route.via or packet.target
         walk.passes("sent", f"to {to} by {link.name}")
         walk.over("sent", to=str(to))
     walk.passes("delivered", f"to {packet.target} behind {link.name}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from weft.diag.tracing.counted import Counted
 from weft.diag.tracing.hopwords import lines
-from weft.diag.tracing.legs import End, Leg, Visit, counted, legs
+from weft.diag.tracing.legs import End, Leg, Visit, counted, legs, unreached
 from weft.diag.tracing.outcome import Answers, outcome
 from weft.diag.tracing.probes import Kind
 from weft.diag.tracing.sequence import Stage, diagram
@@ -50,6 +50,8 @@ def tried(
     denied = len(seen.denied & ours)
     answers = Answers(sent=len(ours), reached=reached, denied=denied, unread=seen.unread, refusal=seen.refusal)
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
+    if result.unseen is not None:
+        found = unreached(found, result.unseen.leg, result.unseen.device)
     return TraceReport(
         source=asked.source,
         target=asked.target,

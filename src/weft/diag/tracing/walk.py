@@ -8,10 +8,11 @@ from weft.diag.rules.translating import behind
 from weft.diag.rules.verdict import judge
 from weft.diag.sight import Sight
 from weft.diag.tracing.hops import End, Hop, Way
-from weft.diag.tracing.routing import UNICAST, Choice, words
+from weft.diag.tracing.routing import UNICAST, Choice, remedy, unanswered, words
 from weft.model.errors import Problem
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NO_CARRIER, LinkInfo
+from weft.model.net import Ip
 
 
 class OverError(Exception):
@@ -45,6 +46,10 @@ class Walk:
         """The packet passes a hop."""
         self.hops.append(Hop(what=what, seen=seen, device=device))
 
+    def doubts(self, what: str, suspect: Problem) -> None:
+        """The packet passes a hop, or is lost there."""
+        self.hops.append(Hop(what=what, seen=suspect.seen, passes=None, suspect=suspect))
+
     def drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
         """It is dropped at a hop."""
         self.hops.append(Hop(what=what, seen=seen, passes=False))
@@ -54,8 +59,20 @@ class Walk:
         """Its way on this node ends."""
         raise OverError(Way(hops=(), end=end, to=to, carried=carried))
 
-    def up(self, link: LinkInfo, what: str, code: str, *, carrier: bool = False, seen_there: bool = True) -> None:
-        """A link that must be up; one between nodes must have a `carrier`, too."""
+    def up(
+        self,
+        link: LinkInfo,
+        what: str,
+        code: str,
+        *,
+        carrier: bool = False,
+        seen_there: bool = True,
+        asks: Ip | None = None,
+    ) -> None:
+        """A link that must be up; one between nodes must have a `carrier`, too.
+
+        Where it `asks` for the MAC of an address, and got no answer, it may get one now: that is not decided.
+        """
         if not link.up:
             hint = f"ip link set {link.name} up"
             problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
@@ -65,6 +82,8 @@ class Walk:
                 code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
             )
             self.drop(what, f"{link.name} has no carrier", problem)
+        if asks is not None and (silence := unanswered(self.sight, link, asks)):
+            self.doubts("neighbour", _silent(silence, link))
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
     def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
@@ -76,7 +95,7 @@ class Walk:
             return
         seen = f"rule {words(choice.rule)}"
         if choice.route is None or choice.route.kind != UNICAST:
-            hint = f"'ip rule delete priority {choice.rule.priority}' removes it"
+            hint = f"'{remedy(self.sight, choice)}' removes what decides so"
             self.drop("policy", seen, Problem(code=code, where=f"way of {packet}", seen=seen, hint=hint))
         self.passes("policy", seen)
 
@@ -102,3 +121,12 @@ class Walk:
         """As `filtered`, at a hook where few have rules: a hop only if it says something."""
         if judge(self.sight.rules, hook, packet).passes is not True:
             self.filtered(hook, packet, code=code)
+
+
+def _silent(seen: str, link: LinkInfo) -> Problem:
+    """That a machine, or a pod of a bridge, does not answer."""
+    if link.kind == "bridge":
+        hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
+        return Problem(code="CHECK-001", where=f"link {link.name}", seen=seen, hint=hint)
+    hint = "That machine is off, or cut off from this link: see its power, cable, switch port and VLAN"
+    return Problem(code="REACH-001", where=f"link {link.name}", seen=seen, hint=hint)

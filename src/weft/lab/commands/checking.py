@@ -13,10 +13,10 @@ import msgspec
 
 from weft.diag.checking import forms
 from weft.diag.checking.causes import Cause, causes
-from weft.diag.checking.evidence import Evidence, concerned
+from weft.diag.checking.evidence import EXPLAINED, Evidence, concerned
 from weft.diag.checking.judging import judged, untried
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.sizes import measured
+from weft.diag.checking.sizes import made, measured, tried_again
 from weft.diag.checking.summary import CheckReport, summed_up
 from weft.diag.checking.trial import FAULTS, OUTSIDE, Outcome, Trial, Tried, TriedReport
 from weft.diag.finding import Weight
@@ -94,15 +94,18 @@ def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckR
         seen = f"a lab of {counted(len(report.nodes), 'node')} without pods"
         raise ConfigError(Problem(code="LAB-002", where="weft lab check", seen=seen, hint=hint))
     note(counted(len(wanted), "trial"))
-    outcomes = _try(place, wanted, note)
+    wanted, outcomes = made(wanted, partial(_try, place, note=note))
     found_out, rest = judged(wanted, outcomes), untried(wanted, outcomes)
     found = [cause for fault in FAULTS for cause in causes(found_out, fault)]
     if not found:
         return summed_up(IN_A_LAB, found_out, (), (), untried=rest)
     note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        gathered = pool.map(lambda gather: gather(), _evidence(place, [each for each in found if each.fault == "lost"]))
-        exact = [measured(cause, lambda wanted: _try(place, wanted, lambda _: None)) for cause in found]
+        gathered = pool.map(
+            lambda gather: gather(), _evidence(place, [each for each in found if each.fault in EXPLAINED])
+        )
+        attempt = partial(_try, place, note=lambda _: None)
+        exact = [measured(tried_again(cause, attempt), attempt) for cause in found]
         evidence = [piece for pieces in gathered for piece in pieces]
     return summed_up(IN_A_LAB, found_out, exact, evidence, untried=rest)
 
@@ -119,7 +122,7 @@ def _evidence(place: Place, found: Sequence[Cause]) -> Iterable[Callable[[], lis
     """What is to be asked about causes: a trace of an example of each, and the doctor of each node concerned."""
     for cause in found[:_EXAMINED]:
         example = next((each.trial for each in cause.examples if _is_traceable(each.trial)), None)
-        if example is not None:
+        if example is not None and cause.fault == "lost":
             yield partial(_traced, place, example, named=("protocol", example.protocol) in cause.traits)
     yield from (partial(_doctors_word, place, node) for node in concerned(found)[:_EXAMINED])
 

@@ -81,10 +81,16 @@ def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bo
         port=goal.port,
         numbers=numbers(randbits(32), len(goal.ends)),
     )
-    places = [node for node, _ in visits] + [each.place for each in (*goal.ends, end)]
+    places = _nodes(visits) + [each.place for each in (*goal.ends, end)]
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
     seen = count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
-    return tried(Asked(source=source, target=target, kind=kind, numbers=probe.numbers), begin, end, visits, seen)
+    asked = Asked(source=source, target=target, kind=kind, numbers=probe.numbers)
+    found = tried(asked, begin, end, visits, seen)
+    if found.well:
+        return found
+    # Probes have made nodes ask their neighbours for MACs: they know by now who does not answer.
+    again = _visits(place, report, begin, goal)
+    return tried(asked, begin, end, again, seen) if _nodes(again) == _nodes(visits) else found
 
 
 def _asked(report: LabReport, source: str, target: str, *, six: bool, udp: bool) -> tuple[End, Goal]:
@@ -104,6 +110,10 @@ def _visits(place: Place, report: LabReport, begin: End, goal: Goal) -> list[Vis
         visits.append((node, ways))
         node, packet = next_node(report, ways["there"]), ways["there"].packet or packet
     return visits
+
+
+def _nodes(visits: Sequence[Visit]) -> list[str]:
+    return [node for node, _ in visits]
 
 
 def _there(visits: Sequence[Visit]) -> list[Way]:

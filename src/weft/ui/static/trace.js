@@ -4,7 +4,8 @@ import { h } from "./dom.js";
 import { badge } from "./node.js";
 
 const PASSES = { true: ["✓", "well", "passes"], false: ["✕", "down", "is dropped"], null: ["?", "unknown", "cannot be told"] };
-const ENDS = { delivered: "delivered", sent: "sent on", dropped: "dropped", undecided: "cannot be told" };
+const ENDS = { delivered: "delivered", sent: "sent on", dropped: "dropped", undecided: "cannot be told", lost: "not reached" };
+const NOT_REACHED = ["·", "unknown", "was not reached"];
 
 export function trace(source, target, found, { again, turn }) {
   const head = h(
@@ -31,7 +32,7 @@ export function trace(source, target, found, { again, turn }) {
 }
 
 function leg({ node, pod, direction, way, counted, number, tried }) {
-  const last = way.end === "dropped" ? "down" : way.end === "undecided" ? "unknown" : "well";
+  const last = way.end === "dropped" || way.end === "lost" ? "down" : way.end === "undecided" ? "unknown" : "well";
   const where = [way.to && `to ${way.to}`, way.carried && `inside ${way.carried}`].filter(Boolean).join(", ");
   return h(
     "li",
@@ -42,7 +43,7 @@ function leg({ node, pod, direction, way, counted, number, tried }) {
   );
 }
 
-function hop({ what, seen, passes }, count, tried) {
-  const [sign, health, word] = PASSES[String(passes)];
+function hop({ what, seen, passes, reached }, count, tried) {
+  const [sign, health, word] = reached ? PASSES[String(passes)] : NOT_REACHED;
   return h("li", { class: `hop ${health}` }, h("span", { class: "sign", role: "img", "aria-label": word }, sign), h("span", { class: "what" }, what, count === undefined ? null : h("span", { class: `count ${count < tried ? "down" : "well"}` }, `+${count}`)), h("span", { class: "seen" }, seen));
 }

@@ -10,8 +10,9 @@ from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
 from weft.diag.checking.causes import Cause, _Candidate, _cheapest, causes
 from weft.diag.checking.evidence import Evidence, concerned, reason
+from weft.diag.checking.judging import described, judged
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.sizes import measured
+from weft.diag.checking.sizes import Attempt, made, measured, tried_again
 from weft.diag.checking.trial import FAULTS, EndpointReport, Outcome, Trial, Tried
 from weft.diag.checking.trips import Place, trips_of
 from weft.diag.checking.words import conclusion, sentence
@@ -47,7 +48,7 @@ LOSSES = {
         lambda sent: sent.crosses and sent.start == "node2",
         "every packet from node2 to others is lost",
     ),
-    "node3 forwards nothing": (is_forwarded_by_node3, "all losses pass node3"),
+    "node3 forwards nothing": (is_forwarded_by_node3, "every lost packet is from or to node3"),
     "node1 and node2 are parted": (
         lambda sent: {sent.start, sent.end} == {"node1", "node2"},
         "every packet between node1 and node2 is lost",
@@ -99,7 +100,7 @@ def test_without_losses_there_is_no_cause():
             "every packet from node1 to others arrives from another address than its sender's",
         ),
         ("unseen", Outcome(answered=1, own="a"), "answered by another than its target"),
-        ("unrefused", Outcome(answered=0), "is not refused with the MTU of pods"),
+        ("unrefused", Outcome(answered=0), 'vanish: no "fragmentation needed" comes back'),
     ],
 )
 def test_other_faults_have_causes_too(fault: str, outcome: Outcome, words: str):
@@ -337,24 +338,92 @@ def test_the_nodes_that_a_cause_names_are_examined_or_all_that_it_touches():
 
 
 @pytest.mark.parametrize(
-    "given_, words",
+    "given_, words, several",
     [
-        ({}, "all losses are on the way from others to node1"),
-        ({"kind": "node"}, "all losses pass node1"),
-        ({"kind": "others"}, "all losses are between node1 and others"),
-        ({"kind": "anywhere", "nodes": ()}, "losses have no node in common"),
-        ({"kind": "pair", "nodes": ("node1", "node2")}, "all losses are between node1 and node2"),
+        ({}, "every lost packet is from others to node1", "packets from others to node1 were lost"),
+        ({"kind": "node"}, "every lost packet is from or to node1", "packets from or to node1 were lost"),
+        (
+            {"kind": "others"},
+            "every lost packet is between node1 and others",
+            "packets between node1 and others were lost",
+        ),
+        ({"kind": "anywhere", "nodes": ()}, "28 packets were lost, with no node in common", "packets were lost"),
+        (
+            {"kind": "pair", "nodes": ("node1", "node2")},
+            "every lost packet is between node1 and node2",
+            "packets between node1 and node2 were lost",
+        ),
         (
             {"kind": "others", "traits": (("family", "6"), ("protocol", "udp"), ("size", "mtu"), ("way", "inside"))},
-            "all losses are of IPv6 UDP packets of 1450 bytes inside a node and are between node1 and others",
+            "every lost packet is one of the IPv6 UDP packets of 1450 bytes inside a node between node1 and others",
+            "IPv6 UDP packets of 1450 bytes inside a node between node1 and others were lost",
         ),
     ],
 )
-def test_what_not_all_of_its_kind_suffer_is_said_so(given_: dict, words: str):
+def test_what_not_all_of_its_kind_suffer_is_said_so(given_: dict, words: str, several: str):
     one = replace(cause(**given_), passed=3)
     one = replace(one, examples=tuple(replace(e, trial=replace(e.trial, size=1450)) for e in one.examples))
     assert sentence(one, alone=True) == words
-    assert sentence(one, alone=False) == f"{one.failed} {words.removeprefix('all ')}"
+    assert sentence(one, alone=False) == f"{one.failed} {several}"
+    once = several.replace("packets", "packet").replace("were", "was")
+    assert sentence(replace(one, failed=1), alone=False) == f"1 {once}"
+
+
+def test_what_passes_now_and_then_is_not_all_lost():
+    """Whatever was lost when everything was tried: if one of the same passes when it is tried again, some are."""
+    one = cause(traits=(("protocol", "tcp"),))
+    assert not one.passed
+
+    def attempt(some: int) -> Attempt:
+        return lambda wanted: [Outcome(answered=int(number < some)) for number in range(len(wanted))]
+
+    assert tried_again(one, attempt(0)) == one
+    assert tried_again(one, attempt(1)).partly
+    assert sentence(tried_again(one, attempt(2)), alone=True) == (
+        "some TCP packets from others to node1 were lost, others like them were not"
+    )
+    flows = replace(one, examples=tuple(replace(e, outcome=Outcome(answered=1)) for e in one.examples))
+    assert tried_again(flows, attempt(0)).partly
+    # Of these it is known already, or nothing is to be known.
+    assert not tried_again(replace(one, passed=1), attempt(9)).partly
+    assert not tried_again(replace(one, fault="narrow"), attempt(9)).partly
+
+
+def test_what_a_pod_s_own_link_is_too_narrow_for_is_made_again_as_large_as_that_may_be():
+    trial = replace(cause().examples[0].trial, scenario="pod-pod-mtu", size=1500)
+    own, router = Outcome(answered=0, refused=1450), Outcome(answered=0, refused=1450, by="10.0.0.1")
+    asked = list[int]()
+
+    def attempt(wanted: Sequence[Trial]) -> list[Outcome]:
+        asked.extend(each.size for each in wanted)
+        return [Outcome(answered=1, own="a", seen="a") if each.size < 1500 else own for each in wanted]
+
+    trials, outcomes = made([trial, replace(trial, scenario="pod-pod-more", size=1501)], attempt)
+    assert ([each.size for each in trials], asked) == ([1450, 1501], [1500, 1501, 1450])
+    assert not [each.fault for each in judged(trials, outcomes) if each.fault]
+    # A router's word is about the way.
+    trials, outcomes = made([trial], lambda wanted: [router for _ in wanted])
+    assert [each.size for each in trials] == [1500]
+    [found] = judged(trials, outcomes)
+    assert found.fault == "narrow"
+    assert described(found).endswith("refused by 10.0.0.1 with an MTU of 1450: smaller packets pass")
+
+
+@pytest.mark.parametrize(
+    "outcome, words",
+    [
+        (Outcome(answered=0), 'vanish: no "fragmentation needed" comes back'),
+        (Outcome(answered=0, refused=1300, by="a"), "are refused with an MTU of 1300, which is not that of pods"),
+        (Outcome(answered=1), "arrive, though pods' MTU is smaller"),
+    ],
+)
+def test_what_becomes_of_too_large_packets_is_said_and_explained_by_an_mtu(outcome: Outcome, words: str):
+    one = cause("direction", ("node1", "node2"))
+    one = replace(one, fault="unrefused", examples=tuple(replace(e, outcome=outcome) for e in one.examples))
+    assert sentence(one, alone=True) == f"packets that are too large from node1 to node2 {words}"
+    narrow = piece("node1", "doctor", "MTU-001")
+    for fault in ("unrefused", "narrow"):
+        assert reason(replace(one, fault=fault), [piece("node2", "doctor", "FW-002"), narrow]) == narrow
 
 
 def test_the_conclusion_names_reason_node_and_measured_size():

@@ -211,8 +211,8 @@ def here_env() -> PluginEnv:
 @pytest.mark.parametrize(
     "lost, said",
     [
-        ("pod-peer pod-peer-mtu node-peer", "every packet through the pod network that passes here is lost"),
-        ("pod-peer-mtu", "every packet of 1430 bytes that passes here is lost"),
+        ("pod-peer pod-peer-mtu node-peer", "every packet through the pod network from or to here is lost"),
+        ("pod-peer-mtu", "every packet of 1430 bytes from or to here is lost"),
     ],
 )
 def test_what_other_nodes_do_not_answer_is_lost_on_the_way_there_or_back(lost: str, said: str):
@@ -311,7 +311,7 @@ def test_two_pods_of_one_address():
     assert {each.trial.target for each in found if each.fault == "shared"} == {"pod2", "twin"}
     assert {each.node for each in evidence} == {"pod2", "twin"}
     report = summed_up(FROM_HERE, found, causes(found, "shared"), evidence)
-    assert report.conclusion.startswith("every packet that passes ")
+    assert report.conclusion.startswith("every packet from or to ")
     assert "is to an address that another pod has, too: CHECK-001 " in report.conclusion
     assert "pods pod2 and twin have it" in report.conclusion
     assert [each.failed for each in report.demands if each.name == "own-address"] == [12]

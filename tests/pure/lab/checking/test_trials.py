@@ -223,8 +223,8 @@ WAY = "pod1-1 -> pod2-1 (10.244.2.2), UDP by IPv4: "
         (
             trial("pod-pod-mtu"),
             Outcome(answered=0, own="a", refused=1400, by="10.0.0.1"),
-            "lost",
-            "UDP of 1450 bytes by IPv4: nothing arrived; refused by 10.0.0.1 with an MTU of 1400",
+            "narrow",
+            "UDP of 1450 bytes by IPv4: refused by 10.0.0.1 with an MTU of 1400: smaller packets pass",
         ),
         (trial("pod-pod-more"), Outcome(answered=0, refused=MTU), "", None),
         (trial("pod-pod-more"), Outcome(answered=1, seen="a"), "unrefused", "it was answered, so it was not refused"),
