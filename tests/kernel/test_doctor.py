@@ -6,7 +6,7 @@ import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +199,56 @@ def test_an_ordinary_user_is_refused(node: Node):
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "HOST-002 weft doctor: run by user 65534; expected root" in err
+
+
+def findings(node: Node) -> list[Any]:
+    found: list[Any] = json.loads(node.doctor("-o", "json").stdout)["findings"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "policy", ["iptables -P FORWARD DROP", "nft 'add table inet f; add chain inet f c {%s; policy drop; }'"]
+)
+def test_a_bridge_whose_pods_packets_nobody_has_accepted(node: Node, policy: str):
+    node.netns.bridge("br7", "10.9.0.1/24")
+    node.netns.bridge("up0", "192.0.2.9/24")
+    node.netns.run("sysctl -qw net.ipv4.ip_forward=1; ip route add default via 192.0.2.1")
+    node.configure(BRIDGE)
+    assert not node.codes()
+    node.netns.run(policy.replace("%s", "type filter hook forward priority 0"))
+    out, published = findings(node)
+    assert {(each["code"], each["weight"]) for each in (out, published)} == {("FW-002", "warning")}
+    assert out["seen"].startswith("what its pods send is dropped by the policy of ")
+    assert '{"type": "firewall"} behind bridge in ' in out["hint"]
+    assert published["seen"].startswith("what comes to its published ports is dropped by the policy of ")
+    if policy.startswith("iptables"):
+        node.netns.run("iptables -I FORWARD -s 10.9.0.0/24 -j ACCEPT")
+        node.netns.run(published["hint"].partition("To have it accepted: ")[2])
+        assert not node.codes()
+
+
+def test_an_address_that_a_dhcp_client_gives_a_device_is_named_with_it(flannels: Node):
+    assert eventually(flannels.codes) == ["LEASE-005"]
+    flannels.netns.run("ip address add 192.0.2.77/24 dev flannel.1")
+    client = flannels.folder / "dhcpcd"
+    shutil.copy2("/usr/bin/sleep", client)
+    with flannels.netns.popen([str(client), "300"]) as running:
+        [found] = eventually(lambda: [each for each in findings(flannels) if "dhcpcd" in each["seen"]])
+        running.kill()
+    assert (found["code"], found["where"]) == ("HOST-001", "link flannel.1")
+    assert "denyinterfaces flannel*" in found["hint"]
+    flannels.netns.run(found["hint"].rpartition("; then: ")[2])
+    assert eventually(flannels.codes) == ["LEASE-005"]
+
+
+def test_a_pod_s_own_mtu_counts(flannels: Node, make_netns: Callable[[], Netns]):
+    pod = make_netns()
+    network = {"type": "flannel", "delegate": {"isDefaultGateway": True}}
+    flannels.configure({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [network]})
+    flannels.netns.bridge("cni0", "10.244.1.1/24")
+    flannels.netns.run(f"ip link add veth1 mtu 1450 type veth peer name eth0 mtu 1450 netns {pod.path}")
+    flannels.netns.run("ip link set veth1 master cni0 up")
+    assert "MTU-001" not in flannels.codes()
+    pod.run("ip link set eth0 mtu 1500")
+    [found] = [each for each in findings(flannels) if each["code"] == "MTU-001"]
+    assert found["seen"] == "1 pod has MTU 1500 (veth1)"

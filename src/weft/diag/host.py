@@ -6,7 +6,7 @@
 import ctypes
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,11 @@ from weft.model.kernel.reported import LinkInfo
 
 _NETWORKD: Final = "systemd/netif/links"
 _NETWORKMANAGER: Final = "NetworkManager/devices"
+# By the name of their process, of which the kernel keeps 15 bytes.
+_LINK_PROGRAMS: Final = {
+    "systemd-network": "systemd-networkd",
+    **{name: name for name in ("NetworkManager", "dhclient", "dhcpcd", "udhcpc", "connmand")},
+}
 _SNMP: Final = "net/snmp"
 # Files below net/stat of which the kernel keeps a line for each processor, in hexadecimal, and how we call them.
 _STATISTICS: Final = {"nf_conntrack": "Conntrack", "arp_cache": "Neighbours4", "ndisc_cache": "Neighbours6"}
@@ -35,6 +40,11 @@ def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:
         elif _variables(run / _NETWORKMANAGER / str(link.index)).get("managed") == "true":
             found[link.name] = "NetworkManager"
     return found
+
+
+def link_programs(running: Collection[str]) -> frozenset[str]:
+    """Those of running programs that give links addresses, by their usual names."""
+    return frozenset(name for comm, name in _LINK_PROGRAMS.items() if comm in running)
 
 
 def _variables(file: Path) -> dict[str, str]:

@@ -98,7 +98,8 @@ def look(places: Places) -> Sight:
     with part(unseen, "reserved"):
         seen["reserved"] = tuple(_reserved(places.data_dir))
     with part(unseen, "programs"):
-        seen["programs"] = _PROGRAMS & frozenset(processes(places.proc).values())
+        running = frozenset(processes(places.proc).values())
+        seen["programs"], seen["link_programs"] = _PROGRAMS & running, host.link_programs(running)
     with part(unseen, "managers"):
         seen["managers"] = host.managers(places.run, seen.get("links", ()))
     with part(unseen, "clock"):
@@ -180,6 +181,11 @@ def _kernel(rtnl: Rtnl) -> dict[str, Any]:
         "routes": tuple(rtnl.routes()),
         "neighbours": tuple(rtnl.neighbours()),
         "fdb": tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
+        "pod_mtus": {
+            link.name: peer.mtu
+            for link in links
+            if link.kind == "veth" and link.peer_netns >= 0 and (peer := rtnl.peer_of(link)) is not None
+        },
         "policies": tuple(policies),
         "other_routes": tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
         "vxlans": tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),

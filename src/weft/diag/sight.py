@@ -124,8 +124,9 @@ class Sight(Value):
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
     by their index. `routes` are those of the main table, `other_routes` those of tables that `policies` name, which
-    choose one. `managers` are programs that manage links, by the links' names. `strangers` are addresses that have
-    sent to the ports of VXLAN devices and are no peer's, if a peer does not answer.
+    choose one. `managers` are programs that manage links, by the links' names; of `link_programs`, which run here, that
+    is not known. `pod_mtus` are the MTUs of pods' ends of pairs of links, by the names of the node's ends. `strangers`
+    are addresses that have sent to the ports of VXLAN devices and are no peer's, if a peer does not answer.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -150,6 +151,8 @@ class Sight(Value):
     policies: tuple[RuleInfo, ...] = ()
     other_routes: tuple[RouteInfo, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)
+    link_programs: frozenset[str] = frozenset()
+    pod_mtus: dict[str, int] = field(default_factory=dict)
     clock: Clock | None = None
     strangers: tuple[Ip, ...] = ()
     dead_ports: tuple[DeadPort, ...] = ()

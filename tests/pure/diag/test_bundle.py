@@ -46,6 +46,8 @@ SIGHT = Sight(
     ways={"192.168.0.2": 2},
     probes=(Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way="overlay", size=64, answered=True),),
     knocks=(Knocked(peer="10.244.2.0/24", rounds=(("silent", "refused"),)),),
+    link_programs=frozenset(("dhcpcd",)),
+    pod_mtus={"veth1": 1450},
     policies=(RuleInfo(family=4, priority=9, table=7, src=ip_network("10.0.0.0/8")),),
     other_routes=(RouteInfo(dst=ip_network("10.9.0.0/16"), table=7, index=2),),
     legacy_tables=("filter",),

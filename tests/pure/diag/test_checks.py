@@ -529,6 +529,99 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     assert "ROUTE-002" not in codes(**led_by(vpn), subnet_env=None)
 
 
+PLAIN = Configured(file="/etc/cni/net.d/20-br.conflist", name="plain", plugins=("bridge", "portmap"), bridges=("br0",))
+BRIDGED: Any = {
+    "links": (*LINKS, LinkInfo(index=8, name="br0", kind="bridge", mtu=1500, up=True)),
+    "addresses": (*ADDRESSES, AddressInfo(index=8, ip=ip_address("10.4.0.1"), prefixlen=24)),
+}
+
+
+@pytest.mark.parametrize(
+    "plugins, seen, expected",
+    [
+        (("bridge", "portmap"), False, ["what its pods send", "what comes to its published ports"]),
+        (("bridge",), False, ["what its pods send"]),
+        (("bridge", "portmap", "firewall"), False, []),  # its rules are for pods, of which none was seen
+        (("bridge", "portmap", "firewall"), True, ["what comes to its published ports"]),
+        (("flannel", "portmap"), False, []),
+    ],
+)
+def test_a_policy_that_drops_what_a_bridge_needs_is_warned_of(
+    plugins: tuple[str, ...], seen: bool, expected: list[str]
+):
+    accepted = [field("ip", "saddr", "10.4.0.7"), {"accept": None}]
+    there = NeighbourInfo(index=8, ip=ip_address("10.4.0.7"), mac=MAC, state=2)
+    found = [
+        each
+        for each in find(
+            networks=(FLANNEL, replace(PLAIN, plugins=plugins)),
+            rules=rules(accepted, policy="drop"),
+            neighbours=(*WELL.neighbours, *((there,) if seen else ())),
+            plugins=frozenset((*plugins, "flannel", "portmap")),
+            **BRIDGED,
+        )
+        if each.problem.where == "network plain, bridge br0"
+    ]
+    assert [each.problem.seen.partition(" is dropped by ")[0] for each in found] == expected
+    assert {(each.problem.code, each.weight) for each in found} <= {("FW-002", "warning")}
+    for each in found:
+        means = "ctstate DNAT" if "ports" in each.problem.seen else '{"type": "firewall"} behind bridge in /etc'
+        assert means in each.problem.hint
+    assert not find(networks=(FLANNEL, PLAIN), plugins=frozenset(("bridge", *WELL.plugins)), **BRIDGED)
+
+
+def test_a_bridge_of_our_plugin_that_no_configuration_names_is_looked_at():
+    ours = replace(BRIDGED["links"][-1], alias="weft:bridge")
+    tables = {("inet", "weft-hostport", "m"): []}
+    drops = rules(policy="drop")
+
+    def warned(alias: str = "weft:bridge", **changes: Any) -> int:
+        given = BRIDGED | {"links": (*LINKS, replace(ours, alias=alias)), "rules": drops} | changes
+        return sum(each.problem.where == "network of br0, bridge br0" for each in find(**given))
+
+    assert warned() == 1
+    assert warned(rules=replace(drops, sets=tables)) == 2
+    assert warned(alias="somebody's") == 0
+    assert warned(networks=(FLANNEL, PLAIN)) == 0  # it has its own name there
+    assert warned(rules=Ruleset()) == 0
+
+
+@pytest.mark.parametrize("program", ["", "dhcpcd", "NetworkManager", "connmand"])
+@pytest.mark.parametrize("address", ["192.168.7.9", "169.254.3.4", "fd00:7::9"])
+def test_an_address_that_is_not_ours_on_a_device_is_named_with_who_may_have_given_it(program: str, address: str):
+    given = AddressInfo(index=VXLAN, ip=ip_address(address), prefixlen=24)
+    running = frozenset((program,) if program else ())
+    [found] = find(addresses=(*ADDRESSES, given), link_programs=running)
+    assert (found.problem.code, found.weight) == ("HOST-001", "warning")
+    assert f"it has the address {address}/24, which is not weft's" in found.problem.seen
+    assert program in found.problem.seen
+    assert found.problem.hint.endswith(f"ip address delete {address}/24 dev flannel.1")
+    own = [AddressInfo(index=VXLAN, ip=ip_address(ip), prefixlen=32) for ip in ("10.244.1.0", "fe80::9")]
+    assert not find(addresses=(*ADDRESSES, *own), link_programs=running)
+
+
+@pytest.mark.parametrize(
+    "host, pod, said",
+    [
+        (1450, 1500, "1 pod has MTU 1500 (veth1)"),
+        (1500, 1450, ""),
+        (1500, None, "1 pod has MTU 1500 (veth1)"),
+        (1450, 1400, ""),
+    ],
+)
+def test_the_mtu_of_a_pod_is_that_of_its_own_end(host: int, pod: int | None, said: str):
+    found = find(**links("veth1", mtu=host), pod_mtus={} if pod is None else {"veth1": pod})
+    assert [each.problem.seen for each in found] == ([said] if said else [])
+
+
+def test_several_pods_with_larger_mtus_are_counted():
+    more = tuple(
+        replace(LINKS[3], index=20 + number, name=f"veth{number}", mtu=1460 + number) for number in range(2, 7)
+    )
+    [found] = find(links=(*LINKS, *more))
+    assert found.problem.seen == "5 pods have MTU 1462 to 1466 (veth2, veth3, veth4 …)"
+
+
 def test_a_port_of_the_own_firewall_is_not_eaten():
     eaten: Any = {"probes": CUT, "knocks": (knocked("silent refused", "silent refused"),)}
     for hook in ("prerouting", "input", "output", "postrouting"):

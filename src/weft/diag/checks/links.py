@@ -1,6 +1,6 @@
 """This node's own links: the devices between nodes, and the bridges of pods."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations
 from shlex import quote
 from typing import Final
@@ -10,11 +10,11 @@ from weft.diag.finding import Check, Command, Finding
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
-from weft.model.text import counted
 
 # What a device adds to a packet at least, by its kind: outer headers of IPv4.
 _WRAPPED: Final = {"vxlan": 50, "ipip": 20, "wireguard": 60}
 _V6_MORE: Final = 20  # bytes by which its header is longer
+_NAMED: Final = 3
 _SMALLEST_V6: Final = 1280  # RFC 8200 §5
 
 
@@ -119,14 +119,26 @@ def _wider(sight: Sight) -> Iterator[Finding]:
 def _narrower(sight: Sight) -> Iterator[Finding]:
     """Pods keep the MTU that they were made with, when the network's becomes smaller."""
     bridges = {bridge.index for bridge in sight.bridges}
-    wide = [port for port in sight.links if port.master in bridges and port.mtu > sight.mtu > 0]
+    # A pod sends by its own end of the pair of links: it may have another MTU than the host's.
+    mtus = {port.name: sight.pod_mtus.get(port.name, port.mtu) for port in sight.links if port.master in bridges}
+    wide = {name: mtu for name, mtu in mtus.items() if mtu > sight.mtu > 0}
     if wide:
-        seen = f"{counted(len(wide), 'pod')} have up to {max(port.mtu for port in wide)}, as on {wide[0].name}"
-        hint = "Their large packets are lost wherever no ICMP error tells of the smaller MTU. Start these pods anew"
+        have = "1 pod has" if len(wide) == 1 else f"{len(wide)} pods have"
+        seen = f"{have} MTU {_from_to(wide.values())} ({', '.join(list(wide)[:_NAMED])}{' …' * (len(wide) > _NAMED)})"
+        hint = "Their large packets are lost where ICMP is filtered. Start these pods anew"
         problem = Problem(
-            code="MTU-001", where="MTU of pods", seen=seen, expected=f"{sight.mtu}, as the network has now", hint=hint
+            code="MTU-001",
+            where="MTU of pods",
+            seen=seen,
+            expected=f"{sight.mtu}, which the network has now",
+            hint=hint,
         )
         yield Finding(problem=problem, weight="warning")
+
+
+def _from_to(numbers: Collection[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _ipv6(sight: Sight) -> Iterator[Finding]:

@@ -18,7 +18,12 @@ _DROP_INS: Final = {
     "systemd-networkd": (
         "/etc/systemd/network/00-weft.network with [Match] Name=flannel* cni* veth* and [Link] Unmanaged=yes"
     ),
+    "dhcpcd": "a line 'denyinterfaces flannel* cni* veth*' in /etc/dhcpcd.conf",
+    "dhclient": "start it with the names of the links that it is for ('dhclient eth0')",
+    "udhcpc": "start it for other links alone (-i)",
+    "connmand": "NetworkInterfaceBlacklist=flannel,cni,veth in /etc/connman/main.conf",
 }
+_IN_GENERAL: Final = "name flannel*, cni* and veth* in its configuration as links that are not its own"
 
 
 def _managed(sight: Sight) -> Iterator[Finding]:
@@ -47,6 +52,32 @@ def _managed(sight: Sight) -> Iterator[Finding]:
         )
 
 
+def _foreign(sight: Sight) -> Iterator[Finding]:
+    """Addresses that another program has put on devices between nodes: a DHCP client, or what gives itself one."""
+    for device in sight.devices if sight.subnets else ():
+        for address in sight.addresses_of(device.index):
+            ip = address.ip
+            if (ip.version == 6 and ip.is_link_local) or any(ip in subnet for subnet in sight.subnets):
+                continue
+            running = sorted(sight.link_programs)
+            who = f"; here {'runs' if len(running) == 1 else 'run'} {', '.join(running)}" if running else ""
+            hint = "; ".join(_DROP_INS[name] for name in running) or _IN_GENERAL
+            command = Command(
+                ("ip", "address", "delete", f"{ip}/{address.prefixlen}", "dev", device.name),
+                f"takes {ip} off {device.name}",
+            )
+            yield Finding(
+                problem=Problem(
+                    code="HOST-001",
+                    where=f"link {device.name}",
+                    seen=f"it has the address {ip}/{address.prefixlen}, which is not weft's{who}",
+                    expected="addresses of this node's subnet alone",
+                    hint=f"Have what gave it leave the link alone: {hint}; then: {command}",
+                ),
+                weight="warning",
+            )
+
+
 def _clock(sight: Sight) -> Iterator[Finding]:
     """A clock that was never set; or one that nothing keeps right, where a store refuses what is judged by it."""
     if sight.clock is None:
@@ -65,6 +96,12 @@ def _clock(sight: Sight) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
+    Check(
+        name="device-addresses",
+        about="no other program has put addresses on devices between nodes",
+        needs=("links", "programs"),
+        find=_foreign,
+    ),
     Check(
         name="link-managers",
         about="no network manager takes links of pods for its own",

@@ -1,6 +1,7 @@
 """What the firewall does with packets that pods need: asked of its rules, with packets that stand for all."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_interface
 from itertools import product
 from typing import Final
 
@@ -8,13 +9,21 @@ from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.finding import Check, Command, Finding, UndecidedError
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.verdict import Verdict, judge
-from weft.diag.sight import Peer, Sight, peers
+from weft.diag.sight import Configured, Peer, Sight, peers
 from weft.diag.tracing.routing import address_on, route_to
 from weft.model.errors import Problem
+from weft.model.kernel.marks import ALIAS
+from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip, Net
 from weft.model.value import replace
 
 _HTTP: Final = 80
+_OUTSIDE: Final = ip_address("192.0.2.1")  # RFC 5737
+_PUBLISHED: Final = Command(
+    ("iptables", "-I", "FORWARD", "-m", "conntrack", "--ctstate", "DNAT,RELATED,ESTABLISHED", "-j", "ACCEPT"),
+    "accepts what is forwarded to published ports, and answers, until the next boot",
+)
+_HOST_PORTS, _FIREWALL = "weft-hostport", "weft-firewall"  # our plugins' tables
 _DOES: Final = {"prerouting": "receiving", "input": "receiving", "output": "sending", "postrouting": "sending"}
 _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
@@ -71,6 +80,66 @@ def _way_out(sight: Sight, peer: Peer) -> str:
     route = route_to(sight, peer.subnet.network_address + 2)
     link = None if route is None else sight.link(route.index)
     return "" if link is None else link.name
+
+
+def _of_bridges(sight: Sight) -> Iterator[Finding]:
+    """What pods of a bridge send to the outside, and what comes to their published ports, where nobody accepts it.
+
+    What flannel's networks need, its daemon has accepted.
+    """
+    away = next((route for route in sight.routes if route.dst.version == 4 and not route.dst.prefixlen), None)
+    uplink = None if away is None else sight.link(away.index)
+    for network in (*sight.networks, *_unlisted(sight)) if uplink is not None else ():
+        for bridge in (link for link in sight.links if link.kind == "bridge" and link.name in network.bridges):
+            pod = _pod_on(sight, bridge, known="firewall" in network.plugins)
+            if uplink is not None and pod is not None and "flannel" not in network.plugins:
+                yield from _held_up(sight, network, pod, bridge.name, uplink.name)
+
+
+def _unlisted(sight: Sight) -> Iterator[Configured]:
+    """The networks of bridges that our plugin has made and that no configuration here names."""
+    listed = {name for network in sight.networks for name in network.bridges}
+    tables = {table for _, table, _ in (*sight.rules.chains, *sight.rules.sets)}
+    used = [plugin for plugin, table in (("portmap", _HOST_PORTS), ("firewall", _FIREWALL)) if table in tables]
+    for link in sight.links:
+        own = any(each.ip in subnet for each in sight.addresses_of(link.index) for subnet in sight.subnets)
+        if link.kind == "bridge" and link.alias.startswith(ALIAS) and link.name not in listed and not own:
+            plugins = ("bridge", *used)
+            yield Configured(file="its configuration", name=f"of {link.name}", plugins=plugins, bridges=(link.name,))
+
+
+def _pod_on(sight: Sight, bridge: LinkInfo, *, known: bool) -> Ip | None:
+    """A pod of a bridge; if it must be `known`, one that was seen there, as rules name it."""
+    own = next((each for each in sight.addresses_of(bridge.index) if each.ip.version == 4), None)
+    there = (each.ip for each in sight.neighbours if each.index == bridge.index and each.mac is not None)
+    seen = next((ip for ip in there if ip.version == 4), None)
+    if own is None or known or seen is not None:
+        return seen
+    hosts = ip_interface(f"{own.ip}/{own.prefixlen}").network.hosts()
+    return next((ip for ip in hosts if ip != own.ip), None)
+
+
+def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: str) -> Iterator[Finding]:
+    """What of a pod's packets is dropped: those to the outside, and those to a port that is published."""
+    some = Packet(source=pod, target=_OUTSIDE, protocol="tcp", source_port=SOME_PORT, target_port=_HTTP)
+    leaving = replace(some, iif=bridge, oif=uplink)
+    coming = replace(some, source=_OUTSIDE, target=pod, iif=uplink, oif=bridge, translated=frozenset(("dnat",)))
+    asked = [("what its pods send", leaving, f'add {{"type": "firewall"}} behind bridge in {network.file}')]
+    if "portmap" in network.plugins:
+        asked.append(("what comes to its published ports", coming, str(_PUBLISHED)))
+    for what, packet, means in asked:
+        verdict = judge(sight.rules, "forward", packet)
+        if verdict.passes is False:
+            owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+            whose = "" if owner is None else f", which is {owner.name}'s"
+            problem = Problem(
+                code="FW-002",
+                where=f"network {network.name}, bridge {bridge}",
+                seen=f"{what} is dropped by {verdict.by}{whose}",
+                expected="accepted",
+                hint=f"As with the reference's plugins. To have it accepted: {means}",
+            )
+            yield Finding(problem=problem, weight="warning")
 
 
 def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
@@ -132,6 +201,12 @@ CHECKS: Final = (
         about="the firewall forwards packets between pods of this node and of others",
         needs=("rules", "networks"),
         find=_forwarded,
+    ),
+    Check(
+        name="bridge-rules",
+        about="the firewall forwards what pods of other networks' bridges need",
+        needs=("rules", "networks", "routes"),
+        find=_of_bridges,
     ),
     Check(
         name="port-rules",

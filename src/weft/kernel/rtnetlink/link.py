@@ -40,6 +40,7 @@ IFLA_NET_NS_FD: Final = 28
 IFLA_EXT_MASK: Final = 29
 IFLA_GROUP: Final = 27
 IFLA_LINK_NETNSID: Final = 37
+_IFLA_TARGET_NETNSID: Final = 46
 
 IFLA_INFO_KIND: Final = 1
 IFLA_INFO_DATA: Final = 2
@@ -119,10 +120,11 @@ def list_links() -> tuple[int, bytes]:
     return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
 
 
-def get_link(which: str | int) -> Message:
+def get_link(which: str | int, *, netns: int = -1) -> Message:
     """Ask for one link by name or index."""
     index, name = (0, text(IFLA_IFNAME, which)) if isinstance(which, str) else (which, b"")
-    body = _IFINFOMSG.pack(0, 0, index, 0, 0) + name + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+    there = b"" if netns < 0 else u32(_IFLA_TARGET_NETNSID, netns)
+    body = _IFINFOMSG.pack(0, 0, index, 0, 0) + name + there + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
     return Message(RTM_GETLINK, 0, body)
 
 

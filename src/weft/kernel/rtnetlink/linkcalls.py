@@ -85,6 +85,13 @@ class LinkCalls:
         """The name of a link, where nothing else of it is wanted. ENODEV if there is none."""
         return link.index_and_name(self.ask(link.get_link(index)))[1]
 
+    def peer_of(self, of: LinkInfo) -> LinkInfo | None:
+        """The other end of a pair of links, wherever it is; None if it is gone, or the kernel does not tell."""
+        try:
+            return link.parse_link(self._socket.ask(link.get_link(of.link, netns=of.peer_netns)))
+        except NetlinkError:
+            return None
+
     def _look(self, which: str | int) -> bytes | None:
         if isinstance(which, str) and not 0 < len(which.encode("utf-8", "surrogateescape")) <= LONGEST_NAME:
             return None
