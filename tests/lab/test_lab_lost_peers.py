@@ -80,7 +80,7 @@ def test_in_both_families_alike(family: str):
         )
         assert {each["code"] for each in findings(running)} == {"VTEP-004"}
         script(running, "node2", "ip link set eth0 down")
-        said = eventually(lambda: [e for e in findings(running) if "does not answer" in e["seen"]], seconds=30)
+        said = eventually(lambda: [e for e in findings(running) if "does not answer" in e["seen"]], seconds=120)
         assert {each["code"] for each in said} == {"LEASE-005"}
         assert "neighbour discovery" in said[0]["seen"]
 

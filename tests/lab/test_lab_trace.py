@@ -189,7 +189,7 @@ def test_the_link_between_nodes_is_named_when_it_loses_packets(running: Lab):
     running.run("node1", "ip", "neigh", "replace", "172.31.0.12", "lladdr", own, "dev", "eth0")
     try:
         found = trace(running, "pod1-1", "pod2-1")
-        seen = "sent 3 by eth0 of node1, eth0 of node2 received 0"
+        seen = "eth0 of node1 sent 3, eth0 of node2 received 0"
         assert found["verdict"].startswith(f"REACH-001 node1 to node2: {seen}")
         assert found["problem"]["code"] == "REACH-001"
     finally:

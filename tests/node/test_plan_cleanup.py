@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,40 @@ def test_without_flags_it_plans_as_the_weftd_that_runs_here(cluster: Cluster):
     ran = weft(node, "plan")
     assert ran.returncode, "nothing tells it where the store is"
     assert "of the weftd that runs here" not in ran.stdout
+
+
+def test_what_is_not_given_is_as_the_weftd_here_was_started(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start("--ip-masq")
+    [endpoints] = [flag for flag in node.command() if flag.startswith("--etcd-endpoints=")]
+    ran = weft(node, "plan", "--", endpoints)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0].endswith(f"process {node.pid}, but for what is given here")
+    assert ran.stdout.splitlines()[-1] == "# nothing to do"
+    without = weft(node, "plan", "--", "--ip-masq=false")
+    assert without.returncode == 3
+    assert "ruleset iptables IPv4" in without.stdout
+
+
+@pytest.mark.parametrize(
+    "before, after, gone",
+    [(VXLAN, HOST_GW, "flannel.1 vxlan"), (VXLAN | {"Backend": {"Type": "vxlan", "VNI": 2}}, VXLAN, "flannel.2 vxlan")],
+)
+def test_a_device_of_the_configuration_before_is_planned_to_go(
+    cluster: Cluster, before: dict[str, Any], after: dict[str, Any], gone: str
+):
+    cluster.configure(before)
+    node = cluster.node(1).start()
+    assert weft(node, "plan").stdout.splitlines()[-1] == "# nothing to do"
+    cluster.configure(after)
+    shown = weft(node, "plan")
+    assert f"- link {gone}  # a device of the configuration before" in shown.stdout
+    node.stop()
+    node.start()
+    name, _, _ = gone.partition(" ")
+    eventually(lambda: f"{name}:" not in node.netns.run("ip link show"), seconds=30)
+    assert weft(node, "plan").stdout.splitlines()[-1] == "# nothing to do"
 
 
 def test_a_key_in_the_store_forges_no_line_and_moves_no_cursor(cluster: Cluster):

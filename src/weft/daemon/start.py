@@ -33,6 +33,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import Unavailable
 from weft.model.kernel.links import NodeLink
 from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.reported import LinkInfo
 from weft.model.kernel.snapshot import Snapshot
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses, Mac
@@ -213,15 +214,21 @@ def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snaps
     return replace(inputs, forwarding=kernel.forwards() | served(snapshot, inputs), node_links=frozenset(links))
 
 
+def former_devices(snapshot: Snapshot, ownership: Ownership) -> list[LinkInfo]:
+    """The devices of an earlier configuration: of another back end, or another VNI."""
+    return [
+        link
+        for link in snapshot.links
+        if link.alias == VTEP_ALIAS
+        and link.name not in ownership.devices
+        and any(ownership.leads_to(ip_network(each.ip)) for each in snapshot.addresses_of(link.index))
+    ]
+
+
 async def remove_former_devices(kernel: NodeKernel, ownership: Ownership) -> None:
-    """Remove the VTEPs of the configuration before this one (another VNI), unless another daemon keeps them."""
-    snapshot = await kernel.snapshot()
-    for link in snapshot.links:
-        addresses = snapshot.addresses_of(link.index)
-        ours = any(ownership.leads_to(ip_network(each.ip)) for each in addresses)
-        if link.alias == VTEP_ALIAS and link.name not in ownership.devices and ours:
-            if instance.is_claimed(f"device/{link.name}"):
-                continue
+    """Remove the devices of the configuration before this one, unless another daemon keeps them."""
+    for link in former_devices(await kernel.snapshot(), ownership):
+        if not instance.is_claimed(f"device/{link.name}"):
             log.warning("ROUTE-002: removed link %s, left by an earlier configuration", link.name)
             with suppress(NetlinkError):
                 kernel.rtnl.delete_link(link.index)

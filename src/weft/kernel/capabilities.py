@@ -14,6 +14,16 @@ _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
+def held() -> int:
+    """The effective capabilities of the calling thread, as bits; 0 if the kernel does not tell."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0)), ctypes.create_string_buffer(_DATA.size)
+    if libc.capget(header, data):
+        return 0
+    low, _, _, high, _, _ = _DATA.unpack(data.raw)
+    return int(low | high << 32)
+
+
 def keep(bits: int) -> None:
     """Have the calling thread keep these capabilities alone, as bits; what the kernel refuses to take stays as well."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -40,3 +40,19 @@ def test_what_is_no_weftd_or_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     assert started.here(tmp_path) is None
     monkeypatch.setattr(daemons, "living", lambda: ["one", "two"])
     assert started.here(tmp_path) is None
+
+
+def test_what_is_given_takes_the_place_of_what_it_was_started_with_and_the_rest_stays():
+    running = started.Started(
+        pid=7,
+        flags=["--ip-masq", "--iface=eth1", "--iface", "eth2", "-etcd-prefix=/a"],
+        environ={"FLANNELD_PUBLIC_IP": "192.0.2.1", "FLANNELD_SUBNET_FILE": "/a", "HOME": "/root"},
+    )
+    same = running.options([], {})
+    assert (same.ip_masq, same.iface, same.etcd_prefix) == (True, ("eth1", "eth2"), "/a")
+    assert (str(same.public_ip), same.subnet_file) == ("192.0.2.1", "/a")
+    other = running.options(
+        ["--ip-masq=false", "--iface=eth9", "--subnet-file=/b"], {"FLANNELD_PUBLIC_IP": "192.0.2.2", "PATH": "/"}
+    )
+    assert (other.ip_masq, other.iface, other.etcd_prefix) == (False, ("eth9",), "/a")
+    assert (str(other.public_ip), other.subnet_file) == ("192.0.2.2", "/b")

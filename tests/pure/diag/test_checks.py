@@ -485,6 +485,20 @@ def test_a_port_is_eaten_only_if_nothing_else_explains_its_silence(
         assert one.problem.hint.index("tcpdump") < one.problem.hint.index("Only if that cannot be changed")
 
 
+def test_where_other_peers_answer_by_the_port_no_other_is_advised():
+    other = replace(probed("overlay"), peer="10.244.9.0/24")
+    knocks = (knocked("silent refused", "silent refused"),)
+    for probes, advised in ((CUT, True), ((*CUT, other), False)):
+        [found] = find(probes=probes, knocks=knocks)
+        assert ("for all nodes" in found.problem.hint) == advised
+
+
+def test_of_a_peer_to_which_no_link_leads_no_silence_is_told():
+    gone = (probed("overlay", answered=False), probed("underlay", answered=False))
+    [found] = find(probes=gone, ways={}, addresses=ADDRESSES[1:])
+    assert found.problem.seen.endswith("not even from the public IP")
+
+
 @pytest.mark.parametrize("state, said", [(0x01, True), (0x20, True), (0x02, False), (0x04, False), (0x80, False)])
 @pytest.mark.parametrize("gateway", [False, True])
 def test_a_peer_that_does_not_answer_arp_is_said_to(state: int, said: bool, gateway: bool):
@@ -525,6 +539,9 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     unsure = RuleInfo(family=4, priority=9, table=52, more=True)
     assert codes(**led_by(vpn, policies=(unsure, MAIN_RULE))) == ["REACH-001"]
     assert codes(**led_by(vpn, routes=(*ROUTES[:2], ROUTES[3]))) == ["REACH-001"]
+    # No rule has any table: then nothing can be removed.
+    [found] = find(**led_by(policies=(replace(unsure, more=False, table=9),)))
+    assert found.problem.hint.endswith("(a VPN: of the routes that it accepts)")
     # Of a node whose subnet is not known nothing can be asked.
     assert "ROUTE-002" not in codes(**led_by(vpn), subnet_env=None)
 

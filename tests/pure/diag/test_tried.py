@@ -8,7 +8,7 @@ import pytest
 from weft.diag.reaching.echoes import request
 from weft.diag.tracing.counted import Counted, Wanted
 from weft.diag.tracing.hops import Hop, Way
-from weft.diag.tracing.legs import End, Leg, counted, legs
+from weft.diag.tracing.legs import LOOPBACK, End, Leg, counted, legs
 from weft.diag.tracing.outcome import Answers, Outcome, outcome, parted
 from weft.diag.tracing.probes import Kind
 from weft.diag.tracing.tried import Asked, TraceReport, tried_diagram, tried_lines
@@ -148,7 +148,7 @@ def test_what_was_suspected_is_named_where_they_are_lost_and_nowhere_else(way: W
     known: Any = [("node1", {"there": way, "back": IN}), KNOWN[1]]
     assert tried(0, lost_at, known=known).verdict.startswith(said)
     # It comes before what was predicted of a packet that does not get there.
-    drop = Way(hops=hops("received by:eth0"), end="dropped", problem=DROPPED)
+    drop = Way(hops=hops("received by:eth0", "rules at input"), end="dropped", problem=DROPPED)
     known[1] = ("node2", {"there": drop, "back": OUT})
     found = tried(0, lost_at, known=known)
     if said in (str(SILENT), str(ASTRAY)):
@@ -186,12 +186,23 @@ def test_no_step_counts_as_reached_to_which_no_probe_came(lost_at: int, seen: in
 
 
 def test_a_pod_reaches_itself_without_leaving():
-    found = legs(POD1, POD1, [FIRST])
+    itself = Way(hops=LOOPBACK, end="delivered")
+    found = legs(POD1, POD1, [("node1", {"there": itself, "back": itself})])
     assert [(leg.place, leg.direction, leg.way.end) for leg in found] == [
         ("pod1", "there", "delivered"),
         ("pod1", "back", "delivered"),
     ]
     assert steps(found) == ["pod1 lo", "pod1 lo"]
+    # By a Service it leaves, and comes back.
+    assert steps(legs(POD1, POD1, [("node1", {"there": OUT, "back": OUT})]))[:3] == THERE[:3]
+
+
+def test_a_link_that_is_down_where_they_would_come_in_explains_the_silence_before():
+    known: Any = [("node1", {"there": suspecting("neighbour", SILENT, "eth0"), "back": IN})]
+    down = Problem(code="IFACE-002", where="link eth0", seen="it is down")
+    way = Way(hops=hops("received by"), end="dropped", problem=down)
+    found = tried(0, 4, known=[*known, ("node2", {"there": way, "back": OUT})])
+    assert found.verdict == f"the packet is dropped on node2: {down}"
 
 
 def test_a_pod_to_which_no_node_of_the_way_leads_has_no_end_there():

@@ -6,7 +6,7 @@ that it would get if it were alone.
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from weft.cluster.store import Listing, Store
 from weft.config.options import Options
@@ -22,6 +22,7 @@ from weft.desired.facts import overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.desired.roster import Roster
+from weft.kernel import daemons
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
@@ -31,6 +32,8 @@ from weft.model.value import Value, replace
 from weft.plan.diff import Put, diff
 from weft.plan.explain import explain, reason
 from weft.wire.subnetenv import Previous
+
+_FORMER: Final = "a device of the configuration before, removed once weftd is started with this one"
 
 
 class Planned(Value):
@@ -92,6 +95,13 @@ async def preview(options: Options, world: World) -> Preview:
     steps = diff(decider.wanted, have, prune=listing is not None)
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
     refused = [lease for lease in roster.leases if not decider.part(lease.id)]
+    # The daemon that runs here lets go of its device when it is started anew; of several it is not known whose it is.
+    alone = len(daemons.living()) <= 1
+    former = [
+        link
+        for link in start.former_devices(snapshot, decider.ownership)
+        if alone or not instance.is_claimed(f"device/{link.name}")
+    ]
     source = "the store" if listing is not None else "memory: the store does not answer"
     return Preview(
         notes=(why, note, f"leases from {source}"),
@@ -104,6 +114,9 @@ async def preview(options: Options, world: World) -> Preview:
                 why=reason(step, served=served, refused=refused),
             )
             for step in steps
+        )
+        + tuple(
+            Planned(do="delete", kind="link", text=f"- link {link.name} {link.kind}", why=_FORMER) for link in former
         ),
     )
 

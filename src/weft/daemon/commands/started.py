@@ -1,11 +1,16 @@
 """How the weftd that runs here was started, for commands that are to do as it does."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from weft.config.flags import parse_flags
+from weft.config.goflags import tokens
+from weft.config.options import Options
 from weft.kernel import asking, daemons
 from weft.model.value import Value
 
+_ENVIRON: Final = "FLANNELD_"
 _NAMES: Final = ("weftd", "weft.daemon.main")  # the program, or the module that Python runs
 
 
@@ -15,6 +20,13 @@ class Started(Value):
     pid: int
     flags: list[str]
     environ: dict[str, str]
+
+    def options(self, flags: Sequence[str], environ: Mapping[str, str]) -> Options:
+        """Its options, but for what `flags` and `environ` give otherwise. Raises `ConfigError`."""
+        given = {each.flag.name for each in tokens(flags).given}
+        own = [each for each in tokens(self.flags).given if each.flag.name not in given]
+        named = {name: value for name, value in environ.items() if name.startswith(_ENVIRON)}
+        return parse_flags([*(f"--{each.flag.name}={each.text}" for each in own), *flags], self.environ | named)
 
 
 def here(proc: Path = Path("/proc")) -> Started | None:

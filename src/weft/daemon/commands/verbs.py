@@ -26,8 +26,8 @@ from weft.screen.say import say
 def plan(output: str, flags: tuple[str, ...]) -> int:
     """Show what a round of the daemon would change now, and why; change nothing.
 
-    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. Without any they are, and
-    so is the environment, those of the weftd that runs here, if one does.
+    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. What neither says is as
+    the weftd that runs here was started, if one does.
 
     \b
       weft plan
@@ -37,8 +37,8 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     Exits 0 when nothing would change, 3 when something would.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft plan")
-    running = None if flags else started.here()
-    options = parse_flags(flags, os.environ) if running is None else parse_flags(running.flags, running.environ)
+    running = started.here()
+    options = parse_flags(flags, os.environ) if running is None else running.options(flags, os.environ)
     logs.quiet()
     shown = asyncio.run(preview(options, real()))
     if output in DOCUMENTS:
@@ -46,7 +46,8 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
         _print(output, {"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
     else:
         if running is not None:
-            say(f"# with the flags of the weftd that runs here, process {running.pid}")
+            rest = ", but for what is given here" if flags else ""
+            say(f"# with the flags of the weftd that runs here, process {running.pid}{rest}")
         for note in shown.notes:
             say(one_line(f"# {note}"))
         for problem in shown.problems:

@@ -29,7 +29,7 @@ from weft.diag.commands.trace import both_ways
 from weft.diag.finding import ask
 from weft.diag.look import ask_peers, look
 from weft.diag.reaching import trying
-from weft.diag.reaching.pods import Pods, pods_of
+from weft.diag.reaching.pods import Pods, hidden_words, pods_of
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.sight import Sight
 from weft.model.errors import Problem, Unavailable
@@ -93,7 +93,8 @@ def _check(sight: Sight, note: Note) -> CheckReport:
         wanted, outcomes = made(wanted, partial(attempt, note=note))
         found_out, beyond = verdicts.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
         found_out, owners = verdicts.shared(found_out)
-        rest = [*here.untried(sight, pods.found), *untried(wanted, outcomes), *beyond]
+        hidden = filter(None, [hidden_words(pods.hidden)])
+        rest = [*here.untried(sight, pods.found), *hidden, *untried(wanted, outcomes), *beyond]
         found = [cause for fault in FAULTS for cause in verdicts.placed(causes(found_out, fault), name, found_out)]
         if not found:
             return summed_up(FROM_HERE, found_out, (), (), untried=rest)

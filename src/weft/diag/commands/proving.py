@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
 
-from weft.diag.reaching.pods import Pods, pods_of
+from weft.diag.reaching.pods import Pods, hidden_words, pods_of
 from weft.diag.reaching.sending import send
 from weft.diag.reaching.watching import watch
 from weft.diag.rules.matching import Packet
@@ -40,7 +40,7 @@ def prove(
     with pods_of(sight, name, "weft trace --probe") as pods:
         begin = _local(sight, pods, name, str(packet.source))
         if begin is None:
-            raise ConfigError(_elsewhere(str(packet.source)))
+            raise ConfigError(_elsewhere(str(packet.source), hidden_words(pods.hidden)))
         target = str(packet.target) if there.packet is None else there.packet.target
         end = _local(sight, pods, name, target)
         counted = watch(
@@ -72,10 +72,10 @@ def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
     return End(node=name, address=address) if is_own(sight, ip_address(address)) else None
 
 
-def _elsewhere(source: str) -> Problem:
+def _elsewhere(source: str, hidden: str) -> Problem:
     return Problem(
         code="FLAG-001",
         where="weft trace --probe",
         seen=f"{source} is no address of this node, or of a pod of it",
-        hint="Run it on the node where it is.",
+        hint=f"Run it on the node where it is{f'; {hidden}' if hidden else ''}.",
     )

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 from asyncio import get_running_loop
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final, Self, TypeVar
 
 from weft.diag.checking.here import Pod, ranges
 from weft.diag.sight import Sight
+from weft.kernel import capabilities
 from weft.kernel.namespaces import CLONE_NEWNET, CLONE_NEWUTS, setns
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
@@ -29,11 +30,15 @@ _FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 
 _FILES: Final = {CLONE_NEWNET: "net", CLONE_NEWUTS: "uts"}  # below /proc/PID/ns
 _GONE: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # of a process that has ended, and of a file that is no more
+_RIGHTS: Final = 1 << 19 | 1 << 21  # CAP_SYS_PTRACE, CAP_SYS_ADMIN (linux/capability.h)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)  # a pod may have set any other
 
 
 class Pods:
-    """The pods of this node: `found`, and the one thread that enters their namespaces. A context: it ends that."""
+    """The pods of this node: `found`, and the one thread that enters their namespaces. A context: it ends that.
+
+    Namespaces that could not be looked into are `hidden`, by their files.
+    """
 
     def __init__(
         self, ranges: Iterable[Net], node: str, *, proc: Path = Path("/proc"), run: Path = Path("/run/netns")
@@ -47,6 +52,7 @@ class Pods:
         self._ranges, self._node = tuple(ranges), node
         self._netns: dict[str, int] = {}
         self.found: list[Pod] = []
+        self.hidden: list[str] = []
         try:
             self._thread.submit(self._find, proc, run).result()
         except BaseException:
@@ -99,6 +105,10 @@ class Pods:
                         self.found.append(replace(pod, name=name))
                         opened.pop_all()
                     seen.add(number)
+            except PermissionError:
+                if capabilities.held() & _RIGHTS != _RIGHTS:
+                    raise
+                self.hidden.append(str(file))  # a process that even root may not look into: of another user namespace
             except OSError as error:
                 if error.errno not in _GONE:
                     raise
@@ -152,6 +162,14 @@ class Pods:
         finally:
             for kind in namespaces:
                 setns(self._home[kind], kind)
+
+
+def hidden_words(hidden: Sequence[str]) -> str:
+    """That some namespaces could not be looked into, in words; empty if none is hidden."""
+    if not hidden:
+        return ""
+    more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
+    return f"pods of {hidden[0]}{more}: even root may not look into that namespace"
 
 
 def _namespaces(proc: Path, run: Path) -> Iterator[Path]:

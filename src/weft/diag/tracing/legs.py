@@ -1,7 +1,7 @@
 """A packet's whole way as legs: in the pods, and on each node, there and back. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from weft.diag.tracing.hops import Hop, Way
 from weft.model.value import Value, field, replace
@@ -42,6 +42,8 @@ class Leg(Value):
         return self.pod or self.node
 
 
+# The way on the node of what does not leave a pod.
+LOOPBACK: Final = (Hop(what="loopback", seen="lo in the pod, as the address is its own: the packet does not leave it"),)
 # A node, and both ways on it. A packet to a Service may come to one twice.
 Visit = tuple[str, Mapping[Direction, Way]]
 
@@ -57,8 +59,8 @@ def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:
 
 
 def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
-    if source.pod and (source.pod, source.address) == (target.pod, target.address):
-        hop = Hop(what="loopback", seen=f"lo, as {source.address} is the pod's own", device="lo")
+    if source.pod and visits[0][1]["there"].hops[:1] == LOOPBACK:
+        hop = replace(LOOPBACK[0], device="lo")
         yield _in_pod(source, "there", hop, "delivered")
         yield _in_pod(source, "back", hop, "delivered")
         return

@@ -102,7 +102,9 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
     if answers.reached:
         came = f"{answers.reached} of {answers.sent} answers came back"
         said = f"{came}, and the {what} was predicted to be dropped on {last.node}"
-    parting = None if answers.reached else parted(legs, answers.sent)
+    # That the link where it would come in is down explains the silence that may be suspected before.
+    certain = bool(answers.reached) or last.way.hops[-1].what == "received by"
+    parting = None if certain else parted(legs, answers.sent)
     suspect = None if parting is None else _suspect(legs, *parting)
     if parting is None or suspect is None:
         return Outcome(verdict=f"{said}: {problem}", well=False, leg=end, problem=problem)

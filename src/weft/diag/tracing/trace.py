@@ -11,6 +11,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing import bridging, overlay
 from weft.diag.tracing.hops import Addressed, End, Hop, Way
+from weft.diag.tracing.legs import LOOPBACK
 from weft.diag.tracing.routing import UNICAST, is_astray, is_own, removing, route_to, routed, row
 from weft.diag.tracing.walk import OverError, Walk
 from weft.model.errors import Problem
@@ -58,7 +59,7 @@ def addressed(packet: Packet) -> Addressed:
 def _go(walk: Walk, entry: Entry) -> NoReturn:
     """All hops."""
     if entry.kind == "pod" and walk.packet.source == walk.packet.target:
-        walk.passes("loopback", f"lo in the pod, as {walk.packet.target} is its own: the packet does not leave it")
+        walk.hops += LOOPBACK
         walk.over("delivered")
     packet = _enter(walk, entry)
     own = is_own(walk.sight, packet.target)

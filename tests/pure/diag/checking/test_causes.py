@@ -401,6 +401,9 @@ def test_what_a_pod_s_own_link_is_too_narrow_for_is_made_again_as_large_as_that_
     trials, outcomes = made([trial, replace(trial, scenario="pod-pod-more", size=1501)], attempt)
     assert ([each.size for each in trials], asked) == ([1450, 1501], [1500, 1501, 1450])
     assert not [each.fault for each in judged(trials, outcomes) if each.fault]
+    arrived = Outcome(answered=0, own="a", seen="a")
+    [found] = judged([replace(trial, scenario="pod-pod-more", size=1501)], [arrived])
+    assert described(found).endswith("it arrived, and the answer, as large, was lost: no error said why")
     # A router's word is about the way.
     trials, outcomes = made([trial], lambda wanted: [router for _ in wanted])
     assert [each.size for each in trials] == [1500]
