@@ -6,20 +6,28 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from weft.model.node.nodestate import Durations
+
 if TYPE_CHECKING:  # else the network would wait for what plugins need
     from weft.cni.sdk.host import Done, Host, Request
     from weft.cni.serve.session import Plugins
 
 _KEPT: Final = 256  # durations of a kind of call: the latest
+_MEASURED: Final = ("ADD", "DEL")  # what a pod's start and end wait for
 
 
 class Calls:
-    """Counts by plugin and command (`bridge ADD`). Calls come in many threads."""
+    """Counts by plugin and command (`bridge ADD`). Calls come in many threads.
+
+    `took` and `waited` are of those that a pod waits for, from the start on.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._seconds: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self.took: dict[str, Durations] = {}
+        self.waited = Durations()
         self._lock = threading.Lock()
 
     def counting(self, run: "Plugins") -> "Plugins":
@@ -31,13 +39,17 @@ class Calls:
                 done = run(request, host)
                 failed = done.exit != 0
             finally:
-                self._note(f"{request.plugin} {request.command}", time.monotonic() - began, failed=failed)
+                self._note(request, time.monotonic() - began, failed=failed)
             return done
 
         return counted
 
-    def _note(self, kind: str, seconds: float, *, failed: bool) -> None:
+    def _note(self, request: "Request", seconds: float, *, failed: bool) -> None:
+        kind = f"{request.plugin} {request.command}"
         with self._lock:
+            if request.command in _MEASURED:
+                self.took.setdefault(kind, Durations()).note(seconds)
+                self.waited.note(request.waited)
             self._counts[kind] += 1
             self._failed[kind] += failed
             self._seconds[kind].append(seconds)

@@ -5,8 +5,10 @@ its own at another moment than the others would leave it. What differs is said, 
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 from weft.cluster.store import Store
@@ -25,6 +27,15 @@ _KEYS: Final = {
     "backend": "Backend.Type",
     "options": "Backend",
 }
+
+
+def digest(text: str) -> str:
+    """Return something short that two nodes have in common if they have the same configuration, however written."""
+    try:
+        text = json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):  # what weft reads as flannel does, and JSON is not
+        text = text.strip()
+    return sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
 class ConfWatch:

@@ -83,7 +83,7 @@ class Network:
         self._kernel = kernel
         roster = Roster(self._ours)
         decider = Decider(inputs, roster.believed)
-        self.reconciler = Reconciler(decider)
+        self.reconciler = Reconciler(decider, clock=clock)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
         self.keepers = {
             name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock, history=status.history)

@@ -5,7 +5,7 @@ What decides is one; where it is put are planes, each with its own loop and pace
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft.daemon.planes import repairs
 from weft.daemon.planes.plane import Keeper
@@ -17,18 +17,26 @@ log = logging.getLogger(__name__)
 
 
 class Change(Value, frozen=False):
-    """What is to be decided anew: everything, what is needed once, or some peers by their leases' ids."""
+    """What is to be decided anew: everything, what is needed once, or some peers by their leases' ids.
+
+    `since` is when the first of the peers was there.
+    """
 
     everything: bool = False
     once: bool = False
     peers: set[str] = field(default_factory=set)
+    since: float | None = None
 
 
 class Reconciler:
-    """Has decided what changes. A burst of changes while one is decided is the next; the first starts at once."""
+    """Has decided what changes. A burst of changes while one is decided is the next; the first starts at once.
 
-    def __init__(self, decider: Decider) -> None:
+    `clock` counts seconds and only goes forward.
+    """
+
+    def __init__(self, decider: Decider, *, clock: Callable[[], float]) -> None:
         self.decider = decider
+        self._clock = clock
         self.keepers: list[Keeper] = []
         self.complete = False  # until the first full list of leases nothing is removed
         self._change = Change()
@@ -57,6 +65,8 @@ class Reconciler:
     def peers(self, ids: Iterable[str]) -> None:
         """Have it decided anew what these peers need."""
         self._change.peers.update(ids)
+        if self._change.since is None:
+            self._change.since = self._clock()
         self._changed.set()
 
     def look_again(self) -> None:
@@ -87,7 +97,7 @@ class Reconciler:
                 following = next(slices, None)
                 self._more = following is not None
                 gone.update(key for key in keys if key not in self.decider.wanted)  # not `-`: that copies all keys
-                self._hand_out(keys if self._more else keys | gone)
+                self._hand_out(keys if self._more else keys | gone, change.since)
                 if self._more:
                     await asyncio.sleep(0)
                 keys = following
@@ -98,9 +108,9 @@ class Reconciler:
                 keeper.compare_all()
         repairs.say_some(log.warning, [f"peer ignored: {problem}" for problem in self.decider.news()])
 
-    def _hand_out(self, keys: set[Key]) -> None:
+    def _hand_out(self, keys: set[Key], since: float | None) -> None:
         for keeper in self.keepers:
-            keeper.decided(keys)
+            keeper.decided(keys, since)
 
     @property
     def failing(self) -> dict[Key, str]:

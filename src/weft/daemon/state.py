@@ -62,6 +62,7 @@ class Reporter:
         self.leasing: Leasing | None = None
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
+        self.config = ""  # short for the network configuration
         self.calls = Calls()
         self.findings: list[Problem] = []
         self._now = now
@@ -114,6 +115,9 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         calls=_calls(report.calls),
         versions=_versions(report.rules),
         findings=report.findings,
+        took={kind: each.copy() for kind, each in report.calls.took.copy().items()},
+        waited=report.calls.waited.copy(),
+        heard=None if status.heard is None else round(max(0.0, now - status.heard), 1),
     )
     if network is None:
         return base
@@ -129,7 +133,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
     wanted = network.reconciler.decider.wanted
     return replace(
         base,
-        network=_network(network.inputs),
+        network=replace(_network(network.inputs), config=report.config),
         uplink=_uplink(network.inputs, report.why),
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
@@ -237,6 +241,7 @@ def _loop(keeper: Keeper, wanted: Objects) -> LoopState:
         unannounced=tally.unannounced,
         failing=failing,
         counts=dict(keeper.plane.counts),
+        took=tally.took.copy(),
     )
 
 

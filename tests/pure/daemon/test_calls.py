@@ -9,8 +9,8 @@ from weft.cni.sdk.host import Done
 from weft.daemon.calls import Calls
 
 
-def request(plugin: str, command: str) -> Any:
-    return SimpleNamespace(plugin=plugin, command=command)
+def request(plugin: str, command: str, waited: float = 0.0) -> Any:
+    return SimpleNamespace(plugin=plugin, command=command, waited=waited)
 
 
 def test_calls_are_counted_by_plugin_and_command():
@@ -24,6 +24,16 @@ def test_calls_are_counted_by_plugin_and_command():
     [_, _, seconds] = calls.look()["bridge ADD"]
     assert len(seconds) == 2
     assert 0 <= seconds[0] <= seconds[1] < 10
+
+
+def test_what_pods_wait_for_is_measured():
+    calls = Calls()
+    run = calls.counting(lambda _request, _host: Done(exit=0))
+    for command, waited in (("ADD", 0.0), ("ADD", 3.0), ("DEL", 100.0), ("CHECK", 100.0), ("VERSION", 100.0)):
+        run(request("flannel", command, waited), None)  # type: ignore[arg-type]
+    assert {kind: sum(took.counts) for kind, took in calls.took.items()} == {"flannel ADD": 2, "flannel DEL": 1}
+    assert calls.waited.total == 103.0
+    assert calls.waited.counts[0] == calls.waited.counts[-1] == 1
 
 
 def test_one_that_raises_has_failed():

@@ -46,7 +46,7 @@ async def first_round(decider: Decider, have: Objects, *, complete: bool) -> lis
     """The steps that a daemon carries out at its start."""
     kernel = FakeKernel()
     kernel.state = dict(have)
-    reconciler = Reconciler(decider)
+    reconciler = Reconciler(decider, clock=lambda: 0.0)
     reconciler.complete = complete
     keeper = Keeper(kernel, decider, may_remove=reconciler.may_remove, clock=lambda: 0.0)
     reconciler.keepers.append(keeper)

@@ -65,7 +65,7 @@ class Node:
         ours = Ours(networks=(builders.NETWORK_V4,), subnets=(builders.subnet_v4(1),))
         self.roster = Roster(ours)
         self.decider = Decider(builders.inputs(1), self.roster.believed)
-        self.reconciler = Reconciler(self.decider)
+        self.reconciler = Reconciler(self.decider, clock=lambda: self.now)
         self.reconciler.complete = True
         self.history = History()
         self.keeper = Keeper(
@@ -441,6 +441,20 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     assert len(node.kernel.state) == 3 + 2 * 3
 
 
+async def test_it_is_measured_how_long_it_takes_from_the_stores_word_to_the_kernel():
+    node = await Node().start()
+    assert node.tally.took.total == 0
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.now += 2.0
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(10, vxlan)]))
+    node.now += 1.0
+    await node.settle()
+    assert (node.tally.took.total, sum(node.tally.took.counts)) == (3.0, 1)
+    node.delete(next(iter(node.wanted)))  # a repair is none of the store's
+    await node.settle()
+    assert sum(node.tally.took.counts) == 1
+
+
 def alarms() -> int:
     """How many alarms of the event loop wait."""
     return sum(not timer.cancelled() for timer in asyncio.get_running_loop()._scheduled)
@@ -574,7 +588,7 @@ async def test_nothing_is_removed_before_all_of_a_decision_is_known():
     node.decider.inputs = builders.inputs(1)
     slices: list[set[Key]] = []
 
-    def handed(keys: set[Key]) -> None:
+    def handed(keys: set[Key], _since: float | None) -> None:
         slices.append({key for key in keys if not node.reconciler.may_remove()})
 
     node.reconciler.keepers.append(SimpleNamespace(decided=handed, compare_all=lambda: None))

@@ -11,8 +11,19 @@ import pytest
 
 from weft.daemon import services
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.nodestate import CallState, LoopState, NodeState, PeerState, RefusedState
+from weft.model.node.nodestate import (
+    BOUNDS,
+    CallState,
+    Durations,
+    LeaseState,
+    LoopState,
+    NetworkState,
+    NodeState,
+    PeerState,
+    RefusedState,
+)
 from weft.model.node.status import Status
+from weft.model.value import replace
 from weft.web import health
 
 REFUSED = Problem(code="STORE-002", where="etcd", seen="no")
@@ -219,7 +230,7 @@ def test_metrics_are_the_state_in_numbers():
     head, _, page = heard.partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 ")
     assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
-    lines = [line for line in page.splitlines() if line.startswith("weft_")]
+    lines = [line for line in page.splitlines() if line.startswith("weft_") and "_seconds_" not in line]
     assert lines == [
         'weft_build_info{version="1.2.3"} 1.0',
         "weft_ready 0.0",
@@ -250,6 +261,65 @@ def test_a_library_that_is_missing_is_answered_with_a_code(monkeypatch):
     heard = said(ready(), get("/metrics")).decode()
     assert heard.startswith("HTTP/1.1 500 ")
     assert "INST-004 /metrics: this installation of weft is not whole" in heard
+
+
+def series(page: str, name: str) -> list[str]:
+    return [line for line in page.splitlines() if line.startswith(name)]
+
+
+def test_a_histogram_counts_what_took_as_long_or_less():
+    from weft.web import metrics
+
+    took = Durations()
+    for seconds in (0.0, 0.005, 0.006, 2.0, 19.0, 60.0):
+        took.note(seconds)
+    page = metrics.render(replace(STATE, took={"flannel ADD": took}, waited=took))
+    found = series(page, 'weft_cni_seconds_bucket{command="ADD",')
+    assert len(found) == len(BOUNDS) + 1
+    counts = {match[1]: float(match[2]) for line in found if (match := re.search(r'le="([^"]+)".* (\S+)$', line))}
+    assert counts["0.005"] == 2
+    assert counts["0.01"] == counts["1"] == 3
+    assert (counts["2.5"], counts["20"], counts["+Inf"]) == (4, 5, 6)
+    assert series(page, "weft_cni_waited_seconds_count") == ["weft_cni_waited_seconds_count 6.0"]
+    assert took.copy() == took
+    assert took.copy().counts is not took.counts
+
+
+def test_addresses_that_are_given_and_left_are_counted(tmp_path: Path):
+    from weft.web import metrics
+
+    lease = LeaseState(id="a", subnets=["10.1.2.0/24", "fd00:1::/120"], public=[], confirmed=True)
+    state = replace(STATE, lease=lease)
+    assert not series(metrics.render(state, tmp_path / "none"), "weft_addresses")
+    for name in ("10.1.2.2", "10.1.2.3", "10.9.9.9", "fd00:1::2", "lock", "last_reserved_ip.0"):
+        (tmp_path / "cbr0").mkdir(exist_ok=True)
+        (tmp_path / "cbr0" / name).touch()
+    assert series(metrics.render(state, tmp_path), "weft_addresses") == [
+        'weft_addresses{family="IPv4",state="used"} 2.0',
+        'weft_addresses{family="IPv4",state="free"} 251.0',
+        'weft_addresses{family="IPv6",state="used"} 1.0',
+        'weft_addresses{family="IPv6",state="free"} 253.0',
+    ]
+
+
+def test_what_devices_of_the_tunnel_have_lost_is_counted(tmp_path: Path):
+    from weft.web import metrics
+
+    network = NetworkState(networks=[], backend="vxlan", mtu=1450, devices=["lo", "gone"], config="abc")
+    file = tmp_path / "dev"
+    file.write_text(
+        "Inter-|   Receive                |  Transmit\n"
+        " face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed\n"  # noqa: E501 - as it is
+        "    lo: 1 2 3 4 0 0 0 0 5 6 70 8 0 0 0 0\n  eth0: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n"
+    )
+    page = metrics.render(replace(STATE, network=network, heard=3.5), tmp_path, file)
+    assert series(page, "weft_device_lost") == [
+        'weft_device_lost_packets_total{device="lo",direction="received"} 7.0',
+        'weft_device_lost_packets_total{device="lo",direction="sent"} 78.0',
+    ]
+    assert series(page, "weft_device_mtu") == ['weft_device_mtu_bytes{device="lo"} 65536.0']
+    assert series(page, "weft_config") == ['weft_config_info{backend="vxlan",digest="abc"} 1.0']
+    assert series(page, "weft_store_event") == ["weft_store_event_age_seconds 3.5"]
 
 
 def test_every_metric_is_in_the_reference_and_no_other():

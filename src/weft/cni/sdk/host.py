@@ -28,7 +28,8 @@ TEMPORARY: Final = ".weft-"
 class Request(Value):
     """One call of a plugin. `command` is CNI_COMMAND (empty: not set); `env` holds the other `CNI_*` variables too.
 
-    `stdin` is what the runtime wrote, unchanged; `stdin_error` says why it could not be read, else is empty.
+    `stdin` is what the runtime wrote, unchanged; `stdin_error` says why it could not be read, else is empty. `waited`
+    is how many seconds it took until it was this call's turn.
     """
 
     plugin: str
@@ -36,6 +37,7 @@ class Request(Value):
     env: Mapping[str, str]
     stdin: bytes
     stdin_error: str = ""
+    waited: float = 0.0
 
 
 class Done(Value):

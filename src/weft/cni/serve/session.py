@@ -66,7 +66,8 @@ class Session:
         self._guard = threading.Lock()
         self._taken = False
         self._answered = False
-        self._since: float | None = time.monotonic()
+        self._came = time.monotonic()
+        self._since: float | None = self._came
         self._spent = 0.0
         self._patience = GC_SECONDS if call.env.get("CNI_COMMAND") == "GC" else _DELEGATE_SECONDS
 
@@ -79,6 +80,7 @@ class Session:
             env=call.env,
             stdin=call.stdin,
             stdin_error=call.stdin_error,
+            waited=time.monotonic() - self._came,
         )
 
     def serve(self) -> None:

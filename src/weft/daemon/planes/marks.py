@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from weft.model.kernel.objects import Key
+from weft.model.node.nodestate import Durations
 from weft.model.value import Value, field
 
 _ONE_MOMENT: Final = 5.0  # seconds
@@ -16,7 +17,7 @@ class Marks(Value, frozen=False):
     """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
 
     `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that
-    is known, `unseen` in a way that is not.
+    is known, `unseen` in a way that is not. `since` is when the first of what is decided came from the store.
     """
 
     look: bool = False
@@ -25,16 +26,21 @@ class Marks(Value, frozen=False):
     decided: set[Key] = field(default_factory=set)
     changed: set[Key] = field(default_factory=set)
     unseen: set[Key] = field(default_factory=set)
+    since: float | None = None
 
 
 class Tally(Value, frozen=False):
-    """What a loop has done, for health, logs and metrics. `moments` are when it repaired something last, by code."""
+    """What a loop has done, for health, logs and metrics. `moments` are when it repaired something last, by code.
+
+    `took` is from the store's word of a peer until the kernel had what follows of it.
+    """
 
     rounds: int = 0
     repairs: Counter[str] = field(default_factory=Counter)
     unannounced: int = 0
     failing: dict[Key, str] = field(default_factory=dict)
     moments: dict[str, deque[float]] = field(default_factory=dict)
+    took: Durations = field(default_factory=Durations)
 
     def repaired(self, codes: Iterable[str], now: float) -> None:
         """Count repairs. What is repaired within some seconds is of one moment: a link takes its routes along."""

@@ -67,11 +67,12 @@ class Keeper:
         """At how many moments of the last ten minutes something was repaired, by code."""
         return self.tally.lately(self._clock())
 
-    def decided(self, keys: AbstractSet[Key]) -> None:
-        """Take keys about which was decided anew."""
+    def decided(self, keys: AbstractSet[Key], since: float | None = None) -> None:
+        """Take keys about which was decided anew; `since` is when the store has said why."""
         mine = {key for key in keys if key[0] in self.plane.kinds}
         if mine:
             self._marks.decided |= mine
+            self._marks.since = since if self._marks.since is None else self._marks.since
             self._mark()
 
     def changed(self, keys: Iterable[Key]) -> None:
@@ -175,7 +176,7 @@ class Keeper:
             except OSError as error:  # lists that never held still, or answers that were lost
                 log.error("the kernel could not be asked: %s; trying again", error)  # noqa: TRY400 - it says all
                 await asyncio.sleep(FIRST_SECONDS)
-                marks = Marks(look=True, decided=marks.decided | self._take().decided)
+                marks = Marks(look=True, decided=marks.decided | self._take().decided, since=marks.since)
             else:
                 return
 
@@ -207,6 +208,8 @@ class Keeper:
         done = [each for each in mended if each.step.object.key not in self.tally.failing]
         self._telling.repaired(done)
         self.tally.repaired((each.code for each in done), self._clock())
+        if marks.since is not None:
+            self.tally.took.note(self._clock() - marks.since)
         self._started = not blind
         if blind:
             self.look_again()  # what else is there may be wanted no more

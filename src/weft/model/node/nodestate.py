@@ -4,17 +4,43 @@ Everything is told as it is for people and programs alike: addresses and objects
 another version may leave out what is new and add what is not known here.
 """
 
+from bisect import bisect_left
+from typing import Final
+
 from weft.model.errors import Problem
 from weft.model.value import Value, field
 
+# Seconds; what takes longer than the last counts behind it. A plugin waits 20 seconds for a daemon.
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
+
+
+class Durations(Value, frozen=False):
+    """How long things took: how many up to each of `BOUNDS` and beyond the last, and all seconds together."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Take one more."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    def copy(self) -> "Durations":
+        """Return what there is now."""
+        return Durations(counts=list(self.counts), total=self.total)
+
 
 class NetworkState(Value):
-    """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes."""
+    """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes.
+
+    `config` is short for the network configuration: the same on all nodes that have the same one.
+    """
 
     networks: list[str]
     backend: str
     mtu: int
     devices: list[str]
+    config: str = ""
 
 
 class UplinkState(Value):
@@ -74,7 +100,8 @@ class LoopState(Value):
     """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now.
 
     `lately` is at how many moments of the last ten minutes it put something back, by code. `counts` are numbers that
-    the plane alone knows, by their names: packets of the relay.
+    the plane alone knows, by their names: packets of the relay. `took` is from what the store said of a peer until it
+    was in the kernel.
     """
 
     rounds: int
@@ -83,6 +110,7 @@ class LoopState(Value):
     failing: dict[str, str]
     counts: dict[str, int] = field(default_factory=dict)
     lately: dict[str, int] = field(default_factory=dict)
+    took: Durations = field(default_factory=Durations)
 
 
 class CallState(Value):
@@ -114,7 +142,8 @@ class NodeState(Value):
 
     `losses` are what some pods have lost, `findings` what ails the rest of the node. `seconds` is how long the daemon
     has run. What is not known yet, because the daemon waits for it, is None. `versions` are of the programs that the
-    daemon rests on, by name.
+    daemon rests on, by name. `took` is how long plugins' calls took, by plugin and command, once it was their turn, and
+    `waited` how long it was until then. `heard` is how many seconds ago the store said anything.
     """
 
     version: str
@@ -135,3 +164,6 @@ class NodeState(Value):
     calls: dict[str, CallState] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     findings: list[Problem] = field(default_factory=list)
+    took: dict[str, Durations] = field(default_factory=dict)
+    waited: Durations = field(default_factory=Durations)
+    heard: float | None = None
