@@ -116,6 +116,10 @@ class NamedStore:
     async def tell(self, event: Event) -> None:
         """There is no place for it."""
 
+    async def policies(self) -> int | None:
+        """There are none."""
+        return None
+
     async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         yield Held(own=own)
         while not self._folder.exists() or (self._folder / self._name).exists():  # noqa: ASYNC110 - a file gives no sign

@@ -103,6 +103,10 @@ class Store(Protocol[ListingT]):
         """Say something of this node to people, in a store that has a place for it."""
         ...
 
+    async def policies(self) -> int | None:
+        """How many NetworkPolicies there are; None where there are none, or we may not know."""
+        ...
+
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Hold the lease, renewed `margin` seconds before it expires if it does, and tell what becomes of it.
 

@@ -15,9 +15,12 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
 
 
-async def announce(store: Store[Any], status: Status, *, now: Callable[[], float]) -> None:
-    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said."""
-    announcer = Announcer(now())
+async def announce(store: Store[Any], status: Status, *, now: Callable[[], float], words: Callable[[str], str]) -> None:
+    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said.
+
+    `words` makes of a text what is said to people elsewhere.
+    """
+    announcer = Announcer(now(), words)
     said = False
     while True:
         await asyncio.sleep(_LOOK_SECONDS)

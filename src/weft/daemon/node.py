@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cluster.store import Store
+from weft.config.kubernetes import as_typed
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import control, doctor, events, host, places, remains, start
-from weft.daemon.confwatch import ConfWatch
+from weft.daemon.confwatch import ConfWatch, digest
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
+from weft.daemon.policies import Policies
 from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health
@@ -37,6 +39,7 @@ from weft.desired.node import devices_of
 from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.kernel.tools import Tools
 from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.kernel.snapshot import Snapshot
@@ -131,7 +134,7 @@ class Node:
         options = self._options = start.with_addresses(options, addresses)
         prepare = partial(self._world.prepare, netconf, options, self._directory)
         self._prepared = await start.answered(prepare, f"what {netconf.backend} needs first", status)
-        parts.start("events", partial(events.announce, store, status, now=self._world.monotonic))
+        self._announce(store, parts)
         leasing = Leasing(
             store,
             self._directory,
@@ -175,6 +178,7 @@ class Node:
             continues=store.continues,
         )
         self._report.network, self._report.leasing = network, leasing
+        self._report.config = digest(remembered.net_conf)
         network.uplink_problem = ailing(inputs.facts.uplink, snapshot)
         ports = frozenset({kernel.rtnl.port})
         # A socket of its own: the loop's may be busy in a thread.
@@ -200,6 +204,14 @@ class Node:
         parts.start("doctor", partial(doctor.watch, self._report, Path(options.subnet_file)))
         watches = [following]
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
+
+    def _announce(self, store: Store[Any], parts: Supervisor) -> None:
+        """Have the store told what is wrong here, in words for people elsewhere; and asked for what nobody does."""
+        policies = Policies(store, Tools())
+        self._status.losses["policies"] = lambda: policies.problem
+        parts.start("policies", policies.run)
+        words = partial(as_typed, environ=self._options.surroundings.environ)
+        parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic, words=words))
 
     async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor, store: Store[Any]) -> None:
         """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""

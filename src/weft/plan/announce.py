@@ -3,7 +3,7 @@
 Time is an argument, in seconds of any clock that only goes forward.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.model.errors import Problem
@@ -13,6 +13,8 @@ from weft.model.value import Value
 BURST: Final = 10
 PAUSE: Final = 30.0  # between two Events after a burst
 AGAIN: Final = 600.0  # before a problem that is still there, or there again, is said once more
+# Of the cluster, not of the node: each node says it once.
+ONCE: Final = frozenset({"POL-001"})
 LONGEST: Final = 1024  # characters of a message, which the API bounds so (events.k8s.io/v1, note)
 
 
@@ -28,9 +30,13 @@ READY: Final = Event(kind="Normal", reason="NetworkReady", message="Pods of this
 
 
 class Announcer:
-    """Decides what to say. It knows no more than when each code was said: those are few."""
+    """Decides what to say. It knows no more than when each code was said: those are few.
 
-    def __init__(self, now: float) -> None:
+    `words` makes of a text what is said to people who are not on this node.
+    """
+
+    def __init__(self, now: float, words: Callable[[str], str] = str) -> None:
+        self._words = words
         self._said: dict[str, float] = {}
         self._was_ready = False
         self._tokens = float(BURST)
@@ -46,9 +52,10 @@ class Announcer:
             events.append(READY)
         for problem in problems:
             said = self._said.get(problem.code)
-            if (said is None or now - said >= AGAIN) and self._may():
+            again = said is not None and problem.code not in ONCE and now - said >= AGAIN
+            if (said is None or again) and self._may():
                 self._said[problem.code] = now
-                events.append(_warning(problem))
+                events.append(self._warning(problem))
         return events
 
     def _may(self) -> bool:
@@ -57,9 +64,8 @@ class Announcer:
         self._tokens -= 1
         return True
 
-
-def _warning(problem: Problem) -> Event:
-    message = one_line(str(problem).removeprefix(f"{problem.code} "))
-    if len(message) > LONGEST:
-        message = f"{message[: LONGEST - 1]}…"
-    return Event(kind="Warning", reason=problem.code, message=message)
+    def _warning(self, problem: Problem) -> Event:
+        message = self._words(one_line(str(problem).removeprefix(f"{problem.code} ")))
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST - 1]}…"
+        return Event(kind="Warning", reason=problem.code, message=message)

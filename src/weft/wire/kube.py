@@ -81,6 +81,12 @@ def read_page(body: bytes, prefix: str) -> Page:
     return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
 
 
+def read_count(body: bytes) -> int:
+    """How long the list is of which this is the beginning. Raises `NotTheApiError`."""
+    found = kubejson.decode(kubejson.COUNT, body)
+    return len(found.items or ()) + found.metadata.more
+
+
 def read_node(body: bytes, prefix: str) -> Node:
     """Read one node. Raises `NotTheApiError`."""
     return _node(kubejson.decode(kubejson.NODE, body), prefix)

@@ -83,7 +83,21 @@ class PodObject(Struct):
     spec: PodSpec = field(default_factory=PodSpec)
 
 
+class CountMeta(Struct):
+    """`metadata` of a list of which the API was asked for a part."""
+
+    more: int = field(name="remainingItemCount", default=0)
+
+
+class CountObject(Struct):
+    """Part of a list of anything."""
+
+    metadata: CountMeta = field(default_factory=CountMeta)
+    items: list[msgspec.Raw] | None = None
+
+
 LIST: Final = msgspec.json.Decoder(ListObject)
+COUNT: Final = msgspec.json.Decoder(CountObject)
 NODE: Final = msgspec.json.Decoder(NodeObject)
 EVENT: Final = msgspec.json.Decoder(WatchEvent)
 POD: Final = msgspec.json.Decoder(PodObject)

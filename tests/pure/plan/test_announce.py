@@ -49,3 +49,17 @@ def test_a_message_is_one_line_of_bounded_length():
     assert event.message.startswith("flannel.1: a; bc")
     assert event.message.endswith("…")
     assert len(event.message) == LONGEST
+
+
+def test_a_message_is_in_words_for_people_elsewhere_and_as_short_all_the_same():
+    announcer = Announcer(0.0, lambda text: text.replace("x", "there "))
+    [event] = announcer.take([Problem(code="A-001", where="x", seen="x" * 400)], 0.0, ready=False)
+    assert event.message.startswith("there : there there")
+    assert len(event.message) == LONGEST
+
+
+def test_what_ails_the_cluster_is_said_once():
+    announcer = Announcer(0.0)
+    ours = problem("POL-001")
+    assert reasons(announcer.take([ours], 0.0, ready=False)) == ["POL-001"]
+    assert reasons(announcer.take([ours], AGAIN * 3, ready=False)) == []

@@ -85,6 +85,13 @@ def test_a_page_says_how_it_goes_on():
     assert (last.nodes, last.rest) == ((), "")
 
 
+def test_a_list_is_counted_by_its_first_page():
+    assert kube.read_count(b'{"metadata": {"remainingItemCount": 7, "continue": "t"}, "items": [{"spec": 5}]}') == 8
+    assert kube.read_count(b'{"metadata": {}, "items": []}') == kube.read_count(b'{"items": null}') == 0
+    with pytest.raises(NotTheApiError):
+        kube.read_count(b"<html>")
+
+
 def test_events_of_a_watch():
     read = kube.read_event(json.dumps({"type": "MODIFIED", "object": as_json()}).encode(), PREFIX)
     assert (read.kind, read.version) == ("MODIFIED", "7")

@@ -113,6 +113,10 @@ class EtcdStore:
     async def tell(self, event: Event) -> None:
         """There is no place for it."""
 
+    async def policies(self) -> int | None:
+        """There are none."""
+        return None
+
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Renew the lease `margin` seconds before it expires, and tell what becomes of it.
 

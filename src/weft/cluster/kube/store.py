@@ -18,6 +18,7 @@ from weft.cluster.kube.client import Client
 from weft.cluster.kube.events import Events
 from weft.cluster.kube.nodes import Listing, is_older, list_nodes
 from weft.cluster.kube.own import OwnNode, proof_in
+from weft.cluster.kube.problems import NotFoundError, reading
 from weft.cluster.kube.watch import Watcher
 from weft.config.kubernetes import Surroundings
 from weft.desired.allocate import Chooser
@@ -27,11 +28,13 @@ from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import replace
 from weft.plan.announce import Event
+from weft.wire import kube
 
 # While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
 _LOOK_SECONDS: Final = 30.0
 _FILE_SECONDS: Final = 2.0  # between two looks; kubelet takes a minute to bring a change of a ConfigMap
 _LARGEST: Final = 1 << 20
+_POLICIES: Final = "/apis/networking.k8s.io/v1/networkpolicies"
 
 
 class KubeStore:
@@ -140,6 +143,17 @@ class KubeStore:
     async def tell(self, event: Event) -> None:
         """Put an Event of this node into the API. Raises `Unavailable`."""
         await self._events.put(await self._own.name(), event)
+
+    async def policies(self) -> int | None:
+        """How many NetworkPolicies there are in all namespaces; None where we have no right to know."""
+        try:
+            body = await self._client.get(_POLICIES, limit="1")
+        except Unavailable as error:
+            if error.problems[0].code == "API-001" or isinstance(error, NotFoundError):
+                return None
+            raise
+        with reading(self._client.where):
+            return kube.read_count(body)
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Tell what becomes of our node, of which `watch` hears; there is nothing to renew."""

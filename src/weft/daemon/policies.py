@@ -1,0 +1,86 @@
+"""Tells of NetworkPolicies that nobody enforces (POL-001): weft does not, and the API takes them in silence.
+
+Whether another program does is judged by its rules on this node. One that works without any is not seen, and the words
+say no more than that.
+"""
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from weft.cluster.store import Store
+from weft.kernel.tools import ToolError, Tools
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.text import counted
+
+log = logging.getLogger(__name__)
+
+_FIRST_SECONDS: Final = 10.0  # after the start, in which a program beside us may start as well
+_AGAIN_SECONDS: Final = 600.0
+_LEGACY: Final = ("net/ip_tables_names", "net/ip6_tables_names")
+# How tables and chains are called of programs that enforce policies beside another network: kube-network-policies and
+# kindnet, Calico, kube-router (in k3s, too), Cilium, Antrea, Azure's NPM, Romana, Weave Net's.
+_THEIRS: Final = re.compile(
+    r"network-polic|\bcali-|\bKUBE-(?:ROUTER|NWPLCY|POD-FW)\b|\bCILIUM_|\bANTREA\b|\bAZURE-NPM\b|\bROMANA-|\bWEAVE-NPC",
+    re.IGNORECASE,
+)
+
+
+class Policies:
+    """Looks now and then. `problem` is what there is to say now."""
+
+    def __init__(self, store: Store[Any], tools: Tools, proc: Path = Path("/proc/self")) -> None:
+        self.problem: Problem | None = None
+        self._store = store
+        self._tools = tools
+        self._proc = proc
+
+    async def run(self) -> None:
+        """Look for ever; ends where the store has no policies, or we may not know of them."""
+        await asyncio.sleep(_FIRST_SECONDS)
+        while True:
+            try:
+                count = await self._store.policies()
+                if count is None:
+                    return
+                self._say(await self.judge(count))
+            except (Unavailable, ConfigError, ToolError) as error:  # what is not seen is no problem of policies
+                log.debug("no look at policies: %s", error)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def judge(self, count: int) -> Problem | None:
+        """What there is to say of so many policies. Raises `ToolError`."""
+        if not count or _THEIRS.search(await self._rules()):
+            return None
+        many = counted(count, "NetworkPolicy") if count == 1 else f"{count} NetworkPolicies"
+        return Problem(
+            code="POL-001",
+            where="NetworkPolicies",
+            seen=f"the cluster has {many}, and no rules of a program that enforces them are on this node",
+            hint="weft enforces none: their pods are open. Run kube-network-policies beside it, or remove them",
+        )
+
+    async def _rules(self) -> str:
+        """The names of all chains, and with them those of what is in iptables' old tables."""
+        rules = await self._tools.run("nft", ["list", "chains"]) if self._tools.has("nft") else ""
+        for name, file in zip(("iptables-legacy-save", "ip6tables-legacy-save"), _LEGACY, strict=True):
+            if self._tools.has(name) and _text(self._proc / file):
+                rules += await self._tools.run(name, [])
+        return rules
+
+    def _say(self, problem: Problem | None) -> None:
+        if (problem is None) != (self.problem is None):
+            if problem is None:
+                log.info("POL-001: no NetworkPolicy is without somebody who enforces it any more")
+            else:
+                log.warning("%s", problem)
+        self.problem = problem
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
