@@ -28,7 +28,8 @@ from weft.desired.backends import BACKENDS
 DEPLOY = MANIFEST.parent
 CHART = DEPLOY / "chart"
 TOKEN = DEPLOY / "token.yaml"
-RIGHTS = [(rule["resources"][0], verb) for rule in RULES for verb in rule["verbs"]]
+# Without that to list policies, nothing is said of them: test_policies.py.
+RIGHTS = [(rule["resources"][0], verb) for rule in RULES for verb in rule["verbs"] if rule["apiGroups"] == [""]]
 
 
 def without(resource: str, verb: str) -> list[dict[str, Any]]:
@@ -202,6 +203,7 @@ def test_what_is_fetched_by_its_address_is_a_file_and_copies_are_as_they_should_
 def test_pages_made_from_the_chart_and_the_alerts_are_as_they_should_be():
     assert deploydoc.README.read_text() == deploydoc.readme()
     assert deploydoc.MONITORING.read_text() == deploydoc.monitoring()
+    assert deploydoc.DASHBOARD.read_text() == deploydoc.dashboard()
 
 
 def test_a_server_takes_what_the_chart_makes_of_every_optional_part(apiserver):
@@ -384,6 +386,33 @@ def test_a_values_file_of_flannels_works_but_for_its_image(tmp_path: Path):
     assert ran.returncode == 1
     assert "ghcr.io/flannel-io/flannel is flannel's image" in ran.stderr
     assert render("flannel.image.repository=registry.test/weft", "flannel.image.tag=v9", files=[file]).stdout
+
+
+def distributions() -> list[tuple[str, ...]]:
+    """Name, network and directories of each distribution, as the page of them says."""
+    page = (DEPLOY.parent / "docs" / "howto" / "weft-on.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(#\w+\) \| (.+?) \| `(.+?)` \| `(.+?)` \|", page, re.MULTILINE)
+    return [(name, *re.findall(r"[0-9./]{9,}", network), *folders) for name, network, *folders in rows]
+
+
+@pytest.mark.parametrize("row", distributions(), ids=lambda row: row[0])
+def test_the_chart_takes_the_settings_of_each_distribution(apiserver, row: tuple[str, ...]):
+    _, *network, plugins, networks = row
+    values = [f"podCidr={each}" for each in network]
+    rendered = render(*values, f"flannel.cniBinDir={plugins}", f"flannel.cniConfDir={networks}").stdout
+    kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
+    apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+    found = objects(rendered)
+    made = found["ConfigMap", "kube-flannel-cfg"]["data"]["net-conf.json"]
+    assert made["Network"] == (network or ["10.244.0.0/16"])[0]
+    assert parse_netconf(json.dumps(made), backends=BACKENDS).families == (4,)
+    volumes = found["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["spec"]["volumes"]
+    paths = {each["name"]: each["hostPath"]["path"] for each in volumes if "hostPath" in each}
+    assert (paths["cni-plugin"], paths["cni"]) == (plugins, networks)
+
+
+def test_the_page_of_distributions_has_all_of_them():
+    assert [row[0] for row in distributions()] == ["kubeadm", "kind", "k3s", "RKE2", "Talos", "MicroK8s"]
 
 
 CIDRS = [
