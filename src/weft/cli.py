@@ -4,6 +4,8 @@ Sub-commands are imported when they are called, so that `weft --help` and comple
 sub-command does belongs elsewhere; here stands only where to find it.
 """
 
+import errno
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -151,6 +153,11 @@ def _unexpected(error: ImportError | OSError) -> Problem:
         return not_whole("weft", error)
     where = str(error.filename or "this machine")
     hint = "Try it as root." if isinstance(error, PermissionError) else ""
+    if error.errno == errno.EROFS and os.environ.get("POD_NAME"):
+        hint = (
+            "weft's pod only reads its node's directories: its init container installs plugins, and"
+            " docs/howto/move-a-cluster.md says how they are handed back"
+        )
     return Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint)
 
 

@@ -44,7 +44,7 @@ def test_a_node_whose_network_became_ready_says_so(cluster: KubeCluster):
 def test_a_problem_of_a_node_is_a_warning_of_its_object(cluster: KubeCluster):
     cluster.configure()
     node = cluster.node(1).register()
-    node.subnet_file.parent.mkdir(parents=True, exist_ok=True)
-    node.subnet_file.mkdir()  # where a file is to be
-    node.spawn()
+    node.start()
+    node.subnet_file.unlink()
+    (node.subnet_file / "in the way").mkdir(parents=True)
     eventually(lambda: "Warning  LEASE-001" in cluster.server.kubectl("describe", "node", "node1"), seconds=30)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from tests.support.weftd import eventually
 from weft.lab import cgroups
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
+PLUGIN = MANIFEST.with_name("kubectl-weft")
 NET_ADMIN, NET_RAW = 12, 13  # linux/capability.h
 TUNED = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys")
 
@@ -150,6 +153,113 @@ def test_pods_of_a_deployment_run_on_all_nodes_and_reach_each_other(nodes: Clust
         eventually(lambda node=node: not nodes.lab.run(node, "ls", "/run/netns").split(), seconds=30)
 
 
+@pytest.fixture
+def daemon(nodes: Cluster) -> str:
+    """Weft's pod on node1."""
+    [pod] = nodes.get("pods", "-n", "kube-flannel", "--field-selector=spec.nodeName=node1")["items"]
+    name: str = pod["metadata"]["name"]
+    return name
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a program in a pod ended."""
+
+    code: int
+    out: str
+    err: str
+    raw: bytes
+
+
+def in_pod(nodes: Cluster, pod: str, *words: str) -> Answer:
+    config = Path("/run/weft-lab", nodes.lab.name, "kubeconfig")
+    command = [apiserver.programs() / "kubectl", f"--kubeconfig={config}", "-n", "kube-flannel", "exec", pod, "--"]
+    ran = subprocess.run([*command, *words], capture_output=True, check=False, timeout=120)
+    return Answer(ran.returncode, ran.stdout.decode(errors="replace"), ran.stderr.decode(errors="replace"), ran.stdout)
+
+
+def test_commands_in_the_pod_see_the_node_and_the_daemons_store(nodes: Cluster, daemon: str, tmp_path: Path):
+    planned = in_pod(nodes, daemon, "weft", "plan")
+    assert (planned.code, planned.err) == (0, "")
+    assert "# with the flags of the weftd that runs here" in planned.out
+    assert "# our lease is node1\n# leases from the store\n# nothing to do" in planned.out
+    checked = in_pod(nodes, daemon, "weft", "cni", "install", "--check")
+    assert checked.code == 0
+    assert re.search(r"^cbr0 +portmap +/host/opt/cni/bin/portmap +weft ", checked.out, re.MULTILINE)
+    doctor = json.loads(in_pod(nodes, daemon, "weft", "doctor", "-o", "json").out)
+    assert doctor["findings"] == []
+    assert {check["check"] for check in doctor["checks"] if check["unseen"]} == set()
+    bundle = in_pod(nodes, daemon, "weft", "bundle")
+    assert bundle.code == 0, bundle.err
+    file = tmp_path / "node1.tar.gz"
+    file.write_bytes(bundle.raw)
+    assert "0 faults" in weft("doctor", "--from", str(file)).stdout
+    with tarfile.open(file) as archive:
+        assert "weft-bundle/cni/10-flannel.conflist" in archive.getnames()
+
+
+def test_what_a_pod_cannot_do_is_said_with_what_can(nodes: Cluster, daemon: str):
+    hidden = "/opt/cni/bin/portmap", "/opt/cni/bin/.portmap-away"
+    nodes.lab.run("node1", "mv", *hidden)
+    try:
+        doctor = in_pod(nodes, daemon, "weft", "doctor")
+    finally:
+        nodes.lab.run("node1", "mv", *reversed(hidden))
+    assert f"'kubectl -n kube-flannel delete pod {daemon}' puts weft's there" in doctor.out
+    installed = in_pod(nodes, daemon, "weft", "cni", "install")
+    assert installed.code == 1
+    assert "Read-only file system. weft's pod only reads its node's directories" in installed.err
+
+
+def test_the_plugin_of_kubectl_runs_weft_on_nodes_and_across_two(nodes: Cluster, tmp_path: Path):
+    config = Path("/run/weft-lab", nodes.lab.name, "kubeconfig")
+    environ = {**os.environ, "PATH": f"{apiserver.programs()}:{PLUGIN.parent}:{os.environ['PATH']}"}
+
+    def kubectl_weft(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = ["kubectl", "weft", f"--kubeconfig={config}", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=180
+        )
+
+    nodes.kubectl("create", "namespace", "shop")
+    where = {"web": ("default", "node1"), "db": ("shop", "node2")}
+    for name, (space, node) in where.items():
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "localhost/pause:1"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": space}, "spec": spec}
+        nodes.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+        nodes.kubectl("-n", space, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+    status = kubectl_weft("status")
+    assert status.returncode == 0, status.stderr
+    assert re.findall(r"^== (\w+)\nweftd .* ready", status.stdout, re.MULTILINE) == ["node1", "node2", "node3"]
+    one = kubectl_weft("status", "shop/db", "--", "-o", "json")
+    assert json.loads(one.stdout)["lease"]["id"] == "node2"
+    assert "0 faults" in kubectl_weft("doctor", "node3").stdout
+    checked = kubectl_weft("check", "web", "shop/db")
+    assert re.findall(r"^== (\w+)", checked.stdout, re.MULTILINE) == ["node1", "node2"], checked.stderr
+    assert checked.returncode == 0, checked.stdout
+    traced = kubectl_weft("trace", "web", "shop/db:80")
+    assert traced.returncode == 0, traced.stdout + traced.stderr
+    assert re.findall(r"^== (\w+)", traced.stdout, re.MULTILINE) == ["node1", "node2"]
+    assert "flannel.1" in traced.stdout
+    assert kubectl_weft("-n", "shop", "bundle", "db", "node1").stdout == (
+        "weft-bundle-node2.tar.gz\nweft-bundle-node1.tar.gz\n"
+    )
+    assert "0 faults" in weft("doctor", "--from", str(tmp_path / "weft-bundle-node2.tar.gz")).stdout
+    assert {file.name for file in tmp_path.iterdir()} == {"weft-bundle-node1.tar.gz", "weft-bundle-node2.tar.gz"}
+    for words, said in (
+        (("doctor", "nowhere"), 'pods "nowhere" not found'),
+        (("trace", "web"), "two ends"),
+        (("trace", "10.0.0.1", "10.0.0.2"), "one end at least has to be a pod"),
+        (("bundle",), "whose bundle?"),
+    ):
+        failed = kubectl_weft(*words)
+        assert (failed.returncode, failed.stdout) == (2, "")
+        assert said in failed.stderr
+    nodes.kubectl("delete", "pod", "web", "--now")
+    nodes.kubectl("delete", "namespace", "shop")
+
+
 def test_a_restart_of_the_daemon_set_keeps_leases_and_the_vteps_address(nodes: Cluster):
     before = {node["metadata"]["name"]: node["metadata"]["annotations"] for node in nodes.get("nodes")["items"]}
     nodes.kubectl("-n", "kube-flannel", "rollout", "restart", "daemonset/kube-flannel-ds")
@@ -229,6 +339,22 @@ def test_a_cluster_file_of_kind_makes_a_second_lab_beside_the_first(nodes: Clust
     listed = {one["name"] for one in json.loads(weft("lab", "list", "-o", "json").stdout)}
     assert nodes.lab.name in listed
     assert not {"other", running.name} & listed
+
+
+def test_an_event_says_a_command_that_works_where_it_is_read(nodes: Cluster, daemon: str):
+    before = nodes.get("-n", "kube-flannel", "configmap", "kube-flannel-cfg")["data"]
+    changed = {**before, "net-conf.json": before["net-conf.json"].replace("10.244.", "10.245.")}
+    assert changed != before
+    patch = ("-n", "kube-flannel", "patch", "configmap", "kube-flannel-cfg", "--patch")
+    nodes.kubectl(*patch, json.dumps({"data": changed}))
+    try:
+        command = f"`kubectl -n kube-flannel exec {daemon} -- weft plan`"
+        eventually(lambda: command in nodes.kubectl("get", "events", "-A", "-o", "json"), seconds=150)
+        planned = in_pod(nodes, daemon, "weft", "plan")
+        assert planned.code == 1
+        assert "LEASE-002 node node1: podCIDR 10.244." in planned.err
+    finally:
+        nodes.kubectl(*patch, json.dumps({"data": before}))
 
 
 def test_the_image_in_the_manifest_is_the_one_that_is_made():

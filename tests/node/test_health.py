@@ -1,5 +1,6 @@
 """The health endpoints (flannel.md §1.7) and the end of a daemon (flannel.md §1.6)."""
 
+import re
 import signal
 import socket
 import time
@@ -198,5 +199,16 @@ def test_a_node_in_numbers(cluster: Cluster):
         'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 1.0',
         "weft_pod_mtu_bytes 1450.0",
         "weft_lease_confirmed 1.0",
+        'weft_device_mtu_bytes{device="flannel.1"} 1450.0',
+        'weft_device_lost_packets_total{device="flannel.1",direction="received"} 0.0',
     ):
         assert line in page.splitlines(), page
+    assert re.search(r'^weft_config_info\{backend="vxlan",digest="[0-9a-f]{12}"\} 1.0$', page, re.MULTILINE)
+    [age] = re.findall(r"^weft_store_event_age_seconds (\S+)$", page, re.MULTILINE)
+    cluster.peer(51)
+    node.sees("ip route", r"10\.5\.51\.0/24")
+    [taken] = re.findall(
+        r'^weft_store_to_kernel_seconds_count\{plane="routes"\} (\S+)$', node.get("/metrics")[1], re.MULTILINE
+    )
+    assert float(age) >= 0
+    assert float(taken) >= 1

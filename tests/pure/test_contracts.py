@@ -37,6 +37,7 @@ BEGINNINGS = {
     "cni/commands/install.py",
     "cni/commands/upstream.py",
     "daemon/commands/verbs.py",
+    "diag/commands/places.py",
     "daemon/main.py",
     "forward/__main__.py",
     "kernel/commands.py",

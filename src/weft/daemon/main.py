@@ -12,9 +12,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from weft import __version__
 from weft.config.flags import changed, parse_flags
+from weft.config.kubernetes import as_typed
 from weft.config.options import Options
 from weft.daemon.node import Node
 from weft.daemon.process import logs
@@ -56,7 +58,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
         return 0
     world = replace(world, modules=give_away_all_but_modules())
     give_back()
-    logs.set_up(options.v, options.log_format, environ.get("JOURNAL_STREAM", ""))
+    words = partial(as_typed, environ=environ)
+    logs.set_up(options.v, options.log_format, environ.get("JOURNAL_STREAM", ""), words)
     os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:

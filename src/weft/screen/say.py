@@ -11,6 +11,7 @@ from typing import Final, TextIO
 
 import click
 
+from weft.config.kubernetes import as_typed
 from weft.model.text import visible
 from weft.screen.paint import emphasised, painted
 
@@ -33,7 +34,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     What is said beside a report (`err`) is lost where nobody reads it any more: that ends no work.
     """
     stream = sys.stderr if err else sys.stdout
-    text = visible(text)
+    text = visible(as_typed(text, os.environ))
     with suppress(BrokenPipeError) if err else nullcontext():
         click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
 

@@ -134,6 +134,8 @@ def test_where_plugins_were_installed(tmp_path: Path):
     assert kept(tmp_path) == {"state/cni-directories.json": written}
     assert (tmp_path / "state" / "cni-directories.json").stat().st_mode & 0o777 == 0o644
     assert Directories.known(environ) == chosen
+    mounted = {**environ, "WEFT_BIN_DIR": "/host/bin"}
+    assert Directories.known(mounted) == Directories(bin_dir=Path("/host/bin"), conf_dir=Path("/a/net.d"))
     usual = Directories(bin_dir=Path("/opt/cni/bin"), conf_dir=Path("/etc/cni/net.d"))
     for odd in ({"bin_dir": "bin", "conf_dir": "/a"}, {"bin_dir": "/a", "conf_dir": "net.d"}, {"bin_dir": "/a"}, []):
         (tmp_path / "state" / "cni-directories.json").write_text(json.dumps(odd))

@@ -22,9 +22,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [b"/usr/bin/weftd\0--ip-masq\0-v=1\0", b"python3\0/venv/bin/weftd\0--ip-masq\0-v=1\0",
-     b"python3\0-m\0weft.daemon.main\0--ip-masq\0-v=1\0"],
-)  # fmt: skip
+    [
+        b"python3\0/venv/bin/weftd\0--ip-masq\0-v=1\0",
+        b"/opt/weft/bin/python3\0-I\0/opt/bin/flanneld\0--ip-masq\0-v=1\0",
+        b"python3\0-X\0dev\0-I\0/anything\0--ip-masq\0-v=1\0",
+        b"python3\0-m\0weft.daemon.main\0--ip-masq\0-v=1\0",
+    ],
+)
 def test_flags_stand_behind_the_program(tmp_path: Path, command: bytes):
     process(tmp_path, command, b"FLANNELD_IFACE=eth1\0A=b=c\0EMPTY=\0")
     assert started.here(tmp_path) == started.Started(
@@ -32,9 +36,7 @@ def test_flags_stand_behind_the_program(tmp_path: Path, command: bytes):
     )
 
 
-def test_what_is_no_weftd_or_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert started.here(tmp_path) is None
-    process(tmp_path, b"sleep\0009\0")
+def test_one_that_has_ended_or_is_not_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert started.here(tmp_path) is None
     monkeypatch.setattr(asking, "process", lambda _: 0)
     assert started.here(tmp_path) is None

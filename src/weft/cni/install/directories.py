@@ -1,6 +1,7 @@
 """Where `weft cni install` has put plugins and networks, for the commands that are told nothing else.
 
-It is written down in the state directory only when that is not the usual place: without the file it is.
+It is written down in the state directory only when that is not the usual place: without the file it is. In a pod, which
+has the node's directories mounted elsewhere, WEFT_BIN_DIR and WEFT_CONF_DIR say where.
 """
 
 import json
@@ -27,7 +28,15 @@ class Directories(Value):
 
     @classmethod
     def known(cls, environ: Mapping[str, str]) -> Self:
-        """Return what was written down; the usual ones if nothing was, or nothing that can be used."""
+        """Return what variables say, or what was written down; the usual ones if nothing was that can be used."""
+        noted = cls._noted(environ)
+        return cls(
+            bin_dir=Path(environ.get("WEFT_BIN_DIR") or noted.bin_dir),
+            conf_dir=Path(environ.get("WEFT_CONF_DIR") or noted.conf_dir),
+        )
+
+    @classmethod
+    def _noted(cls, environ: Mapping[str, str]) -> Self:
         try:
             known = json.loads(statefiles.read(_path(environ), limit=_MAX_BYTES))
             found = cls(bin_dir=Path(known["bin_dir"]), conf_dir=Path(known["conf_dir"]))

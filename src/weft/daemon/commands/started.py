@@ -11,7 +11,7 @@ from weft.kernel import asking, daemons
 from weft.model.value import Value
 
 _ENVIRON: Final = "FLANNELD_"
-_NAMES: Final = ("weftd", "weft.daemon.main")  # the program, or the module that Python runs
+_TAKES_A_WORD: Final = ("-W", "-X", "--check-hash-based-pycs")  # of Python's options
 
 
 class Started(Value):
@@ -43,8 +43,17 @@ def here(proc: Path = Path("/proc")) -> Started | None:
         environ = dict(word.partition("=")[::2] for word in _texts(proc / str(pid) / "environ"))
     except OSError:  # it has ended meanwhile, or another user runs it
         return None
-    begin = max((number for number, word in enumerate(words, 1) if Path(word).name in _NAMES), default=0)
-    return Started(pid=pid, flags=words[begin:], environ=environ) if begin else None
+    return Started(pid=pid, flags=words[_program(words) + 1 :], environ=environ)
+
+
+def _program(words: list[str]) -> int:
+    """Where in a command the program stands that Python runs, by whatever name: a pod's weftd is called flanneld."""
+    place = 1
+    while place < len(words) and words[place].startswith("-"):
+        if words[place] == "-m":
+            return place + 1
+        place += 2 if words[place] in _TAKES_A_WORD else 1
+    return place
 
 
 def _texts(file: Path) -> list[str]:

@@ -38,7 +38,14 @@ _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNIN
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it."""
+    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it.
+
+    `words` makes of a text what its readers can use.
+    """
+
+    def __init__(self, words: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self.words = words
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -46,7 +53,9 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line; a traceback follows on lines of its own, which no record begins like."""
-        line = f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(record.getMessage())}"
+        line = (
+            f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(self.words(record.getMessage()))}"
+        )
         return "\n".join((line, *(f"  {each}" for each in self.trace(record))))
 
     def trace(self, record: logging.LogRecord) -> list[str]:
@@ -59,7 +68,7 @@ class JsonFormatter(LineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line, whatever is in it."""
-        message = record.getMessage()
+        message = self.words(record.getMessage())
         code = CODE.search(message)
         said: dict[str, str | list[str]] = {
             "time": self.formatTime(record),
@@ -204,20 +213,20 @@ class Queue(logging.Handler):
         return True
 
 
-def set_up(verbosity: int, form: LogFormat, journal: str) -> None:
-    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up.
+def set_up(verbosity: int, form: LogFormat, journal: str, words: Callable[[str], str] = str) -> None:
+    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up, as `words` makes each text.
 
     `journal` is what systemd has told of a stream that leads to its journal, JOURNAL_STREAM (systemd.exec(5)).
     """
     # A daemon that was started without a standard error logs nowhere.
-    handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal)
+    handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal, words)
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
     for noisy in ("asyncio", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def _to(descriptor: int, form: LogFormat, journal: str) -> Queue:
-    lines: logging.Formatter = JsonFormatter() if form == "json" else LineFormatter()
+def _to(descriptor: int, form: LogFormat, journal: str, words: Callable[[str], str]) -> Queue:
+    lines = JsonFormatter(words) if form == "json" else LineFormatter(words)
     stream = os.fstat(descriptor)
     # The variable is inherited by programs whose standard error is another.
     leads_there = journal == f"{stream.st_dev}:{stream.st_ino}"

@@ -1,5 +1,6 @@
 """`weft bundle`: everything for a bug report of this node, in one file without secrets."""
 
+import os
 import platform
 import sys
 import time
@@ -28,7 +29,8 @@ _STDOUT: Final = "-"
 @click.option(
     "--out",
     metavar="FILE.tar.gz",
-    help="Where to put it; - is standard output. [default: weft-bundle-NODE-TIME.tar.gz in this directory]",
+    help="Where to put it; - is standard output. [default: weft-bundle-NODE-TIME.tar.gz in this directory, or standard"
+    " output where nothing can be written here]",
 )
 @place_options
 def bundle(output: str, *, out: str | None, **where: Any) -> int:
@@ -42,12 +44,14 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
     \b
       weft bundle
       weft bundle --out node1.tar.gz
-      kubectl -n kube-flannel exec POD -- weft bundle --out - >node1.tar.gz
+      kubectl -n kube-flannel exec POD -- weft bundle >node1.tar.gz
       weft doctor --from node1.tar.gz
       weft trace --from node1.tar.gz 10.244.1.2 10.244.2.3
 
     `weft doctor`, `trace`, `status`, `peers` and `events` take `--from FILE`, on any machine and for any user.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if out is None and not os.access(".", os.W_OK):
+        out = _STDOUT
     if out == _STDOUT and sys.stdout.isatty():
         raise click.UsageError("a bundle is no text for a terminal: say where to put it, or redirect standard output")
     need_root("weft bundle")

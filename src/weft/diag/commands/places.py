@@ -1,11 +1,13 @@
 """The options by which a command is told where a node has its files, and which of its daemons is meant."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from weft.cni.install.directories import Directories
 from weft.diag.look import Places
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -16,8 +18,18 @@ _OPTIONS: Final = (
     click.option(
         "--subnet-file", default=str(_DEFAULT.subnet_file), show_default=True, help="The daemon's subnet file."
     ),
-    click.option("--conf-dir", default=str(_DEFAULT.conf_dir), show_default=True, help="Where runtimes find networks."),
-    click.option("--bin-dir", default=str(_DEFAULT.bin_dir), show_default=True, help="Where they find plugins."),
+    click.option(
+        "--conf-dir",
+        default=lambda: str(Directories.known(os.environ).conf_dir),
+        show_default=f"install's, or {Directories().conf_dir}",
+        help="Where runtimes find networks.",
+    ),
+    click.option(
+        "--bin-dir",
+        default=lambda: str(Directories.known(os.environ).bin_dir),
+        show_default=f"install's, or {Directories().bin_dir}",
+        help="Where they find plugins.",
+    ),
 )
 NAMES: Final = ("instance", "subnet_file", "conf_dir", "bin_dir")
 
