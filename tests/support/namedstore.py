@@ -82,7 +82,7 @@ class NamedStore:
         return self._read(CONFIG)
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
-        return None, None
+        return Addresses()
 
     async def ready(self) -> None:
         pass
