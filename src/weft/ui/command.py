@@ -7,11 +7,12 @@ import socket
 import webbrowser
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import click
 import uvicorn
 from click.core import ParameterSource
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
@@ -28,6 +29,31 @@ from weft.ui.watch import Watch
 
 _PINGS: Final = 50  # of an export: some milliseconds each
 _LAST_SECONDS: Final = 2  # that answers under way have at the end
+_CONNECTIONS: Final = 64
+
+
+class Connection(H11Protocol):
+    """A client's connection. One too many ends the oldest that asks nothing, as at the health port.
+
+    So whoever opens many, and has no token, takes neither our descriptors nor the place of who has one.
+    """
+
+    _open: ClassVar[dict["Connection", None]] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection into those that are open."""
+        super().connection_made(transport)
+        if len(self._open) >= _CONNECTIONS:
+            idle = (each for each in self._open if getattr(each.cycle, "response_complete", True))
+            oldest = next(idle, next(iter(self._open)))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._open.pop(self, None)
+        super().connection_lost(exc)
 
 
 @click.command()
@@ -120,6 +146,8 @@ async def _serve(source: Source, listener: socket.socket, token: str) -> None:
     app = make(source, Watch(source, ending=ending), token=token)
     config = uvicorn.Config(
         app,
+        http=Connection,
+        backlog=_CONNECTIONS,  # of which asyncio accepts as many at once
         log_level="error",
         access_log=False,
         server_header=False,

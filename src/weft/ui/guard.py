@@ -53,15 +53,15 @@ class Guard:
         headers = Headers(scope=scope)
         if not is_address(headers.get("host", "")):
             return PlainTextResponse("Open this page by its address, as weft ui printed it, not by a name.\n", 421)
-        site = headers.get("sec-fetch-site", "none")
-        if scope["method"] == "POST" and site not in ("same-origin", "none"):
+        if scope["method"] == "POST" and not _is_own(headers):
             return PlainTextResponse("Another page may not ask this.\n", 403)
         if not self._token:
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self._is_token(given):
             # The token leaves the address bar, so that it is in no history and no picture of the screen.
-            answer = RedirectResponse(scope["path"], 303)
+            # To a path of ours: `//name/` would be another server's page.
+            answer = RedirectResponse(f"/{scope['path'].lstrip('/' + chr(92))}", 303)
             answer.set_cookie(_cookie(scope), given, httponly=True, samesite="strict")
             return answer
         cookies = SimpleCookie()
@@ -73,6 +73,14 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token)
+
+
+def _is_own(headers: Headers) -> bool:
+    """Tell whether a question comes of our page, or of no page: of a browser that is too old to say, by its origin."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site in ("same-origin", "none")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
 def is_address(host: str) -> bool:

@@ -11,7 +11,7 @@ TOKEN = "a-token-of-chance"
 
 
 async def ask(
-    token: str = "", *, method: str = "GET", query: str = "", **headers: str
+    token: str = "", *, method: str = "GET", path: str = "/", query: str = "", **headers: str
 ) -> tuple[int, dict[str, str], str]:
     said: list[Any] = []
 
@@ -25,7 +25,7 @@ async def ask(
     scope = {
         "type": "http",
         "method": method,
-        "path": "/",
+        "path": path,
         "query_string": query.encode(),
         "server": ("127.0.0.1", 8000),
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
@@ -88,3 +88,30 @@ async def test_the_token_leaves_the_address_and_the_cookie_opens_the_page():
 @pytest.mark.parametrize("site, status", [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)])
 async def test_another_page_may_not_have_a_trace_made(site, status):
     assert (await ask(method="POST", sec_fetch_site=site))[0] == status
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "///evil.example", "/\\evil.example/x", "/\\/evil.example", "//"])
+async def test_a_token_leads_to_no_other_server(path):
+    code, headers, _ = await ask(TOKEN, path=path, query=f"token={TOKEN}")
+    assert code == 303
+    assert headers["location"].startswith("/")
+    assert headers["location"][1:2] not in ("/", "\\")
+    assert "%5C" not in headers["location"][:4]
+
+
+@pytest.mark.parametrize(
+    "headers, may",
+    [
+        ({}, True),  # no browser
+        ({"origin": "http://127.0.0.1:8000"}, True),
+        ({"origin": "http://evil.example"}, False),
+        ({"origin": "http://127.0.0.1:9000"}, False),
+        ({"origin": "null"}, False),
+        ({"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8000"}, True),
+        ({"sec_fetch_site": "cross-site"}, False),
+    ],
+)
+async def test_a_question_of_another_page_is_known_by_its_origin_too(headers, may):
+    """At an address that is not the machine's own a browser says nothing of Sec-Fetch-Site (plain HTTP)."""
+    code, _, _ = await ask(method="POST", path="/trace", **headers)
+    assert (code == 403) is not may

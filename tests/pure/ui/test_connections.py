@@ -1,0 +1,42 @@
+"""Connections to the page's server: those that ask nothing keep nobody away."""
+
+import asyncio
+import socket
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+from weft.ui import command
+
+
+async def test_many_idle_connections_lock_nobody_out(capfd):
+    """The owner's are answered, what was asked before goes on, and nothing is printed."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    source: Any = object()  # without a token nothing is asked of it
+    serving = asyncio.create_task(command._serve(source, listener, "a-token"))
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    loop = asyncio.get_running_loop()
+    try:
+        with ExitStack() as held:
+            for _ in range(300):
+                idle = held.enter_context(closing(socket.socket()))
+                idle.setblocking(False)
+                with suppress(BlockingIOError):
+                    idle.connect(address)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.2)
+            assert sum(1 for _ in Path("/proc/self/fd").iterdir()) - before < 300 + 2 * command._CONNECTIONS
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                async with asyncio.timeout(20):
+                    assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+                writer.close()
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
+        listener.close()
+    assert loop.is_running()
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
