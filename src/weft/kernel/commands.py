@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from weft.model.command import Command
+
+log = logging.getLogger(__name__)
 
 LIMIT_SECONDS: Final = 60.0
 _MOST: Final = 1 << 16  # bytes of output that are kept
@@ -28,7 +31,7 @@ async def run(command: Command, variables: Mapping[str, str], text: str = "", *,
             async with asyncio.timeout(limit):
                 status = await process.wait()
         except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, f"killed after {limit:g} s{_last(said)}") from None
+            raise OSError(errno.ETIMEDOUT, f"killed after {limit:g} s{_printed(said)}") from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -36,7 +39,7 @@ async def run(command: Command, variables: Mapping[str, str], text: str = "", *,
                 await process.wait()
     if status:
         how = f"status {status}" if status > 0 else f"signal {-status}"
-        raise OSError(errno.EIO, f"ended with {how}{_last(said)}")
+        raise OSError(errno.EIO, f"ended with {how}{_printed(said)}")
     return _text(said)
 
 
@@ -89,7 +92,8 @@ def _text(said: bytearray) -> str:
     return said.decode(errors="replace").strip()
 
 
-def _last(said: bytearray) -> str:
-    """Its last words, on one line."""
+def _printed(said: bytearray) -> str:
+    """Say that it has printed something, which may hold credentials: only a log of more detail has it."""
     words = " ".join(_text(said).split())[-_SHOWN:]
-    return f": {words}" if words else ""
+    log.debug("it printed: %s", words)
+    return f"; it printed {len(said)} bytes, which `weftd -v=1` shows" if words else ""

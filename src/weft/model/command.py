@@ -19,8 +19,8 @@ class Command(Value):
     expands: bool = True
 
     def __str__(self) -> str:
-        """The words as they were written: a variable may be a credential."""
-        return " ".join(self.words)
+        """The program as it was written, and that it has arguments, which may hold credentials."""
+        return f"{self.words[0]} …" if self.words[1:] else "".join(self.words)
 
     def arguments(self, variables: Mapping[str, str]) -> list[str]:
         """Return the words with variables replaced; one that is not there becomes nothing. None is split again."""

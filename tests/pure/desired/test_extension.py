@@ -77,7 +77,7 @@ def test_what_runs_after_the_lease():
         "PUBLIC_IP": "192.168.0.1",
         "PUBLIC_IPV6": "<nil>",
     }
-    assert str(thing) == "PostStartupCommand (ip link)"
+    assert str(thing) == "PostStartupCommand (ip …)"
     [six] = extension.shared(own(after=AFTER, family="6"))
     assert isinstance(six, Begun)
     assert dict(six.variables) == {

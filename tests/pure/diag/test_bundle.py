@@ -12,7 +12,7 @@ import pytest
 
 from tests.pure.diag.test_checks import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
 from tests.pure.diag.test_verdict import DROP, meta, rules
-from weft.diag.bundle import archive
+from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of
 from weft.diag.bundle.plain import plain, read
 from weft.diag.bundle.secrets import GONE, file_without, text_without, words_without
@@ -275,3 +275,24 @@ def test_nothing_but_files_of_the_one_directory_is_taken(tmp_path: Path):
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE):
         path.write_bytes(tar({"weft-bundle/a": b""}, kind=kind))
         assert archive.unpack(path) == {}
+
+
+def test_of_other_programs_keys_in_a_list_only_that_they_are_there():
+    """What they call a password nobody can guess."""
+    theirs = {"pw": "hunter2", "jwt": "hunter2", "community": "hunter2", "kubeconfig_data": "hunter2", "n": 77}
+    plugin = {"type": "calico", "mtu": 1450, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "pw": "hunter2"}}
+    plugin |= {**theirs, "kubernetes": {"x": ["hunter2", {"y": "hunter2"}]}, "sysctl": {"net.core.somaxconn": "500"}}
+    shown = json.loads(secrets.list_without(json.dumps({"name": "n", "cniVersion": "1.0.0", "plugins": [plugin]})))
+    assert "hunter2" not in str(shown)
+    [seen] = shown["plugins"]
+    assert seen.keys() == plugin.keys()
+    assert (seen["type"], seen["mtu"], seen["ipam"]["subnet"]) == ("calico", 1450, "10.1.0.0/24")
+    assert seen["sysctl"] == plugin["sysctl"]
+    assert seen["n"] == 0
+    assert secrets.list_without("pw = hunter2") == "12 characters that are no JSON\n"
+
+
+def test_of_a_users_commands_the_program_alone():
+    conf = {"Backend": {"SubnetAddCommand": "curl -u admin:hunter2 x", "PreStartupCommand": ["sh", "-c", "hunter2"]}}
+    assert "hunter2" not in str(secrets.data_without(conf))
+    assert secrets.data_without(conf)["Backend"]["PreStartupCommand"][0] == "sh"

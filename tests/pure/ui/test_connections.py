@@ -9,13 +9,17 @@ from typing import Any
 from weft.ui import command
 
 
+def opened() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 async def test_many_idle_connections_lock_nobody_out(capfd):
     """The owner's are answered, what was asked before goes on, and nothing is printed."""
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     source: Any = object()  # without a token nothing is asked of it
     serving = asyncio.create_task(command._serve(source, listener, "a-token"))
-    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    before = opened()
     loop = asyncio.get_running_loop()
     try:
         with ExitStack() as held:
@@ -26,7 +30,7 @@ async def test_many_idle_connections_lock_nobody_out(capfd):
                     idle.connect(address)
                 await asyncio.sleep(0)
             await asyncio.sleep(0.2)
-            assert sum(1 for _ in Path("/proc/self/fd").iterdir()) - before < 300 + 2 * command._CONNECTIONS
+            assert opened() - before < 300 + 2 * command._CONNECTIONS
             for _ in range(3):
                 reader, writer = await asyncio.open_connection(*address)
                 writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

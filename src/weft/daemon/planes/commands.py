@@ -121,4 +121,5 @@ async def _run(name: str, command: Command | None, variables: Collection[tuple[s
         raise OSError(error.errno, f"{name} ({command}) {error.strerror}") from None
     about = " ".join(f"{key}={value}" for key, value in variables)
     words = " ".join(said.split())[:_SHOWN]
-    log.info("%s for %s has run%s", name, about, f": {words}" if words else "")
+    log.info("%s for %s has run", name, about)
+    log.debug("it printed: %s", words)

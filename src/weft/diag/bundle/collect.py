@@ -65,7 +65,7 @@ def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
     except CniError as error:
         configured, unseen["cni"] = [], str(error)
     for file in configured:
-        take(f"cni/{file.name}", partial(_read, file), secrets.file_without)
+        take(f"cni/{file.name}", partial(_read, file), secrets.list_without)
     for pid, name in processes(places.proc).items():
         if name in _DAEMONS:
             process = places.proc / str(pid)

@@ -10,6 +10,23 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 GONE: Final = "REDACTED"
+_COMMANDS: Final = frozenset({"PreStartupCommand", "PostStartupCommand", "SubnetAddCommand", "SubnetRemoveCommand"})
+
+# Of lists and plugins: the specification's, and those of the plugins that weft has or stands beside.
+_CNI_KEYS: Final = frozenset(
+    """
+    cniVersion cniVersions name type plugins disableCheck disableGC loadOnlyInlinedPlugins ipam dns args cni
+    labels capabilities runtimeConfig prevResult delegate portMappings bandwidth ips mac ipRanges aliases
+    portMapping nameservers domain search options resolvConf dataDir ranges subnet rangeStart rangeEnd gateway
+    routes dst gw mtu advmss priority table scope addresses address bridge isGateway isDefaultGateway
+    forceAddress ipMasq ipMasqBackend hairpinMode promiscMode vlan preserveDefaultVlan vlanTrunk id minID maxID
+    enabledad macspoofchk disableContainerInterface portIsolation master mode linkInContainer subnetFile snat
+    backend markMasqBit externalSetMarkChain conditionsV4 conditionsV6 masqAll ingressRate ingressBurst
+    egressRate egressBurst unshapedSubnets shapedSubnets sysctl allmulti promisc txQLen iptablesAdminChainName
+    firewalldZone ingressPolicy hostPort containerPort protocol hostIP
+    """.split()  # noqa: SIM905 - easier to read
+)
+_CNI_TABLES: Final = frozenset({"sysctl", "capabilities"})  # of names that are anybody's, without secrets
 
 _NAMES: Final = (
     r"passw(?:or)?d|passphrase|psk|pre[ _-]?shared[ _-]?key|private[ _-]?key|secret|token|credential|api[ _-]?key"
@@ -77,10 +94,26 @@ def data_without(data: Any) -> Any:
     A number is replaced by one, so that what reads the JSON finds what it expects.
     """
     if isinstance(data, dict):
-        return {name: _hidden(inner) if _NAME.search(name) else data_without(inner) for name, inner in data.items()}
+        return {
+            name: _program(inner)
+            if name in _COMMANDS
+            else _hidden(inner)
+            if _NAME.search(name)
+            else data_without(inner)
+            for name, inner in data.items()
+        }
     if isinstance(data, list):
         return [data_without(inner) for inner in data]
     return text_without(data) if isinstance(data, str) else data
+
+
+def _program(command: Any) -> Any:
+    """The program of a command of a user's: its arguments may hold credentials under any name."""
+    words = command.split() if isinstance(command, str) else command
+    if not isinstance(words, list) or not words:
+        return command
+    shown = [data_without(words[0]), *(GONE for _ in words[1:])]
+    return " ".join(map(str, shown)) if isinstance(command, str) else shown
 
 
 def _hidden(value: Any) -> Any:
@@ -95,6 +128,38 @@ def file_without(text: str) -> str:
         return json.dumps(data_without(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text_without(text)
+
+
+def list_without(text: str) -> str:
+    """A network's list for CNI: values of keys that weft knows; of the keys of other programs only that they are there.
+
+    What they call a password nobody can guess: `pw`, `jwt`, `community`, `kubeconfig_data`.
+    """
+    try:
+        return json.dumps(_known(json.loads(text)), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return f"{len(text)} characters that are no JSON\n"
+
+
+def _known(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {
+            name: data_without(inner)
+            if name in _CNI_TABLES
+            else _known(inner)
+            if name in _CNI_KEYS and not _NAME.search(name)
+            else _there(inner)
+            for name, inner in data.items()
+        }
+    if isinstance(data, list):
+        return [_known(inner) for inner in data]
+    return text_without(data) if isinstance(data, str) else data
+
+
+def _there(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _known(value)
+    return [_there(inner) for inner in value] if isinstance(value, list) else _hidden(value)
 
 
 def words_without(words: Iterable[str]) -> str:
