@@ -14,6 +14,7 @@ from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Mark
 from weft.cluster.mailbox import Mailbox
 from weft.model.cluster import Changed, Listed, Lost, Malformed
+from weft.model.errors import Problem
 from weft.model.value import replace
 from weft.wire.etcd import decode_lease
 
@@ -160,7 +161,7 @@ async def test_a_malformed_entry_costs_only_itself(server, make_store, prefix, n
         server.put(f"{prefix}/subnets/{name}", text)
         event = await soon(anext(events))
         assert (event.put, event.gone, [each.id for each in event.malformed]) == ((), (), [name])
-        assert "ADDR-002" in event.malformed[0].reason
+        assert "ADDR-002" in str(event.malformed[0].problem)
         server.put(f"{prefix}/subnets/10.3.3.0-24", value("1.1.1.3"))
         assert [each.id for each in (await soon(anext(events))).put] == ["10.3.3.0-24"]
 
@@ -221,9 +222,9 @@ async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_
     listing = await store.list()
     assert [entry.lease.id for entry in listing.entries][500:] == ["10.3.99.0-24"]
     assert len(listing.malformed) == 41
-    assert "1048576 bytes" in listing.malformed[0].reason
+    assert "1048576 bytes" in str(listing.malformed[0].problem)
     assert max(sizes) < 4 << 20
-    assert sum(len(entry.id) + len(entry.reason) for entry in listing.malformed) < 20_000
+    assert sum(len(entry.id) + len(str(entry.problem)) for entry in listing.malformed) < 20_000
 
 
 async def test_values_that_are_never_received_cost_only_themselves(own_server, make_store, prefix):
@@ -239,7 +240,7 @@ async def test_values_that_are_never_received_cost_only_themselves(own_server, m
     async with watching(store) as events:
         listed = await soon(anext(events))
         assert [entry.id for entry in listed.malformed] == ["!", "10.3.20.0-24", "10.3.21.0-24", "~"]
-        assert "lease 10.3.20.0-24: the value has more than 4194304 bytes" in listed.malformed[1].reason
+        assert "lease 10.3.20.0-24: the value has more than 4194304 bytes" in str(listed.malformed[1].problem)
         assert {lease.id for lease in listed.leases} == {*small} - {"10.3.20.0-24", "10.3.21.0-24"}
         own_server.fill([(f"{prefix}/subnets/10.3.30.0-24", huge)])
         again = (await until(events, is_listed))[-1]
@@ -505,7 +506,7 @@ async def test_mailbox_merges_and_keeps_order():
     mail = Mailbox()
     earlier, later = Mark(6, 1, 1), Mark(7, 1, 1)
     one, two = lease("10.3.1.0-24"), lease("10.3.2.0-24")
-    bad = Malformed(id="10.3.3.0-24", reason="x")
+    bad = Malformed(id="10.3.3.0-24", problem=Problem(code="ADDR-002", where="lease", seen="x"))
     mail.lost("away")
     mail.listed(Listed(leases=(one,), mark=None))
     mail.changed([(two.id, two), (bad.id, bad), (one.id, None)], earlier)

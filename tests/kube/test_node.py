@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.node.test_peers import listed
 from tests.support import flannelsnode, kubeobjects
 from tests.support.crossing import cross
 from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster, KubeDaemon
@@ -44,6 +45,54 @@ def test_a_node_that_is_deleted_disappears_and_comes_back(cluster: KubeCluster):
     for node in (one, three):
         node.sees("ip route", "10.5.2.0/24 via 10.5.2.0 dev flannel.1")
     assert reaches(here, there.ips[0])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"backend-data": "{"},
+        {"backend-data": '{"VtepMAC":"zz"}'},
+        {"public-ip": "here"},
+        {"kube-subnet-manager": "yes"},
+    ],
+    ids=["no-json", "no-mac", "no-address", "no-mark"],
+)
+def test_a_peer_whose_annotation_becomes_nonsense_is_served_as_before_across_a_restart_too(cluster: KubeCluster, said):
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    look = "ip route; ip neigh show nud permanent; bridge fdb show"
+    before = one.netns.run(look)
+    assert reaches(here, there.ips[0])
+    two.kill()  # it would put it back
+    with nothing_lost(here, there, there.ips[0]):
+        kubeobjects.annotate(cluster.server.admin, two.name, **{PREFIX + name: text for name, text in said.items()})
+        one.says("ADDR-002 lease node2: .*it is served by what it said before")
+        assert "served by what it said before: ADDR-002" in str(listed(one)[two.name]["why"])
+        one.stop()
+        one.start()
+        one.says("ADDR-002 lease node2: .*it is served by what it said before")
+        assert one.netns.run(look) == before
+    two.start()
+    eventually(lambda: not listed(one)[two.name]["why"], seconds=20)
+
+
+@pytest.mark.parametrize("claim", ["public-ip", "backend-data"])
+def test_an_older_node_takes_nothing_from_a_younger_one_across_a_restart_too(cluster: KubeCluster, claim):
+    cluster.configure()
+    old, young, one = cluster.nodes(1, 2, 3)
+    here, there = one.pod(), young.pod()
+    look = "ip route; ip neigh show nud permanent; bridge fdb show"
+    before = one.netns.run(look)
+    assert reaches(here, there.ips[0])
+    old.kill()
+    with nothing_lost(here, there, there.ips[0]):
+        kubeobjects.annotate(cluster.server.admin, old.name, **{PREFIX + claim: young.said[claim]})
+        one.says("ADDR-002 lease node1: claims .* like lease node2, which had it first")
+        one.stop()
+        one.start()
+        one.says("ADDR-002 lease node1: claims .*it is served by what it said before")
+        assert one.netns.run(look) == before
 
 
 def test_without_the_api_nothing_is_lost_and_changes_arrive_after_it(cluster: KubeCluster):

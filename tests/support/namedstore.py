@@ -19,7 +19,19 @@ from weft.cluster.store import Store, StoreKind
 from weft.daemon import main
 from weft.daemon.world import real
 from weft.desired.allocate import Choice, Chooser
-from weft.model.cluster import Changed, Held, Listed, Lost, OwnEvent, OwnLease, Revoked, StoreEvent, Token
+from weft.model.cluster import (
+    Changed,
+    Held,
+    Listed,
+    Lost,
+    Malformed,
+    OwnEvent,
+    OwnLease,
+    Revoked,
+    StoreEvent,
+    Tally,
+    Token,
+)
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
@@ -42,6 +54,7 @@ class Names(Value):
     """What the folder holds."""
 
     leases: tuple[Lease, ...]
+    malformed: tuple[Malformed, ...] = ()
 
     def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
         raise AssertionError("no plan is made with this store")

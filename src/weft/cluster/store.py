@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
-from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
+from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent, Tally, Token
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value
@@ -31,6 +31,11 @@ class Listing(Protocol):
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
         """The lease that an earlier run took, if it is there and unchanged since."""
+        ...
+
+    @property
+    def malformed(self) -> tuple[Malformed, ...]:
+        """What is no lease."""
         ...
 
     @property
@@ -57,6 +62,11 @@ class Store(Protocol[ListingT]):
     @property
     def chooses(self) -> bool:
         """Tell whether nodes choose their subnets, by the configuration's lengths and bounds, or are given them."""
+        ...
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What was asked of the store so far, by verb and answer (`list 200`)."""
         ...
 
     async def net_conf(self) -> str:

@@ -81,7 +81,7 @@ class Network:
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
-        roster = Roster(self._ours)
+        roster = Roster(self._ours, usable=lambda lease: self.reconciler.decider.trouble(lease))  # noqa: PLW0108 - it comes later
         decider = Decider(inputs, roster.believed)
         self.reconciler = Reconciler(decider, clock=clock)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}

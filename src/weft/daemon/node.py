@@ -317,7 +317,7 @@ async def _begin(network: Network, leasing: Leasing, parts: Supervisor) -> Async
     """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
     async with AsyncExitStack() as closing:
         events = await closing.enter_async_context(aclosing(leasing.watch()))
-        network.peers.recall(leasing.remembered)
+        await network.peers.recall(leasing.remembered)
         if leasing.confirmed:
             await network.peers.take(await anext(events))
         if network.reconciler.complete:

@@ -6,7 +6,7 @@ a turn, and of many that are refused together a few are named.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
@@ -17,7 +17,7 @@ from weft.daemon.reconcile import Reconciler
 from weft.desired import changes
 from weft.desired.leasecheck import Ours
 from weft.desired.roster import Roster
-from weft.model.cluster import Listed, Lost, Malformed, StoreEvent, Token
+from weft.model.cluster import Listed, Lost, StoreEvent, Token
 from weft.model.errors import Problem
 from weft.model.lease import LEASE_TTL, Lease
 from weft.model.node.status import Status
@@ -56,18 +56,16 @@ class Peers:
         self._announced: dict[str, Lease] = {}  # those whose coming was said, or counted at the start, as they were
         self._unsaid: set[str] = set()  # the ids of those whose service has changed since
 
-    def recall(self, memory: Memory) -> None:
-        """Take what was known before, which the store's first list corrects; `settle` judges it if there is none."""
+    async def recall(self, memory: Memory) -> None:
+        """Take what was known before, which the store's first list corrects."""
         self._mark = memory.mark
-        self._roster.note(put=[lease for lease in memory.leases if lease.id not in memory.unproven])
-        self._roster.note_unproven(
-            (lease, memory.unproven[lease.id]) for lease in memory.leases if lease.id in memory.unproven
-        )
+        self._roster.recall(memory.leases, memory.unproven)
+        await self.settle()
 
     def known(self, memory: Memory) -> Memory:
         """What is to be remembered."""
         roster = self._roster
-        return replace(memory, leases=tuple(roster.leases), mark=self._mark, unproven=dict(roster.unproven))
+        return replace(memory, leases=tuple(roster.worth_keeping), mark=self._mark, unproven=dict(roster.unproven))
 
     async def take(self, event: StoreEvent) -> None:
         """Take what the store says."""
@@ -82,9 +80,9 @@ class Peers:
         if isinstance(event, Listed):
             self._list(event)
         else:
-            self._roster.note(put=event.put, gone={*event.gone, *(entry.id for entry in event.malformed)})
+            self._roster.note(put=event.put, gone=event.gone, malformed=event.malformed)
             self._mark = event.mark
-        self._say_malformed(event.malformed)
+        self._say_refused({entry.id: entry.problem for entry in event.malformed})
         await self.settle()
 
     def judge_by(self, ours: Ours) -> None:
@@ -104,7 +102,7 @@ class Peers:
 
     async def settle(self) -> None:
         """Judge all that is in doubt, and mark what is served otherwise than before."""
-        refused: list[Problem] = []
+        refused: dict[str, Problem] = {}
         served: set[str] = set()
         while True:
             touched = self._roster.judge(_SLICE, now=self._now())
@@ -112,12 +110,11 @@ class Peers:
                 self._reconciler.peers(touched)
                 served |= touched
             self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
-            refused += self._roster.news()
+            refused |= self._roster.news()
             if self._roster.settled:
                 break
             await asyncio.sleep(0)
-        say_some(log.warning, [f"{problem}; the lease is ignored" for problem in refused], named=_NAMED)
-        self._history.note_some("refused", refused, self._note_refused)
+        self._say_refused(refused)
         self._note(served)
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
 
@@ -160,10 +157,10 @@ class Peers:
         self._history.note("refused", problem.where, code=problem.code, words=problem.seen)
 
     def _list(self, event: Listed) -> None:
-        no_peers = [*(entry.id for entry in event.malformed), *(lease.id for lease in event.own)]
         lost = self._is_other_history(event)
         before = len(self._roster.unproven)
-        self._roster.note_list(event.leases, keep_until=self._now() + LEASE_TTL if lost else None, no_peers=no_peers)
+        until = self._now() + LEASE_TTL if lost else None
+        self._roster.note_list(event.leases, malformed=event.malformed, own=event.own, keep_until=until)
         self._mark = event.mark
         if lost:
             log.warning(
@@ -189,7 +186,8 @@ class Peers:
         hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
-    def _say_malformed(self, entries: Sequence[Malformed]) -> None:
-        say_some(log.warning, [f"{entry.reason}; the lease is ignored" for entry in entries], named=_NAMED)
-        note = self._history.note
-        self._history.note_some("refused", entries, lambda entry: note("refused", entry.id, words=entry.reason))
+    def _say_refused(self, refused: Mapping[str, Problem]) -> None:
+        doubted = {name for name in refused if self._roster.doubt(name) is not None}
+        words = {True: "it is served by what it said before", False: "the lease is ignored"}
+        say_some(log.warning, [f"{why}; {words[name in doubted]}" for name, why in refused.items()], named=_NAMED)
+        self._history.note_some("refused", list(refused.values()), self._note_refused)

@@ -23,6 +23,7 @@ from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
+from weft.model.cluster import Tally
 from weft.model.errors import Problem
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
@@ -35,6 +36,7 @@ from weft.model.node.nodestate import (
     NodeState,
     PeerState,
     RefusedState,
+    RequestState,
     UplinkState,
 )
 from weft.model.node.status import Status
@@ -60,6 +62,7 @@ class Reporter:
         self.instance = instance
         self.network: Network | None = None
         self.leasing: Leasing | None = None
+        self.asked: Mapping[str, Tally] = {}  # of the store
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
         self.config = ""  # short for the network configuration
@@ -113,6 +116,10 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         store=status.store,
         faults=status.faults,
         calls=_calls(report.calls),
+        requests={
+            kind: RequestState(count=tally.asked, received=tally.received)
+            for kind, tally in sorted(report.asked.items())
+        },
         versions=_versions(report.rules),
         findings=report.findings,
         took={kind: each.copy() for kind, each in report.calls.took.copy().items()},
@@ -127,8 +134,11 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
     peers: list[PeerState] = []
     for start in range(0, len(believed), _SLICE):
         there = [name for name in believed[start : start + _SLICE] if name in roster.believed]
-        known = [(roster.believed[name], roster.known(name)[1]) for name in there]
-        peers += [peer_state(network.reconciler, keepers, lease, now - since, counted) for lease, since in known]
+        known = [(roster.believed[name], roster.served_since(name), roster.doubt(name)) for name in there]
+        peers += [
+            peer_state(network.reconciler, keepers, lease, now - since, counted, doubt=doubt)
+            for lease, since, doubt in known
+        ]
         yield
     wanted = network.reconciler.decider.wanted
     return replace(
@@ -137,7 +147,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         uplink=_uplink(network.inputs, report.why),
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
-        refused=[_refused(problem, *roster.known(name), now) for name, problem in roster.refused.items()],
+        refused=[_refused(name, problem, *roster.known(name), now) for name, problem in roster.refused.items()],
         loops={name: _loop(keeper, wanted) for name, keeper in network.keepers.items()},
     )
 
@@ -192,6 +202,8 @@ def peer_state(
     lease: Lease,
     seconds: float = 0.0,
     counted: Mapping[Key, Traffic] = _NOTHING,
+    *,
+    doubt: Problem | None = None,
 ) -> PeerState:
     """What became of a believed lease, `seconds` ago. `keepers` are by the kinds of objects that are theirs."""
     wanted = reconciler.decider.part(lease.id)
@@ -207,6 +219,7 @@ def peer_state(
         backend=lease.attrs.backend,
         lacks=lacks,
         trouble=reconciler.decider.unusable.get(lease.id),
+        doubt=doubt,
         seconds=round(min([seconds, *(age for age in ages if age is not None)]), 1),
         sent=packets.sent,
         received=packets.received,
@@ -214,9 +227,11 @@ def peer_state(
     )
 
 
-def _refused(problem: Problem, lease: Lease, since: float, now: float) -> RefusedState:
+def _refused(name: str, problem: Problem, lease: Lease | None, since: float | None, now: float) -> RefusedState:
+    if lease is None or since is None:
+        return RefusedState(id=name, trouble=problem)
     return RefusedState(
-        id=lease.id,
+        id=name,
         trouble=problem,
         subnets=_texts(lease.subnets),
         public=_public(lease.attrs),

@@ -1,7 +1,8 @@
 """What only one node can have, and which lease holds it: subnets, addresses, MACs and WireGuard keys.
 
-What a believed lease claims is held by it under keys, one lease a key. A lease that comes too late waits for one key,
-and is judged again when that is free: the first in the line, not the whole line.
+What a believed lease claims is held by it under keys, one lease a key, until it goes or claims something else. A lease
+that comes too late waits for one key, and is judged again when that is free: the first in the line, not the whole line.
+How old a lease is in the store does not count against a holder: whoever may write there may change what it claims.
 """
 
 from bisect import bisect_left, insort
@@ -18,24 +19,29 @@ from weft.model.value import Value
 Claim = bytes | int  # a MAC or a WireGuard key, which has another length; an address as its number
 Base = tuple[int, int, int]  # family, prefix length, first address as a number
 Key = Claim | Base
-Age = tuple[int, str]  # the store's revision at which the lease came, and its id
+Age = tuple[int, int, str]  # its turn, the store's revision at which the lease was made, and its id
+# The turn of leases that hold only what nobody else claims: what a store has lost, and what a lease said before.
+WEAK: Final = 1 << 62
 
 _AGE: Final = attrgetter("age")
 
 
 class Claimant(Value, kw_only=False, frozen=False, gc=False):
-    """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once."""
+    """A lease, and what it claims, which is not looked at before the first judgement: thousands may come at once.
+
+    `turn` counts when it came to us. Those that came together have the same.
+    """
 
     lease: Lease
-    revision: int
+    turn: int
     keys: tuple[Key, ...] = ()
     waits: Key | None = None  # the key for which it stands in line
     since: float = 0.0  # the moment of the verdict by which it is served, or is not
 
     @property
     def age(self) -> Age:
-        """What leases are ordered by: the smaller is the older."""
-        return self.revision, self.lease.id
+        """What leases are judged by, the smallest first."""
+        return self.turn, self.lease.created, self.lease.id
 
     @property
     def bases(self) -> list[Base]:
@@ -118,39 +124,42 @@ class Claims:
         return not self._freed
 
     def next_in_line(self) -> Claimant | None:
-        """Take the first out of the line for a key that is free, or held by a younger one."""
+        """Take the first out of the line for a key that is free, or held for want of another claim."""
         while self._freed:
             key = self._freed[-1]
             line, holder = self._lines.get(key), self._holders.get(key)
-            if line and (holder is None or line[0].age < holder.age):
+            if line and (holder is None or holder.turn >= WEAK):
                 first = line[0]
                 self.leave_line(first)
                 return first
             self._freed.pop()
         return None
 
-    def older(self, claimant: Claimant) -> Key | None:
-        """A key by which an older lease keeps this one out."""
+    def weaken(self, claimant: Claimant) -> None:
+        """Have a lease hold what it holds only until another claims it, as those may that wait for it."""
+        claimant.turn = WEAK
+        self._freed += (key for key in claimant.keys if key in self._lines)
+
+    def taken(self, claimant: Claimant) -> Key | None:
+        """A key by which another lease keeps this one out."""
         for key in claimant.keys:
-            holder = self._holders.get(key)
-            if holder is not None and holder.age < claimant.age:
+            if _keeps_out(self._holders.get(key), claimant):
                 return key
         for base in claimant.bases:
-            known = self._holders.get(self._covered.get(base, b""))
-            if known is not None and known.age < claimant.age:
-                return self._covered[base]
+            known = self._covered.get(base, b"")
+            if _keeps_out(self._holders.get(known), claimant):
+                return known
             for over in self._overlapping(base):
-                if self._holders[over].age < claimant.age:
+                if _keeps_out(self._holders[over], claimant):
                     self._covered[base] = over
                     return over
         return None
 
-    def rivals(self, claimant: Claimant) -> list[Claimant]:
-        """The leases that hold what this one claims, or what overlaps it."""
+    def weaker(self, claimant: Claimant) -> list[Claimant]:
+        """The leases that give way to this one: they hold what it claims, or what overlaps it."""
         found = [holder for key in claimant.keys if (holder := self._holders.get(key)) is not None]
         found += [self._holders[over] for base in claimant.bases for over in self._overlapping(base)]
-        rivals = {each.lease.id: each for each in found if each is not claimant}
-        return list(rivals.values())
+        return list({each.lease.id: each for each in found if each.lease.id != claimant.lease.id}.values())
 
     def _overlapping(self, base: Base) -> Iterator[Base]:
         """The bases of other prefix lengths, held by some lease, that share addresses with `base`."""
@@ -169,15 +178,8 @@ class Claims:
                 yield from ((family, other_length, other) for other in inside)
 
 
-def shared(younger: Claimant, older: Claimant) -> Key:
-    """The key of `older` that `younger`, which claims the same or overlaps it, will wait for."""
-    same = next((key for key in younger.keys if key in older.keys), None)
-    if same is not None:
-        return same
-    return next(one for one in older.bases for other in younger.bases if _meet(one, other))
-
-
-def _meet(one: Base, other: Base) -> bool:
-    """Tell whether two bases share addresses: the wider one begins both."""
-    shift = (32 if one[0] == 4 else 128) - min(one[1], other[1])
-    return one[0] == other[0] and one[2] >> shift == other[2] >> shift
+def _keeps_out(holder: Claimant | None, claimant: Claimant) -> bool:
+    """Tell whether a holder stays one: unless it is weak and the other is not."""
+    if holder is None or holder.lease.id == claimant.lease.id:
+        return False
+    return holder.turn < WEAK or claimant.turn >= WEAK

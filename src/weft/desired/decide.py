@@ -66,6 +66,14 @@ class Decider:
         """Why nothing is wanted for a believed lease, by id: its data are of no use."""
         return self._unusable
 
+    def trouble(self, lease: Lease) -> Problem | None:
+        """Why nothing could be wanted for a lease: its data are of no use."""
+        try:
+            self._inputs.backend.peer(self._inputs, lease)
+        except PeerError as error:
+            return error.problems[0]
+        return None
+
     def news(self) -> list[Problem]:
         """What has become unusable, or for another reason than before, since the last call."""
         news, self._news = self._news, []

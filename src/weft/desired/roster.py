@@ -1,41 +1,52 @@
 """Which leases are believed: leases are data from strangers (settled.md §7).
 
-A lease that would do harm is refused, by id and with a reason. Of peers that claim the same subnet, address, MAC or
-WireGuard key the oldest is believed, because the newer one is the copy. A refusal costs that peer alone.
+A lease that would do harm is refused, by id and with a reason. A subnet, address, MAC or WireGuard key is the lease's
+that claimed it first here: who comes into conflict, as a new lease or by a change, is refused until it is free. Of
+those that come together the store's older one was first, because the newer one is the copy. It costs that peer alone.
+
+A peer whose lease cannot be read any more, would do harm or claims what is another's is served as before, by what it
+said last, until another claims what that holds.
 
 Anybody who may write to the store may write thousands of leases that clash, so no judgement looks at all of them.
 What a believed lease claims it holds (`desired.claims`). Judging goes in slices, between which others may work; until
 its verdict a lease is served, or not, as before.
 
 After the store has lost its data a lease that it does not know any more may still be a living node's. Such a lease is
-kept for some time as unproven: younger than all others, and gone for good when any of those claims what it claims.
+kept for some time as unproven: it gives way to all others, for good.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import Final
 
-from weft.desired.claims import Age, Claim, Claimant, Claims, Key, keys_of, shared
+from weft.desired.claims import WEAK, Age, Claim, Claimant, Claims, Key, keys_of
 from weft.desired.leasecheck import Judge, Ours
+from weft.model.cluster import Malformed
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Mac, address_of
+from weft.model.value import replace
 
-_UNPROVEN: Final = 1 << 63  # is added to the revisions of leases that the store does not know: later than its own
+# Says what of a lease the back end cannot use, None if it can use all.
+Usable = Callable[[Lease], Problem | None]
 
 
 class Roster:
     """The peers' leases and which of them are believed. `own_ids` are never peers."""
 
-    def __init__(self, ours: Ours, own_ids: Iterable[str] = ()) -> None:
+    def __init__(self, ours: Ours, own_ids: Iterable[str] = (), *, usable: Usable = lambda _: None) -> None:
         self._judge = Judge(ours)
         self._own_ids = frozenset(own_ids)
+        self._usable = usable
         self._entries: dict[str, Claimant] = {}
+        self._former: dict[str, Claimant] = {}  # by which those are served that say something else now
         self._believed: dict[str, Lease] = {}
         self._refused: dict[str, Problem | Key] = {}
+        self._garbled: dict[str, Problem] = {}  # why the newest word of an entry cannot be read
+        self._unreadable: dict[str, Problem] = {}  # the same, of what is no entry
         self._until: dict[str, float] = {}
         self._claims = Claims()
+        self._turn = 0
         self._doubtful: list[Age] = []  # a heap: to be judged
         self._touched: set[str] = set()
         self._news: dict[str, None] = {}
@@ -49,18 +60,32 @@ class Roster:
 
     @property
     def refused(self) -> Mapping[str, Problem]:
-        """Why each other lease is not served, by id."""
-        return {lease_id: self._reason(lease_id) for lease_id in self._refused}
+        """Why each other lease is not served, by id, whether it could be read or not."""
+        refused = {lease_id: self._reason(lease_id) for lease_id in self._refused if lease_id not in self._former}
+        return refused | self._unreadable
 
     @property
     def refusals(self) -> int:
         """How many are not served."""
-        return len(self._refused)
+        served = sum(lease_id in self._refused for lease_id in self._former)  # there are few of those
+        return len(self._refused) - served + len(self._unreadable)
+
+    def doubt(self, lease_id: str) -> Problem | None:
+        """Why a lease is served by what it said before."""
+        if lease_id in self._former and lease_id in self._refused:
+            return self._garbled.get(lease_id) or self._reason(lease_id)
+        return self._garbled.get(lease_id)
 
     @property
     def leases(self) -> list[Lease]:
-        """All leases of others, believed or not."""
+        """All leases of others that can be read, believed or not."""
         return [entry.lease for entry in self._entries.values()]
+
+    @property
+    def worth_keeping(self) -> list[Lease]:
+        """What a later run shall know, so that it believes the same: all that is served, or not judged yet."""
+        names = (name for name in self._entries if name in self._believed or name not in self._refused)
+        return [self._believed.get(name, self._entries[name].lease) for name in names]
 
     @property
     def unproven(self) -> Mapping[str, float]:
@@ -70,22 +95,26 @@ class Roster:
     @property
     def made(self) -> Mapping[str, int]:
         """The store's revision at which each lease came that the store knows."""
-        return {name: entry.revision for name, entry in self._entries.items() if name not in self._until}
+        return {name: entry.lease.created for name, entry in self._entries.items() if name not in self._until}
 
-    def known(self, lease_id: str) -> tuple[Lease, float]:
-        """A lease of another, and the moment since which it is served as it is, or is refused for this reason."""
-        entry = self._entries[lease_id]
-        return entry.lease, entry.since
+    def known(self, lease_id: str) -> tuple[Lease | None, float | None]:
+        """A lease that is refused, None if it could never be read, and the moment since which it is."""
+        entry = self._entries.get(lease_id)
+        return (None, None) if entry is None else (entry.lease, entry.since)
+
+    def served_since(self, lease_id: str) -> float:
+        """The moment since which a believed lease is served as it is."""
+        return self._former.get(lease_id, self._entries[lease_id]).since
 
     @property
     def settled(self) -> bool:
         """Tell whether every lease has its verdict."""
         return self._claims.settled and not self._doubtful
 
-    def news(self) -> list[Problem]:
-        """What was refused, or for another reason than before, since the last call."""
+    def news(self) -> dict[str, Problem]:
+        """What was refused, or for another reason than before, since the last call: why, by id."""
         news, self._news = self._news, {}
-        return [self._reason(lease_id) for lease_id in news if lease_id in self._refused]
+        return {lease_id: self._reason(lease_id) for lease_id in news if lease_id in self._refused}
 
     def superseded(self) -> list[tuple[str, str]]:
         """The unproven leases that went since the last call, and what for, in words."""
@@ -97,48 +126,85 @@ class Roster:
         self.note_list(leases)
         return self.judge()
 
-    def changed(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = ()) -> set[str]:
+    def changed(
+        self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()
+    ) -> set[str]:
         """Take single changes. Returns the ids whose service changes: served, served otherwise or no more."""
-        self.note(put=put, gone=gone)
+        self.note(put=put, gone=gone, malformed=malformed)
         return self.judge()
 
+    def recall(self, leases: Iterable[Lease], unproven: Mapping[str, float]) -> None:
+        """Take what an earlier run believed, without judging. It is to be judged before a list is taken."""
+        leases = list(leases)
+        self.note(put=[lease for lease in leases if lease.id not in unproven])
+        self.note_unproven((lease, unproven[lease.id]) for lease in leases if lease.id in unproven)
+
     def note_list(
-        self, leases: Iterable[Lease], *, keep_until: float | None = None, no_peers: Iterable[str] = ()
+        self,
+        leases: Iterable[Lease],
+        *,
+        malformed: Iterable[Malformed] = (),
+        own: Iterable[Lease] = (),
+        keep_until: float | None = None,
     ) -> None:
-        """Take a complete list without judging.
+        """Take a complete list without judging; `own` are ours, and there as well.
 
         With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, but
-        for those that were refused, or until they are to go anyway. `no_peers` are there as well:
-        ours, and what cannot be read.
+        for those that were refused, or until they are to go anyway.
         """
         new = {lease.id: lease for lease in leases}
-        absent = self._entries.keys() - new.keys()
+        spoilt = {entry.id: entry for entry in malformed}
+        ours = {lease.id for lease in own}
+        absent = self._entries.keys() - new.keys() - spoilt.keys()
         kept = set()
         if keep_until is not None:
-            kept = absent - set(no_peers) - self._refused.keys()
+            kept = absent - ours - self._refused.keys()
         else:
-            absent -= self._until.keys() - set(no_peers)
-        self.note(put=new.values(), gone=absent - kept)
+            absent -= self._until.keys() - ours
+        self._unreadable.clear()
+        self.note(put=new.values(), gone=absent - kept, malformed=spoilt.values())
         if keep_until is not None:
             self.note_unproven((self._entries[lease_id].lease, keep_until) for lease_id in kept - self._until.keys())
 
-    def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = ()) -> None:
+    def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()) -> None:
         """Take single changes without judging; what is gone is gone at once."""
-        for lease_id in set(gone) & self._entries.keys():
-            self._drop(lease_id)
+        self._turn += 1
+        for lease_id in gone:
+            self._unreadable.pop(lease_id, None)
+            if lease_id in self._entries:
+                self._drop(lease_id)
+        for spoilt in malformed:
+            if spoilt.id not in self._own_ids:
+                self._spoil(spoilt)
         for lease in put:
             if lease.id in self._own_ids:
                 continue
+            self._garbled.pop(lease.id, None)
+            self._unreadable.pop(lease.id, None)
             entry = self._entries.get(lease.id)
             proven = self._until.pop(lease.id, None) is not None
             if proven or entry is None or entry.lease != lease:
-                self._learn(lease, lease.created)
+                self._learn(lease, self._turn)
 
     def note_unproven(self, leases: Iterable[tuple[Lease, float]]) -> None:
         """Take leases that the store does not know, each until its time, without judging."""
         for lease, until in list(leases):
             self._until[lease.id] = until
-            self._learn(lease, _UNPROVEN + lease.created)
+            self._learn(lease, WEAK)
+
+    def _spoil(self, spoilt: Malformed) -> None:
+        """What cannot be read is served by what it said before, if it is the same lease and that is believed."""
+        lease_id = spoilt.id
+        entry = self._entries.get(lease_id)
+        before = self._believed.get(lease_id)
+        if entry is None or before is None or before.created != spoilt.created:
+            if entry is not None:
+                self._drop(lease_id)
+            self._unreadable[lease_id] = spoilt.problem
+            return
+        self._garbled[lease_id] = spoilt.problem
+        if self._until.pop(lease_id, None) is not None:
+            self._learn(entry.lease, self._turn)
 
     def expire(self, now: float) -> None:
         """Let the unproven leases go whose time is over."""
@@ -149,8 +215,13 @@ class Roster:
     def judge_by(self, ours: Ours) -> None:
         """Judge all anew by what is ours now."""
         self._judge = Judge(ours)
-        for entry in self._entries.values():
+        for lease_id in [name for name, former in self._former.items() if self._harm(former) is not None]:
+            self._give_up(lease_id)
+        self._turn += 1
+        for lease_id, entry in self._entries.items():
             self._claims.leave_line(entry)
+            if lease_id in self._refused:
+                entry.turn = self._turn
             heappush(self._doubtful, entry.age)
 
     def judge(self, most: int = 0, *, now: float = 0.0) -> set[str]:
@@ -164,32 +235,28 @@ class Roster:
         return touched
 
     def _next(self) -> Claimant | None:
-        """The lease to judge next: the first in the line for a key that is free or held by a younger one; then others.
-
-        A verdict depends on older leases alone, and is overturned when an older one comes: so the order does not
-        matter for the outcome. Oldest first, fewest are overturned.
-        """
+        """The lease to judge next: the first in the line for a key that is free; then the one that came first."""
         waiting = self._claims.next_in_line()
         if waiting is not None:
             return waiting
         while self._doubtful:
             age = heappop(self._doubtful)
-            entry_or_none = self._entries.get(age[1])
+            entry_or_none = self._entries.get(age[-1])
             if entry_or_none is not None and entry_or_none.age == age and entry_or_none.waits is None:
                 return entry_or_none
         return None
 
     def _verdict(self, entry: Claimant) -> None:
-        if not entry.keys:
-            self._examine(entry)
         lease = entry.lease
-        problem = self._judge.harm(lease, [key for key in entry.keys if isinstance(key, Mac)])
-        why = problem or self._claims.older(entry)
+        why = self._harm(entry) or self._nonsense(lease) or self._claims.taken(entry)
         if why is not None:
             self._refuse(entry, why)
             return
-        for younger in self._claims.rivals(entry):
-            self._refuse(younger, shared(younger, entry))
+        for weak in self._claims.weaker(entry):
+            self._supersede(weak.lease.id, "another claims the same")
+        former = self._let_go(lease.id)
+        if former is not None and former.lease == lease:
+            entry.since = former.since
         self._claims.hold(entry)
         self._refused.pop(lease.id, None)
         if self._believed.get(lease.id) != lease:
@@ -197,22 +264,58 @@ class Roster:
             entry.since = self._now
             self._touched.add(lease.id)
 
+    def _harm(self, claimant: Claimant) -> Problem | None:
+        if not claimant.keys:
+            self._examine(claimant)
+        return self._judge.harm(claimant.lease, [key for key in claimant.keys if isinstance(key, Mac)])
+
+    def _nonsense(self, lease: Lease) -> Problem | None:
+        """Say what data of a lease have become useless: they would be so with all else as it was before."""
+        former = self._former.get(lease.id)
+        if former is None or former.lease.attrs.backend != lease.attrs.backend:
+            return None
+        now, before = lease.attrs, former.lease
+        return self._usable(replace(before, attrs=replace(before.attrs, data=now.data, data_v6=now.data_v6)))
+
     def _refuse(self, entry: Claimant, why: Problem | Key) -> None:
-        """Serve a lease no more, for a problem, or until a key is free; one that is unproven goes for good."""
+        """Serve a lease by what it said before, if that is known, for a problem or until a key is free."""
         lease_id = entry.lease.id
         if lease_id in self._until:
-            self._drop(lease_id)
-            self._superseded.append((lease_id, why.seen if isinstance(why, Problem) else "another claims the same"))
+            self._supersede(lease_id, why.seen if isinstance(why, Problem) else "another claims the same")
             return
-        self._claims.release(entry)
-        if self._believed.pop(lease_id, None) is not None:
-            self._touched.add(lease_id)
+        former = self._former.get(lease_id)
+        if former is not None and former.lease.created == entry.lease.created and self._harm(former) is None:
+            self._claims.weaken(former)
+        else:
+            self._claims.release(entry)
+            self._give_up(lease_id)
         if not isinstance(why, Problem):
             self._claims.wait(entry, why)
         if self._refused.get(lease_id) != why:
             self._news[lease_id] = None
             entry.since = self._now
         self._refused[lease_id] = why
+
+    def _supersede(self, lease_id: str, why: str) -> None:
+        """Let a lease go that another's claim, or a harm, has overtaken: one that is unproven, or a former one."""
+        if lease_id in self._until:
+            self._drop(lease_id)
+            self._superseded.append((lease_id, why))
+        else:
+            self._give_up(lease_id)
+
+    def _give_up(self, lease_id: str) -> None:
+        """Serve a lease no more."""
+        self._let_go(lease_id)
+        if self._believed.pop(lease_id, None) is not None:
+            self._touched.add(lease_id)
+
+    def _let_go(self, lease_id: str) -> Claimant | None:
+        """Have what a lease said before count no more; returns it."""
+        former = self._former.pop(lease_id, None)
+        if former is not None:
+            self._claims.forget(former)
+        return former
 
     def _reason(self, lease_id: str) -> Problem:
         why = self._refused[lease_id]
@@ -221,18 +324,21 @@ class Roster:
         holder = self._claims.holder(why)
         theirs = () if holder is None else holder.keys  # the one before it may have gone, and the next is not known yet
         both = [_shown(key) for key in self._entries[lease_id].keys if key in theirs and not isinstance(key, tuple)]
-        older = "an older lease" if holder is None else f"the older lease {holder.lease.id}"
-        seen = f"claims {', '.join(both) or 'addresses'} like {older}"
+        first = "another lease" if holder is None else f"lease {holder.lease.id}"
+        seen = f"claims {', '.join(both) or 'addresses'} like {first}, which had it first"
         hint = "One of the two is a copy"
         return Problem(code="ADDR-002", where=f"lease {lease_id}", seen=seen, hint=hint)
 
-    def _learn(self, lease: Lease, revision: int) -> None:
-        """Have a lease judged; what it was before stands until then."""
+    def _learn(self, lease: Lease, turn: int) -> None:
+        """Have a lease judged; what it was before stands until then, with all that it holds."""
         before = self._entries.get(lease.id)
         if before is not None:
-            self._forget(lease.id)
+            if lease.id in self._believed and lease.id not in self._former:
+                self._former[lease.id] = before
+            else:
+                self._claims.forget(before)
         since = 0.0 if before is None else before.since
-        entry = self._entries[lease.id] = Claimant(lease, revision, since=since)
+        entry = self._entries[lease.id] = Claimant(lease, turn, since=since)
         heappush(self._doubtful, entry.age)
 
     def _examine(self, entry: Claimant) -> None:
@@ -243,14 +349,10 @@ class Roster:
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""
-        self._forget(lease_id)
-        self._refused.pop(lease_id, None)
-        self._until.pop(lease_id, None)
-        if self._believed.pop(lease_id, None) is not None:
-            self._touched.add(lease_id)
-
-    def _forget(self, lease_id: str) -> None:
         self._claims.forget(self._entries.pop(lease_id))
+        for said in (self._refused, self._garbled, self._until):
+            said.pop(lease_id, None)
+        self._give_up(lease_id)
 
 
 def _shown(claim: Claim) -> str:

@@ -1,10 +1,18 @@
 """What a store says: the leases of others as events, and what becomes of our own."""
 
+from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.value import Value
 
 # What the store alone reads; the daemon compares, keeps and gives it back. Written to the disk as a JSON array.
 Token = tuple[int | str, ...]
+
+
+class Tally(Value, frozen=False):
+    """How often a store was asked with one verb and had one answer, and how many bytes came for it, packed."""
+
+    asked: int = 0
+    received: int = 0
 
 
 class OwnLease(Value):
@@ -42,10 +50,14 @@ OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
-    """An entry of the store that is not a lease: it costs its own peer and no other."""
+    """An entry of the store that is not a lease: it costs its own peer and no other.
+
+    `created` is as a lease's: what the same entry said before may still be known.
+    """
 
     id: str
-    reason: str
+    problem: Problem
+    created: int = 0
 
 
 class Listed(Value):

@@ -71,6 +71,15 @@ class _Collected:
         yield from self._tunnel()
         yield from self._loops()
         yield from self._calls()
+        yield from self._store()
+
+    def _store(self) -> Iterator[Metric]:
+        requests = [(tuple(kind.split(" ", 1)), counted) for kind, counted in self._state.requests.items()]
+        labels = ("verb", "code")
+        counts = ((kind, counted.count) for kind, counted in requests)
+        yield _counter("weft_store_requests", "What was asked of the store, by what it answered.", labels, counts)
+        received = ((kind, counted.received) for kind, counted in requests)
+        yield _counter("weft_store_received_bytes", "Bytes that came from the store, as they came.", labels, received)
 
     def _network(self) -> Iterator[Metric]:
         state = self._state
@@ -176,7 +185,8 @@ class _Collected:
 def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
     """How many problems there are of each code."""
     counts: dict[str, int] = {}
-    troubles = [*(peer.trouble for peer in state.peers), *(lease.trouble for lease in state.refused)]
+    troubles = [each for peer in state.peers for each in (peer.trouble, peer.doubt)]
+    troubles += [lease.trouble for lease in state.refused]
     for problem in (*state.parts.values(), *state.losses.values(), state.store, *troubles):
         if problem is not None:
             counts[problem.code] = counts.get(problem.code, 0) + 1

@@ -31,6 +31,8 @@ OVERWRITE_V6: Final = "public-ipv6-overwrite"
 NODE: Final = "node-public-ip"
 NODE_V6: Final = "node-public-ipv6"
 
+_LONGEST_VERSION: Final = 64  # a number of 64 bits takes 20
+_LONGEST_TOKEN: Final = 1 << 16  # it names the last key of a page, in base64
 EVENTS_OF_NODES: Final = "default"  # the namespace of Events of what is in none
 
 _IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
@@ -51,7 +53,7 @@ class Node(Value, gc=False):
 
     @property
     def is_managed(self) -> bool:
-        """Tell whether flannel, or weft, runs there: nodes without this mark are none of ours."""
+        """Tell whether flannel, or weft, runs there: nodes without this mark have no lease."""
         return self.annotations.get(MANAGED) == "true"
 
 
@@ -77,6 +79,8 @@ class Happened(Value):
 def read_page(body: bytes, prefix: str) -> Page:
     """Read a page of a list of nodes. Raises `NotTheApiError`."""
     found = kubejson.decode(kubejson.LIST, body)
+    _bound(found.metadata.version, _LONGEST_VERSION, "a resourceVersion")
+    _bound(found.metadata.rest, _LONGEST_TOKEN, "a token of the next page")
     nodes = tuple(_node(each, prefix) for each in found.items or ())
     return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
 
@@ -102,16 +106,20 @@ def read_event(line: bytes, prefix: str) -> Happened:
     event = kubejson.decode(kubejson.EVENT, line)
     seen = event.object
     if event.type == "ERROR":
-        return Happened(kind=event.type, code=seen.code, reason=seen.reason, message=seen.message)
+        code = seen.code if 0 < seen.code < 1000 else 0
+        return Happened(kind=event.type, code=code, reason=seen.reason, message=seen.message)
     node = _node(seen, prefix)
     return Happened(kind=event.type, version=node.version, node=None if event.type == "BOOKMARK" else node)
 
 
 def lease_of(node: Node) -> Lease | Malformed | None:
     """The lease that a node's annotations and podCIDRs are; None for a node that has none."""
-    if not node.is_managed:
+    mark = node.annotations.get(MANAGED)
+    if mark in (None, "", "false"):
         return None
     try:
+        if mark != "true":
+            raise unusable(node.name, f"{MANAGED} is {shown(mark)}", "true, or false")
         v4, v6 = subnets_of(node)
         attrs = attrs_of(node)
         public, public6 = attrs.public_ip, attrs.public_ipv6
@@ -125,7 +133,7 @@ def lease_of(node: Node) -> Lease | Malformed | None:
         if not lease.subnets:
             raise unusable(node.name, "no family has both a podCIDR and a public IP")
     except PeerError as error:
-        return Malformed(id=node.name, reason=str(error))
+        return Malformed(id=node.name, problem=error.problems[0], created=node.created)
     return lease
 
 
@@ -267,6 +275,7 @@ def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
     if not meta.name and not meta.version:
         raise kubejson.NotTheApiError("a Node without a name")
+    _bound(meta.version, _LONGEST_VERSION, "a resourceVersion")
     annotations = meta.annotations or {}
     return Node(
         name=meta.name,
@@ -276,6 +285,12 @@ def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
         annotations={name[len(prefix) :]: text for name, text in annotations.items() if name.startswith(prefix)},
         cidrs=tuple(spec.cidrs or ([spec.cidr] if spec.cidr else ())),
     )
+
+
+def _bound(text: str, most: int, what: str) -> None:
+    """Raise `NotTheApiError` for what is asked for again, and is longer than any API gives it."""
+    if len(text) > most:
+        raise kubejson.NotTheApiError(f"{what} of {len(text)} characters")
 
 
 def _net(name: str, text: str) -> Net:

@@ -32,6 +32,12 @@ UPLINK = ip_address("192.168.0.1")
 OTHER = ip_address("10.5.2.9")
 
 
+def spoilt(node: int, **other: int) -> Malformed:
+    lease = builders.lease(node, vxlan)
+    problem = Problem(code="ADDR-002", where=f"lease {lease.id}", seen="nonsense")
+    return Malformed(id=lease.id, problem=problem, **{"created": lease.created, **other})
+
+
 class NoKernel:
     """Shows nothing, and takes every step but routes to what is `refused`."""
 
@@ -134,11 +140,11 @@ async def test_absence_proves_nothing_in_another_history(
 
 @pytest.mark.parametrize(
     "what",
-    [{"own": (builders.lease(2, vxlan),)}, {"malformed": (Malformed(id=builders.lease(2, vxlan).id, reason=""),)}],
+    [{"own": (builders.lease(2, vxlan),)}, {"malformed": (spoilt(2, created=99),)}],
 )
 @pytest.mark.parametrize("revision", [20, 19], ids=["the same history", "another history"])
 async def test_a_key_that_is_no_peers_any_more_is_not_missing(network: Network, caplog, what, revision: int):
-    """A dead peer's that we took over; or one that this version cannot read, after an upgrade."""
+    """A dead peer's that we took over; or one that was made anew and cannot be read."""
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
     await network.peers.take(Listed(leases=(three,), mark=Mark(revision=revision, cluster=1, term=2), **what))
@@ -147,17 +153,28 @@ async def test_a_key_that_is_no_peers_any_more_is_not_missing(network: Network, 
     assert ("STORE-003" in caplog.text) is (revision < 20)
 
 
-async def test_changes_move_the_mark_on_and_spoilt_leases_are_not_served(network: Network, caplog):
+async def test_changes_move_the_mark_on_and_spoilt_leases_are_served_as_before(network: Network, caplog):
     two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
     await network.peers.take(Listed(leases=(two, three), mark=Mark(revision=20, cluster=1, term=2)))
-    await network.peers.take(
-        Changed(malformed=(Malformed(id=two.id, reason="nonsense"),), mark=Mark(revision=23, cluster=1, term=2))
-    )
-    assert network.peers._roster.believed.keys() == {three.id}, "a key that cannot be read any more is no lease"
-    assert "nonsense; the lease is ignored" in caplog.text
+    await network.peers.take(Changed(malformed=(spoilt(2), spoilt(4)), mark=Mark(revision=23, cluster=1, term=2)))
+    assert network.peers._roster.believed.keys() == {two.id, three.id}
+    assert "lease 10.5.2.0-24: nonsense; it is served by what it said before" in caplog.text
+    assert "lease 10.5.4.0-24: nonsense; the lease is ignored" in caplog.text
+    assert network._status.peers_refused == 1
+    assert {lease.id for lease in network.peers.known(Memory(net_conf="")).leases} == {two.id, three.id}
     await network.peers.take(Listed(leases=(), mark=Mark(revision=22, cluster=1, term=2)))
-    assert network.peers._roster.believed.keys() == {three.id}
+    assert network.peers._roster.believed.keys() == {two.id, three.id}
     assert "STORE-003" in caplog.text
+
+
+async def test_what_becomes_unreadable_while_weftd_is_down_is_served_as_it_was(network: Network):
+    two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
+    await network.peers.take(Listed(leases=()))
+    await network.peers.recall(Memory(net_conf="", leases=(two, three)))
+    assert network.peers._roster.believed.keys() == {two.id, three.id}
+    other = replace(three, attrs=replace(three.attrs, public_ip=two.attrs.public_ip), created=-1)
+    await network.peers.take(Listed(leases=(other,), malformed=(spoilt(2),)))
+    assert network.peers._roster.believed == {two.id: two}, "it was here first, and the other was made anew"
 
 
 async def test_failing_peers_are_counted_as_they_are_now(network: Network):
@@ -244,10 +261,12 @@ async def test_at_the_start_their_number_is_enough(network: Network):
 
 async def test_what_is_refused_or_cannot_be_read_is_history(network: Network):
     copy = replace(builders.lease(9, vxlan), attrs=builders.lease(2, vxlan).attrs, created=99)
-    spoilt = Malformed(id="10.5.8.0-24", reason="nonsense")
-    await network.peers.take(Changed(put=(copy,), gone=frozenset(), malformed=(spoilt,)))
+    await network.peers.take(Changed(put=(copy,), malformed=(spoilt(8),)))
     refused = [event for event in network._status.history.events if event.kind == "refused"]
-    assert [(event.subject, event.code) for event in refused] == [("10.5.8.0-24", ""), (f"lease {copy.id}", "ADDR-002")]
+    assert [(event.subject, event.code) for event in refused] == [
+        ("lease 10.5.8.0-24", "ADDR-002"),
+        (f"lease {copy.id}", "ADDR-002"),
+    ]
     assert "claims" in refused[1].words
 
 

@@ -2,7 +2,7 @@
 
 import time
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -14,9 +14,11 @@ from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.claims import Claims
-from weft.desired.leasecheck import Judge, Ours
+from weft.desired.decide import Decider
+from weft.desired.leasecheck import Judge, Ours, macs_in
 from weft.desired.roster import Roster
-from weft.model.errors import PeerError
+from weft.model.cluster import Malformed
+from weft.model.errors import PeerError, Problem
 from weft.model.kernel.objects import Route
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace
@@ -107,7 +109,7 @@ def test_of_two_leases_with_one_wireguard_key_the_older_is_believed_however_it_i
     other = peer(4, **of, data={"PublicKey": builders.key(8)}, created=7)
     peers = roster()
     assert peers.listed([new, old, other]) == {old.id, other.id}
-    assert peers.refused[new.id].seen == f"claims key {said} like the older lease {old.id}"
+    assert peers.refused[new.id].seen == f"claims key {said} like lease {old.id}, which had it first"
     assert peers.changed(gone=[old.id]) == {old.id, new.id}
     assert new.id in peers.believed
 
@@ -154,16 +156,20 @@ def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
         {"v4": IPv4Network("10.5.2.0/23")},
     ],
 )
-@pytest.mark.parametrize("newer_first", [True, False])
-def test_of_two_claims_the_older_is_believed(copy: dict[str, object], newer_first: bool):
+@pytest.mark.parametrize("how", ["together", "older first", "newer first"])
+def test_of_two_claims_the_one_that_came_first_is_believed_and_of_those_that_came_together_the_older(
+    copy: dict[str, object], how: str
+):
     older, newer = peer(2, public_ipv6=builders.public_v6(2)), peer(3, **copy)
     peers = roster()
-    for each in (newer, older) if newer_first else (older, newer):
-        peers.changed(put=[each])
-    assert peers.believed.keys() == {older.id}
-    assert "older lease 10.5.2.0-24" in peers.refused[newer.id].seen
-    assert peers.changed(gone=[older.id]) == {older.id, newer.id}
-    assert peers.believed.keys() == {newer.id}
+    batches = {"together": [[newer, older]], "older first": [[older], [newer]], "newer first": [[newer], [older]]}
+    for batch in batches[how]:
+        peers.changed(put=batch)
+    first, second = (newer, older) if how == "newer first" else (older, newer)
+    assert peers.believed.keys() == {first.id}
+    assert f"lease {first.id}, which had it first" in peers.refused[second.id].seen
+    assert peers.changed(gone=[first.id]) == {first.id, second.id}
+    assert peers.believed.keys() == {second.id}
     assert not peers.refused
 
 
@@ -178,8 +184,8 @@ def test_a_refused_lease_takes_nobody_along():
 def test_a_refusal_is_news_once_and_again_for_another_reason():
     peers = roster()
     peers.changed(put=[peer(2, public_ip=IPv4Address("127.0.0.9")), peer(3)])
-    assert [problem.where for problem in peers.news()] == ["lease 10.5.2.0-24"]
-    assert peers.news() == []
+    assert [problem.where for problem in peers.news().values()] == ["lease 10.5.2.0-24"]
+    assert peers.news() == {}
     peers.changed(put=[peer(2, public_ip=IPv4Address("224.0.0.9"))])
     assert len(peers.news()) == 1
     assert {lease.id for lease in peers.leases} == {"10.5.2.0-24", "10.5.3.0-24"}
@@ -193,7 +199,7 @@ def test_a_refused_lease_that_is_touched_is_no_news():
     for backend in ("a", "b", "c"):
         changed = [peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))]
         peers.changed(put=[replace(each, attrs=replace(each.attrs, backend=backend)) for each in changed])
-    assert peers.news() == []
+    assert peers.news() == {}
     assert len(peers.refused) == 2
 
 
@@ -337,31 +343,182 @@ def test_no_set_of_leases_yields_a_route_outside_the_network(leases: list[Lease]
         assert not any(a.overlaps(b) for a, b in pairwise(sorted(of_family)))
 
 
-@reaches(believed=0.2, refused=0.2)
-@given(st.lists(hostile, max_size=8), st.lists(st.tuples(st.booleans(), hostile), max_size=8))
-def test_changes_and_a_list_come_to_the_same(leases: list[Lease], changes: list[tuple[bool, Lease]]):
-    moved = roster()
-    moved.listed(leases)
-    now = {lease.id: lease for lease in leases}
-    for put, lease in changes:
-        if put:
-            moved.changed(put=[lease])
-            now[lease.id] = lease
+def nonsense(lease: Lease) -> Malformed:
+    problem = Problem(code="ADDR-002", where=f"lease {lease.id}", seen="nonsense")
+    return Malformed(id=lease.id, problem=problem, created=lease.created)
+
+
+def meet(one: Lease, other: Lease) -> bool:
+    """Tell whether two leases claim the same address, MAC or subnet, by another way than the roster's."""
+    publics = [{each.attrs.public_ip, each.attrs.public_ipv6} - {None} for each in (one, other)]
+    if publics[0] & publics[1] or {*macs_in(one)} & {*macs_in(other)}:
+        return True
+    return any(a.version == b.version and a.overlaps(b) for a in one.subnets for b in other.subnets)
+
+
+class Written:
+    """A store that anybody writes to, and a roster that is told of it. What is None cannot be read."""
+
+    def __init__(self, most: int) -> None:
+        self.peers = roster()
+        self.store: dict[str, Lease | None] = {}
+        self._most = most
+
+    def do(self, what: str, lease: Lease) -> None:
+        if what == "put":
+            self.store[lease.id] = lease
+            self.peers.note(put=[lease])
+        elif what == "gone":
+            self.store.pop(lease.id, None)
+            self.peers.note(gone=[lease.id])
+        elif what == "spoilt":
+            self.peers.note(malformed=[nonsense(self.store.get(lease.id) or self.peers.believed.get(lease.id, lease))])
+            self.store[lease.id] = None
+        elif what == "list":
+            self.list_to(self.peers)
         else:
-            moved.changed(gone=[lease.id])
-            now.pop(lease.id, None)
-    fresh = roster()
-    fresh.listed(now.values())
-    if fresh.believed:
-        reached("believed")
-    if fresh.refused:
-        reached("refused")
-    assert moved.believed == fresh.believed
-    assert moved.refused.keys() == fresh.refused.keys()
-    emptied = moved.listed([])
-    assert emptied == fresh.believed.keys()
-    held = moved._claims
+            self.peers.judge_by(OURS)
+        while not self.peers.settled:
+            self.peers.judge(self._most)
+
+    def list_to(self, peers: Roster) -> None:
+        leases = [lease for lease in self.store.values() if lease is not None]
+        spoilt = [name for name, lease in self.store.items() if lease is None]
+        peers.note_list(leases, malformed=[nonsense(peers.believed.get(name, peer(9, id=name))) for name in spoilt])
+
+
+ids = st.sampled_from([f"10.5.{node}.0-24" for node in range(2, 7)])
+writers = st.builds(replace, mostly(bent_leases(BACKENDS), strangers), id=ids)
+kinds = st.sampled_from(["put", "put", "put", "put", "gone", "spoilt", "list", "ours"])
+
+
+@reaches(refused=0.2, doubted=0.05)
+@given(st.lists(st.tuples(kinds, writers), min_size=2, max_size=12), st.integers(0, 2))
+def test_nobody_takes_from_a_peer_what_it_has(changes: list[tuple[str, Lease]], most: int):
+    """Whatever others write, and in which order: who says the same as before is served as before."""
+    written = Written(most)
+    peers = written.peers
+    for what, lease in changes:
+        before = {name: now for name, now in peers.believed.items() if name != lease.id or what in ("list", "ours")}
+        as_said = {name: now for name, now in before.items() if written.store[name] == now}
+        spoilt = peers.believed.get(lease.id) if what == "spoilt" else None
+        written.do(what, lease)
+        assert as_said.items() <= peers.believed.items()
+        assert spoilt is None or peers.believed[lease.id] == spoilt
+        assert not any(meet(a, b) for a, b in combinations(peers.believed.values(), 2))
+        assert peers.believed.keys() | peers.refused.keys() == written.store.keys()
+        assert peers.refusals == len(peers.refused) == len(written.store) - len(peers.believed)
+        if peers.refused:
+            reached("refused")
+        if any(peers.doubt(name) for name in peers.believed):
+            reached("doubted")
+    again = roster()
+    again.recall(peers.worth_keeping, {})
+    again.judge()
+    assert again.believed == peers.believed, "a restart changes nothing"
+    written.list_to(again)
+    again.judge()
+    assert peers.believed.items() <= again.believed.items(), "nor does the list that comes after it"
+    peers.listed([])
+    held = peers._claims
     assert not any((held._holders, held._lengths, held._lines, held._covered)), "nothing is left of them"
+    assert not any((peers._entries, peers._former, peers._believed, peers._refused, peers._garbled, peers._unreadable))
+
+
+def test_an_older_nodes_change_takes_nothing_from_a_younger_one():
+    """As one annotation of an older node did: it claims the younger one's address, or its MAC."""
+    old, young = peer(2, created=1), peer(3, created=2)
+    for claim in ({"public_ip": builders.public_v4(3)}, {"data": data(builders.mac(3))}):
+        peers = roster()
+        peers.listed([old, young])
+        thief = replace(old, attrs=replace(old.attrs, **claim))
+        assert peers.changed(put=[thief]) == set()
+        assert peers.believed == {old.id: old, young.id: young}
+        doubt = peers.doubt(old.id)
+        assert doubt is not None
+        assert "like lease 10.5.3.0-24, which had it first" in doubt.seen
+        assert peers.changed(gone=[young.id]) == {old.id, young.id}
+        assert peers.believed == {old.id: thief}
+        assert peers.doubt(old.id) is None
+
+
+def test_a_node_that_joins_as_another_claims_loses_whatever_its_age():
+    young, late = peer(3, created=200), peer(2, public_ip=builders.public_v4(3), created=1)
+    peers = roster()
+    peers.listed([young])
+    assert peers.changed(put=[late]) == set()
+    assert peers.believed == {young.id: young}
+
+
+def test_two_nodes_that_change_places_one_after_the_other_are_both_served():
+    """The first one's new address is the other's until that moves; what it had before is free for the other."""
+    one, other = peer(2), peer(3)
+    moved = replace(one, attrs=replace(one.attrs, public_ip=builders.public_v4(3)))
+    away = replace(other, attrs=replace(other.attrs, public_ip=builders.public_v4(2)))
+    peers = roster()
+    peers.listed([one, other])
+    assert peers.changed(put=[moved]) == set()
+    assert peers.changed(put=[away]) == {one.id, other.id}
+    assert peers.believed == {one.id: moved, other.id: away}
+
+
+def test_what_a_change_left_is_anothers_who_claims_it():
+    one, other = peer(2), peer(3)
+    thief = replace(one, attrs=replace(one.attrs, public_ip=builders.public_v4(3)))
+    peers = roster()
+    peers.listed([one, other])
+    peers.changed(put=[thief])
+    new = peer(4, public_ip=builders.public_v4(2))
+    assert peers.changed(put=[new]) == {one.id, new.id}
+    assert peers.believed == {other.id: other, new.id: new}
+    assert peers.refused.keys() == {one.id}
+    assert peers.known(one.id)[0] == thief
+
+
+@pytest.mark.parametrize("node_ip", [builders.public_v4(1), IPv4Address("127.0.0.1"), IPv4Address("224.0.0.1")])
+def test_a_peer_that_would_do_harm_is_served_as_before(node_ip):
+    peers = roster()
+    peers.listed([peer(2)])
+    assert peers.changed(put=[peer(2, public_ip=node_ip)]) == set()
+    assert peers.believed[peer(2).id] == peer(2)
+    assert peers.changed(put=[peer(2, public_ip=node_ip, created=77)]) == {peer(2).id}, "that is another lease"
+    assert not peers.believed
+
+
+@pytest.mark.parametrize(
+    "said", [None, "text", {}, {"VtepMAC": "zz"}, {"VtepMAC": 7}, {"VtepMAC": "01:00:5e:00:00:01"}]
+)
+def test_a_peer_whose_data_become_nonsense_is_served_as_before(said):
+    own = builders.inputs(1)
+    peers = Roster(OURS, usable=Decider(own, {}).trouble)
+    peers.listed([peer(2), peer(3, data=said)])
+    assert peers.changed(put=[peer(2, data=said)]) == set()
+    assert peers.believed[peer(2).id] == peer(2)
+    assert peers.doubt(peer(2).id) is not None
+    moved = peer(2, data=data(builders.mac(22)))
+    assert peers.changed(put=[moved]) == {moved.id}
+    assert peers.believed[moved.id] == moved
+    assert peers.doubt(moved.id) is None
+
+
+def test_ours_may_come_to_lie_where_a_peer_was_before():
+    peers = roster()
+    peers.listed([peer(2), peer(3)])
+    peers.changed(put=[peer(2, public_ip=IPv4Address("127.0.0.1"))])
+    peers.judge_by(replace(OURS, subnets=(builders.subnet_v4(2),)))
+    assert peers.judge() == {peer(2).id}
+    assert peers.believed.keys() == {peer(3).id}
+
+
+def test_what_a_store_has_lost_and_cannot_be_read_is_there():
+    peers = roster()
+    peers.listed([peer(2), peer(3)])
+    peers.note_list([], keep_until=100.0, malformed=[nonsense(peer(2))])
+    assert peers.judge() == set()
+    assert peers.unproven == {peer(3).id: 100.0}
+    peers.changed(malformed=[nonsense(peer(3))])
+    assert not peers.unproven
+    assert peers.believed.keys() == {peer(2).id, peer(3).id}
 
 
 @given(st.lists(hostile, max_size=10), st.lists(st.tuples(st.booleans(), hostile), max_size=8), st.integers(1, 3))
@@ -404,13 +561,13 @@ def test_of_thousands_that_share_a_claim_one_is_judged_when_the_first_goes(monke
     peers.listed(copies)
     assert peers.believed.keys() == {"0"}
     assert peers.refusals == len(copies) - 1
-    assert "like the older lease 0" in peers.refused["1999"].seen
+    assert "like lease 0, which" in peers.refused["1999"].seen
     assert len(judged) == len(copies)
     judged.clear()
     for node in range(1000):
         assert peers.changed(gone=[str(node)]) == {str(node), str(node + 1)}
     assert judged == [str(node + 1) for node in range(1000)]
-    assert "like the older lease 1000" in peers.refused["1999"].seen
+    assert "like lease 1000, which" in peers.refused["1999"].seen
     assert len(peers.news()) == 999, "those that are still refused are so for the reason of before"
 
 
@@ -445,8 +602,8 @@ def test_judging_in_slices_takes_no_more_than_it_was_asked_for(monkeypatch):
 def test_what_a_store_has_lost_is_served_until_its_time_is_over():
     peers = roster()
     peers.listed([peer(2), peer(3), peer(4), peer(5, public_ip=builders.public_v4(2))])
-    peers.note_list([peer(3)], keep_until=100.0, no_peers=["10.5.4.0-24"])
-    assert peers.judge() == {"10.5.4.0-24"}, "what is there and cannot be read is not lost"
+    peers.note_list([peer(3)], keep_until=100.0, own=[peer(4)])
+    assert peers.judge() == {"10.5.4.0-24"}, "what is ours now is not lost"
     assert peers.believed.keys() == {"10.5.2.0-24", "10.5.3.0-24"}
     assert peers.refusals == 0
     assert peers.unproven == {"10.5.2.0-24": 100.0}
@@ -532,8 +689,8 @@ def test_a_wide_young_lease_does_not_make_each_event_judge_everybody(monkeypatch
     assert "10.5.150.0-24" in peers.refused
 
 
-def test_a_verdict_passes_on_from_the_older_to_the_younger():
-    """The second claims what the first has, the third what the second has: without the first both change."""
+def test_who_waits_takes_from_nobody_what_he_came_to_have_meanwhile():
+    """The second claims what the first has, the third what the second has."""
     first, second, third = (
         replace(peer(node), created=node, attrs=peer(shared, data=data(builders.mac(mac))).attrs)
         for node, shared, mac in ((2, 20, 30), (3, 20, 40), (4, 21, 40))
@@ -541,10 +698,11 @@ def test_a_verdict_passes_on_from_the_older_to_the_younger():
     peers = roster()
     peers.listed([first, second, third])
     assert peers.believed.keys() == {first.id, third.id}
-    assert peers.changed(gone=[first.id]) == {first.id, second.id, third.id}
-    assert peers.believed.keys() == {second.id}
-    assert peers.changed(put=[first]) == {first.id, second.id, third.id}
-    assert peers.believed.keys() == {first.id, third.id}
+    assert peers.changed(gone=[first.id]) == {first.id}
+    assert peers.believed.keys() == {third.id}, "who has it keeps it"
+    assert peers.changed(gone=[third.id]) == {second.id, third.id}
+    assert peers.changed(put=[first]) == set()
+    assert peers.changed(gone=[second.id]) == {first.id, second.id}
 
 
 def test_one_lease_of_another_length_does_not_make_thousands_dear():

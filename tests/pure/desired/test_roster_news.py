@@ -13,15 +13,15 @@ OURS = Ours(networks=(builders.NETWORK_V4,), addresses=frozenset({builders.publi
 def test_a_refusal_is_news_once_and_again_for_another_reason():
     roster = Roster(OURS)
     roster.listed([builders.lease(2, vxlan), builders.lease(3, vxlan, public_ip=builders.public_v4(9))])
-    [news] = roster.news()
+    [news] = roster.news().values()
     assert (news.where, news.seen) == ("lease 10.5.3.0-24", "public IP 192.168.0.9 is an address of this node")
-    assert roster.news() == []
+    assert roster.news() == {}
     roster.changed(put=[builders.lease(4, vxlan)])
-    assert roster.news() == []
+    assert roster.news() == {}
     roster.changed(put=[builders.lease(3, vxlan, public_ip=IPv4Address("224.0.0.1"))])
-    assert [problem.seen for problem in roster.news()] == ["public IP 224.0.0.1 cannot be a node's"]
+    assert [problem.seen for problem in roster.news().values()] == ["public IP 224.0.0.1 cannot be a node's"]
     roster.changed(put=[builders.lease(3, vxlan)])
-    assert roster.news() == []
+    assert roster.news() == {}
     assert not roster.refused
 
 
@@ -31,7 +31,7 @@ def test_nodes_may_live_inside_the_network_where_no_subnet_covers_them():
     roster.listed([old])
     assert roster.believed.keys() == {old.id}
     assert roster.changed(put=[new]) == set()
-    assert "like the older lease 10.5.2.0-24" in roster.refused[new.id].seen
+    assert "like lease 10.5.2.0-24, which had it first" in roster.refused[new.id].seen
     assert roster.changed(gone=[old.id]) == {old.id, new.id}
     assert roster.believed.keys() == {new.id}
 
@@ -40,5 +40,5 @@ def test_a_public_address_inside_our_own_subnet_is_refused():
     own = builders.subnet_v4(1)
     roster = Roster(Ours(networks=(builders.NETWORK_V4,), subnets=(own,)))
     roster.listed([builders.lease(2, vxlan, public_ip=own[3])])
-    [news] = roster.news()
+    [news] = roster.news().values()
     assert "lies inside our subnet" in news.seen

@@ -124,8 +124,17 @@ def test_what_no_api_sends_is_said(body):
 @pytest.mark.spec("flannel.md §5.4/managed")
 @pytest.mark.parametrize("mark", ["", "True", "false", "true "])
 def test_a_node_without_the_exact_mark_has_no_lease(mark):
-    assert lease_of(managed("10.244.1.0/24", kube_subnet_manager=mark)) is None
+    assert not isinstance(lease_of(managed("10.244.1.0/24", kube_subnet_manager=mark)), Lease)
     assert lease_of(node("10.244.1.0/24")) is None
+
+
+@pytest.mark.parametrize("mark, none", [("", True), ("false", True), ("True", False), ("yes" * 1000, False)])
+def test_a_mark_that_is_nonsense_is_no_word_that_a_node_has_left(mark, none):
+    found = lease_of(managed("10.244.1.0/24", kube_subnet_manager=mark))
+    assert (found is None) is none
+    if isinstance(found, Malformed):
+        assert "expected true, or false" in str(found.problem)
+        assert len(str(found.problem)) < 300
 
 
 @pytest.mark.spec("flannel.md §5.4/backend-data", "flannel.md §5.6/to-lease")
@@ -204,7 +213,7 @@ def test_a_node_that_cannot_be_a_peer_says_why(cidrs, annotations, words):
     found = lease_of(managed(*cidrs, **annotations))
     assert isinstance(found, Malformed)
     assert found.id == "n1"
-    assert words in found.reason
+    assert words in str(found.problem)
 
 
 @given(st.dictionaries(st.sampled_from(sorted({**SAID, **SAID_V6})), st.text()), st.lists(st.text(), max_size=3))

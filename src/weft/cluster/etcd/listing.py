@@ -91,12 +91,13 @@ def entry_of(kv: KeyValue, skip: int) -> Entry | Malformed:
     try:
         return Entry(decode_lease(name, kv.value, kv.create_revision), kv.lease, kv.mod_revision)
     except PeerError as error:
-        return Malformed(id=name, reason=str(error))
+        return Malformed(id=name, problem=error.problems[0], created=kv.create_revision)
 
 
 def _too_large(kv: KeyValue, skip: int) -> Malformed:
     name = id_of(kv, skip)
-    return Malformed(id=name, reason=str(too_long(name, f"more than {LARGEST} bytes")))
+    problem = too_long(name, f"more than {LARGEST} bytes").problems[0]
+    return Malformed(id=name, problem=problem, created=kv.create_revision)
 
 
 def id_of(kv: KeyValue, skip: int) -> str:

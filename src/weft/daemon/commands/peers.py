@@ -166,7 +166,9 @@ def change(was: Row | None, row: Row | None) -> str:
 def _peer(peer: PeerState) -> Row:
     state = "unusable" if peer.trouble else "lacks" if peer.lacks else "served"
     why = peer.lacks if peer.trouble is None else [str(peer.trouble)]
-    same = {name: value for name, value in fields_of(peer).items() if name not in ("lacks", "trouble")}
+    if peer.doubt is not None:
+        why = [*why, f"served by what it said before: {peer.doubt}"]
+    same = {name: value for name, value in fields_of(peer).items() if name not in ("lacks", "trouble", "doubt")}
     return Row(**same, state=state, why=why)
 
 

@@ -75,9 +75,11 @@ async def preview(options: Options, world: World) -> Preview:
         own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
         roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
-        unproven = remembered.unproven
-        roster.note_unproven((lease, unproven[lease.id]) for lease in remembered.leases if lease.id in unproven)
-        roster.listed(listing.leases if listing is not None else remembered.leases)
+        roster.recall(remembered.leases, remembered.unproven)
+        roster.judge()
+        if listing is not None:
+            roster.note_list(listing.leases, malformed=listing.malformed)
+            roster.judge()
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
         inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)

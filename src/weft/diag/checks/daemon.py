@@ -52,8 +52,9 @@ def _is_well(sight: Sight) -> Iterator[Finding]:
         seen = f"{counted(state.faults, 'part')} of it ended by a fault of weft's and started again"
         problem = Problem(code="INST-002", where="weftd", seen=seen, hint="The log has each; please report it")
         yield Finding(problem=problem, weight="warning")
-    for refused in state.refused[:_PEERS]:
-        yield Finding(problem=refused.trouble, weight="warning")
+    troubles = [peer.doubt for peer in state.peers if peer.doubt is not None][:_PEERS]
+    for problem in (*troubles, *(refused.trouble for refused in state.refused[:_PEERS])):
+        yield Finding(problem=problem, weight="warning")
 
 
 def _serves(sight: Sight) -> Iterator[Finding]:

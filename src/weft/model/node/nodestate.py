@@ -69,8 +69,9 @@ class LeaseState(Value):
 class PeerState(Value):
     """Another node whose lease is believed. `lacks` are its objects that are not as wanted, and why: a refusal's words.
 
-    `trouble` is why nothing can be made of its lease. `seconds` is how long it has been so. Where the back end counts
-    for each peer, `sent` and `received` are packets, and `heard` is how many seconds ago the peer was heard of.
+    `trouble` is why nothing can be made of its lease, `doubt` why it is served by what it said before. `seconds` is how
+    long it has been so. Where the back end counts for each peer, `sent` and `received` are packets, and `heard` is how
+    many seconds ago the peer was heard of.
     """
 
     id: str
@@ -79,6 +80,7 @@ class PeerState(Value):
     backend: str
     lacks: list[str] = field(default_factory=list)
     trouble: Problem | None = None
+    doubt: Problem | None = None
     seconds: float | None = None
     sent: int | None = None
     received: int | None = None
@@ -111,6 +113,13 @@ class LoopState(Value):
     counts: dict[str, int] = field(default_factory=dict)
     lately: dict[str, int] = field(default_factory=dict)
     took: Durations = field(default_factory=Durations)
+
+
+class RequestState(Value):
+    """What was asked of the store with one verb and had one answer (`list 200`), and the bytes that came for it."""
+
+    count: int
+    received: int
 
 
 class CallState(Value):
@@ -162,6 +171,7 @@ class NodeState(Value):
     refused: list[RefusedState] = field(default_factory=list)
     loops: dict[str, LoopState] = field(default_factory=dict)
     calls: dict[str, CallState] = field(default_factory=dict)
+    requests: dict[str, RequestState] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     findings: list[Problem] = field(default_factory=list)
     took: dict[str, Durations] = field(default_factory=dict)

@@ -21,6 +21,8 @@ def wrong(state: NodeState) -> Iterator[str]:
     yield from map(str, state.findings)
     lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in not_whole(state)]
     yield from _some([f"{peer}: {words}" for peer, words in lacking])
+    doubted = [f"peer {peer.id}, served by what it said before: {peer.doubt}" for peer in state.peers if peer.doubt]
+    yield from _some(doubted)
     yield from _some([f"refused{_for(refused)}: {refused.trouble}" for refused in state.refused])
 
 
