@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import time
+import tracemalloc
 from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
@@ -180,6 +181,42 @@ async def test_a_program_that_fails_is_named_and_its_answer_is_not_shown(apiserv
     assert words in said
     assert f"{config}: user.exec: {tmp_path}/plugin" in said
     assert "secret" not in said
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_program_that_prints_for_ever_is_ended_before_that_takes_memory(apiserver, tmp_path):
+    spec = {"apiVersion": "client.authentication.k8s.io/v1", "command": plugin(tmp_path, "exec cat /dev/zero")}
+    config = kubeobjects.write_kubeconfig(tmp_path / "config", apiserver.admin, exec=spec)
+    tracemalloc.start()
+    said = await asked(kubeconfig=config)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "prints more than 1048576 bytes" in said
+    assert most < 16 << 20
+
+
+async def test_a_program_that_leaves_a_process_with_its_output_is_not_waited_for_and_costs_no_descriptor(
+    apiserver, tmp_path
+):
+    left = tmp_path / "left"
+    past = credential(expirationTimestamp="2020-01-01T00:00:00Z")
+    program = plugin(tmp_path, f"sleep 100 & echo $! >> {left}", f"echo '{past}'")
+    spec = {"apiVersion": "client.authentication.k8s.io/v1", "command": program}
+    config = kubeobjects.write_kubeconfig(tmp_path / "config", apiserver.admin, exec=spec)
+    client = Client(find("", str(config), around=Surroundings(environ=dict(os.environ))))
+    try:
+        with closing(client):
+            await client.get("/api/v1/nodes", limit="1")
+            before = descriptors()
+            for _ in range(5):
+                await client.get("/api/v1/nodes", limit="1")
+            assert descriptors() == before
+    finally:
+        for pid in left.read_text().split():
+            os.kill(int(pid), 9)
 
 
 async def test_a_program_that_is_not_there_is_said_with_the_kubeconfigs_hint(apiserver, tmp_path):

@@ -1,10 +1,12 @@
 """What the API does only now and then: forgets, breaks off, falls silent, refuses for a while, goes back in time."""
 
 import asyncio
+import gzip
 import json
 import random
 import time
-from contextlib import aclosing, asynccontextmanager
+import tracemalloc
+from contextlib import aclosing, asynccontextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -38,9 +40,9 @@ async def fake():
 
 
 @asynccontextmanager
-async def stored(fake):
+async def stored(fake, timing=QUICK):
     store = KubeStore(
-        Access(url=fake.url, timing=QUICK),
+        Access(url=fake.url, timing=timing),
         Surroundings(node="n1"),
         prefix=PREFIX,
         net_conf=Path("/nonexistent"),
@@ -195,6 +197,92 @@ async def test_a_line_that_is_no_event_is_a_loss_and_not_the_end(fake, monkeypat
     assert any(isinstance(event, Lost) and event.refused for event in seen)
 
 
+async def test_a_server_that_hangs_is_said_within_half_a_minute_and_so_is_a_watch_that_is_held(fake):
+    """As one that is stopped, or a balancer that holds connections: times here are a tenth of the real ones."""
+    timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=1.0)
+    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+        await soon(anext(events))
+        fake.fail("watch", *[Fault(silent=True)] * 9)
+        fake.fail("list", *[Fault(silent=True)] * 9)
+        began = time.monotonic()
+        lost = await soon(anext(events))
+        assert isinstance(lost, Lost)
+        assert time.monotonic() - began < 3.0
+
+
+@asynccontextmanager
+async def answering(head: bytes, *bodies: bytes):
+    """A server that gives each connection the next answer, and the last one again and again."""
+    left = list(bodies)
+
+    async def serve(reader, writer):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + (left.pop(0) if len(left) > 1 else left[0]))
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = Client(Access(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timing=Timing(call=5.0)))
+    try:
+        yield client
+    finally:
+        client.close()
+        server.close()
+        await asyncio.sleep(0.01)
+
+
+async def lines_of(client):
+    async with client.watch(NODES, lasts=5, resourceVersion="1") as link:
+        return [line async for lines in link.lines(1.0) for line in lines]
+
+
+async def test_answers_are_unpacked_and_counted_as_they_came():
+    body = b'{"items": []}' * 10_000
+    packed = gzip.compress(body)
+    async with answering(b"Content-Encoding: gzip\r\nConnection: close", packed) as client:
+        assert await client.get(NODES) == body
+        lines = gzip.compress(b"one\ntwo\nthree\n")
+        assert client.tallies["list 200"].asked == 1
+        assert len(packed) < client.tallies["list 200"].received < len(packed) + 200
+    async with answering(b"Content-Encoding: gzip\r\nConnection: close", lines) as client:
+        assert await lines_of(client) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("what", ["body", "line"])
+async def test_what_becomes_more_than_any_answer_is_refused_before_it_is_unpacked(what):
+    """A megabyte of zeros takes a kilobyte, so 64 kB may be 64 MB."""
+    bomb = gzip.compress(bytes(128 << 20))
+    tracemalloc.start()
+    async with answering(b"Content-Encoding: gzip\r\nConnection: close", bomb) as client:
+        with pytest.raises(Unavailable, match=r"more than \d+ bytes"):
+            await (client.get(NODES) if what == "body" else lines_of(client))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 80 << 20
+
+
+@pytest.mark.parametrize("size, whole", [((4 << 20) - 10, True), ((4 << 20) + 10, False)])
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_line_may_have_four_megabytes_and_no_more(size, whole, ended):
+    body = b"x" * size + (b"\n" if ended else b"") + b"y\n" * ended
+    async with answering(b"Connection: close", body) as client:
+        if whole:
+            assert len(await lines_of(client)) == 2 * ended
+        else:
+            with pytest.raises(Unavailable, match="a line of more than 4194304 bytes"):
+                await lines_of(client)
+
+
+@pytest.mark.parametrize(
+    "encoding, body", [(b"gzip", b"no gzip"), (b"br", b"x"), (b"gzip", gzip.compress(b"x" * 10**6)[:900])]
+)
+async def test_an_answer_that_cannot_be_unpacked_is_a_loss(encoding, body):
+    async with answering(b"Content-Encoding: " + encoding + b"\r\nContent-Length: 999999", body) as client:
+        with pytest.raises(Unavailable, match="STORE-001"):
+            await client.get(NODES)
+
+
 @pytest.mark.parametrize("kept", [False, True])
 async def test_dropped_connections_end_a_call_that_is_under_way(fake, kept):
     """As when the uplink has another address: nothing more arrives at the one that the connection is from."""
@@ -241,7 +329,7 @@ async def client_of(which, apiserver):
 async def first_events(client, version, count):
     kinds = []
     async with client.watch(NODES, lasts=5, resourceVersion=version, allowWatchBookmarks="true") as link:
-        async for lines in link.lines():
+        async for lines in link.lines(1.0):
             kinds += [(event["type"], event["object"]["metadata"]["name"]) for event in map(json.loads, lines)]
             if len(kinds) >= count:
                 return kinds

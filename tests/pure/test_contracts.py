@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,21 @@ def test_netlink_sockets_are_the_business_of_kernel_and_of_cni_which_receives_th
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.Attribute) and node.attr == "AF_NETLINK"), f"{path}:{node.lineno}"
+
+
+def test_what_may_hang_is_read_by_the_one_reader_of_small_files():
+    """A fifo or a dead disk held the watch, and the end of weftd, for which asyncio's own threads are waited."""
+    opening = re.compile(
+        r"to_thread|(?<!def )(?<![.\w])open\(|path\.open\(|\.read_(?:text|bytes)\(|cafile=|load_(?:cert|verify)\w+"
+    )
+    found = {path: opening.findall(path.read_text()) for path in sorted(SOURCE.glob("cluster/**/*.py"))}
+    assert {str(path.relative_to(SOURCE)): calls for path, calls in found.items() if calls} == {
+        "cluster/etcd/password.py": [".read_text("],  # at the start, and maybe from a pipe
+        "cluster/tls.py": ["load_cert_chain"],  # of what is in memory
+    }
+    threads = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if "to_thread" in path.read_text()}
+    outside = {name for name in threads if not name.startswith(("daemon/planes/", "lab/", "cni/serve/"))}
+    assert outside == {"web/health.py"}, "where a path is opened: weft.beside"
 
 
 def test_every_module_says_what_it_is_for():

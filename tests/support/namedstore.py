@@ -86,6 +86,10 @@ class NamedStore:
     def chooses(self) -> bool:
         return False
 
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        return {}
+
     async def next_net_conf(self, known: str) -> str:
         while (text := await self.net_conf()) == known:  # noqa: ASYNC110 - a file gives no sign
             await asyncio.sleep(LOOK)

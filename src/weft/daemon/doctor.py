@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from weft.beside.threads import beside
 from weft.daemon.state import Reporter
-from weft.kernel.beside import beside
 from weft.model.errors import Problem
 from weft.model.node.nodestate import NodeState
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from weft import __version__
+from weft.beside.threads import keep_one_in_reserve
 from weft.config.flags import changed, parse_flags
 from weft.config.kubernetes import as_typed
 from weft.config.options import Options
@@ -24,7 +25,6 @@ from weft.daemon.process.heap import give_back
 from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
-from weft.kernel.beside import keep_one_in_reserve
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
 from weft.config.kubernetes import as_typed
 from weft.config.netconf import NetConf
@@ -36,7 +37,6 @@ from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
-from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
@@ -57,6 +57,7 @@ _NOTICE_REST_SECONDS: Final = 0.01
 _UP_SECONDS: Final = 1.0
 # Processes that go on without weftd, and keep what another daemon of the network would need.
 _GO_ON: Final = {"udp": "the relay of flannel0, which has the UDP port,", "ipsec": "strongSwan's charon"}
+_OPEN_SECONDS: Final = 5.0
 _STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
 
 
@@ -93,8 +94,9 @@ class Node:
         with ExitStack() as held:
             # All that flags name is tried before the first thing is made: a wrong one leaves the node as it was.
             await beside(lambda: places.examine(self._options))
-            store = self._world.store.open(self._options, now=self._world.now, random=self._world.random)
+            store = await start.answered(self._open, "the files of the store's flags", self._status)
             held.callback(store.close)
+            self._report.asked = store.tallies
             listening = await beside(lambda: places.listen(self._options, self._directory))
             await beside(lambda: instance.take_directory(self._directory))
             async with asyncio.TaskGroup() as tasks:
@@ -112,6 +114,16 @@ class Node:
                 )
                 self._start_control(parts, held)
                 await self._start(store, tasks, parts, held)
+
+    async def _open(self) -> Store[Any]:
+        """Open the store, which reads files. Raises `Unavailable` when their disk does not answer."""
+        world = self._world
+        opening = partial(world.store.open, self._options, now=world.now, random=world.random)
+        try:
+            return await bounded(("store", id(self)), opening, seconds=_OPEN_SECONDS)
+        except OSError as error:
+            seen = f"what the flags name cannot be read: {error.strerror}"
+            raise Unavailable(Problem(code="STORE-001", where="the store's files", seen=seen)) from None
 
     def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
         """Claim the name of this instance, and answer there what is asked of it.

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from weft.beside.threads import beside
 from weft.config.options import Options
 from weft.desired.backends.extension import ExtensionOptions, Told
 from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.udp import UdpOptions, Ways
 from weft.desired.backends.wireguard import Keys
-from weft.kernel.beside import beside
 from weft.kernel.commands import run
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import Value

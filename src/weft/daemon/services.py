@@ -9,12 +9,12 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from weft.beside.threads import beside
 from weft.config.options import Options
 from weft.daemon.calls import Calls
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.daemon.strandedpods import StrandedPods
-from weft.kernel.beside import beside
 from weft.model.errors import Problem, Unavailable
 from weft.model.node.status import Status
 

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from weft.beside import programs
+from weft.beside.programs import Ran
 from weft.model.errors import Problem
 
 # The first is only there in a copy of weft that was put on a node (cni/install/nodepart.py), with programs of its own.
@@ -25,6 +27,7 @@ TIMEOUT_SECONDS: Final = 20.0
 # Starting a program takes the loop a millisecond; a dozen at once would be felt.
 _AT_ONCE: Final = 2
 _REMEMBERED: Final = 64
+_MOST: Final = 256 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 _MESSAGE_LENGTH: Final = 500
 
 
@@ -77,30 +80,31 @@ class Tools:
         if path is None:
             raise ToolError(errno.ENOENT, str(self.missing(name)))
         async with self._turns:
-            code, out, err = await self._communicate(path, arguments, stdin.encode())
-        if code != 0:
-            raise ToolError(errno.EIO, f"{path}: {_words(err) or f'exit {code}'}")
-        return out.decode(errors="surrogateescape")
+            ran = await self._run(path, arguments, stdin.encode())
+        if ran.status:
+            raise ToolError(errno.EIO, f"{path}: {_words(ran.err) or f'exit {ran.status}'}")
+        return ran.out.decode(errors="surrogateescape")
 
-    async def _communicate(self, path: str, arguments: Sequence[str], data: bytes) -> tuple[int | None, bytes, bytes]:
-        pipe = asyncio.subprocess.PIPE
-        try:
+    async def _run(self, path: str, arguments: Sequence[str], data: bytes) -> Ran:
+        known: list[int] = []
+
+        def started(pid: int) -> None:
             # No data is sent before the number is recorded, so no change is made by a process not yet known.
-            process = await asyncio.create_subprocess_exec(path, *arguments, stdin=pipe, stdout=pipe, stderr=pipe)
-        except OSError as error:
-            raise ToolError(error.errno or errno.EIO, f"{path}: {error.strerror}") from error
-        self.own.started(process.pid)
+            self.own.started(pid)
+            known.append(pid)
+
+        command, seconds = (path, *arguments), self._timeout
         try:
-            async with asyncio.timeout(self._timeout):
-                out, err = await process.communicate(data)
-        except TimeoutError:
-            raise ToolError(errno.ETIMEDOUT, f"{path}: no answer within {self._timeout:g} s") from None
+            return await programs.run(
+                command, environ=None, text=data, seconds=seconds, most=_MOST, apart=True, started=started
+            )
+        except OSError as error:
+            if error.errno == errno.ETIMEDOUT:
+                raise ToolError(errno.ETIMEDOUT, f"{path}: no answer within {seconds:g} s") from None
+            raise ToolError(error.errno or errno.EIO, f"{path}: {error.strerror}") from None
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-            self.own.ended(process.pid)
-        return process.returncode, out, err
+            for pid in known:
+                self.own.ended(pid)
 
     def missing(self, name: str) -> Problem:
         """Say that a program is not there."""

@@ -10,13 +10,13 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from weft.beside.threads import beside
 from weft.diag import probing
 from weft.diag.interfaces import InterfaceState
 from weft.diag.look import interfaces
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing.tried import TraceReport
 from weft.kernel import asking
-from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
 from weft.lab.commands import tracing

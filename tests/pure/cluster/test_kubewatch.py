@@ -5,14 +5,17 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from ipaddress import IPv4Address
 from typing import Any
 
+import pytest
+
 from tests.support.kubeobjects import PREFIX, flannel
 from tests.support.store import soon
+from tests.support.waiting import comes
 from weft.cluster.kube.access import Timing
-from weft.cluster.kube.nodes import Listing
+from weft.cluster.kube.nodes import Listing, is_older
 from weft.cluster.kube.watch import Watcher
 from weft.desired.podcidr import Census
 from weft.model.cluster import Changed, Lost
@@ -56,11 +59,13 @@ class Lines:
         self._batches = batches
         self._version = ""
 
-    async def lines(self) -> AsyncGenerator[list[bytes], None]:
-        if self._batches is None:
-            await asyncio.Event().wait()
+    async def lines(self, quiet: float) -> AsyncGenerator[list[bytes], None]:
+        while self._batches is None:
+            await asyncio.sleep(quiet)
+            yield []
         for batch in self._batches or ():
-            self._version = json.loads(batch[-1])["object"]["metadata"].get("resourceVersion", "")
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # what is no event, too
+                self._version = json.loads(batch[-1])["object"]["metadata"].get("resourceVersion", "")
             yield batch
 
     async def rest(self, seconds: float) -> None:
@@ -68,7 +73,7 @@ class Lines:
 
 
 def watcher(script: Any) -> Watcher:
-    timing = Timing(backoff=0.001, backoff_most=0.002)
+    timing = Timing(backoff=0.001, backoff_most=0.002, quiet=0.1)
     return Watcher(script, PREFIX, "own", timing=timing, jitter=lambda: 0.5, seen=lambda node: None)
 
 
@@ -126,3 +131,65 @@ async def test_what_is_forgotten_is_listed_again():
             told = await soon(anext(events))
     assert told.mark == ("99",)
     assert script.versions[0] == "1"
+
+
+async def test_what_answers_and_then_says_nothing_that_can_be_read_stays_a_loss():
+    """The head of an answer is no sign of life of an API: readiness went on and off with it."""
+    script = Script(*[[[b"garbage"]]] * 5)
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        told = [await soon(anext(events)) for _ in range(2)]
+        while not isinstance(told[-1], Changed):
+            told.append(await soon(anext(events)))
+    assert all(isinstance(each, Lost) and each.refused for each in told[:-1])
+    assert len(script.versions) > 5, "and ends with the first watch that is only silent"
+
+
+async def test_a_watch_that_is_silent_is_given_up_for_another_and_nothing_is_said():
+    script = Script()
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        pending = asyncio.ensure_future(anext(events))
+        await comes(lambda: len(script.versions) > 3)
+        assert not pending.done()
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+    assert set(script.versions) == {"1"}
+
+
+async def test_what_is_forgotten_after_a_bookmark_each_time_is_not_listed_again_and_again():
+    bookmark = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}).encode()
+    script = Script(*[[[bookmark], [error(410)]]] * 1000)
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                async for _ in events:
+                    pass
+    assert len(script.versions) < 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"' + b"9" * 5000 + b'"}}}',
+        b'{"type":"ERROR","object":{"code":' + b"9" * 5000 + b"}}",
+        b'{"type":"ERROR","object":{"code":1e999}}',
+        b'{"type":"MODIFIED","object":{"metadata":{"name":"n2","resourceVersion":"8","creationTimestamp":"0001-01-01T00:00:00Z"}}}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+    ],
+    ids=["version", "code", "float", "time", "no-text", "deep", "null"],
+)
+async def test_no_line_ends_the_watch(line: bytes):
+    script = Script([[line]], [[event("n3", 9)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        while "n3" not in [lease.id for lease in getattr(await soon(anext(events)), "put", ())]:
+            pass
+
+
+@pytest.mark.parametrize("digits", [21, 4301, 100_000])
+def test_versions_that_are_no_numbers_of_64_bits_tell_nothing(digits: int):
+    assert not is_older("1", "9" * digits)
+    assert not is_older("1", "\u0662\u0663" * digits)
+    assert is_older("1", "18446744073709551615")

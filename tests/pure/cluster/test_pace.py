@@ -1,6 +1,8 @@
 """How long is waited before a store that failed is asked again."""
 
 import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,13 +21,19 @@ def waited(monkeypatch):
     return seconds
 
 
-async def test_each_wait_is_twice_as_long_up_to_a_limit_and_begins_anew_after_a_success(waited):
+async def test_each_wait_is_twice_as_long_up_to_a_limit_and_begins_anew_after_a_success(waited, monkeypatch):
     pace = Pace(1.0, 5.0, lambda: 1.0)
     for _ in range(5):
         await pace.wait()
-    pace.failures = 0
+    with pace.lasting():
+        pass
     await pace.wait()
-    assert waited == [1.0, 2.0, 4.0, 5.0, 5.0, 1.0]
+    now = [0.0, 2.5]
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now.pop(0)))
+    with suppress(OSError), pace.lasting():
+        raise OSError
+    await pace.wait()
+    assert waited == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 1.0], "what lasted for a moment was none"
 
 
 async def test_chance_makes_a_wait_shorter_by_up_to_a_half(waited):

@@ -21,6 +21,7 @@ from weft.model.node.nodestate import (
     NodeState,
     PeerState,
     RefusedState,
+    RequestState,
 )
 from weft.model.node.status import Status
 from weft.model.value import replace
@@ -51,6 +52,7 @@ STATE = NodeState(
             rounds=7, repairs={"ROUTE-001": 3}, unannounced=0, failing={"k": "no"}, counts={"packets sent": 5}
         )
     },
+    requests={"list 200": RequestState(count=3, received=4096)},
     calls={"bridge ADD": CallState(count=5, failed=1, median_ms=4.0, worst_ms=9.0)},
 )
 
@@ -251,6 +253,8 @@ def test_metrics_are_the_state_in_numbers():
         'weft_reconcile_failing_objects{plane="routes"} 1.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="ok"} 4.0',
         'weft_cni_requests_total{command="ADD",plugin="bridge",result="failed"} 1.0',
+        'weft_store_requests_total{code="200",verb="list"} 3.0',
+        'weft_store_received_bytes_total{code="200",verb="list"} 4096.0',
     ]
     assert "process_resident_memory_bytes" in page
 

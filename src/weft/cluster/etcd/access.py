@@ -4,6 +4,8 @@ import ssl
 from typing import Final
 from urllib.parse import urlsplit
 
+from weft.beside import files
+from weft.cluster import tls
 from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Problem
 from weft.model.secret import Secret
@@ -69,7 +71,7 @@ def parse_endpoints(access: Access) -> tuple[Endpoint, ...]:
 def tls_context(access: Access) -> ssl.SSLContext:
     """Build the context for `https://` endpoints: TLS 1.2 or newer, the given CA, else the system's roots.
 
-    Read anew for every connection, so renewed certificates are picked up. Raises `ConfigError`.
+    Read anew for every connection, so renewed certificates are picked up; files may hang. Raises `ConfigError`.
     """
     if bool(access.cert_file) != bool(access.key_file):
         given, missing = ("cert", "key") if access.cert_file else ("key", "cert")
@@ -77,21 +79,17 @@ def tls_context(access: Access) -> ssl.SSLContext:
             _flag(f"--etcd-{missing}file", f"missing, though --etcd-{given}file is given", "both or none")
         )
     try:
-        context = ssl.create_default_context(cafile=access.ca_file or None)
-    except (OSError, ssl.SSLError) as error:
+        context = tls.trusting(files.read_now(access.ca_file) if access.ca_file else None)
+    except (OSError, UnicodeError) as error:
         raise ConfigError(_unreadable("--etcd-cafile", access.ca_file, error, "CA certificates")) from None
-    # Python 3.13 sets it. A CA without a key usage is good for Go, and so for upstream.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     if access.cert_file:
         try:
-            # Without a password callback OpenSSL asks at the terminal, and the daemon hangs.
-            context.load_cert_chain(access.cert_file, access.key_file, password=lambda: "")
-        except (OSError, ssl.SSLError) as error:
-            files = f"{access.cert_file}, {access.key_file}"
+            tls.authenticate(context, files.read_now(access.cert_file), files.read_now(access.key_file))
+        except OSError as error:
+            both = f"{access.cert_file}, {access.key_file}"
             where = "--etcd-certfile, --etcd-keyfile"
-            raise ConfigError(_unreadable(where, files, error, "a certificate and its unencrypted key")) from None
+            raise ConfigError(_unreadable(where, both, error, "a certificate and its unencrypted key")) from None
     return context
 
 
@@ -114,6 +112,9 @@ def _flag(where: str, seen: str, expected: str) -> Problem:
     return Problem(code="FLAG-001", where=where, seen=seen, expected=expected)
 
 
-def _unreadable(where: str, path: str, error: OSError, expected: str) -> Problem:
-    reason = error.strerror if not isinstance(error, ssl.SSLError) else f"not usable as PEM ({error.reason or error})"
+def _unreadable(where: str, path: str, error: OSError | UnicodeError, expected: str) -> Problem:
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        reason = files.why(error)
+    else:
+        reason = f"not usable as PEM ({getattr(error, 'reason', None) or error})"
     return Problem(code="FLAG-001", where=where, seen=f"{path}: {reason}", expected=expected)

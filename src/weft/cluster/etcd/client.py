@@ -8,21 +8,26 @@ import asyncio
 import logging
 import os
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
 from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
+from weft.beside import files
+from weft.beside.threads import bounded
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.link import BrokenError, Conversation, LargeError, Link
 from weft.cluster.etcd.password import Password
 from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
 from weft.cluster.etcd.rpc import etcd_pb2
 from weft.cluster.reach import Reach, UnresolvedError
-from weft.model.errors import ConfigError, Unavailable, WeftError
+from weft.model.cluster import Tally
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,7 @@ class Client:
         self._reach = Reach(access.timing.connect)
         self._password = Password(access)
         self._examiner = Examiner(self._reach)
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by call and status
         if access.tls_files and not any(endpoint.tls for endpoint in self._endpoints):
             log.warning("TLS files are given, but no endpoint is https://: connections are plain")
 
@@ -140,12 +146,22 @@ class Client:
         request: RequestT,
         timeout: float,  # noqa: ASYNC109
     ) -> ReplyT:
+        name = type(request).__name__.removesuffix("Request").lower()
         try:
-            return await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
+            reply = await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
         except GRPCError as error:
+            self.heard(name, status=error.status.name)
             if not self._stale(error):
                 raise
-            return await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
+            reply = await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
+        self.heard(name, reply)
+        return reply
+
+    def heard(self, name: str, reply: Any = None, *, status: str = "OK") -> None:
+        """Count an answer."""
+        tally = self.tallies[f"{name} {status}"]
+        tally.asked += 1
+        tally.received += 0 if reply is None else reply.ByteSize()
 
     def _stale(self, error: GRPCError) -> bool:
         """Tell whether another token may help, and drop this one."""
@@ -158,7 +174,7 @@ class Client:
         if not self._access.user:
             return []
         if not self._token:
-            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=self._password.reveal())
+            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=await self._password.reveal())
             try:
                 timeout = self._access.timing.call
                 reply = await link.ask(link.auth.Authenticate, request, timeout=timeout, metadata=[])
@@ -185,7 +201,7 @@ class Client:
             return self._link
         self.close()
         endpoint = self._endpoints[self._turn % len(self._endpoints)]
-        link = Link(endpoint, tls_context(self._access) if endpoint.tls else None, self._reach)
+        link = Link(endpoint, await self._context() if endpoint.tls else None, self._reach)
         try:
             await link.connect()
         except BrokenError as error:
@@ -196,6 +212,17 @@ class Client:
             raise
         self._link = link
         return link
+
+    async def _context(self) -> ssl.SSLContext:
+        """The TLS context of the next connection. Its files are read beside: their disk may hang."""
+        patience = self._access.timing.connect
+        try:
+            return await bounded(("tls", id(self)), partial(tls_context, self._access), seconds=patience)
+        except OSError as error:
+            where = "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
+            raise Unavailable(
+                Problem(code="STORE-001", where=where, seen=f"cannot be read: {files.why(error)}")
+            ) from None
 
     async def _unreachable(self, link: Link, error: BaseException) -> WeftError:
         endpoint, patience = link.endpoint, self._access.timing.connect

@@ -83,6 +83,7 @@ async def _read(
         if answer is None:
             raise _ended(client, "etcd ended the watch")
         alive()
+        client.heard("watch", answer)
         if answer.canceled:
             if answer.compact_revision:
                 raise CompactedError

@@ -18,7 +18,7 @@ from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RangeResponse
 from weft.cluster.etcd.values import Listing, Mark
 from weft.cluster.etcd.watch import Watcher
 from weft.desired.allocate import Chooser
-from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
+from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Tally, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
@@ -52,6 +52,11 @@ class EtcdStore:
     def source(self) -> str:
         """Where the network configuration is, for people."""
         return f"etcd key {self._config_key}"
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What was asked so far, by verb and answer."""
+        return self._client.tallies
 
     @property
     def chooses(self) -> bool:

@@ -55,7 +55,8 @@ class Watcher:
             try:
                 if self._mark is None:
                     self._listed(await list_leases(self._client, self._prefix))
-                await self._follow()
+                with self._pace.lasting():
+                    await self._follow()
             except (CompactedError, OtherHistoryError, TooLargeError):
                 self._mark = None  # what happened meanwhile is not told any more, or never happened
             except (Unavailable, ConfigError) as error:
@@ -81,7 +82,6 @@ class Watcher:
 
     def _take(self, answer: WatchResponse) -> None:
         assert self._mark is not None  # noqa: S101 listed before
-        self._pace.failures = 0
         if answer.events:
             # The header's revision may be ahead of the events that were sent: only they say how far we are.
             # Of a fragment's last revision, there may be more in the next.

@@ -1,12 +1,11 @@
 """How the API is reached: its URL, whom we trust, whom it is to take us for. Connects nowhere."""
 
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+from weft.beside import files
+from weft.cluster import tls
 from weft.cluster.kube.credentials import Credentials, Fixed
 from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Problem
@@ -19,13 +18,15 @@ class Timing(Value):
     """Patience, in seconds.
 
     `connect` bounds making a connection, `call` each wait for the server. `backoff` doubles up to `backoff_most`
-    between tries.
+    between tries. A watch that has said nothing for `quiet` is given up for another: a server that hangs, or a
+    balancer that holds connections, sends no goodbye, and is noticed when that one is not answered.
     """
 
     connect: float = 5.0
     call: float = 10.0
     backoff: float = 0.1
     backoff_most: float = 10.0
+    quiet: float = 10.0
 
 
 class Pem(Value):
@@ -37,6 +38,10 @@ class Pem(Value):
 
     def __bool__(self) -> bool:
         return bool(self.file or self.data)
+
+    def content(self) -> bytes:
+        """The text, read now if it is a file's. Raises `OSError`."""
+        return self.data or (files.read_now(self.file) if self.file else b"")
 
 
 class Access(Value):
@@ -57,6 +62,11 @@ class Access(Value):
         return parse_url(self.url)
 
     @property
+    def pems(self) -> tuple[Pem, ...]:
+        """What is read for each connection."""
+        return tuple(pem for pem in (self.ca, self.certificate, self.key) if pem.file)
+
+    @property
     def base(self) -> str:
         """What stands before each path."""
         return urlsplit(self.url).path.rstrip("/")
@@ -64,27 +74,21 @@ class Access(Value):
     def context(self) -> ssl.SSLContext | None:
         """Build the TLS context, anew for each connection, so that renewed files are picked up. None for http.
 
-        Raises `ConfigError`.
+        Reads files, which may hang. Raises `ConfigError`.
         """
         if not self.endpoint.tls:
             return None
         try:
-            cadata = self.ca.data.decode("ascii") if self.ca.data else None
-            context = ssl.create_default_context(cafile=self.ca.file or None, cadata=cadata)
-        except (OSError, ssl.SSLError, UnicodeDecodeError) as error:
+            context = tls.trusting(self.ca.content() if self.ca else None)
+        except (OSError, UnicodeError) as error:
             raise ConfigError(_unusable(self.ca, error, "CA certificates in PEM")) from None
-        # Python 3.13 sets it. A CA without a key usage is good for Go, and so for upstream.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.certificate:
             try:
-                with _as_file(self.certificate) as certificate, _as_file(self.key) as key:
-                    # Without a password callback OpenSSL asks at the terminal, and the daemon hangs.
-                    context.load_cert_chain(certificate, key, password=lambda: "")
-            except (OSError, ssl.SSLError) as error:
+                tls.authenticate(context, self.certificate.content(), self.key.content())
+            except OSError as error:
                 expected = "a client certificate and its unencrypted key in PEM"
                 raise ConfigError(_unusable(self.certificate, error, expected)) from None
         return context
@@ -108,19 +112,5 @@ def _no_url(url: str) -> Problem:
 
 
 def _unusable(pem: Pem, error: Exception, expected: str) -> Problem:
-    seen = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+    seen = files.why(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
     return Problem(code="FLAG-001", where=pem.where, seen=seen or "not usable as PEM", expected=expected)
-
-
-@contextmanager
-def _as_file(pem: Pem) -> Iterator[str]:
-    """The path of a file that holds it: of one that is on no disk if it is text, because ssl takes nothing else."""
-    if not pem.data:
-        yield pem.file
-        return
-    descriptor = os.memfd_create("weft-pem", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, pem.data)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,7 @@ line or a kubeconfig names and what is not there.
 import asyncio
 import os
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -15,11 +16,14 @@ from urllib.parse import urlencode
 import h11
 
 from weft import __version__
+from weft.beside.files import why
+from weft.beside.threads import bounded
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.link import Link, Request
 from weft.cluster.kube.problems import answered, handshake, silent
 from weft.cluster.reach import Reach
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.cluster import Tally
+from weft.model.errors import ConfigError, Problem, Unavailable
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
@@ -39,6 +43,7 @@ class Client:
         self._busy: set[Link] = set()
         self._asking = asyncio.Lock()
         self._connected = False  # or tried to, with files that could be read
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by verb and code
 
     @property
     def where(self) -> str:
@@ -78,7 +83,7 @@ class Client:
             request = await self._request("GET", target)
             async with asyncio.timeout(self._access.timing.call) as alarm:
                 try:
-                    response = await link.ask(request)
+                    response = await self._asked(link, request)
                     if response.status_code == _UNAUTHORIZED:
                         self._access.credentials.refused()
                     if response.status_code != _OK:
@@ -122,7 +127,7 @@ class Client:
         self._busy.add(link)
         try:
             async with asyncio.timeout(self._access.timing.call):
-                response = await link.ask(request)
+                response = await self._asked(link, request)
                 return response.status_code, await link.body(), _retry_after(response)
         except TimeoutError:
             raise silent(self.where, f"no answer within {self._access.timing.call:g} s") from None
@@ -133,8 +138,23 @@ class Client:
             else:
                 link.abort()
 
+    async def _asked(self, link: Link, request: Request) -> h11.Response:
+        """Ask, and count it with what comes for it."""
+        link.tally = Tally(asked=1)
+        code = "none"
+        try:
+            response = await link.ask(request)
+            code = str(response.status_code)
+            return response
+        finally:
+            tally = self.tallies[f"{request.verb} {code}"]
+            tally.asked, tally.received = tally.asked + 1, tally.received + link.tally.received
+            link.tally = tally
+
     async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
         headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
+        if method == "GET":  # what else is asked for is small
+            headers["Accept-Encoding"] = "gzip"
         if body:
             headers["Content-Type"] = _TYPES[method]
         token = await self._access.credentials.token()
@@ -165,11 +185,14 @@ class Client:
     async def _context(self) -> ssl.SSLContext | None:
         """The TLS context of the next connection. Files that were right once may be right again: another program's."""
         try:
-            context = await asyncio.to_thread(self._access.context)
+            context = await bounded(("tls", id(self)), self._access.context, seconds=self._access.timing.connect)
         except ConfigError as error:
             if self._connected:
                 raise Unavailable(*error.problems) from None
             raise
+        except OSError as error:
+            names = ", ".join(pem.where for pem in self._access.pems)
+            raise Unavailable(Problem(code="STORE-001", where=names, seen=f"cannot be read: {why(error)}")) from None
         self._connected = True
         return context
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Final, Protocol
 
+from weft.beside import files
 from weft.model.errors import Problem, Unavailable
 from weft.model.secret import Secret
 
@@ -49,19 +50,18 @@ class TokenFile:
         """The token in the file."""
         now = asyncio.get_running_loop().time()
         if self._token is None or now >= self._until:
-            self._token, self._until = await asyncio.to_thread(self._read), now + _FRESH_SECONDS
+            self._token, self._until = await self._read(), now + _FRESH_SECONDS
         return self._token
 
     def refused(self) -> None:
         """Read the file again at the next call."""
         self._token = None
 
-    def _read(self) -> Secret:
+    async def _read(self) -> Secret:
         try:
-            with self._path.open("rb") as file:
-                text = file.read(_LARGEST).decode("ascii").strip()
+            text = (await files.read_small(self._path, limit=_LARGEST)).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not a token"
+            why = files.why(error) if isinstance(error, OSError) else "not a token"
             raise Unavailable(
                 Problem(
                     code="STORE-002",

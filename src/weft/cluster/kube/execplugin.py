@@ -3,7 +3,7 @@
 It is run without a shell and without a terminal, and again when what it gave has expired or was refused.
 """
 
-import asyncio
+import errno
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,12 +12,14 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
+from weft.beside import programs
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.secret import Secret
 from weft.model.text import one_line
 
 _SECONDS: Final = 30.0
 _WORDS: Final = 300
+_LARGEST: Final = 1 << 20  # bytes of what it prints
 _GROUP: Final = "client.authentication.k8s.io/"
 _VERSIONS: Final = (f"{_GROUP}v1", f"{_GROUP}v1beta1")
 
@@ -69,28 +71,17 @@ class ExecPlugin:
 
     async def _run(self) -> _Status:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            ran = await programs.run(self._argv, environ=self._environment, seconds=_SECONDS, most=_LARGEST, apart=True)
         except OSError as error:
+            if error.errno == errno.ETIMEDOUT:
+                raise self._failed(f"has not ended within {_SECONDS:g} s") from None
+            if error.errno == errno.EFBIG:
+                raise self._failed(f"prints more than {_LARGEST} bytes") from None
             raise self._failed(f"cannot be run: {error.strerror}", self._hint) from None
-        try:
-            async with asyncio.timeout(_SECONDS):
-                out, errors = await process.communicate()
-        except TimeoutError:
-            raise self._failed(f"has not ended within {_SECONDS:g} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            said = one_line(errors.decode(errors="replace"))[:_WORDS]
-            raise self._failed(f"ended with status {process.returncode}: {said}")
-        return self._read(out)
+        if ran.status:
+            said = one_line(ran.err.decode(errors="replace"))[:_WORDS]
+            raise self._failed(f"ended with status {ran.status}: {said}")
+        return self._read(ran.out)
 
     def _read(self, out: bytes) -> _Status:
         """Read what the program printed; none of it is ever shown."""

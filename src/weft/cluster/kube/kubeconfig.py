@@ -6,12 +6,13 @@ https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths a
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 from msgspec import Struct, field
 
+from weft.beside import files
 from weft.cluster.kube.access import Access, Pem
 from weft.cluster.kube.credentials import Credentials, Fixed, TokenFile
 from weft.cluster.kube.execplugin import ExecPlugin
@@ -19,7 +20,6 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.secret import Secret
 from weft.model.text import one_line
 
-_LARGEST: Final = 1 << 20
 _T = TypeVar("_T")
 
 
@@ -80,10 +80,10 @@ def load(path: Path, environ: Mapping[str, str]) -> Access:
     `environ` are the variables of programs that it has started.
     """
     try:
-        with path.open("rb") as file:
-            content = yaml.safe_load(file.read(_LARGEST))
+        content = yaml.safe_load(files.read_now(path))
     except OSError as error:
-        raise _wrong(path, f"cannot be read: {error.strerror}", "a kubeconfig", "Correct --kubeconfig-file") from None
+        seen = f"cannot be read: {files.why(error)}"
+        raise _wrong(path, seen, "a kubeconfig", "Correct --kubeconfig-file") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise _wrong(path, f"not YAML: {one_line(str(error))}", "a kubeconfig") from None
     config = _read(path, content, _Config, "")

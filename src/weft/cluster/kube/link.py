@@ -6,17 +6,22 @@ Knows nothing of what is asked. Everything raises `OSError` when the connection 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Self, TypeAlias, cast
 
 import h11
 
+from weft.model.cluster import Tally
 from weft.model.value import Value
 
 _CHUNK: Final = 1 << 18
-LARGEST: Final = 32 << 20  # bytes of an answer
+LARGEST: Final = 32 << 20  # bytes of an answer, unpacked
 _LONGEST: Final = 4 << 20  # bytes of a line
+_COLLECTIONS: Final = ("/nodes", "/pods", "/networkpolicies")
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_UNPACKED: Final = 1 << 20  # bytes that are unpacked at a stretch: a kilobyte may become a megabyte
 # A peer that is gone is noticed after 25 s: nothing is heard for ten, then three probes, five apart (tcp(7)).
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -38,6 +43,16 @@ class Request(Value):
     headers: Mapping[str, str]
     body: bytes = b""
 
+    @property
+    def verb(self) -> str:
+        """What is done, in Kubernetes' own words."""
+        if self.method != "GET":
+            return {"POST": "create"}.get(self.method, self.method.lower())
+        path, _, query = self.target.partition("?")
+        if path.endswith(_COLLECTIONS):
+            return "watch" if "watch=1" in query else "list"
+        return "get"
+
 
 class Link:
     """A connection that is open. `host` is what the server is called in requests."""
@@ -54,6 +69,8 @@ class Link:
         self._below = below
         self._host = host
         self._state = h11.Connection(h11.CLIENT)
+        self._packed: zlib._Decompress | None = None  # what unpacks the answer that comes
+        self.tally = Tally()  # of what is received, from the next byte on
         connection: socket.socket = writer.get_extra_info("socket")
         for level, option, value in _KEEPALIVE:
             with suppress(OSError):  # not TCP
@@ -90,6 +107,10 @@ class Link:
         while not isinstance(event := await self._next(), h11.Response):
             if not isinstance(event, h11.InformationalResponse):
                 raise ConnectionResetError("the connection ended before an answer")
+        encoding = next((text for name, text in event.headers if name == b"content-encoding"), b"identity")
+        if encoding not in (b"identity", b"gzip"):
+            raise ConnectionResetError(f"not an encoding that was asked for: {encoding[:40]!r}")
+        self._packed = zlib.decompressobj(_GZIP) if encoding == b"gzip" else None
         return event
 
     async def body(self) -> bytes:
@@ -103,14 +124,17 @@ class Link:
             self._state.start_next_cycle()
         return bytes(body)
 
-    async def lines(self) -> AsyncGenerator[list[bytes], None]:
-        """Give the lines of the answer, all that have arrived at once together, until it ends."""
+    async def lines(self, quiet: float) -> AsyncGenerator[list[bytes], None]:
+        """Give the lines of the answer, all that have arrived at once together, until it ends.
+
+        None of them after each `quiet` seconds in which nothing comes.
+        """
         rest = b""
-        async for data in self._data():
+        async for data in self._data(quiet):
             *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > _LONGEST:
+            if len(rest) > _LONGEST or any(len(line) > _LONGEST for line in lines):
                 raise OSError(f"a line of more than {_LONGEST} bytes")
-            if lines:
+            if lines or not data:
                 yield lines
 
     async def rest(self, seconds: float) -> None:
@@ -121,8 +145,8 @@ class Link:
         finally:
             self._below.resume_reading()
 
-    async def _data(self) -> AsyncGenerator[bytes, None]:
-        """Give the body of the answer until it ends, all that has arrived at once together."""
+    async def _data(self, quiet: float | None = None) -> AsyncGenerator[bytes, None]:
+        """Give the body of the answer until it ends, all that has arrived at once together; nothing after a silence."""
         ended = False
         while not ended:
             parts: list[bytes] = []
@@ -131,10 +155,30 @@ class Link:
                     parts.append(bytes(event.data))
                 else:
                     ended = isinstance(event, h11.EndOfMessage | h11.ConnectionClosed)
-            if parts:
-                yield b"".join(parts)
+            for data in self._unpacked(b"".join(parts)):
+                yield data
             if not ended:
-                await self._receive()
+                try:
+                    async with asyncio.timeout(quiet):
+                        await self._receive()
+                except TimeoutError:
+                    yield b""
+
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        """Unpack what has come, not more than some at a stretch."""
+        packed = self._packed
+        if packed is None:
+            if data:
+                yield data
+            return
+        while data:
+            try:
+                part = packed.decompress(data, _UNPACKED)
+            except zlib.error as error:
+                raise OSError(f"not gzip: {error}") from None
+            data = packed.unconsumed_tail
+            if part:
+                yield part
 
     async def _next(self) -> _Event:
         while (event := self._event()) is h11.NEED_DATA:
@@ -148,4 +192,6 @@ class Link:
             raise ConnectionResetError(f"not HTTP, or cut short: {error}") from None
 
     async def _receive(self) -> None:
-        self._state.receive_data(await self._reader.read(_CHUNK))
+        data = await self._reader.read(_CHUNK)
+        self.tally.received += len(data)
+        self._state.receive_data(data)

@@ -20,6 +20,7 @@ NODES: Final = "/api/v1/nodes"
 PAGE: Final = 100
 _AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for anew
 _LISTS: Final = 5
+_DIGITS: Final = 20  # of a number of 64 bits
 
 
 class Listing(Value):
@@ -74,7 +75,7 @@ def is_older(version: str, other: str) -> bool:
 
     All that there are come from etcd's revision; the API lets clients compare them from 1.35 on.
     """
-    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+    return all(each.isdecimal() and len(each) <= _DIGITS for each in (version, other)) and int(version) < int(other)
 
 
 async def list_nodes(client: Client, prefix: str, own: str) -> Listing:

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from weft.beside import files
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.events import Events
@@ -22,7 +23,7 @@ from weft.cluster.kube.problems import NotFoundError, reading
 from weft.cluster.kube.watch import Watcher
 from weft.config.kubernetes import Surroundings
 from weft.desired.allocate import Chooser
-from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Token
+from weft.model.cluster import Listed, OwnEvent, OwnLease, StoreEvent, Tally, Token
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Addresses
@@ -33,7 +34,6 @@ from weft.wire import kube
 # While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
 _LOOK_SECONDS: Final = 30.0
 _FILE_SECONDS: Final = 2.0  # between two looks; kubelet takes a minute to bring a change of a ConfigMap
-_LARGEST: Final = 1 << 20
 _POLICIES: Final = "/apis/networking.k8s.io/v1/networkpolicies"
 
 
@@ -78,6 +78,11 @@ class KubeStore:
         return str(self._net_conf)
 
     @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What was asked so far, by verb and answer."""
+        return self._client.tallies
+
+    @property
     def chooses(self) -> bool:
         """No: a node's podCIDR is given."""
         return False
@@ -91,9 +96,9 @@ class KubeStore:
     async def net_conf(self) -> str:
         """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
         try:
-            text = await asyncio.to_thread(_read, self._net_conf)
+            text = await files.read_small(self._net_conf)
         except OSError as error:
-            seen = f"cannot be read: {error.strerror}"
+            seen = f"cannot be read: {files.why(error)}"
             hint = "Mount the ConfigMap kube-flannel-cfg there, or give --net-config-path"
             raise Unavailable(
                 Problem(code="CONF-002", where=self.source, seen=seen, expected="a network configuration", hint=hint)
@@ -175,8 +180,3 @@ class KubeStore:
         """Tell whether a list follows on what was known at `mark`: it is not older."""
         known, now = mark, listed.mark or ()
         return len(known) != 1 or len(now) != 1 or not is_older(str(now[0]), str(known[0]))
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_LARGEST)

@@ -25,6 +25,10 @@ _GONE: Final = 410
 # Seconds after heartbeats alone, in which more of them gather: 500 a second are taken in 40 reads, not in 1,500.
 _QUIET: Final = 0.02
 _REST_MOST: Final = 60.0  # whatever a server asks for
+# Seconds between two lists, while what a list tells is forgotten at once: this long, then twice as long each time.
+_LISTS: Final = 0.2
+_LISTS_MOST: Final = 60.0
+_LOOKS: Final = 10  # in the time that a watch may be silent
 
 
 class Watcher:
@@ -49,8 +53,11 @@ class Watcher:
         self._version = ""  # empty: list first
         self._known: dict[str, Lease | Malformed] = {}
         self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
+        self._lists = Pace(_LISTS, _LISTS_MOST, jitter)
+        self._quiet = timing.quiet
         self._lost = False
         self._broken = False
+        self._silent = False  # the last watch fell silent
 
     def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
         """All events from now on; a given `listing` is the first and is not read again."""
@@ -65,12 +72,14 @@ class Watcher:
                     await self._check_history()
                 if not self._version:
                     self._listed(await list_nodes(self._client, self._prefix, self._own))
-                await self._follow()
+                with self._pace.lasting(), self._lists.lasting():
+                    await self._follow()
             except ExpiredError:
                 self._version = ""  # what happened meanwhile is not told any more
+                await self._lists.wait()
             except Unavailable as error:
-                # One break may be a server's restart: the next one often answers at once.
-                if self._pace.failures or not self._version:
+                # One break may be a server's restart: the next one often answers at once. Not after a silence.
+                if self._pace.failures or self._silent or not self._version:
                     self._lost = True
                     self._mail.lost(str(error), refused=error.problems[0].code != "STORE-001")
                 self._broken = True
@@ -85,23 +94,29 @@ class Watcher:
         self._broken = False
 
     async def _follow(self) -> None:
-        """Take events until the API ends the watch, which it does after a while."""
+        """Take events until the API ends the watch, which it does after a while, or has been silent for too long."""
         lasts = int(_LASTS * (1 + self._jitter()))
         query = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
-        async with self._client.watch(NODES, lasts=lasts, **query) as link, aclosing(link.lines()) as batches:
-            if self._lost:
-                self._mail.changed((), (self._version,))
-            self._lost = False
+        look = self._quiet / _LOOKS
+        async with self._client.watch(NODES, lasts=lasts, **query) as link, aclosing(link.lines(look)) as batches:
+            silent = 0
+            self._silent = False
             async for lines in batches:
                 told = self._take(lines)
-                self._pace.failures = 0
-                if not told:
+                if self._lost:  # until now it might have been anything that answers
+                    self._mail.changed((), (self._version,))
+                    self._lost = False
+                silent = 0 if lines else silent + 1
+                if silent >= _LOOKS:
+                    self._silent = True
+                    return
+                if lines and not told:
                     await link.rest(_QUIET)
 
     def _listed(self, listing: Listing) -> None:
         mine = self._own
         self._version = listing.version
-        self._lost = self._broken = False
+        self._broken = False
         others = tuple(lease for lease in listing.leases if lease.id != mine)
         malformed = tuple(entry for entry in listing.malformed if entry.id != mine)
         self._known = {lease.id: lease for lease in others}

@@ -12,8 +12,8 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from weft.beside.threads import start_thread
 from weft.cni.sdk.host import RETIRED
-from weft.kernel.beside import start_thread
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 

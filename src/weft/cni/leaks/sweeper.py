@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
+from weft.beside.threads import start_thread
 from weft.cni.host.descriptors import Node, OpenedHost
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep
@@ -18,7 +19,6 @@ from weft.cni.plugins.portmap import forms
 from weft.cni.sdk import record
 from weft.cni.sdk.host import ClientGone
 from weft.desired.leaks import State, Stranded
-from weft.kernel.beside import start_thread
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 

@@ -13,13 +13,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from weft.beside.threads import beside
 from weft.cni.host.descriptors import Node
 from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.incoming import Incoming
 from weft.cni.serve.session import Plugins, Service, Session
 from weft.cni.serve.workers import Turns
-from weft.kernel.beside import beside
 from weft.model.errors import Problem
 from weft.wire import cni
 from weft.wire.cni import CniError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
-from weft.kernel.beside import start_thread
+from weft.beside.threads import start_thread
 from weft.model.value import Value
 
 Job = Callable[[], None]

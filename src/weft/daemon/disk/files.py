@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from weft.beside.threads import beside
 from weft.kernel import statefiles
-from weft.kernel.beside import beside
 from weft.model.errors import Problem
 
 T = TypeVar("T")

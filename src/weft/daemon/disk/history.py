@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from weft.beside.threads import beside
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
-from weft.kernel.beside import beside
 from weft.model.node.history import MOST, Event, History
 
 _FILE: Final = "history.jsonl"

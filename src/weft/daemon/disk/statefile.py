@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from weft.beside.threads import beside
 from weft.daemon.disk.files import write_atomically
-from weft.kernel.beside import beside
 from weft.model.errors import Problem
 from weft.model.node.nodestate import NodeState
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from weft.beside.threads import beside
 from weft.daemon.disk.files import write_atomically
-from weft.kernel.beside import beside
 from weft.model.errors import Problem
 from weft.plan.backoff import Backoff
 

@@ -14,10 +14,10 @@ from functools import partial
 from ipaddress import IPv4Address
 from typing import Final, Self
 
+from weft.beside.threads import beside
 from weft.daemon.disk import files
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
-from weft.kernel.beside import beside
 from weft.kernel.charon import process, talk
 from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from weft.beside.threads import beside
 from weft.kernel import sysctl
 from weft.kernel.alive import answers
-from weft.kernel.beside import beside
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices

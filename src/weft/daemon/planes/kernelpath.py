@@ -13,12 +13,12 @@ from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
 
+from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
 from weft.forward import hooks
 from weft.forward.kernelpath import Forward, Job, Programs
-from weft.kernel.beside import beside
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step

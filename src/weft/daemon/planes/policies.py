@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Self
 
+from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import failed
-from weft.kernel.beside import beside
 from weft.kernel.xfrm.policies import Policies
 from weft.model.errors import Failure
 from weft.model.kernel.ipsec import Policy

@@ -17,6 +17,7 @@ from typing import Self
 import msgspec
 
 from weft import __version__
+from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, is_unserved, wait_for_device
 from weft.daemon.planes.traffic import Traffic
@@ -24,7 +25,6 @@ from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import processes, start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
-from weft.kernel.beside import beside
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.net import Ip, Net

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, Self
 
+from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
-from weft.kernel.beside import beside
 from weft.kernel.wireguard import inprocess
 from weft.kernel.wireguard.inkernel import InKernel
 from weft.kernel.wireguard.inprocess import InProcess

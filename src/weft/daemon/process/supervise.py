@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from traceback import extract_tb
 from typing import Final
 
-from weft.kernel.beside import is_shortage
+from weft.beside.threads import is_shortage
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.status import Status
 

@@ -1,14 +1,15 @@
 """Work in threads of its own: what becomes of it is the caller's, and nothing waits for it that was cancelled."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 
-from weft.kernel import beside as module
-from weft.kernel.beside import beside, is_shortage
+from weft.beside import threads as module
+from weft.beside.threads import beside, bounded, is_shortage
 
 
 async def test_what_is_done_and_what_goes_wrong_is_the_callers():
@@ -62,3 +63,25 @@ async def test_what_was_cancelled_before_its_thread_ran_is_not_done(monkeypatch)
     [run] = late
     run()
     assert (task.cancelled(), done) == (True, [])
+
+
+async def test_what_hangs_is_left_alone_in_the_one_thread_that_it_has():
+    hangs = threading.Event()
+    before = threading.active_count()
+    try:
+        for _ in range(5):
+            with pytest.raises(OSError, match=r"no answer within 0\.01 s") as raised:
+                await bounded("key", hangs.wait, seconds=0.01)
+            assert raised.value.errno == errno.ETIMEDOUT
+        assert threading.active_count() == before + 1
+        assert await bounded("other", lambda: 7, seconds=5) == 7
+    finally:
+        hangs.set()
+    assert await bounded("key", lambda: True, seconds=5)
+    assert await bounded("key", lambda: 8, seconds=5) == 8, "and each that has ended is done anew"
+    with pytest.raises(ValueError, match="of whatever kind"):
+        await bounded("key", fail, seconds=5)
+
+
+def fail() -> NoReturn:
+    raise ValueError("of whatever kind")

@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 _NO_MORE: Final = "can't start new thread"  # all that threading says
 _turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _in_reserve = threading.Event()
+# What has not ended yet, by its key: something that hangs holds one thread, however often it is asked for.
+_under_way: Final[dict[object, Future[Any]]] = {}
 
 
 def keep_one_in_reserve() -> None:
@@ -47,6 +49,37 @@ async def beside(work: Callable[[], T]) -> T:
 
     Raises what `work` raises, and `OSError` when there can be no more threads and none is in reserve.
     """
+    do, answer = _answering(work)
+    try:
+        start_thread(do)
+    except OSError:
+        if not _in_reserve.is_set():
+            raise
+        _turns.put(do)
+    return await asyncio.wrap_future(answer)
+
+
+async def bounded(key: object, work: Callable[[], T], *, seconds: float) -> T:
+    """The same for what may hang, for so many seconds at most: then `OSError` with ETIMEDOUT. Never by the reserve.
+
+    Until the thread ends, who asks for the same `key` waits for that one.
+    """
+    under_way: Future[T] | None = _under_way.get(key)
+    if under_way is None:
+        do, under_way = _answering(work)
+        start_thread(do)
+        _under_way[key] = under_way
+        under_way.add_done_callback(lambda _: _under_way.pop(key, None))
+    waiting = asyncio.wrap_future(under_way)
+    waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else may ask for that
+    await asyncio.wait((waiting,), timeout=seconds)
+    if not waiting.done():
+        raise OSError(errno.ETIMEDOUT, f"no answer within {seconds:g} s")
+    return waiting.result()
+
+
+def _answering(work: Callable[[], T]) -> "tuple[Callable[[], None], Future[T]]":
+    """Work, and what becomes of it once that is called."""
     answer: Future[T] = Future()
 
     def do() -> None:
@@ -57,13 +90,7 @@ async def beside(work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - it is the caller's, of whatever kind
             answer.set_exception(error)
 
-    try:
-        start_thread(do)
-    except OSError:
-        if not _in_reserve.is_set():
-            raise
-        _turns.put(do)
-    return await asyncio.wrap_future(answer)
+    return do, answer
 
 
 def _serve() -> None:

@@ -1,0 +1,49 @@
+"""Reading small files of others: an operator's, a ConfigMap's, another program's. They may be anything, or hang.
+
+Opened for reading nowhere else in `weft.cluster` (tests/pure/test_contracts.py).
+"""
+
+import errno
+import os
+import stat
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from weft.beside.threads import bounded
+
+LARGEST: Final = 1 << 20  # bytes, unless a caller knows better
+SECONDS: Final = 5.0
+
+_SAFELY: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+async def read_small(path: Path | str, *, limit: int = LARGEST, seconds: float = SECONDS) -> bytes:
+    """The content of a regular file. Raises `OSError`, with ETIMEDOUT when its disk does not answer."""
+    return await bounded(("file", str(path)), partial(read_now, path, limit=limit), seconds=seconds)
+
+
+def read_now(path: Path | str, *, limit: int = LARGEST) -> bytes:
+    """The same where a disk may be waited for; a fifo never is. Raises `OSError`."""
+    try:
+        descriptor = os.open(path, _SAFELY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise OSError(errno.EINVAL, "not a regular file") from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        content = b""
+        while len(content) <= limit and (more := os.read(descriptor, limit + 1 - len(content))):
+            content += more
+    finally:
+        os.close(descriptor)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes")
+    return content
+
+
+def why(error: OSError) -> str:
+    """What is wrong with a file: the kernel's words, or ours."""
+    return error.strerror or str(error)
