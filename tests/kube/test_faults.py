@@ -16,7 +16,7 @@ from tests.support import fakekubeapi, kubeobjects
 from tests.support.apiserver import ADMIN
 from tests.support.fakekubeapi import Fault, gone
 from tests.support.kubeobjects import NODES, PREFIX, flannel
-from tests.support.store import nothing, soon
+from tests.support.store import chooser, netconf, nothing, soon
 from tests.support.waiting import comes
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
@@ -26,6 +26,7 @@ from weft.cluster.kube.store import KubeStore
 from weft.config.kubernetes import Surroundings
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import Unavailable
+from weft.model.lease import LeaseAttrs
 from weft.model.secret import Secret
 
 QUICK = Timing(connect=0.5, call=0.5, backoff=0.01, backoff_most=0.05)
@@ -185,6 +186,25 @@ async def test_a_break_that_is_mended_at_once_is_not_said(fake):
         pending = await nothing(events)
         move(fake, "192.168.1.22")
         assert isinstance(await soon(pending), Changed)
+
+
+async def test_annotations_that_cannot_be_put_back_are_a_problem_until_they_are(fake):
+    attrs = LeaseAttrs(public_ip=IPv4Address("192.168.1.1"), backend="host-gw")
+    async with stored(fake) as store:
+        own = await store.acquire(chooser(netconf("10.244.0.0/16", "10.244.1.0", "10.244.255.0"), attrs))
+        assert store.unpublished is None
+        async with aclosing(store.watch()) as events, aclosing(store.keep(own, margin=60)) as news:
+            await soon(anext(events))
+            await soon(anext(news))
+            pending = [asyncio.ensure_future(anext(each)) for each in (events, news)]
+            fake.fail("patch", *[Fault(status=403)] * 3)
+            fake.put("n1", "10.244.1.0/24", flannel("192.168.1.66"))
+            await comes(lambda: store.unpublished is not None)
+            assert "and it is not put back: API-001" in str(store.unpublished)
+            await comes(lambda: store.unpublished is None)
+            for each in pending:
+                each.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
 
 async def test_a_line_that_is_no_event_is_a_loss_and_not_the_end(fake, monkeypatch):

@@ -176,6 +176,27 @@ def test_the_uplink_is_watched_while_peers_cannot_be_told(own_cluster: Cluster):
     eventually(lambda: [kv for kv in own_cluster.leases().values() if NEW in kv.value], seconds=15)
 
 
+def test_a_node_whose_new_address_the_store_does_not_take_is_not_ready(own_cluster: Cluster):
+    """Peers send to the old one; etcd without space answers, watches and renews."""
+    own_cluster.configure()
+    one, two = own_cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    own_cluster.etcd.no_space(on=True)
+    assert one.ready
+    renumber(one)
+    one.says("peers cannot be told yet", seconds=20)
+    eventually(lambda: not one.ready, seconds=20)
+    assert "LEASE-004 lease" in one.get("/readyz?verbose")[1]
+    assert (
+        f"it tells peers public IP {one.public_v4}, and this node has public IP {NEW}" in one.get("/readyz?verbose")[1]
+    )
+    assert two.ready
+    own_cluster.etcd.no_space(on=False)
+    eventually(lambda: one.ready, seconds=20)
+    two.sees("ip route; bridge fdb show", NEW)
+    assert reaches(there, here.ips[0])
+
+
 def test_another_uplink_is_watched_like_the_first(cluster: Cluster):
     """The kernel does not say that routes go when their link goes down."""
     cluster.configure(HOST_GW)

@@ -218,6 +218,14 @@ class Etcd(Server):
         self.ctl("auth", "enable")
         self.user = f"root:{ROOT_PASSWORD}"
 
+    def no_space(self, *, on: bool) -> None:
+        """Have the server be as one whose space is used up: it answers, and takes no write that adds."""
+        member = json.loads(self.ctl("endpoint", "status", "--write-out=json"))[0]["Status"]["header"]["member_id"]
+        self._gateway(
+            "maintenance/alarm",
+            {"action": "ACTIVATE" if on else "DEACTIVATE", "memberID": str(member), "alarm": "NOSPACE"},
+        )
+
     def fill(self, pairs: Iterable[tuple[str, str]], *, lease: int = 0) -> None:
         """Put many keys, a hundred in a transaction (plain servers only)."""
         self._many({"requestPut": {"key": _base64(key), "value": _base64(v), "lease": str(lease)}} for key, v in pairs)

@@ -101,6 +101,10 @@ class NamedStore:
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
         return Addresses()
 
+    @property
+    def unpublished(self) -> Problem | None:
+        return None
+
     async def ready(self) -> None:
         pass
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
 from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent, Tally, Token
+from weft.model.errors import Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value
@@ -103,6 +104,11 @@ class Store(Protocol[ListingT]):
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
+        ...
+
+    @property
+    def unpublished(self) -> Problem | None:
+        """Why the store does not show what was published: others have changed it, and it cannot be put back."""
         ...
 
     async def ready(self) -> None:

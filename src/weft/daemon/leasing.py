@@ -19,7 +19,7 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.allocate import Chooser
 from weft.model.cluster import Held, OwnLease, StoreEvent
-from weft.model.errors import ConfigError, Unavailable, WeftError
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Subnets
 from weft.model.value import replace
@@ -70,6 +70,11 @@ class Leasing:
         if self.own is None:
             raise RuntimeError("no lease yet")
         return self.own.lease
+
+    @property
+    def unpublished(self) -> Problem | None:
+        """Why the store does not show what we have published."""
+        return self._store.unpublished
 
     @property
     def left(self) -> float | None:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 0.2  # an uplink that changes does so in several notices
 _RETRY_SECONDS: Final = 5.0
+_TELL_REST: Final = 1.0  # between two changes of what peers are told; twice as long each time, while it goes on
+_TELL_REST_MOST: Final = 60.0
 
 
 class Upkeep:
@@ -47,9 +49,12 @@ class Upkeep:
         self._history = status.history
         self._now = now
         self._to_tell = asyncio.Event()
+        self._untold: float | None = None  # the moment since which peers are told something else than is true
+        self._why_untold = ""
         self._refused_uplink = ""  # why the uplink as it is now cannot be used
         words = "" if leasing.confirmed else "of an earlier run, until the store answers"
         self._history.note("lease-taken", leasing.lease.id, words=words)  # here: the node is not up yet
+        status.parts["published"] = self._publishing_problem
 
     def start(self, parts: Supervisor) -> None:
         """Start all of it."""
@@ -180,16 +185,40 @@ class Upkeep:
                 self._network.addresses_changed.set()
 
     async def _tell_peers(self) -> None:
-        """Have our lease say what is true now, however long that takes: the uplink is watched meanwhile."""
+        """Have our lease say what is true now, however long that takes: the uplink is watched meanwhile.
+
+        An address that comes and goes is told at a slowing pace: each time thousands of nodes hear of it.
+        """
+        rest, last = 0.0, self._now()
         while True:
             await self._to_tell.wait()
+            self._untold = self._untold or self._now()
+            await asyncio.sleep(last + rest - self._now())
             self._to_tell.clear()
-            said = ""
             while (attrs := self._attrs()) != self._leasing.lease.attrs:
                 try:
                     await self._leasing.publish(attrs)
                 except (Unavailable, ConfigError) as error:
-                    if str(error) != said:
+                    if str(error) != self._why_untold:
                         log.warning("peers cannot be told yet: %s", error)
-                    said = str(error)
+                    self._why_untold = str(error)
                     await asyncio.sleep(_RETRY_SECONDS)
+            self._untold, self._why_untold = None, ""
+            now = self._now()
+            rest = min(max(_TELL_REST, rest * 2), _TELL_REST_MOST) if now - last < 2 * rest else _TELL_REST
+            last = now
+
+    def _publishing_problem(self) -> Problem | None:
+        """Why peers are told something else of this node than is true, or are told nothing by what was published."""
+        lease, attrs = self._leasing.lease, self._attrs()
+        late = self._untold is not None and self._now() - self._untold > _RETRY_SECONDS
+        if lease.attrs == attrs or not (late or self._why_untold or not self._leasing.confirmed):
+            return self._leasing.unpublished
+        was, now = changes.of_lease(lease, replace(lease, attrs=attrs))
+        return Problem(
+            code="LEASE-004",
+            where=f"lease {lease.id}",
+            seen=f"it tells peers {was}, and this node has {now}" + (f": {self._why_untold}" * bool(self._why_untold)),
+            expected="a store that takes what changes",
+            hint="Peers send to what they are told; weftd tries again by itself",
+        )

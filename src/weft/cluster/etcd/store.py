@@ -112,6 +112,11 @@ class EtcdStore:
         """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
         return await self._key.publish(own, attrs)
 
+    @property
+    def unpublished(self) -> Problem | None:
+        """None: who changes our key takes our lease, and we take another one."""
+        return None
+
     async def ready(self) -> None:
         """Do nothing: etcd has no place for it."""
 

@@ -66,6 +66,7 @@ class OwnNode:
         self._heard = asyncio.Event()
         self._node: Node | None = None
         self._said: list[Problem] = []
+        self.unpublished: Problem | None = None
 
     async def name(self) -> str:
         """This node's name: as we were told, or as our pod says. Raises `Unavailable`."""
@@ -152,6 +153,7 @@ class OwnNode:
                 continue
             wrong = self._wrong(self._attrs, self._node)
             if not wrong:
+                self.unpublished = None
                 continue
             names = ", ".join(sorted(self._prefix + name for name in wrong))
             log.warning("LEASE-004 node %s: another program changed %s; putting it back", own.lease.id, names)
@@ -159,6 +161,8 @@ class OwnNode:
                 await self._annotate(self._node, self._attrs)
             except Unavailable as error:
                 log.warning("LEASE-004 node %s: not put back, trying again: %s", own.lease.id, error)
+                seen = f"another program changed {names}, and it is not put back: {error}"
+                self.unpublished = Problem(code="LEASE-004", where=f"node {own.lease.id}", seen=seen)
                 self._heard.set()
             await asyncio.sleep(rest)
             rest = min(rest * 2, _REST_MOST)
@@ -170,7 +174,7 @@ class OwnNode:
         if wrong:
             body = kube.annotate(wrong, self._prefix)
             node = self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
-        self._version = node.version
+        self._version, self.unpublished = node.version, None
         return node
 
     def _wrong(self, attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:

@@ -140,6 +140,11 @@ class KubeStore:
         """Change what our node says; `Unavailable` with LEASE-004 if it was registered anew meanwhile."""
         return await self._own.publish(own, attrs)
 
+    @property
+    def unpublished(self) -> Problem | None:
+        """Why our node does not say what was published, if it does not."""
+        return self._own.unpublished
+
     async def ready(self) -> None:
         """Say in the node's conditions that its network is there, if that is wanted. Raises `Unavailable`."""
         if self._tells:
