@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self
@@ -73,6 +74,12 @@ class KubeWorld(World):
         """The API server, as an administrator."""
         config = self.folder / "net-conf.json"
         return ["--kube-subnet-mgr", f"--kubeconfig-file={self.kubeconfig}", f"--net-config-path={config}"]
+
+    def received(self) -> float:
+        """Megabytes that the daemon has received so far, by the kernel's count of the connections that it keeps."""
+        said = self.netns.run("ss --tcp --info --processes --no-header --oneline --numeric")
+        own = [line for line in said.splitlines() if f"pid={self._daemon.pid}," in line]
+        return sum(int(number) for line in own for number in re.findall(r"bytes_received:(\d+)", line)) / 1e6
 
     def connection(self) -> "Kept":
         """A connection that is kept, to be used inside the namespace."""

@@ -235,3 +235,23 @@ def test_a_configuration_that_changes_is_said_and_not_taken_over(cluster: KubeCl
     cluster.configure()
     node.says("the network configuration is that of the start again")
     assert "CONF-001" not in node.get("/readyz?verbose")[1]
+
+
+def test_an_api_server_that_hangs_is_said_within_half_a_minute_and_costs_nothing(cluster: KubeCluster):
+    """Stopped, it accepts connections and answers nothing; a watch of before is silent."""
+    cluster.configure()
+    one, two = cluster.nodes(1, 2)
+    here, there = one.pod(), two.pod()
+    with nothing_lost(here, there, there.ips[0]):
+        cluster.server.pause()
+        began = time.monotonic()
+        try:
+            one.says("STORE-001: the store does not answer", seconds=90)
+            took = time.monotonic() - began
+            assert "STORE-001" in one.get("/readyz?verbose")[1]
+            assert one.ready
+        finally:
+            cluster.server.resume()
+        one.says("the store answers again", seconds=60)
+    print(f"noticed after {took:.1f} s")
+    assert took < 60, "30 s on a machine that is not busy"

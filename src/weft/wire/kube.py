@@ -118,7 +118,7 @@ def lease_of(node: Node) -> Lease | Malformed | None:
     if mark in (None, "", "false"):
         return None
     try:
-        if mark != "true":
+        if not node.is_managed:
             raise unusable(node.name, f"{MANAGED} is {shown(mark)}", "true, or false")
         v4, v6 = subnets_of(node)
         attrs = attrs_of(node)
