@@ -1,8 +1,7 @@
 """How long is waited before a store is asked again that has failed."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 _DOUBLINGS: Final = 16
@@ -19,22 +18,21 @@ class Pace:
         self._first = first
         self._most = most
         self._jitter = jitter
+        self._since: float | None = None  # the moment of the first answer after the last wait
 
-    @contextmanager
-    def lasting(self) -> Iterator[None]:
-        """Something is tried: what fails after half of the longest wait fails for the first time.
+    def answered(self) -> None:
+        """Something answers. What fails after it has done so for half of the longest wait fails for the first time.
 
-        Not what succeeds for a moment: a store that answers and then breaks off would be asked without end.
+        Not what answers for a moment: a store that then breaks off would be asked without end.
         """
-        began = asyncio.get_running_loop().time()
-        try:
-            yield
-        finally:
-            if asyncio.get_running_loop().time() - began >= self._most / 2:
-                self.failures = 0
+        now = asyncio.get_running_loop().time()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._most / 2:
+            self.failures = 0
 
     async def wait(self) -> None:
         """Wait before the next try."""
+        self._since = None
         longest = min(self._first * 2**self.failures, self._most)
         self.failures = min(self.failures + 1, _DOUBLINGS)
         await asyncio.sleep(longest * (0.5 + self._jitter() / 2))

@@ -1,7 +1,6 @@
 """How long is waited before a store that failed is asked again."""
 
 import asyncio
-from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -25,13 +24,16 @@ async def test_each_wait_is_twice_as_long_up_to_a_limit_and_begins_anew_after_a_
     pace = Pace(1.0, 5.0, lambda: 1.0)
     for _ in range(5):
         await pace.wait()
-    with pace.lasting():
-        pass
+    now = [0.0]
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now[0]))
+    pace.answered()
+    now[0] = 2.4
+    pace.answered()
     await pace.wait()
-    now = [0.0, 2.5]
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now.pop(0)))
-    with suppress(OSError), pace.lasting():
-        raise OSError
+    now[0] = 5.0
+    pace.answered()
+    now[0] = 7.5
+    pace.answered()
     await pace.wait()
     assert waited == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 1.0], "what lasted for a moment was none"
 

@@ -55,8 +55,7 @@ class Watcher:
             try:
                 if self._mark is None:
                     self._listed(await list_leases(self._client, self._prefix))
-                with self._pace.lasting():
-                    await self._follow()
+                await self._follow()
             except (CompactedError, OtherHistoryError, TooLargeError):
                 self._mark = None  # what happened meanwhile is not told any more, or never happened
             except (Unavailable, ConfigError) as error:
@@ -82,6 +81,7 @@ class Watcher:
 
     def _take(self, answer: WatchResponse) -> None:
         assert self._mark is not None  # noqa: S101 listed before
+        self._pace.answered()
         if answer.events:
             # The header's revision may be ahead of the events that were sent: only they say how far we are.
             # Of a fragment's last revision, there may be more in the next.

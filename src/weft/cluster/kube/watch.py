@@ -72,8 +72,7 @@ class Watcher:
                     await self._check_history()
                 if not self._version:
                     self._listed(await list_nodes(self._client, self._prefix, self._own))
-                with self._pace.lasting(), self._lists.lasting():
-                    await self._follow()
+                await self._follow()
             except ExpiredError:
                 self._version = ""  # what happened meanwhile is not told any more
                 await self._lists.wait()
@@ -101,7 +100,9 @@ class Watcher:
         async with self._client.watch(NODES, lasts=lasts, **query) as link, aclosing(link.lines(look)) as batches:
             silent = 0
             self._silent = False
+            self._answered()
             async for lines in batches:
+                self._answered()
                 told = self._take(lines)
                 if self._lost:  # until now it might have been anything that answers
                     self._mail.changed((), (self._version,))
@@ -112,6 +113,10 @@ class Watcher:
                     return
                 if lines and not told:
                     await link.rest(_QUIET)
+
+    def _answered(self) -> None:
+        self._pace.answered()
+        self._lists.answered()
 
     def _listed(self, listing: Listing) -> None:
         mine = self._own
