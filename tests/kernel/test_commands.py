@@ -64,7 +64,7 @@ async def test_what_one_that_fails_has_printed_is_told_on_demand_alone(caplog: p
 
 async def test_one_that_takes_too_long_is_killed_with_all_that_it_has_started(tmp_path: Path):
     child = tmp_path / "child"
-    with pytest.raises(OSError, match=r"killed after 0\.5 s: begun") as raised:
+    with pytest.raises(OSError, match=r"killed after 0\.5 s; it printed 6 bytes") as raised:
         await run(shell(f"echo begun; sleep 100 & echo $! >{child}; wait"), {}, limit=0.5)
     assert raised.value.errno == errno.ETIMEDOUT
     pid = int(child.read_text())
