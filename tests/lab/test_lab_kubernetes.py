@@ -198,6 +198,16 @@ def test_commands_in_the_pod_see_the_node_and_the_daemons_store(nodes: Cluster, 
         assert "weft-bundle/cni/10-flannel.conflist" in archive.getnames()
 
 
+def test_each_command_of_the_page_works_in_the_pod(nodes: Cluster, daemon: str):
+    page = (MANIFEST.parents[1] / "docs" / "howto" / "run-weftd-in-kubernetes.md").read_text()
+    typed = re.findall(r"^kubectl -n kube-flannel exec POD -- (weft [^>\n]*)", page, re.MULTILINE)
+    assert len(typed) >= 10
+    for command in typed:
+        ran = in_pod(nodes, daemon, *command.split())
+        assert ran.code in (0, 3), f"{command}: {ran.out}{ran.err}"  # 3: something was found
+        assert ran.out, command
+
+
 def test_what_a_pod_cannot_do_is_said_with_what_can(nodes: Cluster, daemon: str):
     hidden = "/opt/cni/bin/portmap", "/opt/cni/bin/.portmap-away"
     nodes.lab.run("node1", "mv", *hidden)
