@@ -87,6 +87,19 @@ def test_the_configuration_in_it_is_one():
     assert conflist.CONFLIST["cniVersions"] == ["1.1.0", "1.0.0", "0.4.0", "0.3.1"]
 
 
+def test_what_the_image_is_built_of_reaches_its_build():
+    """A file that `.containerignore` keeps back ends the build."""
+    ignored = (DEPLOY.parent / ".containerignore").read_text().split()
+    assert ignored[0] == "*"
+    passed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    sources = {
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    }
+    assert sources == passed
+    assert all((DEPLOY.parent / source).exists() for source in sources)
+
+
 def test_with_its_rights_and_no_other_a_daemon_works(installed: KubeCluster):
     installed.configure()
     one, two = installed.nodes(1, 2)
