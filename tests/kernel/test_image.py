@@ -109,7 +109,7 @@ def starts(folder: Path) -> int:
 
 class TestFirstProcess:
     def test_a_daemon_that_is_killed_is_started_again_a_few_times(self, tmp_path: Path):
-        with first_process(tmp_path, "kill -9 $$") as init:
+        with first_process(tmp_path, "sleep 1.1; kill -9 $$") as init:
             _, said = init.communicate(timeout=SECONDS)
         assert starts(tmp_path) == 6
         assert init.returncode == 128 + signal.SIGKILL
@@ -123,9 +123,9 @@ class TestFirstProcess:
         assert (starts(tmp_path), init.returncode, said) == (1, 3, "no\n")
 
     def test_one_that_fails_after_it_has_run_is_started_again(self, tmp_path: Path):
-        with first_process(tmp_path, "if [ -e ran ]; then exit 0; fi; touch ran; sleep 12; exit 1") as init:
+        with first_process(tmp_path, "if [ -e ran ]; then exit 4; fi; touch ran; sleep 12; exit 1") as init:
             _, said = init.communicate(timeout=SECONDS)
-        assert (starts(tmp_path), init.returncode) == (2, 0)
+        assert (starts(tmp_path), init.returncode) == (2, 4)
         assert "weftd ended with status 1 after" in said
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -146,11 +146,12 @@ class TestFirstProcess:
             _, said = init.communicate(timeout=SECONDS)
         assert (starts(tmp_path), init.returncode, said) == (1, 128 + signal.SIGTERM, "")
 
-    def test_a_signal_that_asks_for_the_state_reaches_the_daemon(self, tmp_path: Path):
-        script = "trap 'echo state >>log' USR1\necho ready >>log\nwhile :; do sleep 0.1; done"
+    @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
+    def test_a_signal_that_is_no_stop_reaches_the_daemon(self, tmp_path: Path, number: signal.Signals):
+        script = f"trap 'echo state >>log' {number.name[3:]}\necho ready >>log\nwhile :; do sleep 0.1; done"
         with first_process(tmp_path, script) as init:
             eventually(lambda: "ready" in said_by(tmp_path))
-            os.kill(child_of(init.pid), signal.SIGUSR1)
+            os.kill(child_of(init.pid), number)
             eventually(lambda: "state" in said_by(tmp_path))
             assert init.poll() is None
 

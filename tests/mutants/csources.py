@@ -227,8 +227,24 @@ _PATH: Final = (
     ("path.c", "ip->check = (__u16)(sum + (sum >> 16));", "ip->check = (__u16)sum;"),
 )
 
+_LAUNCH: Final = (
+    ("init.c", "SIGHUP, ", ""),
+    ("init.c", "            if (ended == daemon)\n                return status;", "            return status;"),
+    ("init.c", "*stopping |= number == SIGTERM || ", "*stopping |= "),
+    ("init.c", "crashes[i] > now - CRASH_SECONDS", "crashes[i] > now"),
+    ("init.c", "    sigprocmask(SIG_SETMASK, usual, NULL);\n", "    (void)usual;\n"),
+    ("init.c", "if (stopping || (", "if (("),
+    ("init.c", " && ran < STARTED_SECONDS)", ")"),
+    ("init.c", "            kill(daemon, number);\n", ""),
+    ("launch.c", "return memcmp(magic,", "return !memcmp(magic,"),
+    ("launch.c", "for (int up = 0; up < 2;", "for (int up = 0; up < 1;"),
+    ("launch.c", 'setenv("XTABLES_LIBDIR", path(extensions, "%s/lib/xtables", home), 1);', "(void)extensions;"),
+    ("launch.c", "    for (int i = 1; i < argc; i++)\n        *at++ = argv[i];\n", ""),
+)
+
 CHANGES: Final = (
     *(("src/weft/cni/client", *change) for change in _CLIENT),
+    *(("src/weft/cni/launch", *change) for change in _LAUNCH),
     *(("src/weft/forward/relay", *change) for change in _RELAY),
     *(("src/weft/forward/bpf", *change) for change in _PATH),
 )

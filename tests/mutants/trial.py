@@ -77,9 +77,12 @@ class Outcome:
     output: str = ""
 
 
-# The programs in C by their sources: the module that builds each, and where it is put.
+# The programs in C by the directory of their sources, or by the one file that each has: the module that builds each,
+# and where it is put.
 _PROGRAMS: Final = {
     "src/weft/cni/client": ("weft.cni.build", "src/weft/cni/bin/weft-cni"),
+    "src/weft/cni/launch/init.c": ("weft.cni.build", "src/weft/cni/bin/weft-init"),
+    "src/weft/cni/launch/launch.c": ("weft.cni.build", "src/weft/cni/bin/weft-launch"),
     "src/weft/forward/relay": ("weft.forward.build", "src/weft/forward/bin/weft-relay"),
     "src/weft/forward/bpf": ("weft.forward.build", "src/weft/forward/bin/path.o"),
 }
@@ -119,7 +122,7 @@ class Copy:
     @contextmanager
     def _rebuilt(self, mutant: Mutant) -> Iterator[None]:
         """The program that a changed source belongs to, made of it until the end."""
-        module, name = _PROGRAMS[str(Path(mutant.path).parent)]
+        module, name = _PROGRAMS.get(mutant.path) or _PROGRAMS[str(Path(mutant.path).parent)]
         program = self.root / name
         built = program.with_suffix(".built")
         program.rename(built)  # never written to: what ran it may still be ending, and the kernel refuses meanwhile

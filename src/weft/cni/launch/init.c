@@ -114,7 +114,7 @@ int main(int argc, char **argv)
         status = follow(daemon, &awaited, &stopping);
         ran = seconds() - began;
         code = WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
-        if (stopping || code == 0 || (!WIFSIGNALED(status) && ran < STARTED_SECONDS))
+        if (stopping || (!WIFSIGNALED(status) && ran < STARTED_SECONDS))
             return code;
         if (WIFSIGNALED(status))
             snprintf(how, sizeof how, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
