@@ -138,12 +138,14 @@ def _change_name(chance: Random, case: Case) -> None:
 
 
 def _change_version(chance: Random, case: Case) -> None:
-    if chance.random() < 0.3:
-        case.config["cniVersion"] = chance.choice((7, True, [], {}, 1.5))
+    another = chance.random() < 0.3
+    case.config["cniVersion"] = chance.choice((7, True, [], {}, 1.5) if another else VERSIONS)
+    if case.command == "DEL":  # what was made must go, whatever the version is by now
+        case.what.append("another version")
+    elif another:
         case.wrong("version of another type", 6)
-        return
-    case.config["cniVersion"] = chance.choice(VERSIONS)
-    case.wrong("no such version", 1, 6)
+    else:
+        case.wrong("no such version", 1, 6)
 
 
 def _change_text(chance: Random, case: Case) -> None:

@@ -94,10 +94,11 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
     return peer if proven else None
 
 
-def own_end(call: Call) -> LinkInfo | None:
+def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
     """Return the container's end in DEL; None if it is gone, or another attachment's.
 
-    A DEL may come so late that its path leads to another container by now: that one's interface has the same name.
+    A DEL may come so late that its path leads to another container by now: that one's interface has the same name. To
+    a `later` plugin of a chain an interface is its own that its container has of whatever network.
     """
     container = call.container_if_any()
     link = container.rtnl.link(call.ifname) if container is not None else None
@@ -107,6 +108,9 @@ def own_end(call: Call) -> LinkInfo | None:
     known = record.read(call)
     if peer is not None and peer.alias.startswith(POD_ALIAS):
         anothers = peer.alias != record.alias_of(call.attachment)
+        if anothers and later:
+            holder = record.of_key(call.host, record.LINKS, peer.alias.removeprefix(POD_ALIAS))
+            anothers = holder is None or holder.container_id != call.container_id
     elif known is not None and recorded_end(call.host.rtnl, call.attachment, known):
         anothers = link.kind != "veth" or link.link != known.index
     else:

@@ -130,7 +130,7 @@ def _delete(call: Call) -> None:
     container = call.container_if_any()
     if container is None:
         return
-    link = veth.own_end(call)
+    link = veth.own_end(call, later=True)
     if link is None and container.rtnl.link(call.ifname) is not None:
         return
     refused: list[NetlinkError] = []

@@ -156,7 +156,7 @@ def _delete(call: Call) -> None:
         path = str(known.get("path") or _path(call, tuningconf.data_dir(call.config)))
         with suppress(FileNotFoundError):
             before = tuningbackup.parse(call.host.files.read(path))
-            link = veth.own_end(call)
+            link = veth.own_end(call, later=True)
             if link is not None:
                 _restore(call, call.container(), link.index, before)
             call.host.files.unlink(path)
