@@ -3,6 +3,7 @@
 Both are answered as upstream's when they are called wrongly: usage on standard error, exit status 1.
 """
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -100,6 +101,8 @@ def mk_docker_opts(
 
 def _put(path: Path, content: bytes, *, mode: int) -> None:
     try:
+        if path.is_dir():  # which would make room
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with lasting(path.parent):
             put(path, content, mode=mode)
     except OSError as error:  # which names the temporary file
