@@ -125,7 +125,8 @@ def look(nodes: KubeNodes, node: str) -> dict[str, list[str]]:
     files = nodes.run(node, "sh", "-c", f"find {_FILES} -type f 2>/dev/null", check=False).splitlines()
     rules = nodes.run(node, "nft", "--stateless", "list", "ruleset").splitlines()
     found = Counter(nodes.run(node, "ps", "-e", "-o", "comm=").split("\n"))
-    del found["ps"], found["sleep"]  # of `ps` itself, and of the node's first process
+    # `ps` itself, what the node's first process waits for, and shims that a containerd forgets when it is killed
+    del found["ps"], found["sleep"], found["containerd-shim"]
     return {
         "links": sorted(links),
         "files": sorted(file for file in files if not any(part in file for part in _UNSTEADY)),
