@@ -170,7 +170,7 @@ def test_what_cannot_be_seen_is_said(node: Node):
     node.configure(BRIDGE)
     hidden = node.doctor("--bin-dir", "/nowhere")
     assert "not seen plugins: plugins: No such file or directory\n" in hidden.stdout
-    assert hidden.stdout.endswith("1 check could not see what they need\n")
+    assert hidden.stdout.endswith("1 check could not see what it needs\n")
 
 
 def test_a_node_of_flanneld(flannels: Node):

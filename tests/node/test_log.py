@@ -42,7 +42,7 @@ def test_signals_that_mean_nothing_here_end_nothing_and_are_said(cluster: Cluste
     node = cluster.node(1).start()
     for number in (signal.SIGHUP, signal.SIGUSR2):
         node.signal(number)
-        node.says(f"INFO main: {number.name} does nothing here")
+        node.says(f"INFO main: {number.name} is ignored")
     assert node.ready
     assert node.stop() == 0
 

@@ -38,12 +38,14 @@ def test_each_peer_with_its_state(cluster: Cluster):
     cluster.peer(7)
     cluster.peer(51, data={"VtepMAC": "none"})
     cluster.peer(52, lease="10.6.52.0-24")
-    found = eventually(lambda: len(rows := listed(node)) == 4 and rows["10.5.50.0-24"]["state"] == "served" and rows)
+    cluster.etcd.put(cluster.key("10.5.53.0-24"), "no JSON")
+    found = eventually(lambda: len(rows := listed(node)) == 5 and rows["10.5.50.0-24"]["state"] == "served" and rows)
     assert {name: row["state"] for name, row in found.items()} == {
         "10.5.7.0-24": "served",
         "10.5.50.0-24": "served",
         "10.5.51.0-24": "unusable",
         "10.6.52.0-24": "refused",
+        "10.5.53.0-24": "refused",
     }
     said = run(node, WEFT, "peers").stdout
     assert [line.split()[0] for line in said.splitlines()[1:]] == [
@@ -51,8 +53,11 @@ def test_each_peer_with_its_state(cluster: Cluster):
         "10.5.50.0/24",
         "10.5.51.0/24",
         "10.6.52.0/24",
+        "10.5.53.0-24",
     ]
     assert "refused ADDR-002 lease 10.6.52.0-24: " in said
+    assert "refused ADDR-002 lease 10.5.53.0-24: " in said
+    assert "lease 10.5.53.0-24" in run(node, WEFT, "doctor").stdout
     assert "SENT" not in said
     assert 0 <= float(str(found["10.5.7.0-24"]["seconds"])) < 60
 

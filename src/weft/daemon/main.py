@@ -31,7 +31,7 @@ from weft.model.value import replace
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
 
 _UMASK = 0o022  # whatever the parent's: nothing that we make is for others to write to
-_NOT_OURS = "%s does nothing here: flags are read at the start, the configuration of the network is the store's"
+_NOT_OURS = "%s is ignored: to change flags, restart weftd; the network configuration is in the store"
 
 
 def main() -> None:

@@ -29,7 +29,11 @@ def _is_ok(answer: Answer) -> bool:
 def _sum(diagnosis: Diagnosis, unseen: int) -> str:
     faults = sum(finding.weight == "fault" for finding in diagnosis.findings)
     warnings = len(diagnosis.findings) - faults
-    rest = f", {counted(unseen, 'check')} could not see what they need" if unseen else ""
+    rest = (
+        f", {counted(unseen, 'check')} could not see what {'it needs' if unseen == 1 else 'they need'}"
+        if unseen
+        else ""
+    )
     return (
         f"{counted(len(diagnosis.answers), 'check')}: {counted(faults, 'fault')}, {counted(warnings, 'warning')}{rest}"
     )

@@ -5,6 +5,7 @@ are Unix times, rounded, instead of ages.
 """
 
 from collections.abc import Iterable, Mapping
+from signal import Signals
 from typing import Any, Final
 
 from weft.daemon.commands.peers import Row, rows
@@ -60,7 +61,7 @@ def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: f
             "mtu": node.mtu,
             "daemon": node.daemon,
             "health": _node_health(node, state),
-            "wrong": [*wrong(state)] if state is not None else node.problems or [f"its daemon is {node.daemon}"],
+            "wrong": [*wrong(state)] if state is not None else node.problems or [_ended(node.daemon)],
             "pods": pods[node.name],
             "place": conditions.segment(report, node),
             "notes": conditions.notes(report, node),
@@ -294,3 +295,12 @@ def _peer(name: str, row: Row, unix: float) -> Piece:
 def _since(unix: float, seconds: float | None) -> int | None:
     """The Unix time so many seconds ago, to ten seconds: it is the same at the next look."""
     return None if seconds is None else round((unix - seconds) / 10) * 10
+
+
+def _ended(daemon: str) -> str:
+    """How a node's daemon is, where that is not as it should be: the lab says `exited -9` of one that was killed."""
+    word, _, status = daemon.partition(" ")
+    if word != "exited":
+        return f"weftd: {daemon}"
+    number = int(status)
+    return f"weftd was killed ({Signals(-number).name})" if number < 0 else f"weftd has ended with status {number}"

@@ -539,6 +539,8 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     unsure = RuleInfo(family=4, priority=9, table=52, more=True)
     assert codes(**led_by(vpn, policies=(unsure, MAIN_RULE))) == ["REACH-001"]
     assert codes(**led_by(vpn, routes=(*ROUTES[:2], ROUTES[3]))) == ["REACH-001"]
+    # A copy of the lease's own route, in the table of a rule.
+    assert codes(**led_by(replace(ROUTES[2], table=52))) == ["REACH-001"]
     # No rule has any table: then nothing can be removed.
     [found] = find(**led_by(policies=(replace(unsure, more=False, table=9),)))
     assert found.problem.hint.endswith("(a VPN: of the routes that it accepts)")

@@ -27,7 +27,7 @@ def test_for_people():
         "           sysctl -w a=1",
         'warning  CT-001 table: "nearly" full',
         "not seen three: rules: no nft",
-        "3 checks: 1 fault, 1 warning, 1 check could not see what they need",
+        "3 checks: 1 fault, 1 warning, 1 check could not see what it needs",
     ]
     assert next(forms.lines(MIXED, verbose=True)) == "ok       one: one is well"
     assert list(forms.lines(Diagnosis(answers=MIXED.answers[:1]), verbose=False)) == ["1 check: 0 faults, 0 warnings"]

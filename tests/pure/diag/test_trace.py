@@ -275,6 +275,13 @@ def test_an_outer_packet_that_its_own_route_drops():
     assert found.problem.hint == "ip -4 route delete blackhole 192.168.0.2/32"
 
 
+def test_a_wide_route_of_a_peer_makes_no_pod_of_this_node_suspect():
+    wide = replace(ROUTES[2], dst=ip_network("10.244.0.0/15"))
+    sight = replace(FLANNELD, routes=(*ROUTES, wide), subnet_env=replace(FLANNELD.subnet_env, networks=(wide.dst,)))  # type: ignore[type-var]
+    found = way(PEER, sight, of=IN)
+    assert found.end == "delivered"
+
+
 def test_a_pod_asks_itself():
     found = way(of=packet("10.244.1.2", "10.244.1.2"))
     assert (found.end, steps(found)) == ("delivered", ["loopback"])

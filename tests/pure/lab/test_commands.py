@@ -136,7 +136,7 @@ def test_all_pings_are_shown_as_a_matrix_for_each_family_and_the_faults_in_words
         "pod1-1  1.23    -",
         "",
         *show.ping(pinged(cells[2], *cells[4:6])).splitlines(),
-        "7 cells tried, from 4 pods and nodes to 2 pods: 4 reached with the source's own address, 3 not",
+        "4 of 7 pings arrived from the source's own address, from 4 pods and nodes to 2 pods; 3 did not",
     ]
 
 
@@ -361,7 +361,7 @@ def test_what_ps_cannot_show_for_the_supervisor_failed_is_said(lab, capsys):
 def test_a_list_of_labs_and_their_removal(make, tmp_path, capsys):
     nothing = (0, "no labs\n", "\nNext: weft lab up\n")
     assert weft(capsys, "list") == nothing
-    assert weft(capsys, "clean") == (0, "removed: nothing was there\n", "")
+    assert weft(capsys, "clean") == (0, "no dead labs\n", "")
     up, *killed = make("up"), make("a"), make("b")
     for one in killed:
         one.end()

@@ -184,27 +184,30 @@ WRONG: list[tuple[str, Change, str]] = [
     (
         "vxlan",
         link("node1", "flannel.1", linkinfo=info(port=4789, learning=True)),
-        "flannel.1 of node1 has VNI 1, port 8472, local 172.31.0.11, nolearning: port is 4789 and learning is True",
+        (
+            "flannel.1 of node1 has VNI 1, port 8472, local 172.31.0.11, nolearning:"
+            " its port is 4789 and it was made without `nolearning`"
+        ),
     ),
     ("vxlan", link("node1", "flannel.1", mtu=1500), "flannel.1 of node1 has MTU 1450: it has 1500"),
     (
         "vxlan",
         table("node1", "neighbours", keep=entry("10.244.2.0")),
         (
-            "node1 has the neighbour 10.244.2.0 with the MAC of node2's flannel.1, 0e:00:00:00:00:02, for good: "
+            "permanent neighbour 10.244.2.0 → 0e:00:00:00:00:02, which is node2's flannel.1, on node1: "
             "flannel.1 has no neighbour 10.244.2.0"
         ),
     ),
     (
         "vxlan",
         table("node1", "neighbours", keep=entry("10.244.2.0", lladdr="0e:00:00:00:00:01")),
-        "for good: it has 0e:00:00:00:00:01",
+        "on node1: found 0e:00:00:00:00:01",
     ),
-    ("vxlan", table("node1", "neighbours", keep=entry("10.244.2.0", lladdr="")), "for good: it has no MAC"),
+    ("vxlan", table("node1", "neighbours", keep=entry("10.244.2.0", lladdr="")), "on node1: found no MAC"),
     (
         "vxlan",
         table("node1", "neighbours", keep=entry("10.244.2.0", state=["STALE"])),
-        "for good: it is STALE, not permanent",
+        "on node1: it is STALE, not permanent",
     ),
     (
         "vxlan",
@@ -237,7 +240,7 @@ WRONG: list[tuple[str, Change, str]] = [
     (
         "plugin",
         link("node1", "eth0", "purple", link_index=99),
-        "the other end of it has the further name pod-purple: eth0 of purple is no end of a veth pair",
+        "the other end of it has the altname pod-purple: eth0 of purple is no end of a veth pair",
     ),
     ("services", answer(service="red\nred\nred\nred"), "red answers some, and blue the others: red answered all"),
     ("services", answer(rules=None), "node2 has a rule for 10.96.0.10: 'nft list ruleset' does not name it"),
@@ -291,8 +294,8 @@ def test_without_the_label_the_pair_has_no_further_name():
     record = tutorialdoc.record_of(named("plugin"))
     [label] = [link for link in record.nodes["node1"].spaces[HERE].links.values() if link.altnames]
     last = judged(named("plugin"), link("node1", label.ifname, altnames=[])(record))[-1]
-    assert last.what == f"{label.ifname} has the further name pod-purple"
-    assert last.problem == "its further names are none"
+    assert last.what == f"{label.ifname} has the altname pod-purple"
+    assert last.problem == "it has none"
 
 
 def pasted(command: str) -> str:

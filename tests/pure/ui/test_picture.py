@@ -162,7 +162,11 @@ def test_a_daemon_that_does_not_answer():
     nodes = [msgspec.structs.replace(seen.lab.nodes[0], daemon="exited 1"), seen.lab.nodes[1]]
     dead = replace(seen, lab=msgspec.structs.replace(seen.lab, nodes=nodes))
     assert shown(dead)["node/node1"]["health"] == "down"
-    assert shown(dead)["node/node1"]["wrong"] == ["its daemon is exited 1"]
+    assert shown(dead)["node/node1"]["wrong"] == ["weftd has ended with status 1"]
+    for daemon, words in {"exited -9": "weftd was killed (SIGKILL)", "none": "weftd: none"}.items():
+        nodes[0] = msgspec.structs.replace(nodes[0], daemon=daemon)
+        dead = replace(seen, lab=msgspec.structs.replace(seen.lab, nodes=nodes))
+        assert shown(dead)["node/node1"]["wrong"] == [words]
 
 
 def test_a_peer_that_no_node_of_the_lab_is():

@@ -44,7 +44,7 @@ class WireguardOptions(Value):
         int,
         Key(
             "PersistentKeepaliveInterval",
-            "Seconds between packets that keep a NAT's memory; 0 is never.",
+            "A keepalive in seconds, for nodes behind a NAT; 0 is off.",
             default="0",
             least=0,
             most=65535,

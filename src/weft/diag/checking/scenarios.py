@@ -118,7 +118,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         name="pod-pod-more",
-        about="the same with one byte more, which has to be refused with the MTU",
+        about="one byte too large: the sender must be told the MTU",
         concern="pod-to-pod",
         source="pod",
         target="pod",

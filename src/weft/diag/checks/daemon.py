@@ -18,7 +18,7 @@ def _runs(sight: Sight) -> Iterator[Finding]:
     if sight.daemon is not None or sight.programs & _DAEMONS:
         return
     if sight.subnet_env is not None or sight.devices:
-        seen = "neither weftd nor flanneld answers, and this node has what one of them made"
+        seen = "no daemon runs; what it made is still here"
         hint = (
             "Pods keep their network; changes of the cluster are missed, and nothing is put back."
             " Start it; its log says why it ended"

@@ -106,11 +106,18 @@ def astray(sight: Sight, peer: Peer) -> Choice | None:
 
 
 def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
-    """Tell whether a route for a peer's pods is not that of its lease, although there is one, nor leads to the peer."""
+    """Tell whether a route for a peer's pods does not lead to that, although the route of its lease would.
+
+    One by a device of ours gets to a node whatever table has it, as does one by the peer's own address.
+    """
     devices = {link.index for link in sight.devices}
     leases = (each for each in sight.routes if each.kind == UNICAST and _is_of_a_lease(each, devices))
     own = _longest(leases, peer.subnet.network_address + 2)
-    return own is not None and chosen != own and (chosen is None or chosen.via is None or chosen.via != peer.public)
+    if own is None or chosen == own:
+        return False
+    if chosen is None or chosen.kind != UNICAST:
+        return True
+    return chosen.index not in devices and (chosen.via is None or chosen.via != peer.public)
 
 
 def _is_of_a_lease(route: RouteInfo, devices: Collection[int]) -> bool:

@@ -128,7 +128,8 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         hint = "No lease is served that has it: 'weft status' says which peers there are"
         where = f"route to {packet.target}"
         walk.drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
-    peer = next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
+    at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
+    peer = None if at_home else next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
     if peer is not None and is_astray(walk.sight, peer, route):
         seen = f"route {row(walk.sight, route)} takes it, not the route of the lease of {peer.subnet}"
         hint = f"Leave the pod network out of what made it, or: {removing(walk.sight, route)}"

@@ -58,7 +58,11 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
     report = ask(place, protocol.Ps(), LabReport)
     change(place, report, node, wanted, mend=mend)
     done = "mended" if mend else "broken"
-    show_report(output, {"node": node, "fault": fault, done: True}, f"{node}: {wanted.about}{' no more' * mend}\n")
+    show_report(
+        output,
+        {"node": node, "fault": fault, done: True},
+        f"{node}: {f'mended: {wanted.name}' if mend else wanted.about}\n",
+    )
     option = within(place)
     looks = witness(report, node, wanted)
     next_commands(output, f"weft lab exec{option} {looks} weft doctor", f"weft lab break{option} {node} {fault} --mend")

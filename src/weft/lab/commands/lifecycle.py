@@ -195,4 +195,4 @@ def clean(names: tuple[str, ...], output: str) -> None:
     Labs that are up stay so; `weft lab down` ends them.
     """
     cleaned = start.clean(base(), names)
-    show_report(output, {"removed": cleaned}, f"removed: {', '.join(cleaned) or 'nothing was there'}\n")
+    show_report(output, {"removed": cleaned}, f"removed: {', '.join(cleaned)}\n" if cleaned else "no dead labs\n")

@@ -137,8 +137,8 @@ def pingall(report: PingReport) -> str:
     sources = len({cell.source for cell in report.cells})
     targets = len({cell.target for cell in report.cells})
     return text + (
-        f"{counted(report.tried, 'cell')} tried, from {sources} pods and nodes to {counted(targets, 'pod')}: "
-        f"{report.reached} reached with the source's own address, {len(faults)} not\n"
+        f"{report.reached} of {counted(report.tried, 'ping')} arrived from the source's own address,"
+        f" from {sources} pods and nodes to {counted(targets, 'pod')}{f'; {len(faults)} did not' if faults else ''}\n"
     )
 
 

@@ -23,7 +23,7 @@ PACKETS: Final = (
     Fault(
         name="forward-dropped",
         code="FW-002",
-        about="another program's table drops what it does not know, as Docker's and ufw's do",
+        about="another program's table drops what it has no rule for, as Docker's and ufw's do",
         breaks=chain("somebody", "forward", "ct state established accept", policy="drop"),
         mends="nft delete table inet somebody",
     ),

@@ -68,12 +68,10 @@ def _judge(seen: Seen) -> Iterator[Demand]:
 def _labelled(seen: Seen) -> Demand:
     inner = seen.link("node1", "eth0", "purple")
     outer = None if inner is None else _by_index(seen, inner.link_index)
-    what = f"{'the other end of it' if outer is None else outer.ifname} has the further name {_NAME}"
+    what = f"{'the other end of it' if outer is None else outer.ifname} has the altname {_NAME}"
     if outer is None:
         return Demand(what, "eth0 of purple is no end of a veth pair")
-    return Demand(
-        what, "" if _NAME in outer.altnames else f"its further names are {', '.join(outer.altnames) or 'none'}"
-    )
+    return Demand(what, "" if _NAME in outer.altnames else f"it has {', '.join(outer.altnames) or 'none'}")
 
 
 def _by_index(seen: Seen, index: int) -> Link | None:

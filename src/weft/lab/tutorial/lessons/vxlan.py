@@ -36,8 +36,10 @@ def _settings(link: Link | None, node: str) -> Demand:
     what = f"{_DEVICE} of {node} has VNI 1, port 8472, local {_ADDRESSES[node]}, nolearning"
     data = {} if link is None else link.linkinfo.info_data
     wanted = {"id": 1, "port": 8472, "local": _ADDRESSES[node], "learning": False}
-    wrong = [f"{key} is {data.get(key)}" for key, value in wanted.items() if data.get(key) != value]
-    return Demand(what, " and ".join(wrong))
+    wrong = [f"its {key} is {data.get(key)}" for key, value in wanted.items() if data.get(key) != value]
+    return Demand(
+        what, " and ".join("it was made without `nolearning`" if "learning" in each else each for each in wrong)
+    )
 
 
 def _mac(seen: Seen, node: str) -> str:
@@ -47,12 +49,12 @@ def _mac(seen: Seen, node: str) -> str:
 
 def _neighbour(seen: Seen, node: str, peer: str) -> Demand:
     at, mac = _SUBNETS[peer], _mac(seen, peer)
-    what = f"{node} has the neighbour {at} with the MAC of {peer}'s {_DEVICE}, {mac}, for good"
+    what = f"permanent neighbour {at} → {mac}, which is {peer}'s {_DEVICE}, on {node}"
     found = [entry for entry in seen.space(node).neighbours if entry.dst == at and entry.dev == _DEVICE]
     if not found:
         return Demand(what, f"{_DEVICE} has no neighbour {at}")
     if found[0].lladdr != mac:
-        return Demand(what, f"it has {found[0].lladdr or 'no MAC'}")
+        return Demand(what, f"found {found[0].lladdr or 'no MAC'}")
     return Demand(what, "" if "PERMANENT" in found[0].state else f"it is {', '.join(found[0].state)}, not permanent")
 
 
