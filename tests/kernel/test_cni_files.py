@@ -274,6 +274,12 @@ class TestLocks:
             assert left
         os.close(descriptor)
 
+    def test_a_directory_in_the_place_of_a_lock_is_set_aside(self, files: RootedFiles):
+        files.makedirs("/lock/in the way")
+        with files.lock("/lock"), pytest.raises(BlockingIOError), files.lock("/lock", wait=False):
+            pass
+        assert sorted(name.partition(".")[0] for name in files.list("/")).count("lock") == 2
+
     def test_a_lock_ends_although_a_program_that_is_being_started_has_its_descriptor(self, files: RootedFiles):
         read, write = os.pipe()
         with ExitStack() as held:

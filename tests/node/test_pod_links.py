@@ -1,5 +1,7 @@
 """What pods of a node share is watched: a bridge that is set down is put up again; a pod that is stranded is named."""
 
+import json
+import subprocess
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -160,3 +162,42 @@ def test_links_that_del_removes_are_no_news(site: Site):
     site.pod.run("ip link del eth0")
     site.node.says("CHECK-001 network=cbr0 container=c1")
     assert len(site.node.lines("CHECK-001")) == 1
+
+
+def test_host_ports_and_masquerade_come_back_with_the_notice_of_a_flush(site: Site):
+    """As weftd's own rules do: firewalld or an administrator has flushed all of nftables."""
+    conf = {"type": "bridge", "bridge": "cni7", "isGateway": True, "ipMasq": True}
+    ipam = {"type": "host-local", "dataDir": str(site.runtime.folder / "own"), "ranges": [[{"subnet": "10.77.0.0/24"}]]}
+    other = Netns()
+    site.node.pods.append(other)
+    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c7", "CNI_NETNS": other.path, "CNI_IFNAME": "eth0"}
+    env |= {"CNI_PATH": str(site.runtime.bin_dir), "WEFT_CNI_SOCKET": str(site.node.folder / "cni" / "cni.sock")}
+    text = json.dumps({"cniVersion": "1.0.0", "name": "own", **conf, "ipam": ipam}).encode()
+    pipe = subprocess.PIPE
+    with site.node.netns.popen([str(site.runtime.bin_dir / "bridge")], env=env, stdin=pipe, stdout=pipe) as process:
+        result = json.loads(process.communicate(text, timeout=30)[0])
+    assert "ips" in result, result
+    ports = [{"hostPort": 2500, "containerPort": 25, "protocol": "tcp"}]
+    text = json.dumps(
+        {
+            "cniVersion": "1.0.0",
+            "name": "own",
+            "type": "portmap",
+            "prevResult": result,
+            "runtimeConfig": {"portMappings": ports},
+        }
+    ).encode()
+    with site.node.netns.popen([str(site.runtime.bin_dir / "portmap")], env=env, stdin=pipe, stdout=pipe) as process:
+        out, _ = process.communicate(text, timeout=30)
+        assert process.returncode == 0, out
+    address = result["ips"][0]["address"].split("/")[0]
+
+    def made() -> bool:
+        rules = site.node.netns.run("nft list ruleset")
+        return "tcp . 2500" in rules and f"ip saddr {address}" in rules
+
+    assert eventually(made)
+    for flush in ("flush ruleset", "delete table inet weft-hostport"):
+        site.node.netns.run(f"nft {flush}")
+        assert eventually(made, seconds=20), flush
+    site.node.says("host ports put back that somebody had deleted: network=own container=c7")

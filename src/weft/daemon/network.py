@@ -24,6 +24,7 @@ from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import Ours
 from weft.desired.node import forwarded, shared
 from weft.desired.roster import Roster
+from weft.kernel.netfilter.monitor import PLUGINS
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.rtnetlink.events import Monitor
@@ -265,7 +266,9 @@ class Network:
         parts.start("notices", lambda: self.listen(monitor))
         if rules is not None and self.rules is not None:
             keeper = self.rules
-            parts.start("notices of rules", lambda: _listen(rules, keeper), again=keeper.look_again)
+            parts.start(
+                "notices of rules", lambda: _listen(rules, keeper, self._stranded_pods), again=keeper.look_again
+            )
 
     async def listen(self, monitor: Monitor) -> None:
         """Take notices until cancelled."""
@@ -274,13 +277,16 @@ class Network:
                 self.notice(notice)
 
 
-async def _listen(monitor: RuleMonitor, keeper: Keeper) -> None:
+async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> None:
     """Take notices of rules until cancelled."""
     async for wake in monitor.wakes():
         if isinstance(wake, RulesLost):
             keeper.look_again()
+            pods.look_at_all()
         else:
-            keeper.unseen(wake.keys)
+            keeper.unseen(wake.keys - {PLUGINS})
+            if PLUGINS in wake.keys:
+                pods.look_at_all()
 
 
 def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:

@@ -150,7 +150,9 @@ async def _serve_cni(
         log.warning("plugins without this daemon will not know its --state-dir: %s", error)
 
     async def sweep() -> None:
-        held.callback((await _opened(lambda: Sweeper(node), "the search for leaks")).close)
+        sweeper = await _opened(lambda: Sweeper(node), "the search for leaks")
+        held.callback(sweeper.close)
+        stranded_pods.look_at_all = sweeper.again
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sweep())

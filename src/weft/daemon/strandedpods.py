@@ -24,6 +24,7 @@ class StrandedPods:
     """
 
     def __init__(self) -> None:
+        self.look_at_all: Callable[[], None] = lambda: None  # the search for what pods have lost, once it runs
         # By the attachments' keys, the bridges that they were taken off.
         self._new: dict[str, str] = {}
         self._without_bridge: dict[str, str] = {}

@@ -309,3 +309,25 @@ def test_the_configuration_of_a_lab_of_options(families, network):
     for nft in (False, True):
         written = json.loads(spec.net_conf(backend="host-gw", families=families, nft=nft))
         assert written == {**network, "EnableNFTables": nft, "Backend": {"Type": "host-gw"}}
+
+
+def test_aliases_that_multiply_are_refused_at_once():
+    """600 bytes that stand for more values than any machine holds."""
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 20)]
+    text = "\n".join(["a0: &a0 [x, x, x]", *levels, "nodes: *a19"])
+    assert len(text) < 1200
+    assert problems(text) == [
+        "LAB-001 x.yaml: its aliases multiply to more than 100000 values; expected a lab file. Write them out"
+    ]
+
+
+def test_an_alias_of_what_holds_it_is_refused():
+    [problem] = problems("nodes: &all [*all]")
+    assert problem.startswith("LAB-001 x.yaml")
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 5000, "0b" + "1" * 20000, "-0x" + "f" * 5000])
+@pytest.mark.parametrize("key", ["nodes", "pods"])
+def test_a_number_of_thousands_of_digits_is_named(key: str, number: str):
+    [problem] = problems(f"{key}: {number}")
+    assert problem.startswith("LAB-001 x.yaml:1: ")

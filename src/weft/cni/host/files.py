@@ -206,10 +206,16 @@ class RootedFiles:
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
         """Hold an exclusive flock on a file, made if missing. Threads exclude each other.
 
-        `BlockingIOError` if it is held already: at once, unless this is to `wait` some seconds for the end of that.
+        A directory in its place is set aside. `BlockingIOError` if it is held already: at once, unless this is to
+        `wait` some seconds for the end of that.
         """
         while True:
-            fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
+            try:
+                fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)
+            except IsADirectoryError:
+                if not self.set_aside(path):
+                    raise
+                continue
             try:
                 self._take(fd, path, wait=wait)
                 # The one that held it may have removed the file: then this lock keeps no other out.

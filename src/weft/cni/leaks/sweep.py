@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from weft.cni.attachment import masq
 from weft.cni.host.files import pauses
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.hostlocal import record as ipamrecord
@@ -133,6 +134,25 @@ def free_network(host: Host, network: str) -> int:
         except (OSError, CniError, JsonError):
             continue
     return freed
+
+
+def put_back_masquerade(host: Host, attachment: Attachment) -> bool:
+    """Masquerade an attachment again whose rules somebody has deleted. Returns whether that was so and is done.
+
+    One whose request is running is left to that.
+    """
+    with host.claim(attachment.container_id) as claimed:
+        found = record.look_up(host, record.LINKS, attachment) if claimed else None
+        links = None if found is None else record.as_value(Record, found)
+        if links is None or not links.masq:
+            return False
+        try:
+            if all(masq.is_there(attachment, links.masq, each) for each in links.addresses):
+                return False
+            masq.add(attachment, links.masq, links.addresses)
+        except CniError:
+            return False  # CHECK says what is wrong
+    return True
 
 
 def set_aside_torn(host: Host) -> list[Problem]:

@@ -25,6 +25,7 @@ from weft.model.errors import Problem
 _EVERY_SECONDS: Final = 300.0
 # A request takes the interpreter for a few milliseconds; between two looks it finds it free.
 _PAUSE_SECONDS: Final = 0.005
+_REST_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -106,30 +107,47 @@ class Sweeper:
         self._node = node
         self._every = every
         self._stopping = threading.Event()
+        self._wake = threading.Event()
         self._complained: set[Attachment] = set()
         self._temporaries: frozenset[str] = frozenset()
         self._thread = start_thread(self._work, name="cni-sweep")
 
+    def again(self) -> None:
+        """Look now at the rules of all attachments: somebody has deleted a table of theirs."""
+        self._wake.set()
+
     def close(self) -> None:
         """Stop after the attachment that is being looked at."""
         self._stopping.set()
+        self._wake.set()
         self._thread.join(_STOP_SECONDS)
 
     def _work(self) -> None:
+        rules = False
         while True:
             try:
-                self._sweep()
+                self._sweep(rules=rules)
             except Exception:  # noqa: BLE001 - the next sweep may do better, and the log alone can be told
                 _log.exception("the sweep for leaked attachments ended early")
-            if self._stopping.wait(self._every):
+            if self._stopping.wait(min(_REST_SECONDS, self._every)):
+                return
+            rules = self._wake.wait(self._every)
+            self._wake.clear()
+            if self._stopping.is_set():
                 return
 
-    def _sweep(self) -> None:
+    def _sweep(self, *, rules: bool) -> None:
+        """Sweep once; with `rules` only put back those that somebody has deleted with a whole table."""
         with node_host(self._node) as host:
             for attachment in sweep.attachments(host):
-                self._look_at(host, attachment)
+                if rules:
+                    self._put_back(host, attachment)
+                else:
+                    self._look_at(host, attachment)
                 if self._stopping.wait(_PAUSE_SECONDS):
                     return
+            if rules:
+                return
             for problem in sweep.set_aside_torn(host):
                 _log.warning("%s", problem)
             self._temporaries = sweep.tidy(host, self._temporaries)
@@ -147,3 +165,9 @@ class Sweeper:
             _log.info("leaked attachment freed: %s proof=%s", who, proof)
         elif forms.put_back(host, attachment):
             _log.warning("host ports put back that somebody had deleted: %s", who)
+
+    def _put_back(self, host: OpenedHost, attachment: Attachment) -> None:
+        if forms.put_back(host, attachment):
+            _log.warning("host ports put back that somebody had deleted: %s", _words(attachment))
+        if sweep.put_back_masquerade(host, attachment):
+            _log.warning("masquerade put back that somebody had deleted: %s", _words(attachment))

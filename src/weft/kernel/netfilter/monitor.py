@@ -59,11 +59,16 @@ _CHAINS: Final = {
     "nat": frozenset({POSTRTG, FWD, "POSTROUTING"}),
     "filter": frozenset({POSTRTG, FWD, "FORWARD"}),
 }
+# Of host ports of pods and of their masquerade (cni/plugins/portmap, cni/attachment/masq): whoever deletes them whole.
+_PLUGINS_TABLES: Final = frozenset({"weft-hostport", "cni_plugins_masquerade", "nat"})
+PLUGINS: Final[Key] = ("plugins",)
 _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 
 
 class Touched(Value):
     """Someone else changed chains or tables of ours. `keys` are of rule sets, `by` are programs (`nft[4711]`).
+
+    One is `PLUGINS`, where a table of the plugins' was deleted.
 
     The numbers of processes are those of the outermost pid namespace.
     """
@@ -96,9 +101,7 @@ class Generations:
             if kind == _NFT_MSG_NEWGEN:
                 self._close(message)
             else:
-                key = _touched(kind, message.body)
-                if key is not None:
-                    self._open.add(key)
+                self._open |= _touched(kind, message.body)
 
     def take(self) -> Touched | None:
         """Return what the finished changes touched since the last call."""
@@ -222,18 +225,19 @@ def _no_notices(error: OSError) -> Problem:
     )
 
 
-def _touched(kind: int, body: bytes) -> Key | None:
-    """Return the rule set that a notice is about, None when it is none of ours."""
-    family = _FAMILIES.get(body[0])
-    if family is None:
-        return None
+def _touched(kind: int, body: bytes) -> set[Key]:
+    """Return the rule set that a notice is about, if it is one of ours, and `PLUGINS` for a table that is gone."""
     attributes = parse(body, _HEAD.size)
     table = attributes.text(_NFTA_TABLE)
+    lost = {PLUGINS} if kind == _NFT_MSG_DELTABLE and table in _PLUGINS_TABLES else set[Key]()
+    family = _FAMILIES.get(body[0])
+    if family is None:
+        return lost
     if table in _OUR_TABLES:
-        return ("ruleset", nft.KIND, family)
+        return {("ruleset", nft.KIND, family)}
     if table in _CHAINS and _chain(kind, attributes) in (None, *_CHAINS[table]):
-        return ("ruleset", iptables.KIND, family)
-    return None
+        return lost | {("ruleset", iptables.KIND, family)}
+    return lost
 
 
 def _chain(kind: int, attributes: Attributes) -> str | None:

@@ -6,6 +6,7 @@ know lines.
 
 import difflib
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -18,6 +19,8 @@ from weft.model.errors import ConfigError, Problem
 T = TypeVar("T")
 
 _NULL: Final = "tag:yaml.org,2002:null"
+_MOST_VALUES: Final = 100_000  # of 1,000 nodes with all their pods it is a tenth
+_BITS: Final = 64
 _HINT: Final = "docs/reference/lab-file.md describes the file."
 
 
@@ -37,7 +40,20 @@ def compose(text: str, where: str, what: str) -> yaml.Node:
     if root is None or root.tag == _NULL:
         expected, hint = "keys such as name, nodes and network", "Options alone describe a lab, too."
         raise ConfigError(Problem(code="LAB-001", where=where, seen="the file is empty", expected=expected, hint=hint))
+    if _size(root, {}) > _MOST_VALUES:
+        seen = f"its aliases multiply to more than {_MOST_VALUES} values"
+        raise ConfigError(Problem(code="LAB-001", where=where, seen=seen, expected=what, hint="Write them out"))
     return root
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for, each alias written out; who reads one that holds itself says so."""
+    if id(node) not in known:
+        known[id(node)] = 1  # until it is known: an alias of what is being counted leads back to it
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = chain.from_iterable(children) if isinstance(node, yaml.MappingNode) else children
+        known[id(node)] = 1 + sum(_size(each, known) for each in parts)
+    return known[id(node)]
 
 
 class Reader:
@@ -65,7 +81,11 @@ class Reader:
     def value(self, node: yaml.Node, kind: type[T], what: str) -> T | None:
         """Return a value of some type as msgspec knows them, None if it is another."""
         try:
-            return msgspec.convert(yaml.constructor.SafeConstructor().construct_document(node), kind)
+            made = yaml.constructor.SafeConstructor().construct_document(node)
+            if isinstance(made, int) and made.bit_length() > _BITS:
+                self.problem(node, f"{what}: a number of {made.bit_length()} bits", expected="a smaller one")
+                return None
+            return msgspec.convert(made, kind)
         except yaml.MarkedYAMLError as error:  # whose own text shows the line once more, below the problem itself
             self.problem(node, f"{what}: {error.problem}")
         except msgspec.ValidationError as error:
