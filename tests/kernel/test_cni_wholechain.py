@@ -139,7 +139,7 @@ def test_cleanup_removes_what_plugins_have_made_and_frees_what_pods_held(node, m
     command = [str(WEFT), "cleanup", f"--state-dir={node.directory / 'daemon' / 'state'}", "--subnet-file=/nonexistent"]
     would = node.netns.run([*command, "--dry-run"]).splitlines()
     said = node.netns.run(command).splitlines()
-    assert said[-1] == "nothing of weft is left"
+    assert said[-1] == "nothing of weft is left in the kernel"
     assert [line.replace("would remove", "removed") for line in would[:-1]] == said[:-1]
     for part in ("table inet weft-hostport", "table inet weft-firewall", "link cni7", "what "):
         assert [line for line in said if line.startswith(f"removed {part}")]

@@ -113,13 +113,18 @@ def cleaned(monkeypatch: pytest.MonkeyPatch, done: Done) -> list[object]:
         return done
 
     monkeypatch.setattr(verbs, "clean_up", clean_up)
+    monkeypatch.setattr(verbs, "files_left", lambda _: [])
     return asked
 
 
 def test_a_clean_up_says_what_it_removes_and_what_it_leaves(monkeypatch, capsys):
     asked = cleaned(monkeypatch, Done(found=FOUND, still=Found(foreign=FOUND.foreign)))
     removed = "".join(f"removed {line}\n" for line in LINES)
-    assert weft(capsys, "cleanup", "--state-dir=/s") == (0, f"{removed}{LEFT}nothing of weft is left\n", "")
+    assert weft(capsys, "cleanup", "--state-dir=/s") == (
+        0,
+        f"{removed}{LEFT}nothing of weft is left in the kernel\n",
+        "",
+    )
     would = removed.replace("removed", "would remove")
     dry = weft(capsys, "cleanup", "--dry-run", "--subnet-file=/f", "--state-dir=/s")
     assert dry == (0, f"{would}{LEFT}5 found\n", "")

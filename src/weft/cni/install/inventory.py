@@ -13,7 +13,7 @@ from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value, field
 
-_LIST: Final = ".weft-installed"
+LIST: Final = ".weft-installed"
 _MAX_BYTES: Final = 1 << 20
 
 
@@ -29,7 +29,7 @@ class Inventory(Value, frozen=False):
     @classmethod
     def read(cls, bin_dir: Path) -> "Inventory":
         """Read the list; there is nothing of ours where there is none. `ConfigError` if somebody has broken it."""
-        path = bin_dir / _LIST
+        path = bin_dir / LIST
         try:
             known = json.loads(statefiles.read(path, limit=_MAX_BYTES))
             return cls(bin_dir=bin_dir, digests={name: list(map(str, digests)) for name, digests in known.items()})
@@ -52,9 +52,9 @@ class Inventory(Value, frozen=False):
     def write(self) -> None:
         """Write the list, or remove it when it is empty."""
         if self.digests:
-            files.put(self.bin_dir / _LIST, json.dumps(self.digests, indent=2).encode() + b"\n", mode=0o644)
+            files.put(self.bin_dir / LIST, json.dumps(self.digests, indent=2).encode() + b"\n", mode=0o644)
         else:
-            files.remove(self.bin_dir / _LIST)
+            files.remove(self.bin_dir / LIST)
 
     @property
     def programs(self) -> list[str]:

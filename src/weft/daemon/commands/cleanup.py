@@ -6,12 +6,15 @@ is named and left. What attachments hold beside links (addresses, rules in upstr
 of leaked ones. Nothing is removed while a daemon keeps it.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.cni.host.descriptors import open_node
+from weft.cni.install import conflist, inventory
+from weft.cni.install.directories import Directories
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.firewall import sets
@@ -124,6 +127,19 @@ def _refuse_beside_flanneld() -> None:
         if name == "flanneld":
             seen, hint = f"flanneld runs here (pid {pid})", "Leave it what weft has made, or stop it first"
             raise ConfigError(Problem(code="INST-001", where="weft cleanup", seen=seen, hint=hint))
+
+
+def files_left(site: Site) -> list[str]:
+    """The files that a clean-up leaves, each with what it is for; those in the usual places that are there."""
+    places = Directories.known(os.environ)
+    kept = {
+        site.state_dir: "who this node is; remove it if the node shall take another name and subnet",
+        Path("/run/weft"): "goes with the next boot",
+        places.bin_dir / inventory.LIST: "plugins are installed there; 'weft cni handback' gives the places back",
+        places.conf_dir / conflist.NAME: "the network that runtimes use; remove it if nothing serves it any more",
+        Path("/var/lib/cni"): "what runtimes and host-local remember of pods",
+    }
+    return [f"{path}: {why}" for path, why in kept.items() if path.exists()]
 
 
 def _describe(link: LinkInfo) -> str:

@@ -10,7 +10,7 @@ import click
 from weft.cni.commands.install import STATE_DIR, need_root
 from weft.config.flags import parse_flags
 from weft.daemon.commands import started
-from weft.daemon.commands.cleanup import Site, clean_up
+from weft.daemon.commands.cleanup import Site, clean_up, files_left
 from weft.daemon.commands.preview import preview
 from weft.daemon.process import logs
 from weft.daemon.world import real
@@ -73,7 +73,8 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
       weft cleanup --dry-run
     """  # noqa: D301 - as above
     need_root("weft cleanup")
-    done = asyncio.run(clean_up(Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir)), dry_run=dry_run))
+    site = Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir))
+    done = asyncio.run(clean_up(site, dry_run=dry_run))
     looked = done.found if dry_run else done.still
     proved = not (done.left or looked.unseen)
     if output in DOCUMENTS:
@@ -83,13 +84,13 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     else:
         for line in done.found.lines if dry_run else done.removed:
             say(f"{'would remove' if dry_run else 'removed'} {line}")
-        for line in looked.foreign:
+        for line in (*looked.foreign, *files_left(site)):
             say(f"left {line}")
         for line in done.left:
             say(f"CLEAN-001 {line}", err=True)
         for problem in looked.unseen:
             say(str(problem), err=True)
-        say("nothing of weft is left" if proved and not dry_run else f"{len(done.found.lines)} found")
+        say("nothing of weft is left in the kernel" if proved and not dry_run else f"{len(done.found.lines)} found")
     return 0 if proved else 1
 
 
