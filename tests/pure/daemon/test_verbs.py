@@ -113,7 +113,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch, done: Done) -> list[object]:
         return done
 
     monkeypatch.setattr(verbs, "clean_up", clean_up)
-    monkeypatch.setattr(verbs, "files_left", lambda _: [])
+    monkeypatch.setattr(verbs, "files_left", lambda *_: [])
     return asked
 
 

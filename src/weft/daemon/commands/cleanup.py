@@ -6,8 +6,7 @@ is named and left. What attachments hold beside links (addresses, rules in upstr
 of leaked ones. Nothing is removed while a daemon keeps it.
 """
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
@@ -129,9 +128,9 @@ def _refuse_beside_flanneld() -> None:
             raise ConfigError(Problem(code="INST-001", where="weft cleanup", seen=seen, hint=hint))
 
 
-def files_left(site: Site) -> list[str]:
+def files_left(site: Site, environ: Mapping[str, str]) -> list[str]:
     """The files that a clean-up leaves, each with what it is for; those in the usual places that are there."""
-    places = Directories.known(os.environ)
+    places = Directories.known(environ)
     kept = {
         site.state_dir: "who this node is; remove it if the node shall take another name and subnet",
         Path("/run/weft"): "goes with the next boot",

@@ -84,7 +84,7 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     else:
         for line in done.found.lines if dry_run else done.removed:
             say(f"{'would remove' if dry_run else 'removed'} {line}")
-        for line in (*looked.foreign, *files_left(site)):
+        for line in (*looked.foreign, *files_left(site, os.environ)):
             say(f"left {line}")
         for line in done.left:
             say(f"CLEAN-001 {line}", err=True)
