@@ -296,3 +296,5 @@ def test_of_a_users_commands_the_program_alone():
     conf = {"Backend": {"SubnetAddCommand": "curl -u admin:hunter2 x", "PreStartupCommand": ["sh", "-c", "hunter2"]}}
     assert "hunter2" not in str(secrets.data_without(conf))
     assert secrets.data_without(conf)["Backend"]["PreStartupCommand"][0] == "sh"
+    nothing: dict[str, object] = {"SubnetAddCommand": "", "PreStartupCommand": [], "ShutdownCommand": None}
+    assert secrets.data_without(nothing) == nothing
