@@ -34,6 +34,12 @@ _MISSING: Final = "localhost/none:1"
 _FILES: Final = "/var/lib/cni /var/lib/weft /run/cni /run/netns /run/weft"
 # What comes and goes by itself: caches, locks, history, and what containers of weft's own are called.
 _UNSTEADY: Final = ("last_reserved_ip", "/lock", "history", "/.lock", "/cache/")
+# Those of iptables as it writes them: nft shows some of them now one way and now another.
+_RULES: Final = """
+iptables-save | grep ^-A; ip6tables-save | grep ^-A
+nft list tables | grep -v -e ' nat$' -e ' filter$' -e ' mangle$' -e ' raw$' |
+    while read -r _ family name; do nft --stateless list table $family $name; done
+"""
 Undo = Callable[[], object]
 Fault = Callable[[KubeNodes, str], Undo]
 
@@ -123,7 +129,7 @@ def look(nodes: KubeNodes, node: str) -> dict[str, list[str]]:
     """What is on a node of pods that are gone, if anything."""
     links = [line.split(":")[1].split("@")[0].strip() for line in nodes.run(node, "ip", "-o", "link").splitlines()]
     files = nodes.run(node, "sh", "-c", f"find {_FILES} -type f 2>/dev/null", check=False).splitlines()
-    rules = nodes.run(node, "nft", "--stateless", "list", "ruleset").splitlines()
+    rules = nodes.run(node, "sh", "-c", _RULES).splitlines()
     found = Counter(nodes.run(node, "ps", "-e", "-o", "comm=").split("\n"))
     # `ps` itself, what the node's first process waits for, and shims that a containerd forgets when it is killed
     del found["ps"], found["sleep"], found["containerd-shim"]
