@@ -123,6 +123,7 @@ class KubeNodes:
     kubeconfig: Path
     inits: dict[str, int]  # the first process of each node
     network: Network  # that was applied last
+    started: list["subprocess.Popen[bytes]"] = field(default_factory=list)  # which end with the lab
     _commands: dict[tuple[str, str], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
 
     def enter(self, node: str) -> list[str]:
@@ -258,7 +259,7 @@ class KubeNodes:
         if self.processes(node, name):
             return
         command, environ = self._commands[node, name]
-        subprocess.Popen(
+        running = subprocess.Popen(
             [*self.enter(node), *command],
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -266,6 +267,7 @@ class KubeNodes:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self.started.append(running)
         eventually(lambda: self.processes(node, name), seconds=SECONDS)
 
     def reboot(self, node: str) -> None:
@@ -300,14 +302,17 @@ def kube_nodes(
     environ["PATH"] = ":".join([*map(str, path), environ["PATH"]])
     name, network = new_name(), net_conf(backend="vxlan", families=families, nft=nft)
     lab = regular(name=name, network=network, families=families, nodes=count, pods=0, store="kubernetes", kubelets=True)
-    base = places.home(environ)
+    base, started = places.home(environ), []
     start.up(msgspec.structs.replace(lab, bare=True), base, environ, note=lambda _: None)
     try:
         with nodes_of(name) as nodes:
+            started = nodes.started
             eventually(lambda: len(nodes.conditions()) == count, seconds=SECONDS)
             yield nodes
     finally:
         start.down(start.find(base, name))
+        for process in started:
+            process.wait()
 
 
 @contextmanager
