@@ -70,7 +70,7 @@ KIND = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4"
         ("network: {Network: 10.5.0.0/16, Backend: {Type: vxlan}}", {"family": "6"}, "1: --family 6 beside a network"),
         (KIND, {"store": "etcd"}, "1: --store beside a cluster file of kind; expected kind's own keys in the file"),
         ("nodes: 3", {"nodes": 3, "pods": 300}, "1: pods: 300; expected 0 to 250"),
-        ("- a", {"nodes": 3}, "1: the lab is a sequence"),
+        ("- a", {"nodes": 3}, "1: the lab is a list"),
     ],
 )
 def test_an_option_that_cannot_take_the_place_is_refused_with_the_line(text, options, said):
@@ -84,7 +84,7 @@ def test_an_option_that_cannot_take_the_place_is_refused_with_the_line(text, opt
     [
         ("{Network: 10.5.0.0/16, Backend: {Type: vxlan, VNI: 2}}", "Backend.VNI: an unknown key"),
         ("{Network: 10.5.0.0/16, Backend: vxlan}", "Backend: "),
-        ("vxlan", "network: Expected `object`"),
+        ("vxlan", "network: 'vxlan'; expected a mapping"),
     ],
 )
 def test_what_does_not_go_with_an_options_back_end_is_the_readers_to_refuse(network, said):

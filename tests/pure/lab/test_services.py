@@ -155,7 +155,7 @@ def test_of_a_lab_file():
         ("services: web", "1: services is no list; expected a list of mappings with name, port, targetPort"),
         ("services:\n- {name: web, pods: x}", "2: a Service without 'port'"),
         ("services:\n- {name: web, port: 80, pods: x*, prot: 1}", "2: unknown key 'prot'"),
-        ("services:\n- {name: web, port: 80, pods: x*, protocol: tcp}", "2: protocol: Invalid enum value 'tcp'"),
+        ("services:\n- {name: web, port: 80, pods: x*, protocol: tcp}", "2: protocol: 'tcp'; expected one of TCP, UDP"),
         ("services:\n- {name: web, port: 0, pods: x*}", "2: port: 0; expected 1 to 65535"),
         ("services:\n- {name: web, port: 80, pods: pod9-1}", "2 web: no pod 'pod9-1'"),
         ("services:\n- {name: web, port: 80, pods: x*}\n- {name: web, port: 81, pods: x*}", "3 web: the name 'web' is"),

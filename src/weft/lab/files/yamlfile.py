@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
@@ -18,6 +18,13 @@ from weft.model.errors import ConfigError, Problem
 
 T = TypeVar("T")
 
+_EXPECTED: Final[dict[object, str]] = {
+    int: "a whole number",
+    str: "text, in quotes if it looks like something else",
+    bool: "true or false",
+    list[str]: "a list of names",
+}
+_TEXT: Final = "tag:yaml.org,2002:str"
 _NULL: Final = "tag:yaml.org,2002:null"
 _MOST_VALUES: Final = 100_000  # of 1,000 nodes with all their pods it is a tenth
 _BITS: Final = 64
@@ -56,6 +63,20 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
+def _shape(node: yaml.Node) -> str:
+    """Return what stands there, in words."""
+    if isinstance(node, yaml.ScalarNode):
+        return repr(node.value) if node.tag == _TEXT else node.value or "empty"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+def _expected(kind: object) -> str:
+    """Return what a value of a type looks like, in words."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    return _EXPECTED.get(kind, "a mapping, {key: value}")
+
+
 class Reader:
     """Walks the YAML nodes of one file and collects its problems."""
 
@@ -88,8 +109,8 @@ class Reader:
             return msgspec.convert(made, kind)
         except yaml.MarkedYAMLError as error:  # whose own text shows the line once more, below the problem itself
             self.problem(node, f"{what}: {error.problem}")
-        except msgspec.ValidationError as error:
-            self.problem(node, f"{what}: {error}")
+        except msgspec.ValidationError:
+            self.problem(node, f"{what}: {_shape(node)}", expected=_expected(kind))
         except (ValueError, KeyError, AttributeError):  # of PyYAML, for what looks like a date, a number or a tag's own
             self.problem(
                 node, f"{what}: {node.value!r} is no {node.tag.rpartition(':')[2]}", expected="a value, or quotes"
@@ -109,8 +130,8 @@ class Reader:
         if not isinstance(node, yaml.MappingNode):
             self.problem(
                 node,
-                f"the {what} is a {type(node).__name__.removesuffix('Node').lower()}",
-                expected=f"a mapping with {', '.join(known)}",
+                f"the {what} is {_shape(node)}",
+                expected=f"keys such as {', '.join(needed or known)}",
             )
             return {}
         parts: dict[str, yaml.Node] = {}
