@@ -11,6 +11,7 @@ from weft.cni.install.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
 from weft.screen.documents import output_option
+from weft.screen.rights import need_root
 from weft.wire.cni import CniError
 
 
@@ -39,7 +40,7 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
     from weft.cni.leaks.sweeper import node_host
     from weft.cni.plugins.portmap.handback import hand_back
 
-    installcommands.need_root("weft cni handback")
+    need_root("weft cni handback")
     programs = giveback.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)
     kept = [name for name, how in programs.items() if how in ("still weft's", "weft's again")]
     done = {name: how for name, how in programs.items() if how != "still weft's" and "/" not in name}

@@ -14,10 +14,11 @@ from weft.cni.host import state
 from weft.cni.install import conflist, executables, giveback, nodepart
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
-from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.errors import ConfigError, Unavailable, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
+from weft.screen.rights import need_root as need_root  # noqa: PLC0414 - weft.ui takes it from here
 from weft.screen.say import say
 from weft.wire.subnetenv import parse_for_cni
 
@@ -229,10 +230,3 @@ def names(done: Mapping[str, str]) -> str:
 def report(output: str, data: object, text: str) -> None:
     """Print what was done, for people or for programs."""
     show_report(output, data, text.rstrip("\n") + "\n")
-
-
-def need_root(command: str) -> None:
-    """Refuse other users, to whom all would look empty."""
-    if os.geteuid() != 0:
-        seen, hint = f"run by user {os.geteuid()}", "Run the same command as root."
-        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.commands import ipamlist
-from weft.cni.commands.install import STATE_DIR, need_root
+from weft.cni.commands.install import STATE_DIR
 from weft.cni.commands.ipamlist import Reservation
 from weft.cni.host.descriptors import open_node
 from weft.cni.leaks import sweep
@@ -26,6 +26,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.groups import Group
+from weft.screen.rights import need_root
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError

@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, told_in
 from weft.kernel import asking
@@ -17,6 +16,7 @@ from weft.model.node.history import Event, Told
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report
 from weft.screen.eventlines import line, show_event, since_option
+from weft.screen.rights import need_root
 from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes

@@ -4,7 +4,6 @@ from typing import Final
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.kernel import asking
 from weft.model.node.following import Follower, recent
@@ -12,6 +11,7 @@ from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState
 from weft.screen.documents import output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
+from weft.screen.rights import need_root
 from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions, of which an answer without news has some hundred bytes

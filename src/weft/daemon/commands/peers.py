@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking
@@ -16,6 +15,7 @@ from weft.model.table import table
 from weft.model.text import one_line, shortly
 from weft.model.value import Value, field, fields_of, replace
 from weft.screen.documents import DOCUMENTS, output_with, piece, show_report
+from weft.screen.rights import need_root
 from weft.screen.say import say
 from weft.screen.watching import watched
 

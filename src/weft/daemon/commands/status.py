@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.diag.commands.offline import FROM, bundle_at, state_in
 from weft.kernel import asking, daemons
@@ -15,6 +14,7 @@ from weft.model.node.nodestate import LoopState, NodeState
 from weft.model.node.wrong import not_whole, wrong
 from weft.model.text import counted, one_line, shortly
 from weft.screen.documents import output_option, show_report
+from weft.screen.rights import need_root
 from weft.screen.watching import redraw, watch_option
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from weft.cni.commands.install import STATE_DIR, need_root
+from weft.cni.commands.install import STATE_DIR
 from weft.config.flags import parse_flags
 from weft.daemon.commands import started
 from weft.daemon.commands.cleanup import Site, clean_up, files_left
@@ -17,6 +17,7 @@ from weft.daemon.world import real
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option
+from weft.screen.rights import need_root
 from weft.screen.say import say
 
 

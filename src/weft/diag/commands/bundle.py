@@ -10,7 +10,6 @@ from typing import Any, Final
 import click
 
 from weft import __version__
-from weft.cni.commands.install import need_root
 from weft.diag.bundle import archive, collect
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, files_of
 from weft.diag.commands.places import place_options, places_of
@@ -20,6 +19,7 @@ from weft.model.errors import Unavailable
 from weft.model.node.history import Told
 from weft.model.text import counted, one_line
 from weft.screen.documents import output_option, show_report
+from weft.screen.rights import need_root
 
 _STDOUT: Final = "-"
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.diag.checking import forms, here, verdicts
 from weft.diag.checking.causes import Cause, causes
 from weft.diag.checking.evidence import Evidence
@@ -36,6 +35,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
 from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_with, show_report
+from weft.screen.rights import need_root
 
 _TRACED: Final = 4  # causes of which an example is traced
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.diag import forms
 from weft.diag.checks import CHECKS
 from weft.diag.commands import fixing
@@ -16,6 +15,7 @@ from weft.diag.look import ask_peers, look
 from weft.diag.sight import Sight
 from weft.model.text import one_line
 from weft.screen.documents import document, output_with, show_report
+from weft.screen.rights import need_root
 from weft.screen.say import say
 
 

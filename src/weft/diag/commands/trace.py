@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import click
 
-from weft.cni.commands.install import need_root
 from weft.diag.commands.offline import FROM, bundle_at
 from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.commands.proving import prove
@@ -25,6 +24,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
+from weft.screen.rights import need_root
 
 EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each step is, in a sentence.")
 
