@@ -1,4 +1,4 @@
-"""Gives capabilities away, for good (capabilities(7), capset(2))."""
+"""Tells which capabilities a thread has, and gives them away for good (capabilities(7), capset(2))."""
 
 import ctypes
 import struct

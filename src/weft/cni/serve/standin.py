@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from weft.cni.attachment.retire import Retirement
@@ -17,6 +16,7 @@ from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.cni.serve.session import Plugins
+from weft.kernel import capabilities
 from weft.model.errors import ConfigError, Problem
 
 # The descriptor on which the client that has started it listens already.
@@ -26,10 +26,7 @@ _IDLE_SECONDS: Final = 5.0
 _COMING_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.05
 _NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"
-
-
-_NET_ADMIN: Final = 1 << 12
-_RIGHTS: Final = "CapEff:"
+_NET_ADMIN: Final = 1 << 12  # CAP_NET_ADMIN (linux/capability.h)
 
 
 async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run: Plugins = plugins.run) -> None:
@@ -39,7 +36,7 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     again only after ten seconds. Raises what `open_node` does, and `ConfigError` where it could serve nobody: the
     client that has started it tells the reason.
     """
-    if not _rights() & _NET_ADMIN:
+    if not capabilities.held() & _NET_ADMIN:
         hint = "The runtime that calls has no more itself: give it more, or start weftd, which serves all"
         seen, expected = "no right to change the network (CAP_NET_ADMIN)", "the rights of a runtime of containers"
         raise ConfigError(
@@ -60,11 +57,6 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     await asyncio.wait([serving])
     retirement.close()
-
-
-def _rights() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition(_RIGHTS)[2].split()[0], 16)
 
 
 def _wait_for(written: Callable[[], bool], ending: threading.Event) -> bool:
