@@ -24,6 +24,7 @@ from weft import __version__
 from weft.cni import build
 from weft.cni.host import state
 from weft.cni.install import installation
+from weft.cni.install.files import lasting, put_link
 from weft.cni.install.tree import Tree, loader
 from weft.model.errors import Problem, Unavailable
 
@@ -87,7 +88,8 @@ def _put(directory: Path) -> Path:
             shutil.rmtree(place, ignore_errors=True)  # it was damaged
             fresh.rename(place)
     os.utime(place)
-    _switch(directory, place.name)
+    with lasting(directory):
+        put_link(directory / _CURRENT, place.name)
     _remove_old(directory, place)
     return place / _PYTHON
 
@@ -169,18 +171,6 @@ def _sync(place: Path) -> None:
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(fd):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(place))
-    finally:
-        os.close(fd)
-
-
-def _switch(directory: Path, name: str) -> None:
-    fresh = directory / f"{_UNFINISHED}{_CURRENT}"
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(name)
-    fresh.rename(directory / _CURRENT)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
     finally:
         os.close(fd)
 
