@@ -25,11 +25,9 @@ from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
 from weft.screen.groups import Group
 
-_NAMED: Final = "/run/netns/"  # where `ip netns` has its names
+_NETNS: Final = Path("/run/netns")  # where `ip netns` has its names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_NETNS: Final = Path("/run/netns")  # of ip netns
 
 
 @click.group(cls=Group)
@@ -174,8 +172,8 @@ def _after_failed_add(site: _Site, netns: str, ifname: str, *, there: bool) -> s
     if there:
         return f"{netns} had its {ifname} before: `{_same('check')}` verifies it, --ifname names another interface."
     if not call.may_be_alive(netns):
-        named = netns.startswith(_NAMED)
-        make = f": `{shlex.join(['ip', 'netns', 'add', netns.removeprefix(_NAMED)])}` makes one" if named else ""
+        named = netns.startswith(f"{_NETNS}/")
+        make = f": `{shlex.join(['ip', 'netns', 'add', netns.removeprefix(f'{_NETNS}/')])}` makes one" if named else ""
         return f"There is no network namespace at {netns}{make}."
     return f"`{_same('del')}` removes what was made." if site.began else ""
 
