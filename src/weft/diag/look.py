@@ -23,6 +23,7 @@ from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
 from weft.diag.sight import Configured, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan, peers
 from weft.kernel import asking, daemons, sysctl
+from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink import linkdata
@@ -304,17 +305,6 @@ def _reserved(directory: Path) -> Iterator[Reserved]:
                 with suppress(ValueError):  # host-local keeps its lock and what it gave last beside them
                     given[ip_address(file.name.replace("_", ":")).version] += 1
             yield Reserved(network=network.name, given_v4=given[4], given_v6=given[6])
-
-
-def processes(proc: Path) -> dict[int, str]:
-    """The names of those that run in this network namespace, by their numbers."""
-    own = (proc / "self/ns/net").readlink()
-    found: dict[int, str] = {}
-    for process in proc.iterdir():
-        with suppress(OSError):  # it has ended
-            if process.name.isdigit() and (process / "ns/net").readlink() == own:
-                found[int(process.name)] = (process / "comm").read_text().strip()
-    return found
 
 
 def _daemon(wanted: str | None) -> NodeState | None:

@@ -1,7 +1,12 @@
-"""The system calls by which a thread changes its namespaces (setns(2), unshare(2)), which Python 3.11 lacks."""
+"""The system calls by which a thread changes its namespaces (setns(2), unshare(2)), which Python 3.11 lacks.
+
+And who is in a network namespace.
+"""
 
 import ctypes
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 # linux/sched.h
@@ -24,6 +29,17 @@ def unshare(flags: int) -> None:
 def setns(descriptor: int, kind: int) -> None:
     """Move the calling thread into the namespace that `descriptor` stands for. `OSError`."""
     _check(_libc.setns(descriptor, kind), "setns")
+
+
+def processes(proc: Path) -> dict[int, str]:
+    """Return the names of the processes of this network namespace, by their numbers."""
+    own = (proc / "self/ns/net").readlink()
+    found: dict[int, str] = {}
+    for process in proc.iterdir():
+        with suppress(OSError):  # it has ended
+            if process.name.isdigit() and (process / "ns/net").readlink() == own:
+                found[int(process.name)] = (process / "comm").read_text().strip()
+    return found
 
 
 def _check(result: int, what: str) -> None:

@@ -23,10 +23,10 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
-from weft.diag.look import processes
 from weft.forward import hooks
 from weft.kernel import statefiles
 from weft.kernel.charon import remains
+from weft.kernel.namespaces import processes
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError

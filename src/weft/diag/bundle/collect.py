@@ -15,7 +15,8 @@ from typing import Final
 
 from weft.cni.runtime import conf
 from weft.diag.bundle import secrets
-from weft.diag.look import Places, processes, said
+from weft.diag.look import Places, said
+from weft.kernel.namespaces import processes
 from weft.wire.cni import CniError
 
 _LONGEST: Final = 8 << 20  # characters of a text
