@@ -122,23 +122,15 @@ def _hidden(value: Any) -> Any:
     return type(value)(0) if isinstance(value, int | float) else GONE
 
 
-def file_without(text: str) -> str:
-    """A file of configuration: as JSON where it is some, else as text."""
-    try:
-        return json.dumps(data_without(json.loads(text)), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text_without(text)
-
-
 def list_without(text: str) -> str:
-    """A network's list for CNI: values of keys that weft knows; of the keys of other programs only that they are there.
+    """A network's list for CNI: weft's own keys with their values, those of other programs without.
 
-    What they call a password nobody can guess: `pw`, `jwt`, `community`, `kubeconfig_data`.
+    Nobody can guess what they call a password: `pw`, `jwt`, `community`, `kubeconfig_data`.
     """
     try:
         return json.dumps(_known(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        return f"{len(text)} characters that are no JSON\n"
+        return f"{len(text)} characters that are not JSON\n"
 
 
 def _known(data: Any) -> Any:
