@@ -8,7 +8,7 @@ _DOUBLINGS: Final = 16
 
 
 class Pace:
-    """Waits `first` seconds, then twice as long each time, `most` at most, until something has lasted for a while.
+    """Waits `first` seconds, then twice as long each time, `most` at most; `first` again once answers have lasted.
 
     Of that, up to a half less by `jitter`, 0 to 1: never all nodes of a cluster at the same moment.
     """
@@ -21,9 +21,9 @@ class Pace:
         self._since: float | None = None  # the moment of the first answer after the last wait
 
     def answered(self) -> None:
-        """Something answers. What fails after it has done so for half of the longest wait fails for the first time.
+        """Note an answer. Once answers have come for half of the longest wait, the next failure counts as the first.
 
-        Not what answers for a moment: a store that then breaks off would be asked without end.
+        One answer is not enough: a store that answers and breaks off each time would be asked without end.
         """
         now = asyncio.get_running_loop().time()
         self._since = now if self._since is None else self._since

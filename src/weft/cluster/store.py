@@ -36,7 +36,7 @@ class Listing(Protocol):
 
     @property
     def malformed(self) -> tuple[Malformed, ...]:
-        """What is no lease."""
+        """The entries that cannot be read as leases."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class Store(Protocol[ListingT]):
         ...
 
     async def policies(self) -> int | None:
-        """How many NetworkPolicies there are; None where there are none, or we may not know."""
+        """How many NetworkPolicies there are; None where the store has no such thing, or does not allow us to ask."""
         ...
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:

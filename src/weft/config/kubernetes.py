@@ -75,9 +75,10 @@ def annotation_prefix(text: str) -> str:
 
 
 def as_typed(text: str, environ: Mapping[str, str]) -> str:
-    """Return `text` with each `weft …` in quotes as people have to type it, who are outside of the pod that weftd is.
+    """Return `text` with each quoted `weft …` as people type it outside of the pod in which weftd runs.
 
-    Its image has no shell. What changes plugins is done by the pod's init container, so by another pod in its place.
+    The pod's image has no shell. `weft cni install` becomes the deletion of the pod, because the init container of the
+    next one installs the plugins.
     """
     pod, namespace = environ.get("POD_NAME"), environ.get("POD_NAMESPACE")
     if not (pod and namespace):

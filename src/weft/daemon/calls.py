@@ -19,7 +19,7 @@ _MEASURED: Final = ("ADD", "DEL")  # what a pod's start and end wait for
 class Calls:
     """Counts by plugin and command (`bridge ADD`). Calls come in many threads.
 
-    `took` and `waited` are of those that a pod waits for, from the start on.
+    `took` and `waited` are those of ADD and DEL, for which pods wait, since the start of the daemon.
     """
 
     def __init__(self) -> None:

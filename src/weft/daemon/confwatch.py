@@ -30,10 +30,10 @@ _KEYS: Final = {
 
 
 def digest(text: str) -> str:
-    """Return something short that two nodes have in common if they have the same configuration, however written."""
+    """Return a short text that is equal on nodes with the same configuration, however that is written."""
     try:
         text = json.dumps(json.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):  # what weft reads as flannel does, and JSON is not
+    except (ValueError, RecursionError):  # weft reads it as flannel does, though it is not JSON
         text = text.strip()
     return sha256(text.encode(errors="replace")).hexdigest()[:12]
 

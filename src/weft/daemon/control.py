@@ -24,7 +24,7 @@ _REST_SECONDS: Final = 1.0
 async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
     """Answer until cancelled; a question that is not understood is answered with nothing.
 
-    A client too many ends the oldest, so that whoever asks nothing keeps nobody away.
+    When there are too many clients the oldest is cut off, so that silent ones keep nobody away.
     """
     listening.setblocking(False)  # noqa: FBT003 - that is how socket has it
     clients: dict[asyncio.Task[None], None] = {}

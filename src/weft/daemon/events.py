@@ -18,7 +18,7 @@ _LOOK_SECONDS: Final = 5.0
 async def announce(store: Store[Any], status: Status, *, now: Callable[[], float], words: Callable[[str], str]) -> None:
     """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said.
 
-    `words` makes of a text what is said to people elsewhere.
+    `words` rewrites a text for people who are not on this node.
     """
     announcer = Announcer(now(), words)
     said = False

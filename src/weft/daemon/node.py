@@ -128,7 +128,7 @@ class Node:
     def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
         """Claim the name of this instance, and answer there what is asked of it.
 
-        Where another process has that name, one that nobody can know before serves: commands look at who made it.
+        Where another process holds that name, a random suffix is added: commands go by who made the socket.
         """
         name = f"instance/{self._directory.name}"
         claimed = instance.claim([name]) or instance.claim([f"{name}.{self._world.random(4).hex()}"])
@@ -218,7 +218,7 @@ class Node:
         parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
 
     def _announce(self, store: Store[Any], parts: Supervisor) -> None:
-        """Have the store told what is wrong here, in words for people elsewhere; and asked for what nobody does."""
+        """Start what tells the store of problems here, and what looks for NetworkPolicies that nobody enforces."""
         policies = Policies(store, Tools())
         self._status.losses["policies"] = lambda: policies.problem
         parts.start("policies", policies.run)

@@ -1,7 +1,7 @@
 """Tells of NetworkPolicies that nobody enforces (POL-001): weft does not, and the API takes them in silence.
 
-Whether another program does is judged by its rules on this node. One that works without any is not seen, and the words
-say no more than that.
+Whether another program does is judged by its rules on this node. A program that works without rules is
+not seen, so the message speaks of rules alone.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import Any, Final
 from weft.cluster.store import Store
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ _THEIRS: Final = re.compile(
 
 
 class Policies:
-    """Looks now and then. `problem` is what there is to say now."""
+    """Looks now and then. `problem` is what the last look found, None if all was well."""
 
     def __init__(self, store: Store[Any], tools: Tools, proc: Path = Path("/proc/self")) -> None:
         self.problem: Problem | None = None
@@ -51,10 +50,10 @@ class Policies:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def judge(self, count: int) -> Problem | None:
-        """What there is to say of so many policies. Raises `ToolError`."""
+        """Return what is wrong if there are so many policies. Raises `ToolError`."""
         if not count or _THEIRS.search(await self._rules()):
             return None
-        many = counted(count, "NetworkPolicy") if count == 1 else f"{count} NetworkPolicies"
+        many = "1 NetworkPolicy" if count == 1 else f"{count} NetworkPolicies"
         return Problem(
             code="POL-001",
             where="NetworkPolicies",
@@ -63,7 +62,7 @@ class Policies:
         )
 
     async def _rules(self) -> str:
-        """The names of all chains, and with them those of what is in iptables' old tables."""
+        """Return all chains of nft, and the rules in the tables of iptables-legacy."""
         rules = await self._tools.run("nft", ["list", "chains"]) if self._tools.has("nft") else ""
         for name, file in zip(("iptables-legacy-save", "ip6tables-legacy-save"), _LEGACY, strict=True):
             if self._tools.has(name) and _text(self._proc / file):

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Change(Value, frozen=False):
     """What is to be decided anew: everything, what is needed once, or some peers by their leases' ids.
 
-    `since` is when the first of the peers was there.
+    `since` is when the first of the peers was marked.
     """
 
     everything: bool = False

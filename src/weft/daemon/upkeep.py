@@ -209,7 +209,7 @@ class Upkeep:
             last = now
 
     def _publishing_problem(self) -> Problem | None:
-        """Why peers are told something else of this node than is true, or are told nothing by what was published."""
+        """Why peers are told something else of this node than is true."""
         lease, attrs = self._leasing.lease, self._attrs()
         late = self._untold is not None and self._now() - self._untold > _RETRY_SECONDS
         if lease.attrs == attrs or not (late or self._why_untold or not self._leasing.confirmed):

@@ -2,7 +2,7 @@
 
 What a believed lease claims is held by it under keys, one lease a key, until it goes or claims something else. A lease
 that comes too late waits for one key, and is judged again when that is free: the first in the line, not the whole line.
-How old a lease is in the store does not count against a holder: whoever may write there may change what it claims.
+The age of a lease in the store does not count against a holder: who may write there may change what a lease claims.
 """
 
 from bisect import bisect_left, insort
@@ -124,7 +124,7 @@ class Claims:
         return not self._freed
 
     def next_in_line(self) -> Claimant | None:
-        """Take the first out of the line for a key that is free, or held for want of another claim."""
+        """Take the first out of the line for a key that is free, or whose holder is weak."""
         while self._freed:
             key = self._freed[-1]
             line, holder = self._lines.get(key), self._holders.get(key)
@@ -136,7 +136,7 @@ class Claims:
         return None
 
     def weaken(self, claimant: Claimant) -> None:
-        """Have a lease hold what it holds only until another claims it, as those may that wait for it."""
+        """Let others take what a lease holds, those that wait for it included."""
         claimant.turn = WEAK
         self._freed += (key for key in claimant.keys if key in self._lines)
 
@@ -179,7 +179,7 @@ class Claims:
 
 
 def _keeps_out(holder: Claimant | None, claimant: Claimant) -> bool:
-    """Tell whether a holder stays one: unless it is weak and the other is not."""
+    """Tell whether a holder keeps what it holds: it does, unless it is weak and the claimant is not."""
     if holder is None or holder.lease.id == claimant.lease.id:
         return False
     return holder.turn < WEAK or claimant.turn >= WEAK

@@ -1,11 +1,12 @@
 """Which leases are believed: leases are data from strangers (settled.md §7).
 
-A lease that would do harm is refused, by id and with a reason. A subnet, address, MAC or WireGuard key is the lease's
-that claimed it first here: who comes into conflict, as a new lease or by a change, is refused until it is free. Of
-those that come together the store's older one was first, because the newer one is the copy. It costs that peer alone.
+A lease that would do harm is refused, by id and with a reason. A subnet, address, MAC or WireGuard key belongs to the
+lease that claimed it first on this node. Another lease that claims it, new or changed, is refused until it is free. Of
+leases that come together the one that is older in the store counts as first, because the newer one is the copy. A
+refusal costs that peer alone.
 
-A peer whose lease cannot be read any more, would do harm or claims what is another's is served as before, by what it
-said last, until another claims what that holds.
+A peer whose lease becomes unreadable or harmful, or claims what is another's, is served by what it said before, until
+another lease claims that.
 
 Anybody who may write to the store may write thousands of leases that clash, so no judgement looks at all of them.
 What a believed lease claims it holds (`desired.claims`). Judging goes in slices, between which others may work; until
@@ -83,7 +84,7 @@ class Roster:
 
     @property
     def worth_keeping(self) -> list[Lease]:
-        """What a later run shall know, so that it believes the same: all that is served, or not judged yet."""
+        """The leases by which a later run believes the same: all that are served, or not judged yet."""
         names = (name for name in self._entries if name in self._believed or name not in self._refused)
         return [self._believed.get(name, self._entries[name].lease) for name in names]
 
@@ -134,7 +135,7 @@ class Roster:
         return self.judge()
 
     def recall(self, leases: Iterable[Lease], unproven: Mapping[str, float]) -> None:
-        """Take what an earlier run believed, without judging. It is to be judged before a list is taken."""
+        """Take what an earlier run believed, without judging: `judge` comes before the next list."""
         leases = list(leases)
         self.note(put=[lease for lease in leases if lease.id not in unproven])
         self.note_unproven((lease, unproven[lease.id]) for lease in leases if lease.id in unproven)
@@ -193,7 +194,7 @@ class Roster:
             self._learn(lease, WEAK)
 
     def _spoil(self, spoilt: Malformed) -> None:
-        """What cannot be read is served by what it said before, if it is the same lease and that is believed."""
+        """Serve an entry that cannot be read by what it said before, if it is the same lease and was believed."""
         lease_id = spoilt.id
         entry = self._entries.get(lease_id)
         before = self._believed.get(lease_id)
@@ -270,7 +271,7 @@ class Roster:
         return self._judge.harm(claimant.lease, [key for key in claimant.keys if isinstance(key, Mac)])
 
     def _nonsense(self, lease: Lease) -> Problem | None:
-        """Say what data of a lease have become useless: they would be so with all else as it was before."""
+        """Say why the back end cannot use the changed data of a lease. All else is taken as it was before."""
         former = self._former.get(lease.id)
         if former is None or former.lease.attrs.backend != lease.attrs.backend:
             return None
@@ -278,7 +279,7 @@ class Roster:
         return self._usable(replace(before, attrs=replace(before.attrs, data=now.data, data_v6=now.data_v6)))
 
     def _refuse(self, entry: Claimant, why: Problem | Key) -> None:
-        """Serve a lease by what it said before, if that is known, for a problem or until a key is free."""
+        """Refuse a lease for a problem, or until a key is free; what it said before, if known, is served instead."""
         lease_id = entry.lease.id
         if lease_id in self._until:
             self._supersede(lease_id, why.seen if isinstance(why, Problem) else "another claims the same")
@@ -297,7 +298,7 @@ class Roster:
         self._refused[lease_id] = why
 
     def _supersede(self, lease_id: str, why: str) -> None:
-        """Let a lease go that another's claim, or a harm, has overtaken: one that is unproven, or a former one."""
+        """Drop an unproven lease, or what a lease said before, which has to give way."""
         if lease_id in self._until:
             self._drop(lease_id)
             self._superseded.append((lease_id, why))
@@ -311,7 +312,7 @@ class Roster:
             self._touched.add(lease_id)
 
     def _let_go(self, lease_id: str) -> Claimant | None:
-        """Have what a lease said before count no more; returns it."""
+        """Forget what a lease said before; returns it."""
         former = self._former.pop(lease_id, None)
         if former is not None:
             self._claims.forget(former)

@@ -52,7 +52,7 @@ OwnEvent = Held | Revoked | TakenOver
 class Malformed(Value):
     """An entry of the store that is not a lease: it costs its own peer and no other.
 
-    `created` is as a lease's: what the same entry said before may still be known.
+    `created` is as a lease's: it tells whether what is known of before is the same entry's.
     """
 
     id: str

@@ -19,7 +19,7 @@ class Command(Value):
     expands: bool = True
 
     def __str__(self) -> str:
-        """The program as it was written, and that it has arguments, which may hold credentials."""
+        """The program as it was written, and `…` for its arguments, which may hold credentials."""
         return f"{self.words[0]} …" if self.words[1:] else "".join(self.words)
 
     def arguments(self, variables: Mapping[str, str]) -> list[str]:

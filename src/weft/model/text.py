@@ -1,4 +1,4 @@
-"""Text for people: on one line, without anything that a terminal obeys, with the right number, and with a guess."""
+"""Text for people: on one line, without anything that a terminal obeys, with the right number, and with guesses."""
 
 import re
 from collections.abc import Iterable

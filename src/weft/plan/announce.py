@@ -32,7 +32,7 @@ READY: Final = Event(kind="Normal", reason="NetworkReady", message="Pods of this
 class Announcer:
     """Decides what to say. It knows no more than when each code was said: those are few.
 
-    `words` makes of a text what is said to people who are not on this node.
+    `words` rewrites a text for people who are not on this node.
     """
 
     def __init__(self, now: float, words: Callable[[str], str] = str) -> None:

@@ -152,7 +152,7 @@ async def _metrics(scrape: Scrape) -> Answer:
 def _parts(status: Status, *, here: bool) -> Iterator[str]:
     """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not, `[!]` worth a look.
 
-    Clients of other machines are told the code alone: problems name the store, addresses and files.
+    Clients on other machines get the code alone: problems name the store, addresses and files.
     """
 
     def words(problem: Problem) -> str:

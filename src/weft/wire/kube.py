@@ -86,7 +86,7 @@ def read_page(body: bytes, prefix: str) -> Page:
 
 
 def read_count(body: bytes) -> int:
-    """How long the list is of which this is the beginning. Raises `NotTheApiError`."""
+    """Return the length of the whole list that begins so. Raises `NotTheApiError`."""
     found = kubejson.decode(kubejson.COUNT, body)
     return len(found.items or ()) + found.metadata.more
 
@@ -288,7 +288,7 @@ def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
 
 
 def _bound(text: str, most: int, what: str) -> None:
-    """Raise `NotTheApiError` for what is asked for again, and is longer than any API gives it."""
+    """Raise `NotTheApiError` for a text that goes back to the API and is longer than any API makes it."""
     if len(text) > most:
         raise kubejson.NotTheApiError(f"{what} of {len(text)} characters")
 

@@ -32,7 +32,7 @@ class Password:
         self._said = ""
 
     async def reveal(self) -> str:
-        """The password of now; the one of before while its file cannot be read again."""
+        """Return the current password: the last one read, while its file cannot be read."""
         if self._file:
             await self._read_again()
         return "" if self._last is None else self._last.reveal()

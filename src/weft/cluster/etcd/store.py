@@ -114,7 +114,7 @@ class EtcdStore:
 
     @property
     def unpublished(self) -> Problem | None:
-        """None: who changes our key takes our lease, and we take another one."""
+        """None: whoever changes our key takes our lease, and weftd takes another one."""
         return None
 
     async def ready(self) -> None:
@@ -124,7 +124,7 @@ class EtcdStore:
         """There is no place for it."""
 
     async def policies(self) -> int | None:
-        """There are none."""
+        """None: etcd has no NetworkPolicies."""
         return None
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:

@@ -125,9 +125,9 @@ class Link:
         return bytes(body)
 
     async def lines(self, quiet: float) -> AsyncGenerator[list[bytes], None]:
-        """Give the lines of the answer, all that have arrived at once together, until it ends.
+        """Give the lines of the answer until it ends: those that have arrived together as one list.
 
-        None of them after each `quiet` seconds in which nothing comes.
+        An empty list says that nothing has come for `quiet` seconds.
         """
         rest = b""
         async for data in self._data(quiet):
@@ -146,7 +146,7 @@ class Link:
             self._below.resume_reading()
 
     async def _data(self, quiet: float | None = None) -> AsyncGenerator[bytes, None]:
-        """Give the body of the answer until it ends, all that has arrived at once together; nothing after a silence."""
+        """Give the body of the answer until it ends, as it arrives; an empty part after `quiet` seconds of silence."""
         ended = False
         while not ended:
             parts: list[bytes] = []
@@ -165,7 +165,7 @@ class Link:
                     yield b""
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
-        """Unpack what has come, not more than some at a stretch."""
+        """Unpack what has come, in parts of `_UNPACKED` bytes at most."""
         packed = self._packed
         if packed is None:
             if data:

@@ -178,7 +178,7 @@ class OwnNode:
         return node
 
     def _wrong(self, attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
-        """What must change for a node to say `attrs`. An operator's address that is none is said, once."""
+        """Return what must change for a node to say `attrs`. An operator's value that is no address is logged once."""
         problems = kube.wrong_overwrites(node, self._prefix)
         for problem in problems:
             if problem not in self._said:
@@ -191,7 +191,7 @@ class OwnNode:
             return kube.read_node(body, self._prefix)
 
     def told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
-        """Addresses of the annotations for them of the node with this name."""
+        """Return addresses with the annotations of the node with this name from which they were read."""
         where_v4, where_v6 = (kube.annotation_of(name, each, self._prefix) for each in (kube.NODE, kube.NODE_V6))
         return Addresses(v4, v6, (where_v4, where_v6))
 

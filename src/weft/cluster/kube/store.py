@@ -155,7 +155,7 @@ class KubeStore:
         await self._events.put(await self._own.name(), event)
 
     async def policies(self) -> int | None:
-        """How many NetworkPolicies there are in all namespaces; None where we have no right to know."""
+        """How many NetworkPolicies there are in all namespaces; None without the right to list them."""
         try:
             body = await self._client.get(_POLICIES, limit="1")
         except Unavailable as error:

@@ -25,7 +25,7 @@ _GONE: Final = 410
 # Seconds after heartbeats alone, in which more of them gather: 500 a second are taken in 40 reads, not in 1,500.
 _QUIET: Final = 0.02
 _REST_MOST: Final = 60.0  # whatever a server asks for
-# Seconds between two lists, while what a list tells is forgotten at once: this long, then twice as long each time.
+# Seconds between two lists while the API forgets each list at once: this long, then twice as long each time.
 _LISTS: Final = 0.2
 _LISTS_MOST: Final = 60.0
 _LOOKS: Final = 10  # in the time that a watch may be silent

@@ -39,7 +39,7 @@ class Retirement:
         self._begin()
 
     def retire(self, index: int) -> None:
-        """Have the link deleted soon; now, where there can be no thread for it."""
+        """Have the link deleted soon; at once where no thread can be started."""
         self._queue.put(index)
         if self._thread is None and not self._begin():
             with self._deleting:

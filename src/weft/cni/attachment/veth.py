@@ -97,8 +97,8 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
 def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
     """Return the container's end in DEL; None if it is gone, or another attachment's.
 
-    A DEL may come so late that its path leads to another container by now: that one's interface has the same name. To
-    a `later` plugin of a chain an interface is its own that its container has of whatever network.
+    A DEL may come so late that its path leads to another container by now: that one's interface has the same name. For
+    a `later` plugin of a chain, an interface that its container has in any network is its own.
     """
     container = call.container_if_any()
     link = container.rtnl.link(call.ifname) if container is not None else None

@@ -266,7 +266,7 @@ def _free_earlier(call: Call) -> None:
 
 
 def _reconciled(plugin: Plugin, command: str, config: cnijson.Object) -> str:
-    """Return the request's version, which the plugin must speak; but whatever it is, what was made must go by DEL."""
+    """Return the request's version, which the plugin must speak. DEL works with any, so that what was made can go."""
     if command == "DEL":
         with suppress(CniError):
             return _version(config)

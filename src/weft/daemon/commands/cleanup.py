@@ -129,7 +129,7 @@ def _refuse_beside_flanneld() -> None:
 
 
 def files_left(site: Site, environ: Mapping[str, str]) -> list[str]:
-    """The files that a clean-up leaves, each with what it is for; those in the usual places that are there."""
+    """Return the files that a clean-up leaves, as far as they exist, each with what it is for."""
     places = Directories.known(environ)
     kept = {
         site.state_dir: "who this node is; remove it if the node shall take another name and subnet",

@@ -33,7 +33,7 @@ from weft.plan.diff import Put, diff
 from weft.plan.explain import explain, reason
 from weft.wire.subnetenv import Previous
 
-_FORMER: Final = "a device of the configuration before, removed once weftd is started with this one"
+_FORMER: Final = "a device of the earlier configuration; weftd removes it when it starts with this one"
 
 
 class Planned(Value):

@@ -22,7 +22,7 @@ class Started(Value):
     environ: dict[str, str]
 
     def options(self, flags: Sequence[str], environ: Mapping[str, str]) -> Options:
-        """Its options, but for what `flags` and `environ` give otherwise. Raises `ConfigError`."""
+        """Return its options; `flags` and `environ` come before them. Raises `ConfigError`."""
         given = {each.flag.name for each in tokens(flags).given}
         own = [each for each in tokens(self.flags).given if each.flag.name not in given]
         named = {name: value for name, value in environ.items() if name.startswith(_ENVIRON)}
@@ -47,7 +47,7 @@ def here(proc: Path = Path("/proc")) -> Started | None:
 
 
 def _program(words: list[str]) -> int:
-    """Where in a command the program stands that Python runs, by whatever name: a pod's weftd is called flanneld."""
+    """Return the place of the program that Python runs in its command. In a pod weftd is called flanneld."""
     place = 1
     while place < len(words) and words[place].startswith("-"):
         if words[place] == "-m":

@@ -32,7 +32,7 @@ class Marks(Value, frozen=False):
 class Tally(Value, frozen=False):
     """What a loop has done, for health, logs and metrics. `moments` are when it repaired something last, by code.
 
-    `took` is from the store's word of a peer until the kernel had what follows of it.
+    `took` is how long it was from the store's word of a peer until the kernel had it.
     """
 
     rounds: int = 0

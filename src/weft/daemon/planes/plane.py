@@ -68,7 +68,7 @@ class Keeper:
         return self.tally.lately(self._clock())
 
     def decided(self, keys: AbstractSet[Key], since: float | None = None) -> None:
-        """Take keys about which was decided anew; `since` is when the store has said why."""
+        """Take keys that were decided again; `since` is when the store said what asked for it."""
         mine = {key for key in keys if key[0] in self.plane.kinds}
         if mine:
             self._marks.decided |= mine

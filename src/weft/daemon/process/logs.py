@@ -40,7 +40,7 @@ _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNIN
 class LineFormatter(logging.Formatter):
     """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it.
 
-    `words` makes of a text what its readers can use.
+    `words` rewrites a text for its readers.
     """
 
     def __init__(self, words: Callable[[str], str] = str) -> None:
@@ -214,7 +214,7 @@ class Queue(logging.Handler):
 
 
 def set_up(verbosity: int, form: LogFormat, journal: str, words: Callable[[str], str] = str) -> None:
-    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up, as `words` makes each text.
+    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up; `words` rewrites each text.
 
     `journal` is what systemd has told of a stream that leads to its journal, JOURNAL_STREAM (systemd.exec(5)).
     """

@@ -37,7 +37,7 @@ class Cause(Value):
     """What `failed` trips have in common; `passed` others match as well. `examples` are trials that it explains.
 
     Of a cause of sizes, `limit` is the largest size in bytes that arrives; 0 if that was not measured. `partly` says
-    that of what it explains some passed when it was tried again.
+    that some of what it explains passed when it was tried again.
     """
 
     fault: Fault

@@ -1,4 +1,4 @@
-"""What is tried again to know a cause exactly: how large may a packet be, is every one lost? Pure."""
+"""Further trials that make a cause exact: how large may a packet be, and is every one lost? Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -41,7 +41,7 @@ Attempt = Callable[[Sequence[Trial]], Sequence[Outcome]]
 
 
 def made(wanted: Sequence[Trial], attempt: Attempt) -> tuple[list[Trial], list[Outcome]]:
-    """Make trials; again and smaller those of the network's MTU whose source's own link has a smaller one.
+    """Make trials. One of the network's MTU is made again, smaller, if its source's own link has a smaller MTU.
 
     Pods keep the MTU that they were made with, and send no larger packets.
     """
@@ -60,7 +60,7 @@ def _is_own(trial: Trial, outcome: Outcome) -> bool:
 
 
 def tried_again(cause: Cause, attempt: Attempt) -> Cause:
-    """A cause that explains losses, with whether some of its packets pass: then it is not every one that is lost."""
+    """Try some of what a cause of losses explains again; `partly` says that some of it passed."""
     if cause.fault != "lost" or cause.passed:
         return cause
     wanted = [each.trial for each in cause.examples[:_AGAIN]]

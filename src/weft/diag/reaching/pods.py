@@ -165,7 +165,7 @@ class Pods:
 
 
 def hidden_words(hidden: Sequence[str]) -> str:
-    """That some namespaces could not be looked into, in words; empty if none is hidden."""
+    """Say that some namespaces could not be looked into; empty if none is hidden."""
     if not hidden:
         return ""
     more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""

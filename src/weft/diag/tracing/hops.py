@@ -12,8 +12,8 @@ class Hop(Value):
     """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told.
 
     At a `device` the packet itself can be seen. `others` are addresses that chance may choose in the place of the one
-    that `seen` names. Where that was tried and none came so far, `reached` is false: `passes` is what was predicted.
-    `suspect` is what loses packets here if they turn out to be lost.
+    that `seen` names. `reached` is false where probes were sent and none came so far; `passes` is what was
+    predicted. `suspect` is the likely cause if packets turn out to be lost here.
     """
 
     what: str
@@ -37,8 +37,8 @@ class Addressed(Value):
 class Way(Value):
     """The hops on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
 
-    `packet` is how it leaves, behind NAT. One that was dropped has a problem. It was `lost` if that was tried, and none
-    came to the end.
+    `packet` is how it leaves, behind NAT. One that was dropped has a problem. It is `lost` if probes
+    were sent and none came to the end.
     """
 
     hops: tuple[Hop, ...]

@@ -95,7 +95,7 @@ def _host_end(end: End, way: Way) -> Iterator[Hop]:
 
 
 def unreached(found: Sequence[Leg], number: int, device: str) -> list[Leg]:
-    """The legs, of which none came to a device on leg `number`, nor to what is behind it."""
+    """Return the legs where no packet came to a device on leg `number`, nor to what is behind it."""
     return [leg if at < number else _unreached(leg, device if at == number else "") for at, leg in enumerate(found)]
 
 

@@ -157,9 +157,9 @@ def row(sight: Sight, route: RouteInfo) -> str:
 
 
 def silent_neighbour(sight: Sight, node: Ip) -> str:
-    """That the next machine on the way to a node does not say which MAC it has, in words; empty if it does.
+    """Say that the next machine on the way to a node does not tell its MAC; empty if it does.
 
-    It may have been asked some time ago: it is told by its packets alone that it is back.
+    The kernel may have asked it some time ago: it learns only from packets that the machine is back.
     """
     link = link_towards(sight, node)
     if link is None:
@@ -171,7 +171,7 @@ def silent_neighbour(sight: Sight, node: Ip) -> str:
 
 
 def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
-    """That an address does not answer on a link, in words; empty if it does, or was not asked."""
+    """Say that an address does not answer on a link; empty if it does, or was not asked."""
     entry = next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
     if entry is None or not entry.state & _UNANSWERED:
         return ""

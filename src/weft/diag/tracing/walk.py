@@ -124,7 +124,7 @@ class Walk:
 
 
 def _silent(seen: str, link: LinkInfo) -> Problem:
-    """That a machine, or a pod of a bridge, does not answer."""
+    """Return the problem of a machine, or of a pod of a bridge, that does not answer."""
     if link.kind == "bridge":
         hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
         return Problem(code="CHECK-001", where=f"link {link.name}", seen=seen, hint=hint)

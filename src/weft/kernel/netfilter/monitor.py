@@ -59,7 +59,7 @@ _CHAINS: Final = {
     "nat": frozenset({POSTRTG, FWD, "POSTROUTING"}),
     "filter": frozenset({POSTRTG, FWD, "FORWARD"}),
 }
-# Of host ports of pods and of their masquerade (cni/plugins/portmap, cni/attachment/masq): whoever deletes them whole.
+# The tables of host ports and masquerade of pods (cni/plugins/portmap, cni/attachment/masq): their deletion is noticed.
 _PLUGINS_TABLES: Final = frozenset({"weft-hostport", "cni_plugins_masquerade", "nat"})
 PLUGINS: Final[Key] = ("plugins",)
 _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())

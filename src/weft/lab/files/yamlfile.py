@@ -54,7 +54,7 @@ def compose(text: str, where: str, what: str) -> yaml.Node:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for, each alias written out; who reads one that holds itself says so."""
+    """Count the values that a node stands for, aliases written out. Its reader refuses one that holds itself."""
     if id(node) not in known:
         known[id(node)] = 1  # until it is known: an alias of what is being counted leads back to it
         children = node.value if isinstance(node, yaml.CollectionNode) else []

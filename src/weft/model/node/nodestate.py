@@ -15,7 +15,11 @@ BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 
 
 class Durations(Value, frozen=False):
-    """How long things took: how many up to each of `BOUNDS` and beyond the last, and all seconds together."""
+    """How long things took.
+
+    `counts` are how many took up to 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 and 20 seconds, each
+    without those before it, and how many took longer. `total` is the sum of all in seconds.
+    """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
@@ -33,7 +37,7 @@ class Durations(Value, frozen=False):
 class NetworkState(Value):
     """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes.
 
-    `config` is short for the network configuration: the same on all nodes that have the same one.
+    `config` is a digest of the network configuration, equal on nodes that have the same one.
     """
 
     networks: list[str]
@@ -102,8 +106,8 @@ class LoopState(Value):
     """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now.
 
     `lately` is at how many moments of the last ten minutes it put something back, by code. `counts` are numbers that
-    the plane alone knows, by their names: packets of the relay. `took` is from what the store said of a peer until it
-    was in the kernel.
+    the plane alone knows, by their names: packets of the relay. `took` is how long it was from the store's word of
+    a peer until the kernel had it.
     """
 
     rounds: int

@@ -135,7 +135,7 @@ class Readers:
         self._readers.append(Reader(place, descriptor))
 
     def end_with(self, descriptor: int) -> None:
-        """Have `batches` end when nobody reads any more what is written to this descriptor."""
+        """Have `batches` end once nobody reads what is written to this descriptor."""
         self._reader_of = descriptor
 
     def dropped(self) -> dict[str, int]:
