@@ -72,7 +72,7 @@ class Policies:
     def _say(self, problem: Problem | None) -> None:
         if (problem is None) != (self.problem is None):
             if problem is None:
-                log.info("POL-001: no NetworkPolicy is without somebody who enforces it any more")
+                log.info("POL-001 is over: there are no NetworkPolicies, or rules of a program that enforces them")
             else:
                 log.warning("%s", problem)
         self.problem = problem

@@ -70,5 +70,5 @@ class Failure(Value):
 
 def not_whole(where: str, error: ImportError) -> Problem:
     """Say that a module is missing, which an image or a package may have left out."""
-    hint = "Install weft anew, whole; in an image of your own, with all of Python's standard library."
+    hint = "Install all of weft again; an image of your own needs all of Python's standard library."
     return Problem(code="INST-004", where=where, seen=f"this installation of weft is not whole: {error}", hint=hint)

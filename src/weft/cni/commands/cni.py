@@ -183,8 +183,8 @@ def _after_failed_add(site: _Site, netns: str, ifname: str, *, there: bool) -> s
 def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, output: str, **where: Any) -> None:
     """Attach a network namespace to a network.
 
-    Prints what was made. When a plugin fails, what others than weft's have made before it stays until `weft cni del`,
-    as with any runtime.
+    Prints what was made. When a plugin of weft's fails, what weft's plugins before it have made is undone; all else
+    stays until `weft cni del`, as with any runtime.
 
     \b
       ip netns add blue

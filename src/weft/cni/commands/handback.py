@@ -21,7 +21,7 @@ from weft.wire.cni import CniError
 @click.option(
     "--remove-network",
     is_flag=True,
-    help="Remove weft's list of the network, too: the runtime starts and ends no pod until another one is there.",
+    help="Remove weft's list of the network, too: the runtime starts and ends no pod until there is another list.",
 )
 @output_option
 def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, output: str) -> None:
@@ -29,8 +29,8 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
 
     They go on, and upstream's plugins can detach them. Programs that weft's have replaced come back, then the port
     maps of running pods are written as upstream's portmap does; addresses and links are upstream's already. A name
-    under which there was no program before stays weft's until another program takes it. A program that others have put
-    there since stays, if it is a plugin of that name. May be repeated, with the daemon running or not.
+    under which there was no program before stays weft's until another program takes it. A program that somebody has
+    put there since stays, if it is the plugin of that name. May be repeated, with the daemon running or not.
 
     \b
       weft cni handback

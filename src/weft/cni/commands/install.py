@@ -68,7 +68,7 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     "--self-contained",
     is_flag=True,
     help="Put a copy of weft and all that it needs below the state directory, to stand in for weftd where that is a "
-    "pod: the node needs no Python. The state directory has the same path in the pod.",
+    "pod: the node needs no Python. The state directory must have the same path in the pod.",
 )
 @click.option("--no-standin", is_flag=True, help="Have nothing stand in for weftd.")
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")

@@ -37,7 +37,7 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     client that has started it tells the reason.
     """
     if not capabilities.held() & _NET_ADMIN:
-        hint = "The runtime that calls has no more itself: give it more, or start weftd, which serves all"
+        hint = "The runtime that calls lacks it: give it this right, or start weftd, which serves all"
         seen, expected = "no right to change the network (CAP_NET_ADMIN)", "the rights of a runtime of containers"
         raise ConfigError(
             Problem(code="HOST-002", where="what stands in for weftd", seen=seen, expected=expected, hint=hint)

@@ -124,7 +124,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
 def _refuse_beside_flanneld() -> None:
     for pid, name in processes(Path("/proc")).items():
         if name == "flanneld":
-            seen, hint = f"flanneld runs here (pid {pid})", "Leave it what weft has made, or stop it first"
+            seen, hint = f"flanneld runs here (pid {pid})", "Stop it first, or leave it what weft has made"
             raise ConfigError(Problem(code="INST-001", where="weft cleanup", seen=seen, hint=hint))
 
 

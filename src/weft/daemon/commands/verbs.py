@@ -27,8 +27,8 @@ from weft.screen.say import say
 def plan(output: str, flags: tuple[str, ...]) -> int:
     """Show what a round of the daemon would change now, and why; change nothing.
 
-    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. What neither says is as
-    the weftd that runs here was started, if one does.
+    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. All other flags are those
+    of the weftd that runs here, if one does.
 
     \b
       weft plan

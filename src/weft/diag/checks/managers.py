@@ -72,7 +72,7 @@ def _foreign(sight: Sight) -> Iterator[Finding]:
                     where=f"link {device.name}",
                     seen=f"it has the address {ip}/{address.prefixlen}, which is not weft's{who}",
                     expected="addresses of this node's subnet alone",
-                    hint=f"Have what gave it leave the link alone: {hint}; then: {command}",
+                    hint=f"Have the program that gave it leave the link alone: {hint}; then: {command}",
                 ),
                 weight="warning",
             )

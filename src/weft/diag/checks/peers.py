@@ -99,7 +99,8 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
     for choice, led in found.items():
         rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
         route = "" if choice.route is None else f"route {row(sight, choice.route)}"
-        seen = f"{' and '.join(filter(None, (rule, route))) or 'no route'} takes them, not the route of {_its(led)}"
+        both = " and ".join(filter(None, (rule, route))) or "no route"
+        seen = f"{both} {'take' if rule and route else 'takes'} them, not the route of {_its(led)}"
         hint = (
             "Leave the pod network out of what the program that made it routes (a VPN: of the routes that it accepts)"
         )

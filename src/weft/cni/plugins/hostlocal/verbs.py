@@ -164,7 +164,7 @@ class _Taker:
             whose = "a living pod has it, whose reservation is lost"
         elif container_id:
             whose = f"it is reserved for container {container_id}{', interface ' * bool(ifname)}{ifname}"
-            whose += ", and nothing proves that this one is gone (`weft ipam list`)"
+            whose += ", and nothing proves that it is gone (`weft ipam list`)"
         else:
             whose = f"its file under {_directory(self._call)} names no container"
         held = _Held(

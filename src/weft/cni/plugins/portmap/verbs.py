@@ -82,7 +82,7 @@ def _map(call: Call, wanted: PortMap) -> None:
 def _make(call: Call, kept: Kept) -> None:
     """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
     for stray in strangers.clear(call.host, call.attachment, kept.wanted):
-        call.note(f"portmap: removed what nobody is behind any more: {stray}")
+        call.note(f"portmap: removed a rule that leads to nobody: {stray}")
     forms.keep(call, kept)
     while True:
         try:
