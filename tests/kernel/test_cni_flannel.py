@@ -1,6 +1,8 @@
 """flannel with bridge and host-local behind it: state files, errors, and the reference's programs beside ours."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -197,16 +199,24 @@ def test_state_that_the_reference_wrote_is_used(site, pod):
     assert (state_names(site), site.reservations("cbr0")) == (set(), {})
 
 
+@contextmanager
+def blocked(directory: Path) -> Iterator[None]:
+    """A file in a directory's place: what needs it fails, and finds it whole afterwards."""
+    aside = directory.with_name("aside")
+    directory.rename(aside)
+    directory.touch()
+    yield
+    directory.unlink()
+    aside.rename(directory)
+
+
 @pytest.mark.spec("flannel.md §10.6/del")
 def test_state_stays_while_the_delegate_fails(site, pod):
     conf = config(site)
     add(site, conf, pod)
-    blocked = site.store / "cbr0" / "lock"
-    blocked.unlink()
-    blocked.mkdir()
-    assert delete(site, conf, pod).exit == 1
-    assert state_names(site) == {"c1"}
-    blocked.rmdir()
+    with blocked(site.store / "cbr0"):
+        assert delete(site, conf, pod).exit == 1
+        assert state_names(site) == {"c1"}
     assert delete(site, conf, pod).exit == 0
     assert (state_names(site), site.reservations("cbr0")) == (set(), {})
 

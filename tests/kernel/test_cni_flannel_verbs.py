@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.test_cni_flannel import REST, V4, V6, add, config, delete, state_names, states
+from tests.kernel.test_cni_flannel import REST, V4, V6, add, blocked, config, delete, state_names, states
 from tests.support.cnihost import Site
 from tests.support.netns import Netns
 
@@ -180,12 +180,9 @@ def test_gc_accepts_the_older_key_and_refuses_none(site, make_netns):
 
 def test_gc_leaves_all_state_when_a_delegate_fails(site, make_netns):
     conf, _ = attach(site, make_netns, names=("c1",))
-    blocked = site.store / "cbr0" / "lock"
-    blocked.unlink()
-    blocked.mkdir()
-    assert gc(site, conf).exit == 1
-    assert (state_names(site), records(site)) == ({"c1"}, [("c1", "eth0", "c1")])
-    blocked.rmdir()
+    with blocked(site.store / "cbr0"):
+        assert gc(site, conf).exit == 1
+        assert (state_names(site), records(site)) == ({"c1"}, [("c1", "eth0", "c1")])
     assert gc(site, conf).exit == 0
     assert (state_names(site), records(site)) == (set(), [])
 
