@@ -1,5 +1,7 @@
 """Defects of upstream that docs/compat.md promises to do better, where no row of a vector table covers them."""
 
+import subprocess
+
 from tests.support.netns import MANY_NAMES
 from tests.support.weftd import VXLAN, Cluster
 
@@ -8,14 +10,20 @@ def test_a_subnet_file_that_cannot_be_written_is_tried_again_until_it_can(cluste
     """flannel.md Q-7."""
     cluster.configure(VXLAN)
     node = cluster.node(1)
-    node.subnet_file.parent.write_text("a file where a directory should be")
-    node.spawn()
-    node.says("LEASE-001.*cannot be written")
-    assert node.get("/readyz")[0] == 503
-    node.subnet_file.parent.unlink()
-    node.wait_ready()
-    assert node.env["FLANNEL_SUBNET"]
-    assert len(node.lines("cannot be written")) == 1  # said once, not each time
+    directory = node.subnet_file.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", str(directory)], check=True)  # a full disk
+    try:
+        node.spawn()
+        node.says("LEASE-001.*cannot be written")
+        assert node.get("/readyz")[0] == 503
+        subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(directory)], check=True)
+        node.wait_ready()
+        assert node.env["FLANNEL_SUBNET"]
+        assert len(node.lines("cannot be written")) == 1  # said once, not each time
+    finally:
+        node.kill()
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 def test_of_a_peer_that_comes_or_goes_one_line_is_logged_and_of_its_lease_nothing(cluster: Cluster):
@@ -36,16 +44,19 @@ def test_of_a_peer_that_comes_or_goes_one_line_is_logged_and_of_its_lease_nothin
     assert len(node.lines("peer .* came")) <= 40
 
 
-def test_a_peer_that_is_refused_for_another_goes_and_comes(cluster: Cluster):
+def test_a_peer_whose_lease_becomes_nonsense_is_served_as_before(cluster: Cluster):
     cluster.configure(VXLAN)
     cluster.peer(51)
     node = cluster.node(1).start()
     node.says("INFO node: ready: 1 peer, ")
     cluster.etcd.put(cluster.key("10.5.51.0-24"), "no lease")
-    node.says("ADDR-002 lease 10.5.51.0-24: .*; the lease is ignored")
-    node.says("peer 10.5.51.0-24 went")
+    node.says("ADDR-002 lease 10.5.51.0-24: .*; it is served by what it said before")
+    node.sees("ip route", "10.5.51.0/24")
     cluster.peer(51)
-    node.says("peer 10.5.51.0-24 came")
+    cluster.peer(52)
+    node.says("peer 10.5.52.0-24 came")
+    node.sees("ip route", "10.5.51.0/24")
+    assert not node.lines("peer 10.5.51.0-24 went")
 
 
 def test_a_link_whose_description_is_larger_than_64_kib_ends_neither_a_running_daemon_nor_a_start(cluster: Cluster):
