@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from weft.cni import registry
+from weft.cni.install import judging
 from weft.cni.sdk import startup
 from weft.cni.sdk.host import ClientGone, Request
 from weft.cni.sdk.startup import Build, Plugin
@@ -377,6 +378,10 @@ def test_the_hosts_own_namespace_is_refused_before_anything_is_done(command):
 def test_a_plugin_that_is_not_ours():
     request = Request(plugin="../x", command="ADD", env=ENV, stdin=STDIN)
     assert error_of(plugins.run(request, NoHost()))["msg"] == 'no plugin "../x" in this build'
+
+
+def test_what_is_installed_are_the_plugins_of_the_registry():
+    assert judging.NAMES == registry.NAMES
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

@@ -66,14 +66,12 @@ def check(conf_dir: Path, bin_dir: Path) -> Report:
 
 def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
     """Give what is wrong with what weft has put there, and with what it would put back."""
-    from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
-
     try:
         inventory = Inventory.read(bin_dir)
     except ConfigError as error:
         inventory = Inventory(bin_dir=bin_dir)
         yield from error.problems
-    there = judging.look(bin_dir, NAMES, inventory.digests)
+    there = judging.look(bin_dir, judging.NAMES, inventory.digests)
     if not inventory.programs and not any(found.state in ("ours", "spoilt") for found in there.values()):
         return
     for name, found in there.items():
@@ -83,7 +81,7 @@ def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
     if SETTINGS in inventory.digests and not inventory.owns(SETTINGS):
         seen = "it is not there as weft has written it, so nothing stands in for weftd while that is away"
         yield Problem(code="CNI-001", where=str(bin_dir / SETTINGS), seen=seen, hint=hint)
-    for found in Replaced.beside(bin_dir).unfit(NAMES):
+    for found in Replaced.beside(bin_dir).unfit(judging.NAMES):
         yield Problem(
             code="CNI-001", where=_where(found.path), seen=f"it would be put back, but {found.why}", hint=hint
         )

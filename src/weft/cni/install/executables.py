@@ -12,6 +12,7 @@ from weft.cni import build
 from weft.cni.install import judging
 from weft.cni.install.files import lasting, put, remove
 from weft.cni.install.inventory import Inventory
+from weft.cni.install.judging import NAMES
 from weft.cni.install.replaced import Replaced
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
@@ -43,9 +44,6 @@ def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     none. `ConfigError` if root could be made to execute something by another user who may write to it or to its
     directory, or if weft was built without its client.
     """
-    # Late: 12 ms that other commands do not wait for.
-    from weft.cni.registry import NAMES
-
     if interpreter is not None:
         _check_interpreter(interpreter)
     content = client(bin_dir)

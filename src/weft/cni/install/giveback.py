@@ -63,10 +63,8 @@ def take_network(inventory: Inventory, name: str) -> Done:
 
 
 def _change(inventory: Inventory, *, for_good: bool) -> dict[str, Done]:
-    from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
-
     bin_dir, replaced = inventory.bin_dir, Replaced.beside(inventory.bin_dir)
-    names = sorted({*NAMES, *inventory.programs})
+    names = sorted({*judging.NAMES, *inventory.programs})
     replaced.mend(names)
     there, before = judging.look(bin_dir, names, inventory.digests), replaced.look(names)
     known = {*inventory.programs, *(name for name, found in there.items() if found.state in ("ours", "spoilt"))}

@@ -57,8 +57,6 @@ class Replaced(Value):
         """
         if found.state in ("missing", "ours", "spoilt"):
             return False
-        from weft.cni.registry import NAMES  # late: 12 ms that other commands do not wait for
-
         first = self.path / name
         is_first = found.state == "theirs" and (found.serves or name not in ours) and not os.path.lexists(first)
         if found.digest in self._digests() and not is_first:
@@ -70,7 +68,7 @@ class Replaced(Value):
         with files.lasting(self.path):
             if found.link:
                 # It is to lead from here to where it has led; what has another plugin's name is kept beside it.
-                is_same = found.link.startswith("/") or found.link in NAMES
+                is_same = found.link.startswith("/") or found.link in judging.NAMES
                 files.put_link(to, found.link if is_same else f"{_UP}{found.link}")
             elif found.digest:
                 status = found.path.stat()
