@@ -90,7 +90,7 @@ def test_a_device_of_the_configuration_before_is_planned_to_go(
     assert weft(node, "plan").stdout.splitlines()[-1] == "# nothing to do"
     cluster.configure(after)
     shown = weft(node, "plan")
-    assert f"- link {gone}  # a device of the configuration before" in shown.stdout
+    assert f"- link {gone}  # a device of the earlier configuration" in shown.stdout
     node.stop()
     node.start()
     name, _, _ = gone.partition(" ")
