@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.cnihost import Site
-from tests.support.netns import Netns
+from tests.support.netns import Losable
 from tests.support.weftd import eventually
 from weft.cni.sdk.host import RETIRED
 
@@ -94,21 +94,10 @@ def lose(site, pod):
     eventually(lambda: len(site.host.rtnl.links()) < before)
 
 
-class Pod(Netns):
-    """A namespace that a test may lose."""
-
-    lost = False
-
-    def close(self):
-        if not self.lost:
-            self.lost = True
-            super().close()
-
-
 @pytest.fixture
 def make_netns():
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(Pod())
+        yield lambda: stack.enter_context(Losable())
 
 
 @pytest.fixture

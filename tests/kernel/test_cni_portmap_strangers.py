@@ -6,7 +6,7 @@ from ipaddress import ip_address as ip
 import pytest
 
 from tests.support.cnihost import Site
-from tests.support.netns import Netns
+from tests.support.netns import Losable
 from tests.support.weftd import eventually
 from weft.cni.attachment import living
 from weft.cni.plugins.portmap import strangers
@@ -23,23 +23,12 @@ def site(netns, tmp_path):
     return Site(netns, tmp_path)
 
 
-class Pod(Netns):
-    """A namespace that a test may lose."""
-
-    lost = False
-
-    def close(self):
-        if not self.lost:
-            self.lost = True
-            super().close()
-
-
 @pytest.fixture
 def make_pod():
     pods = []
 
     def make():
-        pods.append(Pod())
+        pods.append(Losable())
         return pods[-1]
 
     yield make
@@ -94,7 +83,7 @@ def test_a_dead_pods_rules_make_room(site, make_pod, form, family, own):
     more = {"backend": own} if own else {}
     result, answer = attach(site, pod, "new", family=family, **more)
     assert answer.exit == 0, answer
-    assert "nobody is behind" in answer.stderr
+    assert "leads to nobody" in answer.stderr
     assert f"to {address}:" not in rules(site)
     assert f"to [{address}]:" not in rules(site)
     assert site.call("portmap", "CHECK", portmap(result, **more), container=pod, id_="new").exit == 0

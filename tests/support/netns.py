@@ -118,6 +118,17 @@ class Netns:
         return ["nsenter", f"--net=/proc/self/fd/{self.fd}", *words]
 
 
+class Losable(Netns):
+    """A namespace that a test may close before its end."""
+
+    lost = False
+
+    def close(self) -> None:
+        if not self.lost:
+            self.lost = True
+            super().close()
+
+
 def _end(child: subprocess.Popen[Any]) -> None:
     """Kill a process of ours and what it started; the group is its own."""
     with suppress(ProcessLookupError):
