@@ -54,8 +54,9 @@ def test_a_node_that_is_deleted_disappears_and_comes_back(cluster: KubeCluster):
         {"backend-data": '{"VtepMAC":"zz"}'},
         {"public-ip": "here"},
         {"kube-subnet-manager": "yes"},
+        {"backend-type": "vxlam"},
     ],
-    ids=["no-json", "no-mac", "no-address", "no-mark"],
+    ids=["no-json", "no-mac", "no-address", "no-mark", "no-back-end"],
 )
 def test_a_peer_whose_annotation_becomes_nonsense_is_served_as_before_across_a_restart_too(cluster: KubeCluster, said):
     cluster.configure()

@@ -20,6 +20,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
+from weft.desired.backends import BACKENDS
 from weft.desired.claims import WEAK, Age, Claim, Claimant, Claims, Key, keys_of
 from weft.desired.leasecheck import Judge, Ours
 from weft.model.cluster import Malformed
@@ -150,8 +151,8 @@ class Roster:
     ) -> None:
         """Take a complete list without judging; `own` are ours, and there as well.
 
-        With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, but
-        for those that were refused, or until they are to go anyway.
+        With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, as
+        they are served, but for those that are not, or until they are to go anyway.
         """
         new = {lease.id: lease for lease in leases}
         spoilt = {entry.id: entry for entry in malformed}
@@ -159,13 +160,15 @@ class Roster:
         absent = self._entries.keys() - new.keys() - spoilt.keys()
         kept = set()
         if keep_until is not None:
-            kept = absent - ours - self._refused.keys()
+            kept = absent - ours - (self._refused.keys() - self._former.keys())
         else:
             absent -= self._until.keys() - ours
         self._unreadable.clear()
         self.note(put=new.values(), gone=absent - kept, malformed=spoilt.values())
         if keep_until is not None:
-            self.note_unproven((self._entries[lease_id].lease, keep_until) for lease_id in kept - self._until.keys())
+            lost = kept - self._until.keys()
+            served = [self._believed.get(lease_id, self._entries[lease_id].lease) for lease_id in lost]
+            self.note_unproven((lease, keep_until) for lease in served)
 
     def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()) -> None:
         """Take single changes without judging; what is gone is gone at once."""
@@ -191,6 +194,7 @@ class Roster:
         """Take leases that the store does not know, each until its time, without judging."""
         for lease, until in list(leases):
             self._until[lease.id] = until
+            self._garbled.pop(lease.id, None)
             self._learn(lease, WEAK)
 
     def _spoil(self, spoilt: Malformed) -> None:
@@ -271,12 +275,16 @@ class Roster:
         return self._judge.harm(claimant.lease, [key for key in claimant.keys if isinstance(key, Mac)])
 
     def _nonsense(self, lease: Lease) -> Problem | None:
-        """Say why the back end cannot use the changed data of a lease. All else is taken as it was before."""
-        former = self._former.get(lease.id)
-        if former is None or former.lease.attrs.backend != lease.attrs.backend:
+        """Say why the back end cannot use the changed type or data of a lease. All else is taken as it was before.
+
+        A node that has moved to another back end is reached no more by what it said before; a type that no back end
+        has is no such move.
+        """
+        former, now = self._former.get(lease.id), lease.attrs
+        if former is None or (now.backend != former.lease.attrs.backend and now.backend in BACKENDS):
             return None
-        now, before = lease.attrs, former.lease
-        return self._usable(replace(before, attrs=replace(before.attrs, data=now.data, data_v6=now.data_v6)))
+        said = replace(former.lease.attrs, backend=now.backend, data=now.data, data_v6=now.data_v6)
+        return self._usable(replace(former.lease, attrs=said))
 
     def _refuse(self, entry: Claimant, why: Problem | Key) -> None:
         """Refuse a lease for a problem, or until a key is free; what it said before, if known, is served instead."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support import builders
 from tests.support.bent import mostly
 from tests.support.reach import reached, reaches
+from weft.desired import backends as every
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.claims import Claims
 from weft.desired.decide import Decider
@@ -499,6 +500,56 @@ def test_a_peer_whose_data_become_nonsense_is_served_as_before(said):
     assert peers.changed(put=[moved]) == {moved.id}
     assert peers.believed[moved.id] == moved
     assert peers.doubt(moved.id) is None
+
+
+@given(
+    st.text(max_size=20).filter(lambda name: name not in every.BACKENDS),
+    st.sampled_from([None, {}, data(builders.mac(22))]),
+)
+def test_a_peer_whose_back_end_becomes_one_that_no_node_has_is_served_as_before(name: str, said: object):
+    """Until it says the name of one that there is: then it has moved, and is reached no more as it was."""
+    own = builders.inputs(1)
+    peers = Roster(OURS, usable=Decider(own, {}).trouble)
+    peers.listed([peer(2), peer(3, backend="wireguard")])
+    bent = peer(2, backend=name, data=said)
+    assert peers.changed(put=[bent, peer(3, backend=name)]) == set()
+    assert peers.believed[peer(2).id] == peer(2)
+    doubt = peers.doubt(peer(2).id)
+    assert doubt is not None
+    assert doubt.code == "ADDR-002"
+    for kind in ("host-gw", "vxlan"):
+        moved = peer(2, backend=kind, data=data(builders.mac(22)))
+        assert peers.changed(put=[moved]) == {moved.id}
+        assert peers.believed[moved.id] == moved
+
+
+@pytest.mark.parametrize(
+    "bent",
+    [
+        peer(2, data={"VtepMAC": "zz"}),
+        peer(2, backend="nonsense"),
+        peer(2, public_ip=IPv4Address("127.0.0.1")),
+        peer(2, public_ip=builders.public_v4(3)),
+        None,
+    ],
+    ids=["data", "back-end", "harm", "another's", "unreadable"],
+)
+def test_a_peer_that_is_served_as_before_is_kept_as_that_when_the_store_has_lost_it(bent: Lease | None):
+    peers = Roster(OURS, usable=Decider(builders.inputs(1), {}).trouble)
+    peers.listed([peer(2), peer(3), peer(5)])
+    never = peer(4, public_ip=IPv4Address("127.0.0.1"))
+    peers.changed(put=[never, *([] if bent is None else [bent])], malformed=[nonsense(peer(2))] if bent is None else [])
+    assert peers.doubt(peer(2).id) is not None
+    peers.note_list([peer(3)], keep_until=100.0)
+    assert peers.judge() == set()
+    assert peers.unproven == {peer(2).id: 100.0, peer(5).id: 100.0}
+    assert peers.believed == {each.id: each for each in (peer(2), peer(3), peer(5))}
+    assert peers.doubt(peer(2).id) is None
+    assert not peers.refused
+    back = peer(2, data=data(builders.mac(22)), created=1000)
+    assert peers.changed(put=[back]) == {back.id}
+    assert peers.believed[back.id] == back
+    assert not peers.refused
 
 
 def test_ours_may_come_to_lie_where_a_peer_was_before():
