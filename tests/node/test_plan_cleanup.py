@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.firewall import only
 from tests.support.squatter import ROOT, USER, squatting
-from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually, peer_value
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
 FOREIGN = """
@@ -121,6 +121,21 @@ def test_without_the_store_a_plan_rests_on_the_lease_that_the_daemon_holds(own_c
     assert f"our lease is {node.v4[0]}-24" in shown.stdout
     assert "we have no lease" not in shown.stdout
     assert shown.stdout.splitlines()[-1] == "# nothing to do", shown.stdout
+
+
+@pytest.mark.parametrize("bent", [{"BackendType": "vxlam"}, {"data": {"VtepMAC": "zz"}}], ids=["type", "data"])
+def test_a_peer_that_is_served_by_what_it_said_before_is_not_planned_to_go(cluster: Cluster, bent: dict[str, Any]):
+    cluster.configure()
+    name = cluster.peer(50)
+    node = cluster.node(1).start()
+    node.sees("ip route", "10.5.50.0/24 via")
+    eventually(
+        lambda: any("10.5.50.0" in path.read_text() for path in node.state_dir.glob("*/cluster.jsonl")), seconds=30
+    )
+    cluster.etcd.put(cluster.key(name), peer_value(50, **bent))
+    node.says(f"ADDR-002 lease {name}: .*it is served by what it said before")
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do"
+    node.sees("ip route", "10.5.50.0/24 via")
 
 
 def test_a_plan_takes_neither_what_is_reserved_nor_what_nobody_can_read(cluster: Cluster):

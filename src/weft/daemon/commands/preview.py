@@ -74,7 +74,9 @@ async def preview(options: Options, world: World) -> Preview:
         inputs = replace(inputs, former_networks=previous.networks, prepared=prepared)
         own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
-        roster = Roster(ours(inputs, snapshot.ips), own_ids=[own.id, *(lease.id for lease in stale)])
+        own_ids = [own.id, *(lease.id for lease in stale)]
+        roster = Roster(ours(inputs, snapshot.ips), own_ids, usable=lambda lease: decider.trouble(lease))  # noqa: PLW0108 - it comes later
+        decider = Decider(inputs, roster.believed)
         roster.recall(remembered.leases, remembered.unproven)
         roster.judge()
         if listing is not None:
@@ -82,8 +84,7 @@ async def preview(options: Options, world: World) -> Preview:
             roster.judge()
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
-        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-        decider = Decider(inputs, roster.believed)
+        decider.inputs = inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
         for _ in decider.decide(everything=True):
             pass
         problems = [*overlaps(netconf, facts), *roster.refused.values(), *decider.unusable.values()]
