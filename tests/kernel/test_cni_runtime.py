@@ -1,5 +1,6 @@
 """The runtime library: networks from directories, plugins that record their calls, and the cache."""
 
+import errno
 import json
 import os
 import signal
@@ -510,6 +511,31 @@ def test_what_a_plugin_leaves_with_its_pipes_is_not_waited_for(recording):
         assert (ran.exit, ran.stdout, ran.stderr, ran.ending) == (0, b"x" * (1 << 20), b"hey\n", "")
     finally:
         os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM], ids=["an older kernel", "a filter"])
+def test_without_descriptors_of_processes_a_plugin_runs_and_ends_as_with_them(recording, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    scripts = {
+        "quick": ("echo hey; exit 3", None, (3, b"hey\n", "")),
+        "shut": ("exec >&- 2>&-; sleep 0.3; exit 4", None, (4, b"", "")),
+        "killed": ("kill -9 $$", None, (-9, b"", "signal: Killed")),
+        "slow": ("exec sleep 300", 0.5, (1, b"", "no answer within 0.5 s")),
+        "leaves": ("sleep 300 & echo $!; exit 0", None, None),
+    }
+    for name, (words, timeout, expected) in scripts.items():
+        script = recording.bin_dir / name
+        script.write_text(f"#!/bin/sh\n{words}\n")
+        script.chmod(0o755)
+        ran = execute.execute(str(script), recording.env, b"", timeout=timeout)
+        if expected is None:
+            os.kill(int(ran.stdout), signal.SIGKILL)
+            assert (ran.exit, ran.ending) == (0, "")
+        else:
+            assert (ran.exit, ran.stdout, ran.ending) == expected, name
 
 
 def test_a_plugin_that_is_being_written_is_tried_again(runtime, recording):

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, NamedTuple
@@ -30,6 +31,17 @@ class KilledError(OSError):
     def __init__(self, number: int, words: str, said: bytes) -> None:
         super().__init__(number, words)
         self.said = said
+
+
+def wait_by_descriptors() -> None:
+    """Have asyncio wait for programs by descriptors, not by a thread for each, where the kernel gives them.
+
+    It does not before Linux 5.3, nor where a filter of system calls refuses them.
+    """
+    if sys.version_info < (3, 12):  # which looks by itself
+        with suppress(OSError):
+            os.close(os.pidfd_open(os.getpid()))
+            asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 async def run(

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from weft import __version__
+from weft.beside.programs import wait_by_descriptors
 from weft.beside.threads import keep_one_in_reserve
 from weft.config.flags import changed, parse_flags
 from weft.config.kubernetes import as_typed
@@ -67,8 +68,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
     # it is off already, before anything was loaded.
     gc.disable()
-    if sys.version_info < (3, 12):  # which waits for programs by descriptors, not by a thread for each
-        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    wait_by_descriptors()
     keep_one_in_reserve()
     return asyncio.run(_serve(options, world))
 

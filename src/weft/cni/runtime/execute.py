@@ -21,6 +21,7 @@ _MOST: Final = 4 << 20  # bytes of an output; a result is of some thousand
 _CHUNK: Final = 1 << 16
 # What is in the pipes at a program's end is there at once; who else has them may have them for ever.
 _LINGER_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.02  # between two looks at a program whose end is told by no descriptor
 
 
 def _to_stderr(data: bytes) -> None:
@@ -108,24 +109,35 @@ def _run(path: str, env: Mapping[str, str], stdin: bytes, timeout: float) -> Ran
 def _listen(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[dict[str, bytes], str]:
     """Return what a program says on its two outputs until its end, and why it has to be killed, if it has."""
     said = {"stdout": bytearray(), "stderr": bytearray()}
-    end, ended = time.monotonic() + timeout, os.pidfd_open(child.pid)
+    end, ended = time.monotonic() + timeout, _descriptor(child.pid)
     with selectors.DefaultSelector() as waiting:
-        waiting.register(ended, selectors.EVENT_READ, "")
+        if ended is not None:
+            waiting.register(ended, selectors.EVENT_READ, "")
         for name in said:
             waiting.register(getattr(child, name), selectors.EVENT_READ, name)
-        why = f"no answer within {timeout:g} s"
+        running, why = True, f"no answer within {timeout:g} s"
         try:
-            while waiting.get_map() and (left := end - time.monotonic()) > 0:
-                for key, _ in waiting.select(None if left == math.inf else left):
+            while (running or waiting.get_map()) and (left := end - time.monotonic()) > 0:
+                longest = _LOOK_SECONDS if running and ended is None else math.inf
+                for key, _ in waiting.select(None if min(left, longest) == math.inf else min(left, longest)):
                     more = os.read(key.fd, _CHUNK) if key.data else b""
                     if not more:
                         waiting.unregister(key.fileobj)
-                    if not key.data:
-                        end, why = time.monotonic() + _LINGER_SECONDS, ""
                     elif len(said[key.data]) + len(more) > _MOST:
                         return {}, f"it printed more than {_MOST >> 20} MiB"
                     else:
                         said[key.data] += more
+                if running and child.poll() is not None:
+                    running, end, why = False, time.monotonic() + _LINGER_SECONDS, ""
         finally:
-            os.close(ended)
+            if ended is not None:
+                os.close(ended)
     return {name: bytes(data) for name, data in said.items()}, why
+
+
+def _descriptor(pid: int) -> int | None:
+    """A descriptor that says when a process has ended; None where the kernel has none (before 5.3), or a filter."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
