@@ -24,9 +24,9 @@ from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
+from weft.daemon.networkpolicies import Policies
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
-from weft.daemon.policies import Policies
 from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.services import start_cni, start_health

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.daemon.policies import Policies
+from weft.daemon.networkpolicies import Policies
 
 OURS = "table ip filter {\n\tchain FLANNEL-FWD {\n\t}\n\tchain KUBE-FORWARD {\n\t}\n\tchain KUBE-SERVICES {\n\t}\n}\n"
 THEIRS = [
