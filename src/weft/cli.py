@@ -152,7 +152,10 @@ def _unexpected(error: ImportError | OSError) -> Problem:
     if isinstance(error, ImportError):
         return not_whole("weft", error)
     where = str(error.filename or "this machine")
-    hint = "Try it as root." if isinstance(error, PermissionError) else ""
+    hint = ""
+    if isinstance(error, PermissionError):
+        needed = "Root was refused: a container needs the capabilities that those in weft's deploy/ have."
+        hint = "Try it as root." if os.geteuid() else needed
     if error.errno == errno.EROFS and os.environ.get("POD_NAME"):
         hint = (
             "weft's pod only reads its node's directories: its init container installs plugins, and"

@@ -4,13 +4,16 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.support.cnidaemon import wait_for
+from tests.support.cnidaemon import CHECKOUT, wait_for
 from weft import cli
 from weft.cni import build, registry
 from weft.cni.install import conflist, executables
@@ -159,6 +162,63 @@ def test_what_others_have_put_there_comes_back(weft, bin_dir, conf_dir):
     assert (bin_dir / "portmap").read_text() == "upstream's"
     assert (bin_dir / "portmap").is_symlink()
     assert names(conf_dir) == []
+
+
+def _run_with(rights: str, verb: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command as root with no other capabilities than these."""
+    only = ["setpriv", f"--bounding-set=-all{rights}", "--inh-caps=-all", "--no-new-privs"]
+    command = [*only, Path(sys.executable).with_name("weft"), "cni", verb, *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _rights(manifest: str) -> str:
+    """The capabilities that a manifest's first container has, as setpriv(1) wants them."""
+    objects = yaml.safe_load_all((CHECKOUT / "deploy" / manifest).read_text())
+    [spec] = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"]
+    kept = spec["initContainers"][0]["securityContext"]["capabilities"]
+    assert kept["drop"] == ["ALL"]
+    return "".join(f",+{name.lower()}" for name in kept.get("add", ()))
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700, 0o4755])
+def test_what_another_user_has_put_there_comes_back_as_it_was(bin_dir, conf_dir, mode):
+    """As the directory of kubespray is. A pod has the capabilities of its manifest alone."""
+    program = "#!/bin/sh\n" + 'echo \'{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\'\n'
+    for path in (bin_dir, conf_dir):
+        path.mkdir()
+    (bin_dir / "bridge").write_text(program)
+    for path in (bin_dir / "bridge", bin_dir, conf_dir):
+        os.chown(path, 1001, 1001)
+        path.chmod(mode if path.is_file() else 0o755)
+    where = ("--bin-dir", str(bin_dir))
+    installed = _run_with(_rights("kubernetes.yaml"), "install", *where, "--conf-dir", str(conf_dir), "--no-standin")
+    assert (installed.returncode, installed.stderr) == (0, "")
+    kept = bin_dir / ".weft-replaced" / "bridge"
+    assert kept.read_text() == program
+    assert (kept.stat().st_uid, kept.stat().st_gid, kept.stat().st_mode & 0o777) == (1001, 1001, mode & 0o777)
+    done = _run_with(_rights("handback.yaml"), "handback", *where)
+    assert "bridge: put back" in done.stdout, done.stderr
+    status = (bin_dir / "bridge").stat()
+    assert ((bin_dir / "bridge").read_text(), status.st_uid, status.st_mode & 0o777) == (program, 1001, mode & 0o777)
+
+
+def test_a_program_of_another_user_is_kept_where_no_owner_can_be_given(bin_dir, conf_dir):
+    bin_dir.mkdir()
+    (bin_dir / "bridge").write_text("upstream's")
+    os.chown(bin_dir / "bridge", 1001, 1001)
+    where = ("--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir), "--no-standin")
+    installed = _run_with("", "install", *where)
+    assert (installed.returncode, installed.stderr) == (0, "")
+    kept = bin_dir / ".weft-replaced" / "bridge"
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("upstream's", 0o644)
+
+
+def test_a_directory_of_another_user_is_refused_with_what_a_container_needs(bin_dir, conf_dir):
+    bin_dir.mkdir()
+    os.chown(bin_dir, 1001, 1001)
+    refused = _run_with("", "install", "--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir), "--no-standin")
+    assert refused.returncode != 0
+    assert "Permission denied. Root was refused: a container needs the capabilities" in refused.stderr
 
 
 def test_what_is_newer_than_ours_stays(weft, bin_dir, conf_dir):

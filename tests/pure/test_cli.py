@@ -205,8 +205,16 @@ def test_a_wrong_command_line_is_json_too(capsys, args, code, status):
 )
 def test_what_the_machine_refuses_is_no_traceback(monkeypatch, capsys, error, said):
     command(monkeypatch, error)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert cli.run(["fails"]) == 1
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_root_without_capabilities_is_not_told_to_be_root(monkeypatch, capsys):
+    command(monkeypatch, PermissionError(13, "Permission denied", "/x"))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert cli.run(["fails"]) == 1
+    assert "/x: Permission denied. Root was refused: a container needs the capabilities" in capsys.readouterr().err
 
 
 def test_examples_in_help_keep_their_lines(capsys):

@@ -12,15 +12,17 @@ from pathlib import Path
 
 
 def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Write a file."""
+    """Write a file; its owner where that may be given (CAP_CHOWN; no user that a user namespace does not know)."""
     fresh = path.with_name(f".weft-{path.name}.new")
     with ExitStack() as undo:
         undo.callback(remove, fresh)
         remove(fresh)
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(fd, "wb") as file:
-            os.fchown(fd, *owner)
             os.fchmod(fd, mode)
+            with suppress(OSError):
+                os.fchown(fd, *owner)
+                os.fchmod(fd, mode)  # a new owner clears the setuid bit
             file.write(content)
             file.flush()
             os.fsync(fd)
