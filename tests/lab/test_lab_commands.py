@@ -103,7 +103,19 @@ def test_status_shows_all_nodes_side_by_side_and_says_which_has_repaired_most(ru
 
 def test_a_monitor_follows_all_nodes_over_the_end_of_a_daemon():
     with lab("--nodes", "2", "--pods", "0") as running:
-        command = [WEFT, "lab", "monitor", "--lab", running.name, "--kind", "health", "--kind", "repaired"]
+        command = [
+            WEFT,
+            "lab",
+            "monitor",
+            "--lab",
+            running.name,
+            "--kind",
+            "health",
+            "--kind",
+            "repaired",
+            "--kind",
+            "killed",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
 
@@ -116,6 +128,7 @@ def test_a_monitor_follows_all_nodes_over_the_end_of_a_daemon():
                 running.run("node1", "ip", "route", "flush", "dev", "flannel.1")
             until("  node1  repaired        ROUTE-001 route 10.244.2.0/24 ")
             running.weft("kill", "node2/weftd")
+            until("  the lab  killed          node2/weftd\n")
             until("  node2  health          INST-003 weftd: does not answer\n")
             running.weft("start", "node2/weftd")
             until("  node2  health          weftd: answers again\n")

@@ -12,6 +12,12 @@ import pytest
 
 from tests.support.lab import WEFT, Lab, lab
 from tests.support.weftd import eventually
+from weft.lab import places, protocol
+from weft.lab.commands import start
+from weft.lab.commands.choose import ask
+from weft.lab.links import ITSELF
+from weft.lab.report import NewsReport
+from weft.model.node.history import Told
 
 NEW = {"up": True, "delay": 0.0, "loss": 0.0, "rate": 0}
 NODE2 = "172.31.0.12"
@@ -175,6 +181,40 @@ def test_a_daemon_that_is_killed_and_started_again(running: Lab):
     assert running.weft("stop", "node1/weftd").stdout == "node1/weftd: exited 0\n"
     assert running.weft("kill", "node1/weftd").stdout == "node1/weftd: exited 0\n"
     assert running.weft("restart", "node1/weftd").stdout == "node1/weftd: ready\n"
+
+
+def test_what_commands_do_is_in_the_history_of_the_lab(changed: Lab):
+    place = start.find(places.home(os.environ), changed.name)
+
+    def history(after: int) -> Told:
+        return ask(place, protocol.AskNews({ITSELF: after}), NewsReport).lab
+
+    before = history(0).last
+    changed.weft("link", "node2", "--loss", "5%")
+    changed.weft("partition", "node1", "node2,store")
+    changed.weft("heal", "node1", "store")
+    changed.weft("partition", "node1", "node3", "--one-way")
+    changed.weft("heal")
+    changed.weft("restart", "node3/weftd")
+    changed.weft("break", "node1", "port-blocked")
+    changed.weft("break", "node1", "port-blocked", "--mend")
+    assert changed.weft("break", "node1", "port-blocked", "--mend", check=False).returncode == 1
+    assert changed.weft("kill", "node9", check=False).returncode == 2
+    told = history(before).events
+    assert [(each.kind, each.subject) for each in told] == [
+        ("shaped", "node2 link"),
+        ("cut", "node1 ↔ node2,store"),
+        ("healed", "node1 ↔ store"),
+        ("cut", "node1 → node3"),
+        ("healed", "all cuts"),
+        ("restarted", "node3/weftd"),
+        ("broke", "node1 port-blocked"),
+        ("mended", "node1 port-blocked"),
+        ("mended", "node1 port-blocked"),
+        ("mended", "node1 port-blocked"),
+    ]
+    assert (told[0].was, told[0].now) == ("as new", "loss 5 %")
+    assert [each.words.startswith("it failed: ") for each in told[-3:]] == [False, False, True]
 
 
 def test_a_node_that_is_off_and_comes_back(running: Lab):

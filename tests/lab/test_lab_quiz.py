@@ -14,7 +14,7 @@ from weft.lab.commands.choose import ask
 from weft.lab.faults.fault import Fault
 from weft.lab.quiz import game
 from weft.lab.quiz.game import DRAWABLE, Level
-from weft.lab.report import LabReport
+from weft.lab.report import LabReport, NewsReport
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ def test_a_puzzle_that_is_solved(running: Lab):
     assert told["worth"] == 10
     shown = running.weft("ps").stdout + running.weft("quiz").stdout + running.weft("logs", "node2").stdout
     shown += running.weft("exec", "all", "--", "ps", "-ef").stdout
+    shown += str(ask(start.find(places.home(os.environ), running.name), protocol.AskNews({}), NewsReport).lab)
     assert "forward-dropped" not in shown
     assert "nft" not in shown
     assert running.weft("quiz", "start", check=False).returncode == 2

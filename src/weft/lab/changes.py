@@ -60,4 +60,16 @@ class Configure(msgspec.Struct, frozen=True, tag=True):
     where: str
 
 
-Request = SetLinks | Partition | Heal | Turn | Scale | Configure
+class Broke(msgspec.Struct, frozen=True, tag=True):
+    """Have the lab's history say that a command breaks a node by a fault, or mends it. Answered by `Nothing`.
+
+    The fault is a script that the command runs on the node; with `failed`, why it did not work.
+    """
+
+    node: str
+    fault: str
+    mend: bool
+    failed: str = ""
+
+
+Request = SetLinks | Partition | Heal | Turn | Scale | Configure | Broke

@@ -13,6 +13,7 @@ from weft.model.text import one_of
 from weft.model.value import Value, replace
 
 DAEMON: Final = "weftd"  # of a node, as in node1/weftd
+ITSELF: Final = "the lab"  # beside the names of nodes in lists of events: what commands have done to the lab
 STORE: Final = "store"  # stands beside the names of nodes: the place where the store is, at the switch itself
 
 MOST_DELAY: Final = 60_000.0  # milliseconds

@@ -47,7 +47,7 @@ class States(msgspec.Struct, frozen=True, tag=True):
 class AskNews(msgspec.Struct, frozen=True, tag=True):
     """Ask the daemon of each node what happened there after the event of that number. Answered by a `NewsReport`.
 
-    Of a node that is not in `after` all events are wanted.
+    Of a node that is not in `after` all events are wanted; `ITSELF` stands there for what was done to the lab.
     """
 
     after: dict[str, int]

@@ -48,9 +48,13 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The news of each node, by its name; None of one whose daemon does not answer."""
+    """The news of each node, by its name; None of one whose daemon does not answer.
+
+    `lab` is what commands have done to the lab itself.
+    """
 
     nodes: dict[str, News | None]
+    lab: Told
 
 
 class InterfacesReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
-from weft.lab.report import LabReport, NodeReport, TurnReport
+from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
 from weft.screen.beside import next_commands
@@ -90,13 +90,24 @@ def witness(report: LabReport, node: str, fault: Fault) -> str:
     return other if fault.name == _SEEN_ELSEWHERE else node
 
 
-def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bool) -> None:
-    """Break a node by a fault, or mend it. `ConfigError` as `variables`; `Unavailable` if its script fails."""
+def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bool, in_secret: bool = False) -> None:
+    """Break a node by a fault, or mend it. `ConfigError` as `variables`; `Unavailable` if its script fails.
+
+    It stands in the lab's history unless it is done `in_secret`.
+    """
     known = variables(report, node, fault)
+    done = changes.Broke(node=node, fault=fault.name, mend=mend)
+    if not in_secret:
+        ask(place, done, Nothing)  # first: the daemon may tell of its repair before the script has ended
     if mend and fault.kills:
         ask(place, changes.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
-    else:
+        return
+    try:
         _run(place, node, fault.mends if mend else fault.breaks, known)
+    except Unavailable as error:
+        if not in_secret:
+            ask(place, msgspec.structs.replace(done, failed=error.problems[0].seen), Nothing)
+        raise
 
 
 def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:

@@ -10,6 +10,7 @@ import click
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option, nodes
+from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.protocol import Deserted
 from weft.lab.report import NewsReport
@@ -43,7 +44,8 @@ def monitor(
     """Show what happens on all nodes of a lab, as it happens, a line each in the order of time, until Ctrl-C.
 
     Those are the events that `weft events` shows on a node, and of kind `health`, what is wrong with a node now, when
-    that is over, and whether its weftd answers. It goes on when a daemon is started again, and ends with the lab.
+    that is over, and whether its weftd answers; of `the lab`, what commands have done to it. It goes on when a daemon
+    is started again, and ends with the lab.
 
     \b
       weft lab monitor
@@ -53,11 +55,11 @@ def monitor(
     place, chosen = start.find(base(), lab), wanted_of(kinds, codes)
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)
-    if unknown := [name for name in only if name not in found.nodes]:
+    if unknown := [name for name in only if name not in (ITSELF, *found.nodes)]:
         expected = one_of(found.nodes, unknown[0])
         raise ConfigError(Problem(code="LAB-002", where="--node", seen=unknown[0], expected=expected))
     while place.alive:
-        news = [(name, _news(followers, name, found, since)) for name in found.nodes]
+        news = [(name, _news(followers, name, found, since)) for name in (ITSELF, *found.nodes)]
         for node, event in merged(news):
             if chosen.wants(event) and (not only or node in only):
                 show_event(output, event, node)
@@ -76,10 +78,11 @@ def _ask(place: Place, followers: Mapping[str, Follower]) -> NewsReport:
 def _news(followers: dict[str, Follower], name: str, found: NewsReport, since: float | None) -> list[Event]:
     """What a node has not told yet; of one that was just met only what is recent enough."""
     met = name not in followers
-    follower, news = followers.setdefault(name, Follower()), found.nodes[name]
-    if news is None:
+    follower, news = followers.setdefault(name, Follower()), found.nodes.get(name)
+    told = found.lab if name == ITSELF else None if news is None else news.told
+    if told is None:
         return follower.silence(time.time())
-    events = follower.events(news.told)
+    events = follower.events(told)
     if met:
-        events = recent(events, news.told.unix, since)
-    return [*events, *follower.health(news.health, news.told.unix)]
+        events = recent(events, told.unix, since)
+    return events if news is None else [*events, *follower.health(news.health, told.unix)]

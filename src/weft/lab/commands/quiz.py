@@ -55,7 +55,7 @@ class _Play(Value):
     def mend(self) -> bool:
         """Mend the fault, and tell whether that worked: not where a user has mended it already."""
         try:
-            breaking.change(self.place, self.report, self.now.node, self.fault, mend=True)
+            breaking.change(self.place, self.report, self.now.node, self.fault, mend=True, in_secret=True)
         except Unavailable:
             return False
         return True
@@ -117,7 +117,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
         progress("something breaks")
         play.go_on()  # before it is broken, so that give-up mends it if this is interrupted
         try:
-            breaking.change(place, report, node, fault, mend=False)
+            breaking.change(place, report, node, fault, mend=False, in_secret=True)
         except WeftError:
             play.mend()
             place.keep(_NOTE, before)

@@ -5,6 +5,7 @@ It waits for things to be so (a file, a process, a route), never for time to pas
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
@@ -31,6 +32,7 @@ from weft.lab.inside.watch import Arrivals
 from weft.lab.report import PodReport, ServiceReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.node.history import History
 from weft.model.text import counted, one_of
 from weft.model.value import replace
 
@@ -63,6 +65,7 @@ class World:
         self._ways = ways
         self._arrivals = Arrivals()
         self.switch = Switch(self.rtnl, self.processes, lab.families)
+        self.history = History(time.time)  # of what commands change
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
         self._leaving: set[str] = set()  # nodes that go

@@ -30,6 +30,17 @@ Kind = Literal[
     "uplink-lost",
     "uplink-back",
     "fault",
+    # of a lab, by its commands
+    "killed",
+    "stopped",
+    "restarted",
+    "shaped",
+    "cut",
+    "healed",
+    "broke",
+    "mended",
+    "resized",
+    "configured",
 ]
 
 

@@ -5,9 +5,10 @@ A node that is stopped has no link and no daemon, as if its machine were off; it
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from typing import Final, Protocol
 
-from weft.lab.changes import Turn
+from weft.lab.changes import Turn, Verb
 from weft.lab.inside import health, node
 from weft.lab.inside.children import Child
 from weft.lab.inside.cluster import World
@@ -16,8 +17,15 @@ from weft.lab.inside.node import RunningNode
 from weft.lab.links import DAEMON, STORE, Change
 from weft.lab.report import ThingReport, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.node.history import Kind
 
 _PATIENCE: Final = 10.0  # seconds for a process to end, and for a daemon to be ready
+_TURNED: Final[Mapping[Verb, Kind]] = {
+    "start": "started",
+    "stop": "stopped",
+    "restart": "restarted",
+    "kill": "killed",
+}
 _LOOK_AGAIN: Final = 0.02  # seconds; nothing tells us when
 
 
@@ -25,7 +33,8 @@ async def turn(world: World, wanted: Turn) -> TurnReport:
     """Do to each thing in turn what is wanted. `ConfigError`, before anything is done, if one cannot be turned."""
     things = [_thing(world, name) for name in wanted.things]
     reports = []
-    for thing in things:
+    for name, thing in zip(wanted.things, things, strict=True):
+        world.history.note(_TURNED[wanted.verb], name)
         if wanted.verb != "start":
             await thing.end(signal.SIGKILL if wanted.verb == "kill" else signal.SIGTERM)
         if wanted.verb in ("start", "restart"):

@@ -8,6 +8,7 @@ import msgspec
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import asking
 from weft.lab.inside.cluster import World
+from weft.lab.links import ITSELF
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, StatesReport
 
 
@@ -44,7 +45,8 @@ async def news(world: World, after: Mapping[str, int]) -> NewsReport:
     """Return what happened on the nodes since, and what is wrong with them."""
     nodes = dict(world.nodes)  # as above
     asked = (asking.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
-    return NewsReport(nodes=dict(zip(nodes, await asyncio.gather(*asked), strict=True)))
+    found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
+    return NewsReport(nodes=found, lab=world.history.told(after.get(ITSELF, 0)))
 
 
 async def interfaces(world: World, where: str) -> InterfacesReport:
