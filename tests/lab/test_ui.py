@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, build_opener
 
+import msgspec
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
@@ -17,6 +18,8 @@ from tests.support.lab import WEFT, Lab, lab, weft
 from tests.support.pages import MadeSource, served, state
 from tests.support.pages import lab as made
 from tests.support.pages import peer as made_peer
+from weft.lab.links import ITSELF, Link
+from weft.model.value import replace
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = (
@@ -152,6 +155,64 @@ def test_the_way_between_two_pods(page: Page, running: Lab):
     expect(page.locator(".cluster .edge.down")).to_have_count(0, timeout=20_000)
 
 
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])  # what moves has a place of its own in the stack
+def test_in_a_narrow_window_nothing_lies_over_the_time(browser: BrowserContext, url: str, motion: str):
+    with opened(browser, f"{url}#/trace/pod1-1/pod2-1") as page:
+        page.emulate_media(reduced_motion=motion)
+        page.set_viewport_size({"width": 400, "height": 800})
+        expect(page.locator(".verdict.well")).to_be_visible()
+        under, over = page.evaluate(
+            """() => {
+            const time = document.getElementById("time");
+            const found = [...document.querySelectorAll(".hop .sign")].map((sign) => {
+              scrollTo(0, 0);
+              scrollTo(0, sign.getBoundingClientRect().top - time.getBoundingClientRect().top - 20);
+              const [bar, { left, right, top }] = [time.getBoundingClientRect(), sign.getBoundingClientRect()];
+              const isUnder = top > bar.top && top + 8 < bar.bottom;
+              return [isUnder, isUnder && !time.contains(document.elementFromPoint((left + right) / 2, top + 8))];
+            });
+            return [0, 1].map((each) => found.filter((one) => one[each]).length);
+            }"""
+        )
+        assert under > 5
+        assert over == 0
+
+
+def test_what_was_done_to_the_lab_and_what_a_dead_daemon_said_last_stay(page: Page, running: Lab):
+    def row(text: str):
+        return page.locator("#events .event.lab", has_text=text)
+
+    expect(node(page, "node2")).to_have_attribute("aria-label", re.compile("node2, well"))
+    running.weft("kill", "node2/weftd")
+    try:
+        expect(row("the lab killed node2/weftd")).to_be_visible()
+        running.weft("link", "node1", "--loss", "30%")
+        expect(row("the lab shaped node1 link")).to_contain_text("as new → loss 30 %")
+        running.weft("partition", "node1", "node2")
+        expect(row("the lab cut node1 ↔ node2")).to_be_visible()
+        expect(node(page, "node2")).to_have_attribute("aria-label", re.compile("broken.*last heard of"))
+        node(page, "node2").click()
+        page.reload()
+        expect(page.locator(".wrong", has_text="what it said last, at")).to_be_visible()
+        expect(page.get_by_role("heading", name="Lease", exact=True)).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("node1 .*served"))).to_be_visible()
+        expect(page.locator("#events .event", has_text="node2 lease-taken")).to_be_visible()
+        expect(row("the lab killed node2/weftd")).to_be_visible()
+        expect(row("the lab shaped node1")).to_have_count(0)  # it is not of this node
+    finally:
+        running.weft("heal")
+        running.weft("link", "node1", "--clear")
+        running.weft("start", "node2/weftd")
+    expect(page.locator(".wrong")).to_have_count(0, timeout=20_000)
+    expect(page.locator("#events .event", has_text="node2 lease-taken")).to_have_count(2)  # each once
+    running.weft("break", "node1", "route-lost")
+    page.keyboard.press("Escape")
+    expect(row("the lab broke node1 route-lost")).to_be_visible()
+    shown = page.locator("#events .event").all_text_contents()
+    broke, repaired = (next(n for n, text in enumerate(shown) if what in text) for what in ("broke", "node1 repaired"))
+    assert broke > repaired  # the newest first
+
+
 def test_a_service_is_traced_to_and_what_the_lab_cuts_is_seen(page: Page, running: Lab):
     running.weft("expose", "web", "--port", "80", "--target-port", "8080", "pod2-1")
     running.weft("link", "node2", "--rate", "500mbit")
@@ -228,7 +289,7 @@ def test_a_file_of_it_opens_without_a_server(browser: BrowserContext, running: L
         page.get_by_role("button", name="Interfaces", exact=True).click()
         expect(page.get_by_role("region", name="flannel.1")).to_contain_text("permanent")
         expect(page.locator("#live")).to_contain_text("as it was")
-        expect(page.locator("#events .event", has_text="node1 repaired")).to_be_visible()
+        expect(page.locator("#events .event", has_text="node1 repaired").first).to_be_visible()
 
 
 def test_a_node_shows_itself_and_its_peers(browser: BrowserContext, running: Lab, tmp_path: Path):
@@ -305,13 +366,96 @@ def test_a_hundred_nodes(browser: BrowserContext):
         expect(page.locator(".cluster .edge.poor")).to_have_count(1)  # of 4,950, which are well but for node42's
         expect(page.locator(".node .badge")).to_have_text("✕ 99")
         source.happen("node9", "joined", "10.244.3.0-24")
-        expect(page.locator("#events .event", has_text="node9 joined")).to_contain_text("(node3)")
+        expect(page.locator("#events .event")).to_have_text(re.compile("node9 sees node3 \\(10.244.3.0/24\\)"))
         boxes = page.locator(".node .box").evaluate_all("all => all.map(each => each.getBoundingClientRect().toJSON())")
         for number, box in enumerate(boxes):
             for other in boxes[number + 1 :]:
                 assert min(box["right"], other["right"]) <= max(box["left"], other["left"]) or min(
                     box["bottom"], other["bottom"]
                 ) <= max(box["top"], other["top"])
+
+
+NARROW_AND_WIDE = ({"width": 400, "height": 800}, {"width": 1280, "height": 800})
+HIDDEN = """() => {
+  const boxes = [...document.querySelectorAll(".node .box")].map((box) => box.getBoundingClientRect());
+  return [...document.querySelectorAll(".cluster .edge")].map((edge) => {
+    const path = edge.querySelector(".thin");
+    const at = path.getScreenCTM();
+    const behind = new Set();
+    for (let done = 0; done <= path.getTotalLength(); done += 2) {
+      const { x, y } = path.getPointAtLength(done).matrixTransform(at);
+      const isIn = (box) => x > box.left && x < box.right && y > box.top && y < box.bottom;
+      boxes.filter(isIn).forEach((box) => behind.add(box));
+    }
+    return behind.size;
+  });
+}"""  # of each edge, the nodes that it runs behind
+
+
+@pytest.mark.parametrize("size", NARROW_AND_WIDE, ids=("narrow", "wide"))
+def test_broken_edges_of_many_nodes_run_behind_no_other_and_have_labels(browser: BrowserContext, size: dict[str, int]):
+    broken = [(1, 3), (1, 14), (2, 8), (4, 6), (5, 11), (7, 9), (13, 14)]
+    states = {
+        f"node{one}": state(
+            one,
+            14,
+            peers=[made_peer(n, lacks=["route: no"] if (one, n) in broken else []) for n in range(1, 15) if n != one],
+        )
+        for one, _ in broken
+    }
+    with served(MadeSource(made(14, states=states))) as url, opened(browser, url) as page:
+        page.set_viewport_size(size)
+        expect(page.locator(".cluster .edge.poor")).to_have_count(len(broken))
+        expect(page.locator(".cluster .label.poor")).to_have_count(len(broken))
+        assert page.evaluate(HIDDEN) == [2] * len(broken)  # the two that it joins
+
+
+@pytest.mark.parametrize("size", NARROW_AND_WIDE, ids=("narrow", "wide"))
+def test_what_a_lab_does_to_a_link_is_whole_on_its_node(browser: BrowserContext, size: dict[str, int]):
+    seen = made(3)
+    link = Link(delay=20.0, loss=30.0, rate=50_000_000)
+    nodes = [*seen.lab.nodes[:2], msgspec.structs.replace(seen.lab.nodes[2], link=link)]
+    shown = replace(seen, lab=msgspec.structs.replace(seen.lab, nodes=nodes))
+    with served(MadeSource(shown)) as url, opened(browser, url) as page:
+        page.set_viewport_size(size)
+        third = page.locator(".node", has=node(page, "node3"))
+        expect(third.locator(".detail").first).to_be_visible()
+        words = " ".join(third.locator(".detail").all_text_contents())
+        assert words == "10.244.3.0/24 link: delay 20 ms, loss 30 %, rate 50 Mbit/s"
+        assert third.evaluate(
+            """(node) => [...node.querySelectorAll(".detail")].every((text) =>
+            text.getBoundingClientRect().right <= node.querySelector(".box").getBoundingClientRect().right)"""
+        )
+
+
+def test_events_that_nodes_tell_of_each_other_are_one_row_and_each_has_its_place_in_time(browser: BrowserContext):
+    source = MadeSource(made(4))
+    source.happen("node1", "started", "weftd")
+    for one in range(1, 5):
+        for other in range(1, 5):
+            if one != other:
+                source.happen(f"node{one}", "joined", f"10.244.{other}.0-24")
+    source.happen(ITSELF, "killed", "node2/weftd")
+    source.happen(ITSELF, "cut", "node1 ↔ node3")
+    with served(source) as url, opened(browser, url) as page:
+        rows = page.locator("#events > ol > li")
+        expect(rows).to_have_text([re.compile(words) for words in ("cut", "killed", "12 times nodes met", "started")])
+        expect(rows.nth(2)).to_contain_text("12 times nodes met: node1 sees node2 (10.244.2.0/24), node1 sees node3")
+        rows.nth(2).locator("summary").click()
+        expect(rows.nth(2).get_by_role("button")).to_have_count(12)
+        source.happen("node4", "repaired", "route")
+        expect(rows).to_have_count(5)
+        expect(rows.nth(3).locator("details")).to_have_attribute("open", "")
+        rows.nth(3).get_by_role("button", name="node2 sees node1").click()
+        expect(page.locator("output")).to_contain_text("node2 sees node1 (10.244.1.0/24)")
+        expect(rows.first).to_contain_text("4 times nodes met")
+        for number in range(5, 13):
+            page.keyboard.press(".")
+            expect(rows.first).to_contain_text(f"{number} times nodes met")
+        page.keyboard.press(".")
+        expect(node(page, "node2")).to_have_attribute("aria-label", re.compile("node2, broken.*the lab killed node2"))
+        page.keyboard.press(".")
+        expect(page.locator(".cluster .edge.down.marked")).to_have_attribute("aria-label", re.compile("node1 – node3"))
 
 
 def test_there_is_nothing_to_show():

@@ -107,6 +107,10 @@ class MadeSource:
         there = self._events.setdefault(node, [])
         there.append(Event(number=len(there) + 1, time=time.time(), kind=kind, subject=subject))
 
+    def forget(self, node: str) -> None:
+        """Have the daemon of a node begin again, and read its history only then: as one that was killed."""
+        self._events[node] = self._events[node][:1]
+
     async def look(self) -> View:
         self.looks += 1
         if self.fails is not None:

@@ -4,16 +4,18 @@ A piece is sent anew when it has changed, so none holds what another look would 
 are Unix times, rounded, instead of ages.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from signal import Signals
 from typing import Any, Final
 
 from weft.daemon.commands.peers import Row, rows
+from weft.lab.links import ITSELF
 from weft.lab.report import LabReport, NodeReport
 from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
-from weft.model.value import Value, field, fields_of
+from weft.model.value import Value, field, fields_of, replace
 from weft.ui import conditions
 from weft.ui.measuring import Measured, Pair
 
@@ -139,7 +141,7 @@ def picture(view: View, measured: Mapping[Pair, Measured]) -> Picture:
         **{f"node/{node.name}": node.piece for node in view.nodes},
         **view.more,
         **{
-            edge_name(pair): _cut(edge(nodes[pair[0]], nodes[pair[1]], measured.get(pair)), view.cuts.get(pair, []))
+            edge_name(pair): edge(nodes[pair[0]], nodes[pair[1]], measured.get(pair), view.cuts.get(pair))
             for pair in view.pairs
         },
     }
@@ -150,8 +152,16 @@ def edge_name(pair: Pair) -> str:
     return f"edge/{pair[0]}/{pair[1]}"
 
 
-def edge(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
-    """How it is between two nodes: what pings show counts before what the daemons say."""
+def edge(one: NodeView, other: NodeView, measured: Measured | None, cuts: list[str] | None = None) -> Piece:
+    """How it is between two nodes: what pings show counts before what the daemons say.
+
+    Where the lab itself has cut it, no ping gets there and back, whatever the latest ones did.
+    """
+    found = _uncut(one, other, measured)
+    return {**found, "health": "down", "cut": True, "words": [*cuts, *found["words"]]} if cuts else found
+
+
+def _uncut(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
     sides = [_side(one, other), _side(other, one)]
     words = [text for health, text in sides if health not in ("well", "unknown")]
     health = min((health for health, _ in sides), key=_WORST.index)
@@ -175,17 +185,56 @@ def edge(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
     }
 
 
-def _cut(found: Piece, words: list[str]) -> Piece:
-    """An edge that the lab itself has cut: no ping gets there and back, whatever the latest ones did."""
-    return {**found, "health": "down", "cut": True, "words": [*words, *found["words"]]} if words else found
-
-
 def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:
-    """An event as the page has it. `peer` is the other node that it is about, empty if it is about none."""
-    words = (word.strip(",;") for word in event.subject.split())
-    found = next((names[word] for word in words if word in names), "")
-    piece = {**fields_of(event), "node": node, "peer": "" if found == node else found}
+    """An event as the page has it: `what` is for people, behind the name of who tells it.
+
+    `about` are the nodes whose event it is, `pairs` those between which something has changed.
+    """
+    words = [word.strip(",;") for word in event.subject.split()]
+    peer = next((names[word] for word in words if word in names and names[word] != node), "")
+    about, pairs, what = [node], [[node, peer]] if peer else [], _what(event, peer, names)
+    if node == ITSELF:
+        ones, _, others = event.subject.replace(" ↔ ", " → ").partition(" → ")
+        sides = [[word for word in re.split("[ ,/]", side) if word in names.values()] for side in (ones, others)]
+        about, pairs = sides[0] + sides[1], [[one, other] for one in sides[0] for other in sides[1]]
+        what = f"{event.kind} {event.subject}"
+    piece = {**fields_of(event), "node": node, "about": about, "pairs": pairs, "what": what}
     return {"id": f"{node}/{event.number}/{event.time}", **piece}
+
+
+_SEEN: Final = {
+    "joined": "sees {}",
+    "left": "does not see {} any more",
+    "changed": "sees {} changed",
+}
+
+
+def _what(event: Event, peer: str, names: Mapping[str, str]) -> str:
+    """What happened, with the other node as the subject of a change of its own."""
+    subject = _subnets(event.subject) if event.subject in names else event.subject
+    if event.kind in _SEEN:
+        return _SEEN[event.kind].format(f"{peer} ({subject})" if peer and peer != subject else subject)
+    return f"{event.kind} {subject}" + (f" ({peer})" if peer and peer != subject else "")
+
+
+def _subnets(lease: str) -> str:
+    """The subnets of a lease by its name: `10.244.3.0/24` of `10.244.3.0-24`."""
+    parts = (part.rpartition("-") for part in lease.split("&"))
+    return " ".join(f"{address.replace('-', ':')}/{length}" if address else length for address, _, length in parts)
+
+
+def with_last(view: View, last: dict[str, tuple[Piece, int]], unix: float) -> View:
+    """The view with what daemons that do not answer now said last, and when; `last` is brought up to date."""
+    known = {node.name: node.piece["detail"] for node in view.nodes}
+    for name in [name for name in last if name not in known]:
+        del last[name]
+    last |= {name: (detail, int(unix)) for name, detail in known.items() if detail is not None}
+    nodes = []
+    for node in view.nodes:
+        old = last.get(node.name) if known[node.name] is None else None
+        said = {"detail": old[0], "heard": old[1]} if old else {}
+        nodes.append(replace(node, piece=node.piece | said))
+    return replace(view, nodes=nodes)
 
 
 def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from weft.kernel import asking
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
 from weft.lab.commands import tracing
+from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport
 from weft.model.errors import ConfigError, Problem
@@ -71,8 +72,8 @@ class LabSource:
         return of_lab(lab, said.states, unix=time.time())
 
     async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
-        news = (await self._ask(protocol.AskNews(dict(after)), NewsReport)).nodes
-        return {node: each.told for node, each in news.items() if each is not None}
+        news = await self._ask(protocol.AskNews(dict(after)), NewsReport)
+        return {ITSELF: news.lab} | {node: each.told for node, each in news.nodes.items() if each is not None}
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
         """One ping from a pod of a node to a pod of another; a node without pods stands for itself."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from weft.model.errors import WeftError
+from weft.model.node.following import Follower
 from weft.model.node.history import Told
 from weft.ui import picture
 from weft.ui.measuring import Measured, Pair
@@ -40,7 +41,8 @@ class Watch:
         self._picture: picture.Picture = {}
         self._events: deque[Piece] = deque(maxlen=MOST)
         self._count = 0  # of events so far
-        self._last: dict[str, int] = {}
+        self._followers: dict[str, Follower] = {}
+        self._last_said: dict[str, tuple[Piece, int]] = {}  # by nodes' daemons, and when
         self._away = ""
         self._pages = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -49,12 +51,22 @@ class Watch:
 
     async def once(self, *, pings: int) -> dict[str, Any]:
         """Everything as one look shows it, with so many measurements first. Raises what the source raises."""
-        self._view = view = await self._source.look()
+        view = await self._look()
         for _ in range(min(pings, len(view.pairs))):
             self._measured |= await self._source.measure(view, self._measured)
         self._picture = picture.picture(view, self._measured)
         await self._take(await self._source.events(self._last))
         return self._all()
+
+    @property
+    def _last(self) -> dict[str, int]:
+        """The number of each node's latest event."""
+        return {node: follower.last for node, follower in self._followers.items()}
+
+    async def _look(self) -> View:
+        view = await self._source.look()
+        self._view = picture.with_last(view, self._last_said, time.time())
+        return self._view
 
     async def page(self) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """What one page is told: `all` first, then each `change`; `quiet` now and then when there is none."""
@@ -116,9 +128,9 @@ class Watch:
 
     async def _take(self, told: dict[str, Told]) -> None:
         names = {} if self._view is None else self._view.names
-        nodes = ([picture.told(node, event, names) for event in each.events] for node, each in told.items())
+        news = {node: self._followers.setdefault(node, Follower()).events(each) for node, each in told.items()}
+        nodes = ([picture.told(node, event, names) for event in events] for node, events in news.items())
         fresh = list(heapq.merge(*nodes, key=lambda event: event["time"]))  # a clock that jumps reorders no node's
-        self._last |= {node: each.last for node, each in told.items()}
         if fresh:
             self._events.extend(fresh)
             self._count += len(fresh)
@@ -128,7 +140,7 @@ class Watch:
     async def _follow_states(self) -> None:
         while True:
             try:
-                self._view = view = await self._source.look()
+                view = await self._look()
             except (OSError, WeftError) as error:
                 self._away = (
                     str(error) if isinstance(error, WeftError) else f"it does not answer: {error.strerror or error}"
@@ -163,7 +175,7 @@ class Watch:
             view = self._view or view  # a look may have come meanwhile
             nodes = {node.name: node for node in view.nodes}
             edges = {
-                picture.edge_name(pair): picture.edge(nodes[pair[0]], nodes[pair[1]], each)
+                picture.edge_name(pair): picture.edge(nodes[pair[0]], nodes[pair[1]], each, view.cuts.get(pair))
                 for pair, each in found.items()
                 if pair in view.pairs
             }

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.pages import Seen, lab, peer, public, state, subnet
 from weft.diag.checking.trial import EndpointReport
-from weft.lab.links import Cut, Link
+from weft.lab.links import ITSELF, Cut, Link
 from weft.lab.report import ServiceReport
 from weft.model.errors import Problem
 from weft.model.node.history import Event
@@ -226,7 +226,66 @@ def test_an_event_names_the_node_that_it_is_about(subject, about):
     view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
     event = Event(number=3, time=5.0, kind="joined", subject=subject)
     found = ui.told("node1", event, view.names)
-    assert (found["peer"], found["id"], found["node"]) == (about, "node1/3/5.0", "node1")
+    pairs = [["node1", about]] if about else []
+    assert (found["pairs"], found["about"], found["id"], found["node"]) == (pairs, ["node1"], "node1/3/5.0", "node1")
+
+
+ROUTE = "route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink"
+
+
+@pytest.mark.parametrize(
+    "kind, subject, what",
+    [
+        ("joined", "10.244.2.0-24", "sees node2 (10.244.2.0/24)"),
+        ("left", "10.244.2.0-24", "does not see node2 (10.244.2.0/24) any more"),
+        ("changed", "10.244.2.0-24", "sees node2 (10.244.2.0/24) changed"),
+        ("joined", "node-9", "sees node-9"),
+        ("joined", "5 more", "sees 5 more"),
+        ("repaired", ROUTE, f"repaired {ROUTE} (node2)"),
+        ("lease-taken", "10.244.1.0-24", "lease-taken 10.244.1.0/24"),
+        ("store-lost", "store", "store-lost store"),
+    ],
+)
+def test_an_event_reads_as_what_its_node_saw(kind, subject, what):
+    seen = lab(2)
+    view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
+    assert ui.told("node1", Event(number=1, time=5.0, kind=kind, subject=subject), view.names)["what"] == what
+
+
+@pytest.mark.parametrize(
+    "kind, subject, about, pairs",
+    [
+        ("killed", "node2/weftd", ["node2"], []),
+        ("stopped", "store", [], []),
+        ("broke", "node3 route-lost", ["node3"], []),
+        ("shaped", "node1 link", ["node1"], []),
+        ("healed", "all cuts", [], []),
+        ("cut", "node1 ↔ store", ["node1"], []),
+        ("cut", "node1,node2 → node3", ["node1", "node2", "node3"], [["node1", "node3"], ["node2", "node3"]]),
+    ],
+)
+def test_what_was_done_to_the_lab_is_of_the_nodes_that_it_names(kind, subject, about, pairs):
+    seen = lab(3)
+    view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
+    found = ui.told(ITSELF, Event(number=1, time=5.0, kind=kind, subject=subject), view.names)
+    assert (found["node"], found["what"]) == ("the lab", f"{kind} {subject}")
+    assert (found["about"], found["pairs"]) == (about, pairs)
+
+
+def test_what_a_daemon_said_last_stays_when_it_does_not_answer():
+    seen = lab(2)
+    last = {}
+    first = ui.with_last(ui.of_lab(seen.lab, seen.states, unix=UNIX), last, UNIX)
+    silent = ui.of_lab(seen.lab, {**seen.states, "node1": None}, unix=UNIX + 60)
+    one, two = (node.piece for node in ui.with_last(silent, last, UNIX + 60).nodes)
+    assert (one["detail"], one["heard"], one["health"]) == (first.nodes[0].piece["detail"], UNIX, "unknown")
+    assert "heard" not in two
+    assert "heard" not in first.nodes[0].piece
+    fewer = lab(1)
+    ui.with_last(ui.of_lab(fewer.lab, fewer.states, unix=UNIX + 70), last, UNIX + 70)
+    assert list(last) == ["node1"]
+    unknown = ui.with_last(ui.of_lab(fewer.lab, {"node1": None}, unix=UNIX), {}, UNIX).nodes[0].piece
+    assert (unknown["detail"], "heard" in unknown) == (None, False)
 
 
 def test_a_lease_of_both_families_is_known_by_its_name():

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 from tests.support.pages import MadeSource, lab, state
 from tests.support.waiting import comes
+from weft.lab.links import Cut
 from weft.model.errors import Problem, Unavailable
+from weft.model.value import replace
 from weft.ui.watch import Watch
 
 Told = AsyncIterator[tuple[str, dict]]
@@ -42,7 +45,7 @@ async def test_a_page_is_told_all_and_then_what_changes(source):
         source.seen = lab(2, states={"node2": state(2, 2, faults=3)})
         source.happen("node2", "left", "10.244.1.0-24")
         _, data = await until(page, lambda each: any(event["kind"] == "left" for event in each["events"]))
-        assert data["events"][-1]["peer"] == "node1"
+        assert data["events"][-1]["pairs"] == [["node2", "node1"]]
         if "node/node2" not in data["put"]:
             _, data = await until(page, lambda each: "node/node2" in each["put"])
         assert data["put"].keys() == {"node/node2"}
@@ -111,6 +114,44 @@ async def test_a_page_ends_when_it_is_to(source):
     ends.append(True)
     async with asyncio.timeout(10):
         assert [name async for name, _ in page][1:] == []
+
+
+async def test_what_is_known_of_a_daemon_that_is_dead_is_there_for_a_page_that_comes_later(source):
+    source.happen("node1", "started", "weftd")
+    watch = Watch(source)
+    async with aclosing(watch.page()) as page:
+        await until(page, lambda each: each["events"])
+        source.seen = replace(source.seen, states={**source.seen.states, "node1": None})
+        source.happen("node1", "fault", "x")  # has it look at once
+        _, data = await until(page, lambda each: "heard" in each["put"].get("node/node1", {}))
+    async with aclosing(watch.page()) as page:
+        _, later = await anext(page)
+    old = later["put"]["node/node1"]
+    assert (old["health"], old["heard"]) == ("unknown", data["put"]["node/node1"]["heard"])
+    assert old["detail"]["peers"][0]["name"] == "node2"
+    assert [event["kind"] for event in later["events"]][:1] == ["started"]
+
+
+async def test_a_daemon_that_begins_again_and_tells_all_anew_adds_only_what_is_new(source):
+    for kind in ("started", "joined", "repaired"):
+        source.happen("node1", kind, "x")
+    watch = Watch(source)
+    await watch.once(pings=0)
+    source.forget("node1")
+    await watch.once(pings=0)
+    for kind in ("joined", "left"):
+        source.happen("node1", kind, "y")
+    found = await watch.once(pings=0)
+    assert [event["kind"] for event in found["events"]] == ["started", "joined", "repaired", "joined", "left"]
+
+
+async def test_a_ping_that_comes_back_does_not_heal_a_cut():
+    made = lab(2)
+    cuts = [Cut(source="node1", target="node2")]
+    source = MadeSource(replace(made, lab=msgspec.structs.replace(made.lab, cuts=cuts)))
+    async with aclosing(Watch(source).page()) as page:
+        _, data = await until(page, lambda each: "ms" in each["put"].get("edge/node1/node2", {}))
+    assert data["put"]["edge/node1/node2"]["cut"]
 
 
 async def test_one_look_has_all_with_measurements(source):

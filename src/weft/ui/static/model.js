@@ -61,6 +61,11 @@ const TROUBLES = {
   refused: ["peer", "down"],
   joined: ["peer", 0],
   changed: ["peer", 0],
+  killed: ["daemon", "down"],
+  stopped: ["daemon", "down"],
+  restarted: ["daemon", 0],
+  cut: ["cut", "down"],
+  healed: ["cut", 0],
 };
 const WORST = ["down", "poor", "unknown", "well"];
 
@@ -74,28 +79,33 @@ export function past(model, count) {
   const heard = new Set();
   for (const event of model.events.slice(0, count)) {
     heard.add(event.node);
-    if (event.kind === "started") {
-      for (const [key, trouble] of open) if (trouble.event.node === event.node) open.delete(key);
-    }
     const [topic, health] = TROUBLES[event.kind] ?? [];
+    const places = event.pairs.length ? event.pairs.map((pair) => [...pair].sort()) : event.about.map((name) => [name]);
+    for (const [key, trouble] of open) {
+      const name = trouble.topic === "daemon" ? trouble.place[0] : trouble.event.node;
+      const isOver = event.kind === "started" ? event.about.includes(name) : event.kind === "healed" && !places.length && trouble.topic === topic;
+      if (isOver) open.delete(key);
+    }
     if (topic === undefined) continue;
-    const key = JSON.stringify([event.node, topic, topic === "peer" ? event.peer || event.subject : event.subject]);
-    if (health) open.set(key, { event, health });
-    else open.delete(key);
+    for (const place of places) {
+      const isOne = topic === "daemon" || (place.length > 1 && topic !== "object");
+      const key = JSON.stringify([event.node, topic, place, isOne ? "" : event.subject]);
+      if (health) open.set(key, { event, health, topic, place });
+      else open.delete(key);
+    }
   }
   const nodes = new Map();
   for (const { name } of model.list("node")) nodes.set(name, { health: heard.has(name) ? "well" : "unknown", wrong: [] });
   const edges = new Map();
-  for (const { event, health } of open.values()) {
-    const words = `${event.kind} ${event.subject}`;
-    if (event.peer) {
-      const key = [event.node, event.peer].sort().join("/");
+  for (const { event, health, place } of open.values()) {
+    if (place.length > 1) {
+      const key = place.join("/");
       const before = edges.get(key) ?? { health: "well", words: [] };
-      edges.set(key, { health: worst(before.health, health), words: [...before.words, `${event.node}: ${words}`] });
-    } else if (nodes.has(event.node)) {
-      const node = nodes.get(event.node);
+      edges.set(key, { health: worst(before.health, health), words: [...before.words, `${event.node} ${event.what}`] });
+    } else if (nodes.has(place[0])) {
+      const node = nodes.get(place[0]);
       node.health = worst(node.health, health);
-      node.wrong.push(words);
+      node.wrong.push(place[0] === event.node ? event.what : `${event.node} ${event.what}`);
     }
   }
   return {

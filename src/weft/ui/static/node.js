@@ -24,12 +24,13 @@ export function node(model, name, { then, picked, pick, open, links }) {
     head,
     wrong.length ? h("ul", { class: "wrong", "aria-label": "What is wrong" }, wrong.map((text) => h("li", {}, text))) : null,
     then ? h("p", { class: "detail" }, "Below is how it is now: of earlier, only events are kept.") : null,
-    found.detail ? peers(found.detail, model, name, open) : null,
+    found.heard ? h("p", { class: "wrong" }, `Its daemon does not answer. What is pale below is what it said last, at ${moment(found.heard)}.`) : null,
+    found.detail ? peers(found.detail, model, found, open) : null,
     h(
       "div",
-      { class: "cards" },
+      { class: found.heard ? "cards old" : "cards" },
       found.pods.length ? pods(model, found, picked, pick, links) : null,
-      ...(found.detail ? details(found.detail, model, name) : [h("p", { class: "empty" }, "Its daemon says nothing.")]),
+      ...(found.detail ? details(found.detail, model, found.heard ?? model.unix) : [h("p", { class: "empty" }, "Its daemon says nothing.")]),
     ),
   ];
 }
@@ -58,7 +59,8 @@ function pods(model, found, picked, pick, links) {
   return card("Pods", h("ul", { class: "pods" }, found.pods.map(row)), h("p", { class: "detail" }, picked ? hint(model, picked) : "Choose two to see the way between them."));
 }
 
-function details(detail, model, name) {
+// `unix` is the time at which that was told.
+function details(detail, model, unix) {
   const { uplink, lease, network } = detail;
   const repairs = detail.loops.flatMap((loop) => Object.entries(loop.repairs).map(([code, count]) => [code, `${count} × by ${loop.name}`]));
   const failing = detail.loops.flatMap((loop) => Object.entries(loop.failing).map(([key, words]) => `${key}: ${words}`));
@@ -73,7 +75,7 @@ function details(detail, model, name) {
     network
       ? card("Back end", facts([["kind", network.backend], ["network", network.networks.join(" ")], ["devices", network.devices.join(" ")], ["MTU of pods", network.mtu]]))
       : null,
-    card("Daemon", facts([["version", detail.version], ["up", span(model.unix - detail.since)], ["process", detail.pid], ["store", [model.lab.store, store].filter(Boolean).join(" ")], ["faults", detail.faults || undefined], ...Object.entries(detail.versions)])),
+    card("Daemon", facts([["version", detail.version], ["up", span(unix - detail.since)], ["process", detail.pid], ["store", [model.lab.store, store].filter(Boolean).join(" ")], ["faults", detail.faults || undefined], ...Object.entries(detail.versions)])),
     card("Repairs", repairs.length ? facts(repairs) : h("p", { class: "detail" }, "none: nobody changed what is weft's"), failing.length ? h("ul", { class: "wrong" }, failing.map((text) => h("li", {}, text))) : null),
     card("Calls of plugins", detail.calls.length ? facts(detail.calls.map(call)) : h("p", { class: "detail" }, "none yet")),
   ];
@@ -93,7 +95,7 @@ function table(heads, rows, name) {
 
 const STATES = { served: "well", lacks: "poor", unusable: "down", refused: "down" };
 
-function peers(detail, model, name, open) {
+function peers(detail, model, { name, heard }, open) {
   if (!detail.peers.length) return h("section", { class: "card" }, h("h3", {}, "Peers"), h("p", { class: "detail" }, "none"));
   const counts = detail.peers.some((peer) => peer.sent !== null);
   const row = (peer) => {
@@ -104,13 +106,13 @@ function peers(detail, model, name, open) {
       peer.subnets.join(" "),
       peer.public.join(" ") || "–",
       [badge(STATES[peer.state], peer.state), ...peer.why.map((why) => h("div", { class: "why" }, why))],
-      peer.since === null ? "–" : span(model.unix - peer.since),
+      peer.since === null ? "–" : span((heard ?? model.unix) - peer.since),
       edge?.tried ? measured(edge) : "–",
       ...(counts ? [`${peer.sent ?? "–"} / ${peer.received ?? "–"}`] : []),
     ];
   };
   const heads = ["peer", "subnet", "public IP", "state", "for", "measured", ...(counts ? ["sent / received"] : [])];
-  return h("section", { class: "card wide" }, h("h3", {}, `Peers (${counted(detail.peers.length, "lease")})`), table(heads, detail.peers.map(row), "Peers"));
+  return h("section", { class: heard ? "card wide old" : "card wide" }, h("h3", {}, `Peers (${counted(detail.peers.length, "lease")})`), table(heads, detail.peers.map(row), "Peers"));
 }
 
 // The third level: what the kernel keeps of each link, ports below their bridge.

@@ -3,13 +3,13 @@
 export const MARKS = { well: "✓", poor: "▲", down: "✕", unknown: "?" };
 export const HEALTH = { well: "well", poor: "impaired", down: "broken", unknown: "not known" };
 
-const BAD = new Set(["refused", "failing", "held", "store-lost", "lease-lost", "uplink-lost", "fault"]);
-const MENDED = new Set(["repaired", "recovered", "store-back", "lease-taken", "uplink-back", "joined"]);
+const BAD = new Set(["refused", "failing", "held", "store-lost", "lease-lost", "uplink-lost", "fault", "killed", "stopped", "cut", "broke"]);
+const MENDED = new Set(["repaired", "recovered", "store-back", "lease-taken", "uplink-back", "joined", "restarted", "healed", "mended"]);
 
 // An event's weight, in the words of health: something broke, was mended, or just happened.
 export function weight(kind) {
   if (BAD.has(kind)) return "down";
-  return MENDED.has(kind) ? "well" : kind === "left" || kind === "changed" ? "poor" : "unknown";
+  return MENDED.has(kind) ? "well" : ["left", "changed", "shaped"].includes(kind) ? "poor" : "unknown";
 }
 
 export const EVENT_MARKS = { down: "✕", well: "✓", poor: "▲", unknown: "•" };
