@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.host import state
-from weft.cni.install import conflist, executables, giveback, nodepart
+from weft.cni.install import conflist, executables, giveback
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
 from weft.model.errors import ConfigError, Unavailable, WeftError
@@ -141,6 +141,8 @@ def _copied() -> Path | None:
 
     Where there is no room for it the network is there all the same, as long as weftd runs.
     """
+    from weft.cni.install import nodepart  # late: 13 ms that only a copy waits for
+
     directory = nodepart.directory(os.environ)
     try:
         return nodepart.put(directory)
@@ -214,6 +216,8 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
     \b
       weft cni uninstall
     """  # noqa: D301 - as above
+    from weft.cni.install import nodepart  # late, as above
+
     done: dict[str, str] = {**giveback.uninstall(Inventory.read(bin_dir.absolute()))}
     if nodepart.remove(copies := nodepart.directory(os.environ)):
         done[str(copies)] = "removed"
