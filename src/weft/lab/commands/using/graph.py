@@ -9,16 +9,23 @@ import msgspec
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option
-from weft.lab.graph import drawing, words
+from weft.lab.graph import words
 from weft.lab.graph.picture import Picture, picture
 from weft.lab.report import LabReport
 from weft.screen.documents import DOCUMENTS, show_report
+
+
+def _svg(drawn: Picture) -> str:
+    from weft.lab.graph import drawing  # late: it loads urllib.request, 15 ms for every command of a lab
+
+    return drawing.svg(drawn)
+
 
 _FORMS: Final[dict[str, Callable[[Picture], str]]] = {
     "text": words.tree,
     "mermaid": words.mermaid,
     "dot": words.dot,
-    "svg": drawing.svg,
+    "svg": _svg,
 }
 
 
