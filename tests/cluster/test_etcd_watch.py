@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.etcd import VERSIONS, Etcd, start_cluster, wheel
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
+from tests.support.waiting import comes
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Mark
@@ -410,6 +411,21 @@ async def test_another_cluster_behind_the_same_address_is_listed_again(tmp_path,
     finally:
         first.stop()
         second.stop()
+
+
+@ONE_VERSION
+async def test_a_quiet_etcd_is_heard_by_its_signs_of_life(server, make_store, prefix):
+    store = make_store(server.url)
+    assert store.heard is None
+    async with watching(store) as events:
+        assert is_listed(await soon(anext(events)))
+        pending = asyncio.ensure_future(anext(events))
+        for _ in range(3):
+            before = store.heard
+            await comes(lambda before=before: store.heard > before)
+        assert not pending.done()
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
 
 
 async def test_an_endpoint_that_falls_silent_is_noticed(server, make_store, make_proxy, prefix):

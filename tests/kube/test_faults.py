@@ -230,6 +230,34 @@ async def test_a_server_that_hangs_is_said_within_half_a_minute_and_so_is_a_watc
         assert time.monotonic() - began < 3.0
 
 
+async def test_a_watch_that_is_held_beside_an_api_that_answers_is_made_anew_without_a_list(fake):
+    timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=0.1, held=0.5)
+    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+        fake.fail("watch", Fault(held=True))
+        listed = await soon(anext(events))
+        assert isinstance(listed, Listed)
+        await comes(lambda: any("watch=1" in line for line in fake.requests))
+        move(fake, "192.168.1.22")
+        seen = await sees(events, "192.168.1.22")
+    assert all(isinstance(event, Changed) for event in seen)
+    lists = [line for line in fake.requests if "watch=1" not in line and "limit=1&" not in f"{line}&"]
+    assert len(lists) == 1
+
+
+async def test_a_quiet_cluster_keeps_its_watch_and_hears_of_the_api_all_the_time(fake):
+    timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=0.1)
+    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+        await soon(anext(events))
+        pending = asyncio.ensure_future(anext(events))
+        await comes(lambda: sum("limit=1&" in f"{line}&" for line in fake.requests) > 5)
+        heard = store.heard
+        await comes(lambda: store.heard > heard)
+        assert sum("watch=1" in line for line in fake.requests) == 1
+        assert not pending.done()
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+
+
 @asynccontextmanager
 async def answering(head: bytes, *bodies: bytes):
     """A server that gives each connection the next answer, and the last one again and again."""

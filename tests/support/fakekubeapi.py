@@ -30,6 +30,7 @@ class Fault:
     in_stream: int = 0  # a watch that begins as usual and ends by an ERROR event with this code
     after: int | None = None  # bytes of the body that arrive before the connection breaks
     silent: bool = False  # nothing arrives, and the connection stays
+    held: bool = False  # a watch that begins as usual and says nothing more
     seconds: float = 0.0  # the answer comes so much later
 
 
@@ -151,7 +152,8 @@ class FakeApi:
         if fault.status:
             await out.all(fault.status, status(fault.status), fault.headers)
         elif kind == "watch":
-            await self._watch(out, int(query["resourceVersion"]), float(query["timeoutSeconds"]), fault.in_stream)
+            after = int(query["resourceVersion"])
+            await self._watch(out, after, float(query["timeoutSeconds"]), fault)
         elif kind == "list":
             await out.all(200, self._list(int(query.get("limit", "0")), query.get("continue", "")))
         elif name not in self._nodes:
@@ -182,10 +184,12 @@ class FakeApi:
             meta["continue"] = str(start + len(part))
         return {"kind": "NodeList", "apiVersion": "v1", "metadata": meta, "items": [self._nodes[each] for each in part]}
 
-    async def _watch(self, out: "_Out", after: int, seconds: float, error: int) -> None:
+    async def _watch(self, out: "_Out", after: int, seconds: float, fault: Fault) -> None:
         await out.head(200, {"Transfer-Encoding": "chunked"})
-        if error:
-            await out.data(_line({"type": "ERROR", "object": status(error)}))
+        if fault.held:
+            await asyncio.Event().wait()
+        if fault.in_stream:
+            await out.data(_line({"type": "ERROR", "object": status(fault.in_stream)}))
             await out.end()
             return
         with suppress(TimeoutError):

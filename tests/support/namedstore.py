@@ -83,6 +83,10 @@ class NamedStore:
             raise Unavailable(Problem(code=code, where=str(self._folder), seen=f"no {name}")) from None
 
     @property
+    def heard(self) -> float | None:
+        return None
+
+    @property
     def chooses(self) -> bool:
         return False
 

@@ -137,6 +137,11 @@ class Store(Protocol[ListingT]):
         """
         ...
 
+    @property
+    def heard(self) -> float | None:
+        """When the store said anything last to `watch`, a sign of life included, by the clock that it was given."""
+        ...
+
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
         """Tell whether what a list does not hold is gone, since the store continues what was known at `mark`.
 

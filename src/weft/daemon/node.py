@@ -97,6 +97,7 @@ class Node:
             store = await start.answered(self._open, "the files of the store's flags", self._status)
             held.callback(store.close)
             self._report.asked = store.tallies
+            self._status.heard = lambda: store.heard
             listening = await beside(lambda: places.listen(self._options, self._directory))
             await beside(lambda: instance.take_directory(self._directory))
             async with asyncio.TaskGroup() as tasks:

@@ -72,7 +72,6 @@ class Peers:
         if isinstance(event, Lost):
             self._lost(event)
             return
-        self._status.heard = self._now()
         if self._status.store is not None:
             log.info("the store answers again")
             self._history.note("store-back", "store")

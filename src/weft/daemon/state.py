@@ -105,6 +105,7 @@ class Reporter:
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
+    heard = status.heard()
     base = NodeState(
         version=__version__,
         instance=report.instance,
@@ -124,7 +125,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         findings=report.findings,
         took={kind: each.copy() for kind, each in report.calls.took.copy().items()},
         waited=report.calls.waited.copy(),
-        heard=None if status.heard is None else round(max(0.0, now - status.heard), 1),
+        heard=None if heard is None else round(max(0.0, now - heard), 1),
     )
     if network is None:
         return base

@@ -11,7 +11,9 @@ from weft.cluster.etcd.watch import Watcher
 
 async def watcher() -> Any:
     nobody: Any = None
-    made: Any = Watcher(nobody, "/p/subnets/", timing=Timing(), jitter=lambda: 0.0, is_own=lambda _: False)
+    made: Any = Watcher(
+        nobody, "/p/subnets/", timing=Timing(), jitter=lambda: 0.0, is_own=lambda _: False, heard=lambda: None
+    )
     made._listed(Listing(mark=Mark(revision=5, cluster=1, term=1), entries=()))
     return made
 

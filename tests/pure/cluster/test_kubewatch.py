@@ -4,7 +4,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from ipaddress import IPv4Address
 from typing import Any
@@ -16,9 +16,12 @@ from tests.support.store import soon
 from tests.support.waiting import comes
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.nodes import Listing, is_older
+from weft.cluster.kube.problems import BusyError
 from weft.cluster.kube.watch import Watcher
 from weft.desired.podcidr import Census
-from weft.model.cluster import Changed, Lost
+from weft.model.cluster import Changed, Listed, Lost
+from weft.model.errors import Problem
+from weft.model.value import replace
 
 EMPTY = Listing(version="1", leases=(), malformed=(), own=None, census=Census(nodes=0, given=0))
 
@@ -37,12 +40,14 @@ class Script:
 
     where = "https://k"
 
-    def __init__(self, *watches: list[list[bytes]]) -> None:
+    def __init__(self, *watches: list[list[bytes]] | None) -> None:
         self._watches = list(watches)
+        self.asked = 0
         self.versions: list[str] = []
         self.rests: list[str] = []  # after which version
 
     async def get(self, path: str, **query: str) -> bytes:
+        self.asked += 1
         return json.dumps({"metadata": {"resourceVersion": "99"}, "items": []}).encode()
 
     @asynccontextmanager
@@ -72,9 +77,9 @@ class Lines:
         self._script.rests.append(self._version)
 
 
-def watcher(script: Any) -> Watcher:
-    timing = Timing(backoff=0.001, backoff_most=0.002, quiet=0.1)
-    return Watcher(script, PREFIX, "own", timing=timing, jitter=lambda: 0.5, seen=lambda node: None)
+def watcher(script: Any, *, held: float = 0.2, heard: Callable[[], None] = lambda: None) -> Watcher:
+    timing = Timing(backoff=0.001, backoff_most=0.002, quiet=0.1, held=held)
+    return Watcher(script, PREFIX, "own", timing=timing, jitter=lambda: 0.5, seen=lambda node: None, heard=heard)
 
 
 async def test_what_came_before_an_error_in_one_batch_is_told():
@@ -155,6 +160,50 @@ async def test_a_watch_that_is_silent_is_given_up_for_another_and_nothing_is_sai
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
     assert set(script.versions) == {"1"}
+
+
+async def test_a_watch_that_is_silent_beside_an_api_that_answers_is_kept_and_the_answers_are_heard():
+    script, heard = Script(), list[int]()
+    async with aclosing(watcher(script, held=1000.0, heard=lambda: heard.append(script.asked)).events(EMPTY)) as events:
+        await soon(anext(events))
+        pending = asyncio.ensure_future(anext(events))
+        await comes(lambda: len(heard) > 5)
+        assert not pending.done()
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+    assert script.versions == ["1"]
+    assert heard[:6] == [0, 0, 1, 2, 3, 4], "the list, the watch, and each answer, but no silence"
+
+
+async def test_after_a_silence_a_break_is_the_first_one():
+    script = Script(None, [[error(500)]], None, [[error(500)]])
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        pending = asyncio.ensure_future(anext(events))
+        await comes(lambda: len(script.versions) > 4)
+        assert not pending.done()
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+
+
+async def test_an_api_that_is_busy_gives_a_sign_of_life_and_one_that_went_back_in_time_is_listed_again(monkeypatch):
+    script = Script()
+    page, answers = script.get, [BusyError(Problem(code="STORE-001", where="k", seen="busy"), 0.0), None]
+
+    async def get(path: str, **query: str) -> bytes:
+        answer = answers.pop(0) if answers else None
+        if answer is not None:
+            raise answer
+        return await page(path, **query)
+
+    monkeypatch.setattr(script, "get", get)
+    listing = replace(EMPTY, version="100")
+    async with aclosing(watcher(script, held=1000.0).events(listing)) as events:
+        assert (await soon(anext(events))).mark == ("100",)
+        again = await soon(anext(events))
+    assert isinstance(again, Listed)
+    assert again.mark == ("99",)
+    assert script.versions[0] == "100"
 
 
 async def test_what_is_forgotten_after_a_bookmark_each_time_is_not_listed_again_and_again():

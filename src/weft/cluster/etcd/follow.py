@@ -49,9 +49,11 @@ async def follow(
     after: Mark,
     timing: Timing,
     take: Callable[[WatchResponse], None],
+    heard: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Give `take` each answer behind `after` as it arrives; the first, without events, says that the watch stands.
 
+    `heard` is called at each sign of life.
     Of an answer that is a fragment, the last revision is not complete.
     Ends by raising: `CompactedError`, `OtherHistoryError` and `TooLargeError` (list again), `Unavailable` and
     `ConfigError` (try again from the last event's revision).
@@ -64,8 +66,13 @@ async def follow(
         async with asyncio.timeout(timing.call) as alarm:
             await watch.send(WatchRequest(create_request=request))
             asker = asyncio.create_task(_ask_for_life(watch, timing.ping))
+
+            def alive() -> None:
+                alarm.reschedule(_now() + timing.ping + timing.pong)
+                heard()
+
             try:
-                await _read(client, watch, after, take, lambda: alarm.reschedule(_now() + timing.ping + timing.pong))
+                await _read(client, watch, after, take, alive)
             finally:
                 asker.cancel()
     raise AssertionError("_read ends by raising")

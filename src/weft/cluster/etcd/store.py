@@ -42,6 +42,7 @@ class EtcdStore:
         self._prefix = subnets_prefix(prefix)
         self._now = now
         self._chance = chance
+        self._heard: float | None = None
         self._key = OwnKey(self._client, self._prefix, now=now, pick=chance.randrange, call=access.timing.call)
 
     def close(self) -> None:
@@ -156,8 +157,17 @@ class EtcdStore:
             timing=self._timing,
             jitter=self._chance.random,
             is_own=self._key.is_own,
+            heard=self._hear,
         )
         return watcher.events(listing)
+
+    @property
+    def heard(self) -> float | None:
+        """When etcd said anything last to `watch`, a sign of life included."""
+        return self._heard
+
+    def _hear(self) -> None:
+        self._heard = self._now()
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
         """Tell whether a list follows on what was known at `mark`, or the store has lost something, or is another."""

@@ -21,7 +21,10 @@ from weft.model.lease import Lease
 
 
 class Watcher:
-    """Watches all leases below `prefix`. `is_own` tells this node's own, which is never in an event."""
+    """Watches all leases below `prefix`. `is_own` tells this node's own, which is never in an event.
+
+    `heard` is called whenever etcd says anything.
+    """
 
     def __init__(
         self,
@@ -31,12 +34,14 @@ class Watcher:
         timing: Timing,
         jitter: Callable[[], float],
         is_own: Callable[[Entry], bool],
+        heard: Callable[[], None],
     ) -> None:
         self._client = client
         self._prefix = prefix
         self._key = prefix.encode()
         self._timing = timing
         self._is_own = is_own
+        self._heard = heard
         self._mail = Mailbox()
         self._mark: Mark | None = None
         self._told: Mark | None = None  # the mark of the list, moved on by what was told since
@@ -68,9 +73,11 @@ class Watcher:
     async def _follow(self) -> None:
         assert self._mark is not None  # noqa: S101 listed before
         end = prefix_end(self._key)
-        await follow(self._client, self._key, end, after=self._mark, timing=self._timing, take=self._take)
+        timing, take, heard = self._timing, self._take, self._heard
+        await follow(self._client, self._key, end, after=self._mark, timing=timing, take=take, heard=heard)
 
     def _listed(self, listing: Listing) -> None:
+        self._heard()
         leases, own = list[Lease](), list[Lease]()
         for entry in listing.entries:
             (own if self._is_own(entry) else leases).append(entry.lease)

@@ -18,8 +18,9 @@ class Timing(Value):
     """Patience, in seconds.
 
     `connect` bounds making a connection, `call` each wait for the server. `backoff` doubles up to `backoff_most`
-    between tries. A watch that has said nothing for `quiet` is given up for another: a server that hangs, or a
-    balancer that holds connections, sends no goodbye, and is noticed when that one is not answered.
+    between tries. A server that hangs, or a balancer that holds connections, sends no goodbye: when a watch has said
+    nothing for `quiet`, the API is asked for a sign of life beside it, each time, and when it has said nothing for
+    `held` another watch takes its place. The API sends a bookmark a minute, as a rule.
     """
 
     connect: float = 5.0
@@ -27,6 +28,7 @@ class Timing(Value):
     backoff: float = 0.1
     backoff_most: float = 10.0
     quiet: float = 10.0
+    held: float = 90.0
 
 
 class Pem(Value):

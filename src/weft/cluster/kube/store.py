@@ -66,6 +66,7 @@ class KubeStore:
         self._chance = chance
         self._own = OwnNode(self._client, surroundings, prefix, timing=access.timing)
         self._looked: tuple[float, Listing] | None = None
+        self._heard: float | None = None
 
     def close(self) -> None:
         """Drop the connections. The node keeps its annotations."""
@@ -178,8 +179,17 @@ class KubeStore:
             timing=self._timing,
             jitter=self._chance.random,
             seen=self._own.seen,
+            heard=self._hear,
         )
         return watcher.events(listing)
+
+    @property
+    def heard(self) -> float | None:
+        """When the API said anything last to `watch`, a sign of life included."""
+        return self._heard
+
+    def _hear(self) -> None:
+        self._heard = self._now()
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
         """Tell whether a list follows on what was known at `mark`: it is not older."""

@@ -5,7 +5,7 @@ There is one watch for all nodes, ours among them. What changes nothing of a lea
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from weft.cluster.kube.access import Timing
@@ -28,11 +28,14 @@ _REST_MOST: Final = 60.0  # whatever a server asks for
 # Seconds between two lists while the API forgets each list at once: this long, then twice as long each time.
 _LISTS: Final = 0.2
 _LISTS_MOST: Final = 60.0
-_LOOKS: Final = 10  # in the time that a watch may be silent
+_LOOKS: Final = 10  # at a watch that is silent, between two questions beside it
 
 
 class Watcher:
-    """Watches all nodes. `own` is this node's name, `seen` takes what is heard of it: None when it is gone."""
+    """Watches all nodes. `own` is this node's name, `seen` takes what is heard of it: None when it is gone.
+
+    `heard` is called whenever the API says anything.
+    """
 
     def __init__(
         self,
@@ -43,21 +46,24 @@ class Watcher:
         timing: Timing,
         jitter: Callable[[], float],
         seen: Callable[[Node | None], None],
+        heard: Callable[[], None],
     ) -> None:
         self._client = client
         self._prefix = prefix
         self._own = own
         self._jitter = jitter
         self._seen = seen
+        self._heard = heard
         self._mail = Mailbox()
         self._version = ""  # empty: list first
         self._known: dict[str, Lease | Malformed] = {}
         self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lists = Pace(_LISTS, _LISTS_MOST, jitter)
         self._quiet = timing.quiet
+        self._held = timing.held
         self._lost = False
         self._broken = False
-        self._silent = False  # the last watch fell silent
+        self._silent = False  # the API gave no sign of life beside a watch that was silent
 
     def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
         """All events from now on; a given `listing` is the first and is not read again."""
@@ -72,7 +78,8 @@ class Watcher:
                     await self._check_history()
                 if not self._version:
                     self._listed(await list_nodes(self._client, self._prefix, self._own))
-                await self._follow()
+                if await self._follow():
+                    continue  # from where it was: nothing has failed
             except ExpiredError:
                 self._version = ""  # what happened meanwhile is not told any more
                 await self._lists.wait()
@@ -92,8 +99,8 @@ class Watcher:
             raise ExpiredError
         self._broken = False
 
-    async def _follow(self) -> None:
-        """Take events until the API ends the watch, which it does after a while, or has been silent for too long."""
+    async def _follow(self) -> bool:
+        """Take events until the API ends the watch, which it does after a while; True if it was silent for too long."""
         lasts = int(_LASTS * (1 + self._jitter()))
         query = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
         look = self._quiet / _LOOKS
@@ -101,24 +108,40 @@ class Watcher:
             silent = 0
             self._silent = False
             self._answered()
+            self._heard()
             async for lines in batches:
                 self._answered()
                 told = self._take(lines)
                 if self._lost:  # until now it might have been anything that answers
                     self._mail.changed((), (self._version,))
                     self._lost = False
-                silent = 0 if lines else silent + 1
-                if silent >= _LOOKS:
-                    self._silent = True
-                    return
-                if lines and not told:
-                    await link.rest(_QUIET)
+                if lines:
+                    silent = 0
+                    self._heard()
+                    if not told:
+                        await link.rest(_QUIET)
+                    continue
+                silent += 1
+                if silent * look >= self._held:
+                    return True
+                if silent % _LOOKS == 0:
+                    await self._ask_for_life()
+        return False
+
+    async def _ask_for_life(self) -> None:
+        """Ask the API something small, beside a watch that is silent. Raises what `_check_history` does."""
+        self._silent = True
+        with suppress(BusyError):  # that is an answer
+            await self._check_history()
+        self._silent = False
+        self._heard()
 
     def _answered(self) -> None:
         self._pace.answered()
         self._lists.answered()
 
     def _listed(self, listing: Listing) -> None:
+        self._heard()
         mine = self._own
         self._version = listing.version
         self._broken = False

@@ -15,7 +15,7 @@ class Status(Value, frozen=False):
     `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
     `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
     that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was
-    started again. `history` is what happened. `heard` is when the store said anything last.
+    started again. `history` is what happened. `heard` tells when the store said anything last.
     """
 
     waiting: Problem | None = None
@@ -27,7 +27,7 @@ class Status(Value, frozen=False):
     count_failing: Callable[[], int] = int
     faults: int = 0
     history: History = field(default_factory=History)
-    heard: float | None = None
+    heard: Callable[[], float | None] = lambda: None
 
     @property
     def peers_failing(self) -> int:
