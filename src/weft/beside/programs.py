@@ -1,7 +1,7 @@
 """Running a program to its end: no shell, no terminal, a limit of time and of output.
 
-Its end is when it has ended, whoever it leaves behind with its output: asyncio's own pipes are waited for until all
-of those have ended, too.
+It is at its end when it has ended itself: asyncio's own pipes would be waited for until all processes have ended that
+it leaves behind with its output.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def run(
 ) -> Ran:
     """Run a program with `text` on its input; `environ` None is this process's. With `apart` its streams are kept so.
 
-    `started` is told its number before it gets any input. Raises the kernel's `OSError` when it cannot be started, and
+    `started` gets its number before it gets any input. Raises the kernel's `OSError` when it cannot be started, and
     `KilledError` after so many seconds, or when it prints more than `most` bytes, unless the rest is to be `cut`: it is
     killed with all that it has started.
     """
@@ -113,7 +113,7 @@ def _input(text: bytes) -> Iterator[int]:
 
 @contextmanager
 def _reading(said: bytearray, most: int, full: asyncio.Event | None) -> Iterator[int]:
-    """Give a pipe whose content comes into `said` until the end, whoever else holds it: `most` bytes at most."""
+    """Give a pipe whose content comes into `said`, `most` bytes at most, until the end, even if others hold it then."""
     loop = asyncio.get_running_loop()
     out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(into, True)

@@ -48,7 +48,7 @@ def examine(options: Options) -> None:
 def listen(options: Options, directory: Path) -> socket.socket | None:
     """Listen at the health port, if one is asked for. Raises `ConfigError`.
 
-    That another weftd holds the directory says more than that its port is taken.
+    Where the port is taken by a weftd that also holds the directory, the error says that instead: it is the cause.
     """
     if not options.healthz_port:
         return None
@@ -98,7 +98,7 @@ def _open_secrets(options: Options) -> Iterator[Problem]:
         "WIREGUARD_KEY_FILE": options.wireguard_key_file,
     }
     for name, path in secrets.items():
-        with suppress(OSError):  # whoever reads it says why it cannot be read
+        with suppress(OSError):  # its reader says why it cannot be read
             mode = Path(path).stat().st_mode if path else 0
             if stat.S_ISREG(mode) and mode & _OTHERS:
                 what = "read" if mode & stat.S_IROTH else "change"

@@ -28,7 +28,7 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
         password_file=file,
     )
     if access.tls_files:
-        tls_context(access)  # for what it raises: files that cannot be used are told of at the start
+        tls_context(access)  # for what it raises: at the start it is said which files cannot be used
     return EtcdStore(access, options.etcd_prefix, now=now, chance=_chance(random))
 
 

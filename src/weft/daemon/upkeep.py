@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 0.2  # an uplink that changes does so in several notices
 _RETRY_SECONDS: Final = 5.0
-_TELL_REST: Final = 1.0  # between two changes of what peers are told; twice as long each time, while it goes on
+_TELL_REST: Final = 1.0  # between two changes of our lease; twice as long each time, while they go on
 _TELL_REST_MOST: Final = 60.0
 
 
@@ -49,7 +49,7 @@ class Upkeep:
         self._history = status.history
         self._now = now
         self._to_tell = asyncio.Event()
-        self._untold: float | None = None  # the moment since which peers are told something else than is true
+        self._untold: float | None = None  # the moment since which our lease does not say what is true
         self._why_untold = ""
         self._refused_uplink = ""  # why the uplink as it is now cannot be used
         words = "" if leasing.confirmed else "of an earlier run, until the store answers"
@@ -187,7 +187,7 @@ class Upkeep:
     async def _tell_peers(self) -> None:
         """Have our lease say what is true now, however long that takes: the uplink is watched meanwhile.
 
-        An address that comes and goes is told at a slowing pace: each time thousands of nodes hear of it.
+        An address that comes and goes is published at a slowing pace: each time thousands of nodes hear of it.
         """
         rest, last = 0.0, self._now()
         while True:

@@ -45,7 +45,7 @@ class Roster:
         self._believed: dict[str, Lease] = {}
         self._refused: dict[str, Problem | Key] = {}
         self._garbled: dict[str, Problem] = {}  # why the newest word of an entry cannot be read
-        self._unreadable: dict[str, Problem] = {}  # the same, of what is no entry
+        self._unreadable: dict[str, Problem] = {}  # the same, of ids without an entry
         self._until: dict[str, float] = {}
         self._claims = Claims()
         self._turn = 0

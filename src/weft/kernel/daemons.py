@@ -41,7 +41,7 @@ def living() -> list[str]:
         least = SEAL if seal(probe) else 0
     try:
         found = holders_below(PREFIX + INSTANCE)
-    except OSError:  # a kernel without unix_diag: whoever answers there shows whether he is root
+    except OSError:  # a kernel without unix_diag: the process that answers shows whether it is root's
         names_there = names(SOCKETS.read_text(errors="replace"))
         return sorted({name.removeprefix(INSTANCE) for name in names_there if name.startswith(INSTANCE)})
     sealed = [name for name, those in found.items() if is_daemons(those, SEAL)]

@@ -70,7 +70,7 @@ def holders(name: str) -> list[Holder]:
 
 
 def holders_below(prefix: str) -> dict[str, list[Holder]]:
-    """The same of all names that begin so, by what follows in each. What is no text, or not printable, is left out."""
+    """The same of all names that begin so, by what follows. Names that are not printable text are left out."""
     found: dict[str, list[Holder]] = {}
     for name, holder in _named():
         rest = name.decode(errors="replace").removeprefix(prefix) if name.startswith(prefix.encode()) else ""

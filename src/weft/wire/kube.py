@@ -190,7 +190,7 @@ def _to_publish(node: Node, public: str, overwrite: str, address: Ip) -> str:
 
 
 def wrong_overwrites(node: Node, prefix: str) -> list[Problem]:
-    """Say which addresses that an operator wants published are none."""
+    """Say which of the values that an operator wants published are not addresses."""
     found: list[Problem] = []
     for read in (
         lambda: address_in(node, OVERWRITE, IPv4Address, prefix),

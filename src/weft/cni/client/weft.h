@@ -139,7 +139,7 @@ const char *last_words(const struct standin *one);
 /* main.c: connect to a socket; -1 with errno set when nothing answers there. */
 int connect_to(const char *path);
 
-/* versions.c: the plugin that is called by this name. A name that is none of ours is a copy's, and means what its file was
+/* versions.c: the plugin that is called by this name. A name that is not ours is a copy's, and means what its file was
  * installed as; else it stays, for the server to refuse. */
 const char *plugin_of(const char *name);
 

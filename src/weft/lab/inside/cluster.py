@@ -82,7 +82,7 @@ class World:
         return etcd.url(self.lab.families)
 
     async def look_at_network(self) -> None:
-        """Take over the network configuration that the store holds now, whoever has put it there, if it is one."""
+        """Take over the network configuration that the store holds now, if it can be read."""
         with suppress(Unavailable, ConfigError, TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 text = await self.store.configuration()

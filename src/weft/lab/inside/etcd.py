@@ -92,7 +92,7 @@ class EtcdStore:
         await self._do(RequestOp(request_put=PutRequest(key=CONFIG.encode(), value=network.encode())))
 
     async def configuration(self) -> str:
-        """Return the network configuration, as whoever put it there; the lab's own if it is gone."""
+        """Return the network configuration as it stands there; the lab's own if it is gone."""
         from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RequestOp
 
         found = (await self._do(RequestOp(request_range=RangeRequest(key=CONFIG.encode())))).response_range.kvs

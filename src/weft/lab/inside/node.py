@@ -76,7 +76,7 @@ class RunningNode(Value, frozen=False):
         """Tell whether its daemon says that it serves each of `subnets`, or that it is its own.
 
         Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
-        nothing: its routes do, whoever has started it.
+        nothing: its routes do.
         """
         state = await asking.state(inside, self.room)
         others = subnets - set(self.subnet_env().subnets)

@@ -25,7 +25,7 @@ async def report(world: World) -> LabReport:
         families=list(world.lab.families),
         store=world.store.where,
         store_state=store_state,
-        # Whoever put it into the store may have written it in several lines, and an answer is one line.
+        # In the store it may stand in several lines, and an answer is one line.
         network=msgspec.Raw(msgspec.json.format(world.lab.network.encode(), indent=-1)),
         nodes=await asyncio.gather(*nodes),
         pods=[running.report() for running in world.in_order()],
