@@ -2,8 +2,26 @@
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from weft.beside.files import why
+from weft.beside.threads import bounded
+from weft.model.errors import Problem, Unavailable
+
+T = TypeVar("T")
+
+
+async def within(seconds: float, make: Callable[[], T], *, key: object, where: str) -> T:
+    """Have a context made beside the loop: the disk of its files may hang.
+
+    Raises what `make` raises, and `Unavailable` after so many seconds. `key` and `where` are of those files.
+    """
+    try:
+        return await bounded(("tls", key), make, seconds=seconds)
+    except OSError as error:
+        raise Unavailable(Problem(code="STORE-001", where=where, seen=f"cannot be read: {why(error)}")) from None
 
 
 def trusting(ca: bytes | None) -> ssl.SSLContext:

@@ -18,8 +18,7 @@ from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
 from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
-from weft.beside import files
-from weft.beside.threads import bounded
+from weft.cluster import tls
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.link import BrokenError, Conversation, LargeError, Link
 from weft.cluster.etcd.password import Password
@@ -27,7 +26,7 @@ from weft.cluster.etcd.problems import Examiner, answered, handshake, large, pla
 from weft.cluster.etcd.rpc import etcd_pb2
 from weft.cluster.reach import Reach, UnresolvedError
 from weft.model.cluster import Tally
-from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.errors import ConfigError, Unavailable, WeftError
 
 log = logging.getLogger(__name__)
 
@@ -214,15 +213,9 @@ class Client:
         return link
 
     async def _context(self) -> ssl.SSLContext:
-        """The TLS context of the next connection. Its files are read beside: their disk may hang."""
-        patience = self._access.timing.connect
-        try:
-            return await bounded(("tls", id(self)), partial(tls_context, self._access), seconds=patience)
-        except OSError as error:
-            where = "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
-            raise Unavailable(
-                Problem(code="STORE-001", where=where, seen=f"cannot be read: {files.why(error)}")
-            ) from None
+        """The TLS context of the next connection."""
+        make, where = partial(tls_context, self._access), "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
+        return await tls.within(self._access.timing.connect, make, key=id(self), where=where)
 
     async def _unreachable(self, link: Link, error: BaseException) -> WeftError:
         endpoint, patience = link.endpoint, self._access.timing.connect

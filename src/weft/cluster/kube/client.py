@@ -16,14 +16,13 @@ from urllib.parse import urlencode
 import h11
 
 from weft import __version__
-from weft.beside.files import why
-from weft.beside.threads import bounded
+from weft.cluster import tls
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.link import Link, Request
 from weft.cluster.kube.problems import answered, handshake, silent
 from weft.cluster.reach import Reach
 from weft.model.cluster import Tally
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import ConfigError, Unavailable
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
@@ -184,15 +183,14 @@ class Client:
 
     async def _context(self) -> ssl.SSLContext | None:
         """The TLS context of the next connection. Files that were right once may be right again: another program's."""
+        access = self._access
+        names = ", ".join(pem.where for pem in access.pems)
         try:
-            context = await bounded(("tls", id(self)), self._access.context, seconds=self._access.timing.connect)
+            context = await tls.within(access.timing.connect, access.context, key=id(self), where=names)
         except ConfigError as error:
             if self._connected:
                 raise Unavailable(*error.problems) from None
             raise
-        except OSError as error:
-            names = ", ".join(pem.where for pem in self._access.pems)
-            raise Unavailable(Problem(code="STORE-001", where=names, seen=f"cannot be read: {why(error)}")) from None
         self._connected = True
         return context
 
