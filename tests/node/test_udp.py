@@ -20,9 +20,9 @@ from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
-from weft.daemon.planes.serving import is_unserved
 from weft.forward.control import SOCKET, Call
 from weft.kernel import tun
+from weft.kernel.tun import is_unserved
 from weft.model.net import Ip, Net
 
 # Where the kernel has a path of its own, the relay has little to do: what is about the relay asks for it alone.

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ctypes import addressof, create_string_buffer
 from fcntl import ioctl
 from struct import Struct
 from typing import Final
@@ -23,6 +24,11 @@ _IFF_VNET_HDR: Final = 0x4000
 _PLAIN: Final = _IFF_TUN | _IFF_NO_PI
 _OURS: Final = _PLAIN | _IFF_VNET_HDR | _IFF_MULTI_QUEUE
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq (linux/if.h): name, flags
+_IFREQ_DATA: Final = Struct("16sP8x")  # the same: name, an address
+_SIOCGIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8946  # linux/sockios.h
+_ETHTOOL_GLINK: Final = 0x0A  # linux/ethtool.h
+_TOLD: Final = Struct("=II")  # struct ethtool_value: command, data
+_IFF_UP: Final = 1
 _CSUM, _TSO4, _TSO6, _TSO_ECN, _USO4, _USO6 = 0x01, 0x02, 0x04, 0x08, 0x20, 0x40  # TUN_F_*
 _OFFLOADS: Final = (
     _CSUM | _TSO4 | _TSO6 | _TSO_ECN | _USO4 | _USO6,  # Linux 6.2
@@ -81,3 +87,14 @@ def _open(name: str, flags: int) -> int:
         os.close(queue)
         raise
     return queue
+
+
+def is_unserved(name: str) -> bool:
+    """Tell whether a device is up and nobody has a queue of it: then it has no carrier, and takes no packet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, suppress(OSError):
+        _, flags = _IFREQ.unpack(ioctl(asking, _SIOCGIFFLAGS, _IFREQ.pack(name.encode(), 0)))
+        told = create_string_buffer(_TOLD.pack(_ETHTOOL_GLINK, 0), _TOLD.size)
+        ioctl(asking, _SIOCETHTOOL, _IFREQ_DATA.pack(name.encode(), addressof(told)))
+        _, carrier = _TOLD.unpack(told.raw)
+        return bool(flags & _IFF_UP) and not carrier
+    return False

@@ -19,12 +19,13 @@ import msgspec
 from weft import __version__
 from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
-from weft.daemon.planes.serving import Children, attempt, is_unserved, wait_for_device
+from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import processes, start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
+from weft.kernel import tun
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.net import Ip, Net
@@ -104,7 +105,7 @@ class RelayPlane:
     def _look(self) -> dict[Key, Object]:
         self._children.reap()
         running = self._found()
-        if running is None or is_unserved(DEVICE):
+        if running is None or tun.is_unserved(DEVICE):
             return {}
         return {thing.key: thing for thing in (running.relay, *running.forwards.values())}
 

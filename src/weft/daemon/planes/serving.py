@@ -3,12 +3,8 @@
 import errno
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from ctypes import addressof, create_string_buffer
-from fcntl import ioctl
 from typing import Final
 
 from weft.kernel.portholders import with_holder
@@ -18,10 +14,6 @@ from weft.plan.diff import Step
 START_SECONDS: Final = 3.0  # Python takes a tenth of it
 _DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
 _LOOK_AGAIN: Final = 0.002
-_IFREQ: Final = struct.Struct("16sH22x")  # struct ifreq (netdevice(7))
-_SIOCGIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8946  # linux/sockios.h
-_ETHTOOL_GLINK: Final = 0x0A  # linux/ethtool.h
-_IFF_UP: Final = 1
 
 
 class Children:
@@ -71,17 +63,6 @@ def wait_for_device(name: str) -> None:
             time.sleep(_LOOK_AGAIN)
         else:
             return
-
-
-def is_unserved(name: str) -> bool:
-    """Tell whether a device is up and nobody has a queue of it: then it has no carrier, and takes no packet."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, suppress(OSError):
-        _, flags = _IFREQ.unpack(ioctl(asking, _SIOCGIFFLAGS, _IFREQ.pack(name.encode(), 0)))
-        told = create_string_buffer(struct.pack("=II", _ETHTOOL_GLINK, 0))
-        ioctl(asking, _SIOCETHTOOL, struct.pack("16sP8x", name.encode(), addressof(told)))
-        _, carrier = struct.unpack_from("=II", told.raw)
-        return bool(flags & _IFF_UP) and not carrier
-    return False
 
 
 def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
