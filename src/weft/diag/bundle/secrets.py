@@ -94,21 +94,20 @@ def data_without(data: Any) -> Any:
     A number is replaced by one, so that what reads the JSON finds what it expects.
     """
     if isinstance(data, dict):
-        return {
-            name: _program(inner)
-            if name in _COMMANDS
-            else _hidden(inner)
-            if _NAME.search(name)
-            else data_without(inner)
-            for name, inner in data.items()
-        }
+        return {name: _value_without(name, inner) for name, inner in data.items()}
     if isinstance(data, list):
         return [data_without(inner) for inner in data]
     return text_without(data) if isinstance(data, str) else data
 
 
+def _value_without(name: str, value: Any) -> Any:
+    if name in _COMMANDS:
+        return _program(value)
+    return _hidden(value) if _NAME.search(name) else data_without(value)
+
+
 def _program(command: Any) -> Any:
-    """The program of a command of a user's: its arguments may hold credentials under any name."""
+    """A user's command without its arguments, which may hold credentials under any name."""
     words = command.split() if isinstance(command, str) else command
     if not isinstance(words, list) or not words:
         return command
@@ -135,17 +134,16 @@ def list_without(text: str) -> str:
 
 def _known(data: Any) -> Any:
     if isinstance(data, dict):
-        return {
-            name: data_without(inner)
-            if name in _CNI_TABLES
-            else _known(inner)
-            if name in _CNI_KEYS and not _NAME.search(name)
-            else _there(inner)
-            for name, inner in data.items()
-        }
+        return {name: _value_known(name, inner) for name, inner in data.items()}
     if isinstance(data, list):
         return [_known(inner) for inner in data]
     return text_without(data) if isinstance(data, str) else data
+
+
+def _value_known(name: str, value: Any) -> Any:
+    if name in _CNI_TABLES:
+        return data_without(value)
+    return _known(value) if name in _CNI_KEYS and not _NAME.search(name) else _there(value)
 
 
 def _there(value: Any) -> Any:
