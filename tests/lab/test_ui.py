@@ -376,6 +376,7 @@ def test_a_hundred_nodes(browser: BrowserContext):
 
 
 NARROW_AND_WIDE = ({"width": 400, "height": 800}, {"width": 1280, "height": 800})
+NEXT = {400: "node1 – node4", 1280: "node1 – node5"}  # with three columns, and with four
 HIDDEN = """() => {
   const boxes = [...document.querySelectorAll(".node .box")].map((box) => box.getBoundingClientRect());
   return [...document.querySelectorAll(".cluster .edge")].map((edge) => {
@@ -394,7 +395,7 @@ HIDDEN = """() => {
 
 @pytest.mark.parametrize("size", NARROW_AND_WIDE, ids=("narrow", "wide"))
 def test_broken_edges_of_many_nodes_run_behind_no_other_and_have_labels(browser: BrowserContext, size: dict[str, int]):
-    broken = [(1, 3), (1, 14), (2, 8), (4, 6), (5, 11), (7, 9), (13, 14)]
+    broken = [(1, 4), (1, 5), (1, 3), (1, 14), (2, 8), (4, 6), (5, 11), (7, 9), (13, 14)]
     states = {
         f"node{one}": state(
             one,
@@ -408,6 +409,9 @@ def test_broken_edges_of_many_nodes_run_behind_no_other_and_have_labels(browser:
         expect(page.locator(".cluster .edge.poor")).to_have_count(len(broken))
         expect(page.locator(".cluster .label.poor")).to_have_count(len(broken))
         assert page.evaluate(HIDDEN) == [2] * len(broken)  # the two that it joins
+        # Between two that are one above the other it goes no detour.
+        below = page.locator(".cluster .edge", has_text=NEXT[size["width"]]).locator(".thin")
+        assert below.evaluate("(path) => path.getBoundingClientRect().width") < 60
 
 
 @pytest.mark.parametrize("size", NARROW_AND_WIDE, ids=("narrow", "wide"))

@@ -119,8 +119,9 @@ class MadeSource:
 
     async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
         return {
-            node: Told(unix=0, last=len(events), events=events[after.get(node, 0) :])
+            node: Told(unix=0, last=len(events), events=events[known if known <= len(events) else 0 :])
             for node, events in self._events.items()
+            for known in [after.get(node, 0)]
         }
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:

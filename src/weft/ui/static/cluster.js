@@ -147,7 +147,7 @@ function shape(node, status, how) {
       s("rect", { class: "stripe", x: 0, y: isCard ? 16 : 8, width: 4, height: tall - (isCard ? 32 : 16), rx: 2 }),
       isCard ? cardText(node, status, w, how.about(fitting(w))) : tileText(node, status, { w, tall, how }),
     ),
-    isCard ? chips(node, w, how) : how.grouped ? null : dots(node, w, tall),
+    isCard ? chips(node, w, how) : null,
   );
 }
 
@@ -165,10 +165,11 @@ function cardText(node, status, w, about) {
 
 function tileText(node, status, { w, tall, how }) {
   const badge = how.grouped ? `${MARKS.down} ${how.bad}` : "";
-  const about = tall < 66 ? [] : how.notes.flatMap((text) => lines(text, Math.floor((w - 18) / 5.8)));
+  const about = tall < 66 ? [] : how.notes.flatMap((text) => lines(text.replace(/^link: /, ""), Math.floor((w - 18) / 5.8)));
   return [
     s("text", { class: "name", x: 11, y: 19 }, short(node.name, Math.floor((w - 16) / 7.2))),
-    about.slice(0, 2).map((text, number) => s("text", { class: "detail", x: 11, y: 34 + 13 * number }, number === 1 && about.length > 2 ? `${text} …` : text)),
+    about.slice(0, 3).map((text, number) => s("text", { class: "detail", x: 11, y: 33 + 12 * number }, number === 2 && about.length > 3 ? `${text} …` : text)),
+    about.length > 2 || how.grouped ? null : dots(node, w, tall),
     badge ? s("text", { class: "badge", x: 11, y: tall - 9 }, badge) : null,
     mark(status.health, w - 14, tall - 13),
   ];

@@ -74,7 +74,7 @@ export function corners({ style, cell, size, at }, a, b, number) {
   const [wide, tall] = [lane * 0.7 * (cell.w - size.w), lane * 0.7 * (cell.h - size.h)];
   const [first, last] = [a.y + (down * cell.h) / 2 + tall, b.y + ((b.y === a.y ? down : -down) * cell.h) / 2 + tall];
   const between = b.x - (right * cell.w) / 2 + wide;
-  const turn = first === last ? [] : [{ x: between, y: first }, { x: between, y: last }];
+  const turn = Math.abs(first - last) < 1 ? [] : [{ x: between, y: first }, { x: between, y: last }];
   return [a, { x: a.x + aside, y: a.y }, { x: a.x + aside, y: first }, ...turn, { x: b.x + aside, y: last }, { x: b.x + aside, y: b.y }, b];
 }
 
