@@ -100,7 +100,9 @@ async def _serve(options: Options, world: World) -> int:
         if stopping:
             if node.goes_on:
                 log.info(
-                    "%s goes on and serves pods; `weft cleanup` ends it, before flanneld starts here", node.goes_on
+                    "%s goes on and serves pods; `weft cleanup` ends it, but takes this node's pods off the network, too"
+                    " (before flanneld starts here, see docs/howto/run-weftd.md)",
+                    node.goes_on,
                 )
             return 0
         fault = error
