@@ -100,7 +100,7 @@ async def _serve(options: Options, world: World) -> int:
         if stopping:
             if node.goes_on:
                 log.info(
-                    "%s goes on and serves pods; `weft cleanup` ends it, but takes this node's pods off the network, too"
+                    "%s goes on and serves pods; `weft cleanup` ends it, but takes pods off the network, too"
                     " (before flanneld starts here, see docs/howto/run-weftd.md)",
                     node.goes_on,
                 )
