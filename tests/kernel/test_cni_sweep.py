@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from weft.cni.leaks.sweeper import Sweeper, node_host
 from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.value import replace
+from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 
 TINY = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/29\n" + REST
@@ -385,6 +387,55 @@ def test_the_daemon_sweeps_at_its_start_and_again(site, make_netns, monkeypatch)
         lose(pods["c2"])
         wait_for(lambda: addresses(site) == {})
     assert not [thread for thread in threading.enumerate() if thread.name == "cni-sweep"]
+
+
+def masquerade_of_two(site, make_netns, kind) -> Callable[[], list[int]]:
+    """Attach two pods with ipMasq, and delete its rules; returns what counts the rules of each."""
+
+    def rules() -> list[int]:
+        lines = [line for line in site.host.run("nft list ruleset").splitlines() if "saddr" in line]
+        return [sum(f"{ip} " in line for line in lines) for ip in ("10.1.17.2", "10.1.17.3")]
+
+    conf = config(site, delegate={"ipMasq": True, "ipMasqBackend": kind})
+    for name in ("c1", "c2"):
+        assert add(site, conf, make_netns(), id_=name).exit == 0
+    assert rules() == [1, 1]
+    site.host.run("nft flush ruleset")
+    assert rules() == [0, 0]
+    return rules
+
+
+@pytest.mark.parametrize("kind", ["iptables", "nftables"])
+def test_masquerade_that_somebody_has_deleted_is_put_back_by_a_sweep_without_a_notice(site, make_netns, caplog, kind):
+    rules = masquerade_of_two(site, make_netns, kind)
+    with closing(site.host.call(lambda: Sweeper(site.node))):
+        wait_for(lambda: rules() == [1, 1])
+    assert "masquerade put back that somebody had deleted: network=cbr0 container=c1 interface=eth0" in caplog.text
+
+
+@pytest.mark.parametrize("fault", [CniError(999, "it breaks"), OSError(28, "no space"), JsonError("no record")])
+def test_an_attachment_whose_rules_cannot_be_put_back_costs_no_other_its(site, make_netns, caplog, monkeypatch, fault):
+    rules = masquerade_of_two(site, make_netns, "nftables")
+    real, tries = sweep.put_back_masquerade, list[str]()
+
+    def put_back(host, attachment):
+        tries.append(attachment.container_id)
+        if attachment.container_id == tries[0] and len(tries) < 6:  # the one that is looked at first
+            raise fault
+        return real(host, attachment)
+
+    monkeypatch.setattr(sweep, "put_back_masquerade", put_back)
+    monkeypatch.setattr(sweeper, "_REST_SECONDS", 0.01)
+    with closing(site.host.call(lambda: Sweeper(site.node, every=60.0))) as sweeping:
+
+        def again() -> bool:
+            sweeping.again()
+            return rules() == [1, 1]
+
+        wait_for(lambda: sum(rules()) == 1)
+        wait_for(again)
+    words = f"masquerade not put back: network=cbr0 container={tries[0]} interface=eth0 error={fault}"
+    assert [line for line in caplog.messages if "not put back" in line or "ended early" in line] == [words]
 
 
 def test_files_are_looked_for_where_clients_have_them(site, make_netns, tmp_path):

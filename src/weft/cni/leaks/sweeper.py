@@ -1,7 +1,7 @@
 """Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
 
-Host ports that somebody has deleted are put back on the way. In a thread of its own, one attachment at a time with a
-pause after each, so that requests never wait for more.
+Host ports and masquerade that somebody has deleted are put back on the way. In a thread of its own, one attachment at
+a time with a pause after each, so that requests never wait for more.
 """
 
 import logging
@@ -108,7 +108,7 @@ class Sweeper:
         self._every = every
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._complained: set[Attachment] = set()
+        self._complained: set[tuple[Attachment, str]] = set()
         self._temporaries: frozenset[str] = frozenset()
         self._thread = start_thread(self._work, name="cni-sweep")
 
@@ -153,21 +153,26 @@ class Sweeper:
             self._temporaries = sweep.tidy(host, self._temporaries)
 
     def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
-        who = _words(attachment)
         try:
             proof = sweep.free(host, attachment)
         except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are looked at all the same
-            if attachment not in self._complained:
-                self._complained.add(attachment)
-                _log.warning("leaked attachment not freed: %s error=%s", who, error)
+            self._complain(attachment, "leaked attachment not freed", error)
             return
         if proof:
-            _log.info("leaked attachment freed: %s proof=%s", who, proof)
-        elif forms.put_back(host, attachment):
-            _log.warning("host ports put back that somebody had deleted: %s", who)
+            _log.info("leaked attachment freed: %s proof=%s", _words(attachment), proof)
+        else:
+            self._put_back(host, attachment)
 
     def _put_back(self, host: OpenedHost, attachment: Attachment) -> None:
-        if forms.put_back(host, attachment):
-            _log.warning("host ports put back that somebody had deleted: %s", _words(attachment))
-        if sweep.put_back_masquerade(host, attachment):
-            _log.warning("masquerade put back that somebody had deleted: %s", _words(attachment))
+        for what, put_back in (("host ports", forms.put_back), ("masquerade", sweep.put_back_masquerade)):
+            try:
+                if put_back(host, attachment):
+                    _log.warning("%s put back that somebody had deleted: %s", what, _words(attachment))
+            except Exception as error:  # noqa: BLE001 - as above, and the other of the two
+                self._complain(attachment, f"{what} not put back", error)
+
+    def _complain(self, attachment: Attachment, what: str, error: Exception) -> None:
+        """Say what went wrong with an attachment, once."""
+        if (attachment, what) not in self._complained:
+            self._complained.add((attachment, what))
+            _log.warning("%s: %s error=%s", what, _words(attachment), error)
