@@ -258,6 +258,16 @@ async def test_a_quiet_cluster_keeps_its_watch_and_hears_of_the_api_all_the_time
         await asyncio.gather(pending, return_exceptions=True)
 
 
+async def test_without_the_right_to_list_policies_nothing_is_known_and_an_api_without_them_has_none(fake):
+    """Both may change while a daemon runs."""
+    async with stored(fake) as store:
+        assert await store.policies() == 0
+        fake.fail("get", Fault(status=403))
+        with pytest.raises(Unavailable, match="API-001"):
+            await store.policies()
+        assert await store.policies() == 0
+
+
 @asynccontextmanager
 async def answering(head: bytes, *bodies: bytes):
     """A server that gives each connection the next answer, and the last one again and again."""

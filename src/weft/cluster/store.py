@@ -120,7 +120,7 @@ class Store(Protocol[ListingT]):
         ...
 
     async def policies(self) -> int | None:
-        """How many NetworkPolicies there are; None where the store has no such thing, or does not allow us to ask."""
+        """How many NetworkPolicies there are; None where the store has no such thing. May raise `Unavailable`."""
         ...
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:

@@ -37,7 +37,7 @@ class Policies:
         self._proc = proc
 
     async def run(self) -> None:
-        """Look for ever; ends where the store has no policies, or we may not know of them."""
+        """Look for ever; ends where the store has no such thing. The right to know of them may come later."""
         await asyncio.sleep(_FIRST_SECONDS)
         while True:
             try:

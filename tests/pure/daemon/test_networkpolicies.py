@@ -1,11 +1,14 @@
 """Whether policies are enforced is judged by the names that known programs give to tables and chains."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from weft.daemon import networkpolicies
 from weft.daemon.networkpolicies import Policies
+from weft.model.errors import Problem, Unavailable
 
 OURS = "table ip filter {\n\tchain FLANNEL-FWD {\n\t}\n\tchain KUBE-FORWARD {\n\t}\n\tchain KUBE-SERVICES {\n\t}\n}\n"
 THEIRS = [
@@ -39,6 +42,31 @@ class Tools:
 
 def policies(tools: Tools, proc: Path = Path("/nonexistent")) -> Policies:
     return Policies(None, tools, proc)  # type: ignore[arg-type]
+
+
+class Store:
+    """A store that says how many policies there are, or why it does not; None once all is said."""
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+
+    async def policies(self) -> int | None:
+        if not self.answers:
+            return None
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def test_a_right_that_comes_later_counts_and_a_store_without_policies_ends_it(monkeypatch: pytest.MonkeyPatch):
+    for name in ("_FIRST_SECONDS", "_AGAIN_SECONDS"):
+        monkeypatch.setattr(networkpolicies, name, 0.001)
+    forbidden = Unavailable(Problem(code="API-001", where="k", seen="forbidden"))
+    looking = Policies(Store(forbidden, 0, forbidden, 2), Tools(nft=OURS))  # type: ignore[arg-type]
+    await asyncio.wait_for(looking.run(), 20)
+    assert looking.problem is not None
+    assert looking.problem.code == "POL-001"
 
 
 @pytest.mark.parametrize("rules", THEIRS)
