@@ -3,13 +3,14 @@
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
 from weft.beside.threads import beside
 from weft.kernel import sysctl
 from weft.kernel.alive import answers
+from weft.kernel.portholders import with_holder
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
@@ -23,7 +24,8 @@ from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.reported import RouteInfo
 from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
-from weft.plan.diff import Step
+from weft.model.value import replace
+from weft.plan.diff import Put, Step
 
 _MANY: Final = 4 * CHUNK
 
@@ -82,8 +84,10 @@ class NodeKernel:
         """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
         async with self._its_turn():
             if len(steps) <= _MANY:
-                return await in_turns(applying(self.rtnl, steps))
-            return await beside(partial(apply, self.rtnl, steps))
+                failures = await in_turns(applying(self.rtnl, steps))
+            else:
+                failures = await beside(partial(apply, self.rtnl, steps))
+        return [await _explained(failure) for failure in failures]
 
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:
@@ -93,3 +97,13 @@ class NodeKernel:
                 yield
             except Malformed as error:
                 raise NetlinkError(errno.EBADMSG, str(error)) from error
+
+
+async def _explained(failure: Failure) -> Failure:
+    """Say who has the port of a device that listens: beside the loop, for that all processes are looked at."""
+    port = getattr(failure.step.object, "port", 0) if isinstance(failure.step, Put) else 0
+    if failure.errno == errno.EADDRINUSE and port:
+        with suppress(OSError):  # there can be no more threads
+            message = await beside(partial(with_holder, failure.message, failure.errno, port))
+            return replace(failure, message=message)
+    return failure

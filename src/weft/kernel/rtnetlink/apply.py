@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.kernel import sysctl, tun
-from weft.kernel.portholders import with_holder
 from weft.kernel.rtnetlink import codec, linkdata
 from weft.kernel.rtnetlink.codec import Plain
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
@@ -160,8 +159,7 @@ class _Work:
         self._failed(step, error.errno or errno.EIO, error.strerror or "")
 
     def _failed(self, step: Step, number: int, message: str) -> None:
-        port = getattr(step.object, "port", 0)  # of a device that listens
-        self.failures.append(Failure(step=step, errno=number, message=with_holder(message, number, port)))
+        self.failures.append(Failure(step=step, errno=number, message=message))
 
 
 def _needs_room(thing: Plain, error: NetlinkError) -> bool:
