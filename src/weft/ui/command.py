@@ -14,7 +14,6 @@ import uvicorn
 from click.core import ParameterSource
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from weft.cni.commands.install import need_root
 from weft.daemon.commands.instance import INSTANCE
 from weft.daemon.disk.files import write_atomically
 from weft.kernel import asking, daemons
@@ -22,6 +21,7 @@ from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.screen.rights import need_root
 from weft.ui import export as exporting
 from weft.ui.app import STATIC, make
 from weft.ui.sources import LabSource, NodeSource, Source

@@ -18,7 +18,6 @@ from weft.model.errors import ConfigError, Unavailable, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
-from weft.screen.rights import need_root as need_root  # noqa: PLC0414 - weft.ui takes it from here
 from weft.screen.say import say
 from weft.wire.subnetenv import parse_for_cni
 
