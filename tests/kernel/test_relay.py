@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
@@ -34,6 +34,7 @@ from tests.support.relaysite import (
     is_right,
     packet,
     program,
+    refuse,
     relay,
     way,
 )
@@ -163,6 +164,34 @@ class TestErrors:
         content = os.urandom(1200)
         pod.sendto(content, (THERE, 9))
         assert way.peer.recv(1 << 16)[UDP_HEADERS:] == content
+
+    @pytest.mark.usefixtures("program")
+    def test_a_packet_that_is_refused_twice_is_counted(
+        self, make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch
+    ):
+        refuse(monkeypatch, "setsockopt", 0)  # so that it cannot have its datagrams cut
+        way = Site(make_netns(), make_netns())
+        way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
+        pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
+        pod.setsockopt(socket.SOL_IP, 10, 0)  # IP_PMTUDISC_DONT
+        pod.sendto(bytes(1200), (THERE, 9))
+        wait_for(lambda: way.dropped() == {"not sent": 1})
+
+    def test_threads_that_have_datagrams_cut_at_once_lose_none(
+        self, make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+        way = Site(make_netns(), make_netns())
+        way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
+        pods = [way.bound(way.here, socket.SOCK_DGRAM, POD) for _ in range(16)]
+        for pod in pods:
+            pod.setsockopt(socket.SOL_IP, 10, 0)  # IP_PMTUDISC_DONT
+            pod.setsockopt(socket.SOL_UDP, 103, 1200)  # UDP_SEGMENT
+        for given in range(640, 192_001, 640):
+            for pod in pods:
+                pod.sendto(bytes(40 * 1200), (THERE, 9))
+            wait_for(lambda given=given: way.call.state().sent[0] + sum(way.dropped().values()) == given)
+        assert way.dropped() == {}
 
     def test_no_more_than_some_in_a_second(self, way: Site):
         pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
@@ -434,7 +463,7 @@ def test_a_relay_that_is_taken_over_can_do_nothing(tmp_path: Path):
         "#define refused(...) (errno = 0, syscall(__VA_ARGS__, 0, -1, 0) == -1 && errno == EPERM ? 0 : got++)\n"
         f"static void *try(void *_) {{\n    if (_) pthread_barrier_wait(&done);\n{tries}    return _; }}\n"
         "int main(void) {\n    pthread_t other;\n    pthread_barrier_init(&done, 0, 2);\n"
-        "    pthread_create(&other, 0, try, &other);\n    if (drop_rights()) return 100;\n    confine();\n"
+        "    pthread_create(&other, 0, try, &other);\n    if (drop_rights() || !confine()) return 100;\n"
         "    pthread_barrier_wait(&done);\n    pthread_join(other, 0);\n    try(0);\n"
         "    if (socket(AF_INET, SOCK_DGRAM, 0) < 0) return 101;\n"
         "    if (socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0) < 0) return 101;\n"
@@ -453,6 +482,18 @@ def test_a_relay_is_confined(way: Site):
     assert "NoNewPrivs:\t1" in status
     in_c = Path(f"/proc/{way.pid}/exe").resolve().name == "weft-relay"
     assert ("Seccomp:\t2" in status) == in_c
+
+
+def test_a_relay_that_the_kernel_does_not_confine_says_so(
+    program: str, make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch
+):
+    assert Site(make_netns(), make_netns()).call.state().confined
+    refuse(monkeypatch, "seccomp" if program == "C" else "landlock_create_ruleset", errno.EPERM)
+    way = Site(make_netns(), make_netns())
+    assert not way.call.state().confined
+    pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
+    pod.sendto(b"x", (THERE, 9))
+    assert way.peer.recv(1 << 16)[UDP_HEADERS:] == b"x"
 
 
 def test_python_is_locked_out_of_files():

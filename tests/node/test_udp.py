@@ -355,23 +355,36 @@ def test_a_device_without_a_queue_is_unserved(cluster: Cluster):
     assert netns.call(seen) == [False, True, False, True, False]
 
 
-def test_a_relay_does_not_keep_a_namespace_that_has_lost_its_name(cluster: Cluster):
+def test_a_relay_keeps_a_namespace_until_it_has_lost_its_last_name(cluster: Cluster):
     cluster.configure(UDP)
     node = cluster.node(1)
-    name = f"weft-test-{os.getpid()}"
-    place = Path("/run/netns", name)
-    subprocess.run(["ip", "netns", "add", f"{name}-other"], check=True)
-    place.touch()
-    subprocess.run(["mount", "--bind", node.netns.path, place], check=True)
+    base = f"weft-test-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", f"{base}-other"], check=True)
+    places = [Path("/run/netns", f"{base}-{number}") for number in range(3)]
     try:
+        for place in places:
+            place.touch()
+            subprocess.run(["mount", "--bind", node.netns.path, place], check=True)
         node.start()
         pid = relay(node)
         node.stop()
-        subprocess.run(["ip", "netns", "del", f"{name}-other"], check=True)
-        assert relay(node) == pid
+        own = [place.name for place in Path("/run/netns").iterdir() if place in places]
+        for gone in (f"{base}-other", *own[:-1]):
+            subprocess.run(["ip", "netns", "del", gone], check=True)
+            assert relay(node) == pid
     finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+        for place in Path("/run/netns").glob(f"{base}-*"):
+            subprocess.run(["ip", "netns", "del", place.name], check=True)
     eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def test_a_relay_that_the_kernel_does_not_confine_is_told_once(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    code = "import os, sys; from tests.support.oldkernel import refuse; refuse('seccomp', 1); "
+    node.spawn(wrap=[sys.executable, "-c", f"{code}os.execvp(sys.argv[1], sys.argv[1:])"]).wait_ready()
+    assert eventually(lambda: relay(node))
+    assert node.log.count("the kernel refuses to take from it what it does not need") == 1
 
 
 def test_the_last_word_says_how_the_relay_ends(cluster: Cluster):

@@ -1,4 +1,4 @@
-"""Hosts without nf_tables: iptables-legacy alone, and a kernel that knows no nfnetlink.
+"""Hosts without nf_tables: iptables-legacy alone, and a kernel that knows no nfnetlink; or that lacks a system call.
 
 The kernel's answer is a filter's (seccomp(2)): `socket(AF_NETLINK, …, NETLINK_NETFILTER)` fails in the program and in
 all that it starts, as it does without CONFIG_NETFILTER_NETLINK.
@@ -30,7 +30,10 @@ NO_NF_TABLES: Final = (*LEGACY, sys.executable, __file__)
 
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _AF_NETLINK: Final = 16
-_SOCKET: Final = {"x86_64": 41, "aarch64": 198}
+_CALLS: Final = {
+    "x86_64": {"socket": 41, "setsockopt": 54, "seccomp": 317, "landlock_create_ruleset": 444},
+    "aarch64": {"socket": 198, "setsockopt": 208, "seccomp": 277, "landlock_create_ruleset": 444},
+}[platform.machine()]
 _ALLOW: Final = 0x7FFF0000  # SECCOMP_RET_ALLOW, linux/seccomp.h
 _ERRNO: Final = 0x00050000  # SECCOMP_RET_ERRNO
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K
@@ -40,16 +43,29 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 
 def refuse_nfnetlink() -> None:
     """Have this process, and all that it starts, find no nfnetlink."""
-    steps = [
+    _filter(
         (_LOAD, 0, 0, _NUMBER),
-        (_EQUAL, 0, 5, _SOCKET[platform.machine()]),
+        (_EQUAL, 0, 5, _CALLS["socket"]),
         (_LOAD, 0, 0, _DOMAIN),
         (_EQUAL, 0, 3, _AF_NETLINK),
         (_LOAD, 0, 0, _PROTOCOL),
         (_EQUAL, 0, 1, _NETLINK_NETFILTER),
         (_RETURN, 0, 0, _ERRNO | errno.EPROTONOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
-    ]
+    )
+
+
+def refuse(call: str, error: int) -> None:
+    """Have this thread, and all that it starts, get an error from a system call; 0 for one that only seems done."""
+    _filter(
+        (_LOAD, 0, 0, _NUMBER),
+        (_EQUAL, 0, 1, _CALLS[call]),
+        (_RETURN, 0, 0, _ERRNO | error),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+
+
+def _filter(*steps: tuple[int, int, int, int]) -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)

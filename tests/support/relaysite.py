@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
+from tests.support import oldkernel
 from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
@@ -134,6 +135,18 @@ class Site:
         """What the relay has dropped, by why, without what a kernel says of IPv6 on each device."""
         dropped = self.call.state().dropped
         return {why: number for why, number in dropped.items() if number and why != "local address"}
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, call: str, error: int) -> None:
+    """Have the kernel answer a system call of relays with an error; 0 for one that only seems done."""
+    spawn = start._spawn
+
+    def spawn_with_less(*args: Any) -> int:
+        """Its thread is one of its own, and has no more to do."""
+        oldkernel.refuse(call, error)
+        return spawn(*args)
+
+    monkeypatch.setattr(start, "_spawn", spawn_with_less)
 
 
 def packet(

@@ -1,4 +1,4 @@
-"""The relay where there is no C program: `python -m weft.forward PORT QUEUES NAMESPACE ABOUT`, with its descriptors.
+"""The relay where there is no C program: `python -m weft.forward PORT QUEUES NAMES ABOUT`, with its descriptors.
 
 Descriptor 3 is the listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6
 (without IPv6 the one for ICMP again), 6 tells of names of network namespaces that are removed, 7 is the UDP socket,
@@ -69,8 +69,9 @@ def send(sender: Sender, device: int, parent: socket.socket) -> None:
 class Answers:
     """What the daemon is told. `child` is the process that sends."""
 
-    def __init__(self, receiver: Receiver, child: socket.socket, about: str) -> None:
+    def __init__(self, receiver: Receiver, child: socket.socket, about: str, *, confined: bool) -> None:
         self.child = child
+        self._confined = confined
         self._receiver = receiver
         self._about = about.encode()
 
@@ -99,7 +100,8 @@ class Answers:
         received, received_bytes, *more = _totals(self._receiver)
         both = (a + b for a, b in zip(dropped, more, strict=True))
         counters = (sent, sent_bytes, received, received_bytes, *both)
-        return STATE.pack(PROTOCOL, os.getpid(), self._receiver.routes.generation, *counters) + self._about
+        own = PROTOCOL, os.getpid(), self._confined, self._receiver.routes.generation
+        return STATE.pack(*own, *counters) + self._about
 
     def _peers(self, asked: bytes) -> bytes:
         self.child.send(asked)
@@ -123,26 +125,28 @@ def _answer(client: socket.socket, answers: Answers) -> bool:
     return True
 
 
-def _is_removed(namespace: str) -> bool:
-    """Tell whether a name that was removed is this network namespace's."""
+def _is_nameless(names: set[bytes]) -> bool:
+    """Take names that were removed off those of this network namespace; tells whether it has lost the last."""
+    before = len(names)
     heard = os.read(_NAMES, _LARGEST)
     while heard:
         *_, size = _EVENT.unpack_from(heard)
-        if heard[_EVENT.size : _EVENT.size + size].rstrip(b"\0") == os.fsencode(namespace):
-            return True
+        names.discard(heard[_EVENT.size : _EVENT.size + size].rstrip(b"\0"))
         heard = heard[_EVENT.size + size :]
-    return False
+    return len(names) < before and not names
 
 
-def receive(receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers, name: str) -> None:
-    """Serve peers, and answer the daemon, until the other process has ended, or the namespace has lost its name."""
+def receive(
+    receiver: Receiver, udp: socket.socket, listener: socket.socket, answers: Answers, names: set[bytes]
+) -> None:
+    """Serve peers, and answer the daemon, until the other process has ended, or the namespace has lost its names."""
     clients: set[socket.socket] = set()
-    ends = [answers.child.fileno(), *([_NAMES] if name else [])]
+    ends = [answers.child.fileno(), *([_NAMES] if names else [])]
     while True:
         readable, _, _ = select.select(
             [*ends, udp.fileno(), listener.fileno(), *(each.fileno() for each in clients)], [], []
         )
-        if ends[0] in readable or (_NAMES in readable and _is_removed(name)):
+        if ends[0] in readable or (_NAMES in readable and _is_nameless(names)):
             return  # the other answers when it is asked, so this is its end
         if udp.fileno() in readable:
             for _ in range(_BATCH):
@@ -166,9 +170,9 @@ def _admit(listener: socket.socket, clients: set[socket.socket]) -> None:
 
 def main() -> None:
     """Relay until the device is gone, or the daemon says that this is the end."""
-    port, _, name, about = sys.argv[1:]
+    port, _, called, about = sys.argv[1:]
     capabilities.keep(0)  # all that it works with is open
-    lock_out_of_files()
+    confined = lock_out_of_files()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     listener, udp = (socket.socket(fileno=number) for number in (_LISTENER, _UDP))
     errors = Errors(_ICMP, _ICMP6)
@@ -181,7 +185,8 @@ def main() -> None:
         else:
             parent.close()
             receiver = Receiver(Routes(), _TUN, udp, errors, joins_udp=tun.takes_udp(_TUN))
-            receive(receiver, udp, listener, Answers(receiver, child, about), name)
+            answers = Answers(receiver, child, about, confined=confined)
+            receive(receiver, udp, listener, answers, {os.fsencode(name) for name in called.split("/") if name})
     except DeviceGoneError:
         pass
     except ConnectionError as error:  # the other process has ended

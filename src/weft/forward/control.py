@@ -31,7 +31,7 @@ from weft.kernel.unixsockets import is_root
 from weft.model.net import Ip, Net
 from weft.model.value import Value
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 SOCKET: Final = "relay.socket"  # in the instance's directory
 DROPS: Final = (
     "no route",
@@ -51,7 +51,7 @@ CHANGE: Final = Struct("BBxx16s16s")
 AT_ONCE: Final = 1024  # changes in a message
 MAPPED: Final = 96  # bits before an IPv4 address
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-STATE: Final = Struct(f"=IIQ4Q{len(DROPS)}Q")
+STATE: Final = Struct(f"=III4xQ4Q{len(DROPS)}Q")
 PEER: Final = Struct("=16s4Q")  # address, packets and bytes sent, and received
 DONE: Final = Struct("=IxxxxQ")
 
@@ -59,11 +59,13 @@ DONE: Final = Struct("=IxxxxQ")
 class State(Value):
     """How a relay is: its protocol and process, how often its routes were changed, what it was started for.
 
-    `sent` and `received` count packets and bytes, `dropped` packets by the reason.
+    It is `confined` if the kernel has taken from it what it does not need. `sent` and `received` count packets and
+    bytes, `dropped` packets by the reason.
     """
 
     protocol: int
     pid: int
+    confined: bool
     generation: int
     about: str
     sent: tuple[int, int]
@@ -118,10 +120,11 @@ class Call:
         """Ask how it is."""
         answer = self._ask(b"S")
         _check(len(answer) >= STATE.size)
-        protocol, pid, generation, *counters = STATE.unpack_from(answer)
+        protocol, pid, confined, generation, *counters = STATE.unpack_from(answer)
         return State(
             protocol=protocol,
             pid=pid,
+            confined=bool(confined),
             generation=generation,
             about=answer[STATE.size :].decode(errors="replace"),
             sent=(counters[0], counters[1]),

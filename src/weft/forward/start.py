@@ -58,12 +58,12 @@ def start(job: Job, about: str, program: Path | None, socket_path: Path) -> int:
         udp = _udp(held, job)
         icmp = _icmp(held)
         icmp6 = icmp if job.own6 is None else _icmp6(held, job.own6)
-        name, removed = _name_of_namespace(held)
+        names, removed = _names_of_namespace(held)
         inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6, removed, udp]
         for _ in range(queues):
             inherited.append(tun.open_queue(job.device))
             held.callback(os.close, inherited[-1])
-        return _spawn([*command, str(job.port), str(queues), name, about], inherited, held)
+        return _spawn([*command, str(job.port), str(queues), names, about], inherited, held)
 
 
 def namespace() -> str:
@@ -74,23 +74,24 @@ def namespace() -> str:
     return f"{seen.st_dev}:{seen.st_ino}"
 
 
-def _name_of_namespace(held: ExitStack) -> tuple[str, int]:
-    """The name of this network namespace, and a descriptor that tells of names that are removed.
+def _names_of_namespace(held: ExitStack) -> tuple[str, int]:
+    """The names of this network namespace, each with a "/" behind it, and a descriptor that tells of those removed.
 
-    A relay keeps its namespace alive, with the device that it waits for, and so ends when that loses its name. One
-    that has none, as a container's, goes with its processes; then the name is empty.
+    A relay keeps its namespace alive, with the device that it waits for, and so ends when that loses its last name. One
+    that has none, as a container's, goes with its processes; then there are no names.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    removed = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if removed >= 0:
+        held.callback(os.close, removed)
+        with suppress(OSError):
+            # Watched first: a name that goes meanwhile is told of.
+            if libc.inotify_add_watch(removed, os.fsencode(_NAMES), _IN_DELETE) >= 0:
+                here = Path("/proc/thread-self/ns/net").stat()
+                found = [each.name for each in _NAMES.iterdir() if os.path.samestat(each.stat(), here)]
+                return "".join(f"{name}/" for name in found), removed
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     held.callback(os.close, nothing)
-    with suppress(OSError):
-        here = Path("/proc/thread-self/ns/net").stat()
-        names = [each.name for each in _NAMES.iterdir() if os.path.samestat(each.stat(), here)]
-        removed = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if names else -1
-        if removed >= 0:
-            held.callback(os.close, removed)
-            if libc.inotify_add_watch(removed, os.fsencode(_NAMES), _IN_DELETE) >= 0:
-                return names[0], removed
     return "", nothing
 
 

@@ -34,6 +34,11 @@ from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)
 
+_UNCONFINED = (
+    "the kernel refuses to take from it what it does not need: from C system calls (seccomp), from Python files"
+    " (Landlock). It relays without any capability all the same"
+)
+
 
 class _About(msgspec.Struct, frozen=True):
     """What a relay was started for, as it tells."""
@@ -203,6 +208,8 @@ def _connect(path: Path) -> _Running | None:
         relay = _relay(state)
         if relay is not None:
             forwards = _forwards(call.routes())
+            if not state.confined:
+                log.warning("%s, process %d: %s", relay, state.pid, _UNCONFINED)
             return _Running(call=call, relay=relay, generation=state.generation, forwards=forwards)
     except OSError:
         pass

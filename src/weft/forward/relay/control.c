@@ -9,7 +9,7 @@
 #include "relay.h"
 
 enum {
-    PROTOCOL = 2,
+    PROTOCOL = 3,
     CLIENTS = 4,
     LARGEST = 1 << 16,
     CHANGE = 36,                /* bytes of a change, and of a route */
@@ -19,7 +19,7 @@ enum {
 };
 
 struct state {
-    uint32_t protocol, pid;
+    uint32_t protocol, pid, confined, unused;
     uint64_t generation, counters[4 + DROPS];
 };
 
@@ -49,10 +49,10 @@ static int is_root(int client)
     return getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0;
 }
 
-static size_t tell_state(struct table *table, struct queue *queues, int number, const char *about)
+static size_t tell_state(const struct table *table, const struct daemon *daemon, struct queue *queues, int number)
 {
-    struct state state = {.protocol = PROTOCOL, .pid = (uint32_t)getpid()};
-    size_t words = strlen(about);
+    struct state state = {.protocol = PROTOCOL, .pid = (uint32_t)getpid(), .confined = daemon->confined};
+    size_t words = strlen(daemon->about);
 
     state.generation = table->generation;
     for (int i = 0; i < number; i++) {
@@ -65,7 +65,7 @@ static size_t tell_state(struct table *table, struct queue *queues, int number, 
             state.counters[4 + why] += atomic_load(&one->dropped[why]);
     }
     memcpy(answer, &state, sizeof state);
-    memcpy(answer + sizeof state, about, words);
+    memcpy(answer + sizeof state, daemon->about, words);
     return sizeof state + words;
 }
 
@@ -132,7 +132,7 @@ static size_t tell_peers(const struct table *table, uint32_t from)
 }
 
 /* Answers one message: 1, 0 if the client has gone or makes no sense, -1 at the end of the relay. */
-static int serve(int client, struct table *table, struct queue *queues, int number, const char *about)
+static int serve(int client, const struct daemon *daemon, struct table *table, struct queue *queues, int number)
 {
     ssize_t got = recv(client, request, sizeof request, MSG_DONTWAIT);
     uint32_t from = 0;
@@ -144,7 +144,7 @@ static int serve(int client, struct table *table, struct queue *queues, int numb
         memcpy(&from, request + 4, sizeof from);
     switch (request[0]) {
     case 'S':
-        size = tell_state(table, queues, number, about);
+        size = tell_state(table, daemon, queues, number);
         break;
     case 'C':
         size = change(table, request + 4, (size_t)got - 4);
@@ -177,8 +177,21 @@ static void admit(int listener, struct pollfd *clients)
     close(client);
 }
 
-/* Tells whether a name of network namespaces that was removed is this one's. */
-static int is_removed(const struct daemon *daemon)
+/* Takes a name of network namespaces that was removed off those of this one; tells whether it was the last. */
+static int is_last(char *names, const char *removed)
+{
+    size_t size = strlen(removed);
+
+    for (char *at = names, *end; (end = strchr(at, '/')); at = end + 1)
+        if ((size_t)(end - at) == size && !memcmp(at, removed, size)) {
+            memmove(at, end + 1, strlen(end + 1) + 1);
+            return !*names;
+        }
+    return 0;
+}
+
+/* Tells whether this network namespace has lost its last name. */
+static int is_nameless(const struct daemon *daemon)
 {
     union {
         struct inotify_event event; /* aligned for it */
@@ -191,7 +204,7 @@ static int is_removed(const struct daemon *daemon)
         struct inotify_event event;
         memcpy(&event, heard.bytes + at, sizeof event);
         at += sizeof event;
-        if (event.mask & IN_DELETE && event.len && event.len <= end - at && !strcmp(heard.bytes + at, daemon->namespace))
+        if (event.mask & IN_DELETE && event.len && event.len <= end - at && is_last(daemon->called, heard.bytes + at))
             return 1;
         at += event.len;
     }
@@ -204,14 +217,14 @@ void control_serve(const struct daemon *daemon, struct table *table, struct queu
 
     for (int i = 1; i <= CLIENTS; i++)
         watched[i] = (struct pollfd){-1, POLLIN, 0};
-    watched[1 + CLIENTS] = (struct pollfd){*daemon->namespace ? daemon->names : -1, POLLIN, 0};
+    watched[1 + CLIENTS] = (struct pollfd){*daemon->called ? daemon->names : -1, POLLIN, 0};
     for (;;) {
         poll(watched, 2 + CLIENTS, -1);
-        if (watched[1 + CLIENTS].fd >= 0 && watched[1 + CLIENTS].revents && is_removed(daemon))
+        if (watched[1 + CLIENTS].fd >= 0 && watched[1 + CLIENTS].revents && is_nameless(daemon))
             return;
         for (int i = 1; i <= CLIENTS; i++) {
             int asked = watched[i].fd >= 0 && watched[i].revents;
-            int served = asked ? serve(watched[i].fd, table, queues, number, daemon->about) : 1;
+            int served = asked ? serve(watched[i].fd, daemon, table, queues, number) : 1;
             if (served < 0)
                 return;
             if (!served) {

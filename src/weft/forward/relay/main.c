@@ -1,14 +1,14 @@
 /* The relay of back end udp.
  *
- *     weft-relay PORT QUEUES NAMESPACE ABOUT
+ *     weft-relay PORT QUEUES NAMES ABOUT
  *
  * All that it works with is open when it starts, so it needs no right, and gives all away: descriptor 3 is the
  * listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, 6 tells of names
  * of network namespaces that are removed (inotify), 7 is the UDP socket, and from 8 on come the queues of the device.
- * Without IPv6 5 is the one for ICMP again, which takes no such message; 6 tells nothing where NAMESPACE, the name of
- * the network namespace, is empty.
+ * Without IPv6 5 is the one for ICMP again, which takes no such message; 6 tells nothing where NAMES, those of the
+ * network namespace, each with a "/" behind it, is empty.
  * PORT is that of all peers; ABOUT is given back to whoever asks what this relay is for. It ends with its device, and
- * with the name of its namespace, which would live for as long as the relay.
+ * with the last name of its namespace, which would live for as long as the relay.
  *
  * The socket is one alone: whatever shares its port by SO_REUSEPORT would be given packets. One thread receives, so
  * that the packets of a flow stay in order; where there are several queues each has a thread that sends.
@@ -65,7 +65,6 @@ int main(int argc, char **argv)
         close(FIRST + i);
     if (!start(queues, FIRST, port, threads == 1, 1))
         return 1;
-    confine();
-    control_serve(&(struct daemon){LISTENER, NAMES, argv[3], argv[4]}, &table, queues, threads);
+    control_serve(&(struct daemon){LISTENER, NAMES, argv[3], argv[4], confine()}, &table, queues, threads);
     return 0;
 }

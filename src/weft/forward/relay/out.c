@@ -40,6 +40,10 @@ struct out {
     unsigned char arena[ARENA];
 };
 
+/* Held while datagrams are cut: the option is the socket's, which all threads have, and one of them would end it before
+ * another has sent. */
+static pthread_mutex_t cutting = PTHREAD_MUTEX_INITIALIZER;
+
 struct out *out_start(void)
 {
     return calloc(1, sizeof(struct out));
@@ -97,7 +101,8 @@ static int is_whole(const unsigned char *ip)
     return is_v6(ip) ? IPV6_HEADER + get16(ip + 4) > LEAST_MTU : ip[6] & 0x40;
 }
 
-/* The way to the peer is too narrow: a packet that may not be fragmented is told so, of any other the datagram is. */
+/* The way to the peer is too narrow: a packet that may not be fragmented is told so, of any other the datagram is. Tells
+ * whether it was sent. */
 static int send_fragmented(struct queue *queue, struct mmsghdr *message, const struct peer *peer)
 {
     const unsigned char *ip = message->msg_hdr.msg_iov[0].iov_base;
@@ -111,9 +116,13 @@ static int send_fragmented(struct queue *queue, struct mmsghdr *message, const s
         count(&queue->counters.dropped[TOO_LARGE], 1);
         return 0;
     }
+    pthread_mutex_lock(&cutting);
     let_cut(queue->udp, peer, 1); /* meanwhile another thread's may be cut as well, which costs it nothing but speed */
     done = send_all(queue, message, 1);
     let_cut(queue->udp, peer, 0);
+    pthread_mutex_unlock(&cutting);
+    if (!done)
+        count(&queue->counters.dropped[NOT_SENT], 1);
     return done;
 }
 
@@ -129,10 +138,12 @@ static void send_each(struct queue *queue, struct peer *peer, struct iovec *part
         set_parts(&message.msg_hdr, parts + i * per, per);
         for (int part = 0; part < per; part++)
             size += parts[i * per + part].iov_len;
-        if (send_all(queue, &message, 1) || (errno == EMSGSIZE && send_fragmented(queue, &message, peer)))
+        if (send_all(queue, &message, 1))
             sent(queue, peer, 1, size);
         else if (errno != EMSGSIZE)
             count(&queue->counters.dropped[NOT_SENT], 1);
+        else if (send_fragmented(queue, &message, peer))
+            sent(queue, peer, 1, size);
     }
 }
 

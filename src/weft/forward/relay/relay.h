@@ -220,15 +220,18 @@ void count(atomic_uint_fast64_t *counter, uint64_t number);
 /* control.c: what is asked and heard, and what is told of it. */
 struct daemon {
     int listener, names;
-    const char *namespace, *about;
+    char *called;               /* names that the network namespace has, each with a "/" behind it */
+    const char *about;
+    uint32_t confined;
 };
 
-/* Answers the daemon; returns when it says that this is the end, or when the namespace has lost its name. */
+/* Answers the daemon; returns when it says that this is the end, or when the namespace has lost its last name. */
 void control_serve(const struct daemon *daemon, struct table *table, struct queue *queues, int count);
 
 /* confine.c: gives all capabilities away, for this and for whatever it would execute; -1 if that cannot be. */
 int drop_rights(void);
-/* Gives away all system calls that are not needed from now on, in all threads. */
-void confine(void);
+/* Gives away all system calls that are not needed from now on, in all threads; 0 if the kernel does not take them, which
+ * leaves a process without rights. */
+uint32_t confine(void);
 
 #endif
