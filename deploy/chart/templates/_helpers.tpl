@@ -40,9 +40,17 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* What begins the names of annotations, as --kube-annotation-prefix makes it. */}}
+{{/* What begins the names of annotations, as --kube-annotation-prefix makes it, or without that its variable. */}}
 {{- define "weft.prefix" -}}
 {{- $prefix := "flannel.alpha.coreos.com" -}}
+{{- range .Values.flannel.extraEnv -}}
+{{- if eq .name "FLANNELD_KUBE_ANNOTATION_PREFIX" -}}
+{{- if .valueFrom -}}
+{{- fail "flannel.extraEnv: FLANNELD_KUBE_ANNOTATION_PREFIX has a valueFrom, which the admission policy cannot read; expected a value" -}}
+{{- end -}}
+{{- $prefix = .value | default "flannel.alpha.coreos.com" -}}
+{{- end -}}
+{{- end -}}
 {{- range concat .Values.flannel.args .Values.flannel.extraArgs -}}
 {{- if regexMatch "^--?kube-annotation-prefix=" . -}}
 {{- $prefix = regexReplaceAll "^[^=]*=" . "" -}}
