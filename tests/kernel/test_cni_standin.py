@@ -308,6 +308,15 @@ class TestBounds:
         assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
         assert node.started == 1
 
+    def test_a_limit_that_root_may_raise_keeps_nobody_from_it(self, node: Node, make_netns):
+        """Raising it takes CAP_SYS_RESOURCE, which root of a container lacks: here the kernel only says so."""
+        code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from tests.support.oldkernel import refuse"
+        run = f"{code}; refuse('prlimit64', 0, unless_0=2); import os; os.execv(sys.argv[1], sys.argv[1:])"
+        node.prefix = ["prlimit", "--cpu=30", sys.executable, "-c", run]
+        said = node.call("ADD", make_netns().path)
+        assert "ips" in said, said
+        assert node.started == 1
+
     @pytest.mark.parametrize("bound, says", POOR.values(), ids=POOR.keys())
     def test_a_limit_that_serves_nobody_is_told_and_keeps_no_other_from_it(
         self, node: Node, make_netns, bound: list[str], says: str

@@ -31,8 +31,8 @@ NO_NF_TABLES: Final = (*LEGACY, sys.executable, __file__)
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _AF_NETLINK: Final = 16
 _CALLS: Final = {
-    "x86_64": {"socket": 41, "setsockopt": 54, "seccomp": 317, "landlock_create_ruleset": 444},
-    "aarch64": {"socket": 198, "setsockopt": 208, "seccomp": 277, "landlock_create_ruleset": 444},
+    "x86_64": {"socket": 41, "setsockopt": 54, "prlimit64": 302, "seccomp": 317, "landlock_create_ruleset": 444},
+    "aarch64": {"socket": 198, "setsockopt": 208, "prlimit64": 261, "seccomp": 277, "landlock_create_ruleset": 444},
 }[platform.machine()]
 _ALLOW: Final = 0x7FFF0000  # SECCOMP_RET_ALLOW, linux/seccomp.h
 _ERRNO: Final = 0x00050000  # SECCOMP_RET_ERRNO
@@ -55,11 +55,15 @@ def refuse_nfnetlink() -> None:
     )
 
 
-def refuse(call: str, error: int) -> None:
-    """Have this thread, and all that it starts, get an error from a system call; 0 for one that only seems done."""
+def refuse(call: str, error: int, *, unless_0: int | None = None) -> None:
+    """Have this thread, and all that it starts, get an error from a system call; 0 for one that only seems done.
+
+    With `unless_0` it is carried out if the argument of that number is 0.
+    """
     _filter(
         (_LOAD, 0, 0, _NUMBER),
-        (_EQUAL, 0, 1, _CALLS[call]),
+        (_EQUAL, 0, 3 if unless_0 is not None else 1, _CALLS[call]),
+        *([(_LOAD, 0, 0, _DOMAIN + 8 * unless_0), (_EQUAL, 1, 0, 0)] if unless_0 is not None else []),
         (_RETURN, 0, 0, _ERRNO | error),
         (_RETURN, 0, 0, _ALLOW),
     )

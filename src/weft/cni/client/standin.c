@@ -69,12 +69,21 @@ static struct rlimit limit_of(size_t number)
     return has;
 }
 
-/* The first limit of this client's that is too low to serve anybody; LIMITS if there is none. */
+/* Tells by trying whether a stand-in may raise a limit, as root may with CAP_SYS_RESOURCE outside of a user namespace. */
+static int may_raise(size_t number)
+{
+    struct rlimit has, all = {limits[number].most, limits[number].most};
+
+    return getrlimit(limits[number].which, &has) == 0 && setrlimit(limits[number].which, &all) == 0 &&
+           setrlimit(limits[number].which, &has) == 0;
+}
+
+/* The first limit of this client's that is, and stays, too low to serve anybody; LIMITS if there is none. */
 static size_t too_low(void)
 {
     size_t number = 0;
 
-    while (number < LIMITS && limit_of(number).rlim_cur >= limits[number].least)
+    while (number < LIMITS && (limit_of(number).rlim_cur >= limits[number].least || may_raise(number)))
         number++;
     return number;
 }
