@@ -85,9 +85,15 @@ def test_in_both_families_alike(family: str):
         assert "neighbour discovery" in said[0]["seen"]
 
 
-@pytest.mark.parametrize("how", ["partition node1 node2", "stop node2"])
-def test_a_peer_that_is_off_is_said_to_be_silent(running: Lab, how: str):
-    running.weft(*how.split(" "))
+def test_of_a_node_that_is_off_its_link_is_named_and_by_the_others_its_silence(running: Lab):
+    running.weft("stop", "node2")
+    running.run("node1", "ip", "neigh", "flush", "dev", "eth0")
+    assert "node2: IFACE-002 link eth0: it has no carrier" in verdict(running)["verdict"]  # a lab looks there, too
+    said_to_be_silent(running)
+
+
+def test_a_peer_that_is_cut_off_is_said_to_be_silent(running: Lab):
+    running.weft("partition", "node1", "node2")
     running.run("node1", "ip", "neigh", "flush", "dev", "eth0")
     found = verdict(running)
     assert found["verdict"].startswith("REACH-001 link eth0: 172.31.0.12 does not answer ARP on eth0"), found["verdict"]
@@ -98,6 +104,11 @@ def test_a_peer_that_is_off_is_said_to_be_silent(running: Lab, how: str):
     assert "? " in text
     assert " · 0  outer packet by" in text
     assert "✓    delivered" not in text
+    said_to_be_silent(running)
+
+
+def said_to_be_silent(running: Lab) -> None:
+    """What node1 alone finds out: its own trace and its doctor."""
     source, target = (running.pod(name)["addresses"][0].split("/")[0] for name in ("pod1-1", "pod2-1"))
     alone = running.weft("exec", "node1", "weft", "trace", "--probe", source, target, check=False).stdout
     assert "172.31.0.12 does not answer ARP on eth0" in alone.splitlines()[-1]

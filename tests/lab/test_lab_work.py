@@ -242,7 +242,7 @@ def test_the_prompt_completes_keeps_a_history_and_survives_ctrl_c(running, tmp_p
     until(b"half a line")
     interrupt()
     os.write(master, b"pinga\t\n")
-    until(b"reached with the source's own address, 0 not")
+    until(b"pings arrived from the source's own address")
     until(prompt)
     os.write(master, b"\x04")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
