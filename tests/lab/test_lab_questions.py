@@ -17,7 +17,7 @@ ROW = re.compile(r"^\| ([^|]+) \| `([^`]+)` \|", re.MULTILINE)
 ANSWERS = {
     "what does the lab look like": r"pod2-1 +10\.244\.2\.2",
     "where do pods run, and with which address": r"pod2-1 +node2 +10\.244\.2\.2/24",
-    "does everything reach everything": r"6 reached",
+    "does everything reach everything": r"6 of 6 pings arrived",
     "which node is not ready, and which has most repairs": r"node1 +ready .* 1 of 1 +[1-9]",
     "which subnet has node2, and until when": r"lease +10\.244\.2\.0/24.* for 2[34] h",
     "how large may a pod's packet be": r"MTU of pods 1450",

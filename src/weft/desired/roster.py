@@ -19,6 +19,7 @@ kept for some time as unproven: it gives way to all others, for good.
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
+from typing import Final
 
 from weft.desired.backends import BACKENDS
 from weft.desired.claims import WEAK, Age, Claim, Claimant, Claims, Key, keys_of
@@ -28,6 +29,8 @@ from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Mac, address_of
 from weft.model.value import replace
+
+_TYPES: Final = frozenset({*BACKENDS, ""})  # that leases bear: one of udp bears none
 
 # Says what of a lease the back end cannot use, None if it can use all.
 Usable = Callable[[Lease], Problem | None]
@@ -281,7 +284,7 @@ class Roster:
         has is no such move.
         """
         former, now = self._former.get(lease.id), lease.attrs
-        if former is None or (now.backend != former.lease.attrs.backend and now.backend in BACKENDS):
+        if former is None or (now.backend != former.lease.attrs.backend and now.backend in _TYPES):
             return None
         said = replace(former.lease.attrs, backend=now.backend, data=now.data, data_v6=now.data_v6)
         return self._usable(replace(former.lease, attrs=said))
