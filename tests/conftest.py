@@ -31,7 +31,8 @@ _FAULT = pytest.StashKey[str]()  # what is wrong with the claims of a test, whic
 
 def pytest_configure(config: pytest.Config) -> None:
     file = os.environ.get(progress.VARIABLE)
-    if file and not hasattr(config, "workerinput"):  # of several processes the one that gives out the tests
+    # Of several processes the one that gives out the tests; and not where they are only listed, as by `make lint`.
+    if file and not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(progress.Recorder(Path(file)))
     hand_on_the_usual_signals()
 
