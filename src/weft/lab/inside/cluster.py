@@ -100,7 +100,6 @@ class World:
         if problems:
             raise ConfigError(*problems)
         await self.store.configure(network)
-        await self.look_at_network()
 
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first thing that fails."""

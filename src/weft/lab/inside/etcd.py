@@ -73,8 +73,6 @@ class EtcdStore:
 
     async def ready(self) -> None:
         """Wait until it answers, and put the network configuration there. `Unavailable` if it never does."""
-        # Half of the supervisor's start-up would be this import: it happens while etcd starts.
-        import weft.cluster.etcd.client  # noqa: F401
 
         async def is_put() -> bool:
             try:
@@ -109,6 +107,7 @@ class EtcdStore:
 
     async def _do(self, operation: "RequestOp") -> "ResponseOp":
         """Ask etcd to do one thing, and return its answer. `Unavailable` if there is none."""
+        # Half of the supervisor's start-up would be these imports: they happen while etcd starts.
         from weft.cluster.etcd.access import Access
         from weft.cluster.etcd.client import Client
         from weft.cluster.etcd.rpc.etcd_pb2 import TxnRequest
