@@ -10,6 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -180,7 +181,9 @@ class Killer:
             assert time.monotonic() < deadline, f"never seen:\n{self.node.log}"
 
     def _exists(self, name: str) -> bool:
-        return any(self.node.state_dir.glob(f"*/{name}"))
+        with suppress(FileNotFoundError):  # a start makes the directory once for a trial, and removes it again
+            return any(self.node.state_dir.glob(f"*/{name}"))
+        return False
 
     def _file_changes(self) -> Callable[[], bool]:
         def number() -> int:

@@ -229,14 +229,14 @@ class World:
     def pod(self, name: str) -> RunningPod:
         """Return a pod by name. `ConfigError` names those there are."""
         if name not in self.pods:
-            raise ConfigError(self._unknown("pod", name, self.pods))
+            raise ConfigError(self._unknown("pod", name, [pod.spec.name for pod in self.in_order()]))
         return self.pods[name]
 
     def place(self, name: str) -> RunningNode | RunningPod:
         """Return a node or a pod by name."""
         found = self.nodes.get(name) or self.pods.get(name)
         if found is None:
-            raise ConfigError(self._unknown("node or pod", name, [*self.nodes, *self.pods]))
+            raise ConfigError(self._unknown("node or pod", name, [*self.nodes, *(pod.spec.name for pod in self.in_order())]))
         return found
 
     def in_order(self) -> list[RunningPod]:
