@@ -236,7 +236,9 @@ class World:
         """Return a node or a pod by name."""
         found = self.nodes.get(name) or self.pods.get(name)
         if found is None:
-            raise ConfigError(self._unknown("node or pod", name, [*self.nodes, *(pod.spec.name for pod in self.in_order())]))
+            raise ConfigError(
+                self._unknown("node or pod", name, [*self.nodes, *(pod.spec.name for pod in self.in_order())])
+            )
         return found
 
     def in_order(self) -> list[RunningPod]:
