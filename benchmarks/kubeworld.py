@@ -52,7 +52,9 @@ class KubeWorld(World):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        registered = [node_of(OWN_NAME, "10.0.1.0/24", {})]
+        # flanneld ends with a panic on a node without any annotation; a kubelet always writes this one.
+        kubelets = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+        registered = [node_of(OWN_NAME, "10.0.1.0/24", kubelets)]
         for peer in self.nodes:
             said = flannel(str(peer.public), peer.mac)
             registered.append(node_of(f"peer-{peer.subnet.network_address}", str(peer.subnet), said))
