@@ -68,6 +68,8 @@ def measure() -> list[Figure]:
 
 def _figure(what: str, ours: list[float], theirs: list[float], floor: list[float]) -> Figure:
     unit, target, ratio, upstream_took = REACH.get(what, ("s", None, None, ""))
+    if floor:  # flannel shows, too, what the machine can do
+        floor = max(floor, theirs, key=median)
     return Figure(
         what=what,
         unit=unit,

@@ -127,6 +127,35 @@ def test_plugins_then_the_list_and_nothing_else(weft, bin_dir, conf_dir):
     assert json.loads(again[1])["replaced"] == []
 
 
+def _identities(*directories: Path) -> dict[str, tuple[int, int]]:
+    statuses = {each.name: each.stat() for directory in directories for each in directory.iterdir() if each.is_file()}
+    return {name: (each.st_ino, each.st_ctime_ns) for name, each in statuses.items() if name != ".weft-installed"}
+
+
+def test_again_changes_what_is_not_as_it_should_be_and_nothing_else(weft, bin_dir, conf_dir, tmp_path):
+    weft("install")
+    before = _identities(bin_dir, conf_dir)
+    weft("install")
+    after = _identities(bin_dir, conf_dir)
+    # The settings say that this installation may be another one by now, in its place: client/standin.c.
+    assert [name for name in before if before[name] != after[name]] == [".weft-python"]
+    assert before[".weft-python"][0] == after[".weft-python"][0]
+    (bin_dir / "bridge").chmod(0o700)
+    os.chown(bin_dir / "flannel", 1234, 0)
+    os.link(bin_dir / "ptp", tmp_path / "ptp")
+    (bin_dir / "tuning").write_bytes(b"another program")
+    (bin_dir / "sbr").rename(tmp_path / "sbr")
+    (bin_dir / "sbr").symlink_to(tmp_path / "sbr")
+    spoiled = {"bridge", "flannel", "ptp", "tuning", "sbr"}
+    weft("install")
+    last = _identities(bin_dir)
+    assert {name for name in last if last[name][0] != after[name][0] and name in registry.NAMES} == spoiled
+    for name in spoiled:
+        status = (bin_dir / name).lstat()
+        assert (status.st_mode, status.st_uid, status.st_nlink) == (0o100755, 0, 1)
+        assert (bin_dir / name).read_bytes() == executables.as_plugin(executables.client(bin_dir), name)
+
+
 def test_a_runtime_never_sees_half(weft, bin_dir, conf_dir, monkeypatch):
     """Each file gets its name when it is whole, and the list when all plugins have theirs."""
     named: list[Path] = []

@@ -6,6 +6,7 @@ Records, locks and tokens lie in it, each by its own module. All of it is of thi
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from weft.cni.host.files import RootedFiles
@@ -23,12 +24,16 @@ _MAX_PATH: Final = 4096
 def publish(socket: str, state_dir: str) -> None:
     """Write down beside the socket which directory its daemon has, for those who work without it.
 
-    Nobody but root can enter that directory, and it is gone with the boot, as is all that the state speaks of.
+    Nobody but root can enter that directory, and it is gone with the boot, as is all that the state speaks of. A
+    stand-in that serves already goes on where nothing changes (client/standin.c).
     """
     directory, _ = os.path.split(os.path.abspath(socket))
+    path = os.path.abspath(state_dir)
+    if _published(directory) == path:
+        return
     root = open_root(directory)
     try:
-        RootedFiles(root).replace(f"/{_PUBLISHED}", os.fsencode(os.path.abspath(state_dir)))
+        RootedFiles(root).replace(f"/{_PUBLISHED}", os.fsencode(path))
     finally:
         os.close(root)
 
@@ -39,11 +44,15 @@ def chosen(environ: Mapping[str, str]) -> str:
     if told:
         return told
     directory, _ = os.path.split(os.path.abspath(environ.get("WEFT_CNI_SOCKET", "") or DEFAULT_PATH))
-    try:
-        published = os.fsdecode(statefiles.read(f"{directory}/{_PUBLISHED}", limit=_MAX_PATH))
-    except OSError:
-        return DEFAULT
+    published = _published(directory)
     return published if os.path.isabs(published) and "\0" not in published else DEFAULT
+
+
+def _published(directory: str) -> str:
+    """Return what a daemon has written down there, empty if nothing that can be read."""
+    with suppress(OSError):
+        return os.fsdecode(statefiles.read(f"{directory}/{_PUBLISHED}", limit=_MAX_PATH))
+    return ""
 
 
 def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:

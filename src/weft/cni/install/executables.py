@@ -61,6 +61,8 @@ def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
             settings = f"{interpreter}\n".encode()
             inventory.expect(SETTINGS, settings)
             put(bin_dir / SETTINGS, settings, mode=0o644)
+            if interpreter == PYTHON:
+                os.utime(bin_dir / SETTINGS)  # an upgrade has changed it in its place: the next stand-in is another one
         put_client(inventory, NAMES, content)
     return Installed(bin_dir=bin_dir, names=NAMES, interpreter=interpreter, replaced=kept)
 

@@ -12,7 +12,13 @@ from pathlib import Path
 
 
 def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Write a file; its owner where that may be given (CAP_CHOWN; no user that a user namespace does not know)."""
+    """Write a file, unless the same is there; its owner where that may be given (CAP_CHOWN in this user namespace).
+
+    A runtime reads its networks again whenever one of their files changes, and a plugin's program that is new has to be
+    read from the disk.
+    """
+    if _is_there(path, content, mode, owner):
+        return
     fresh = path.with_name(f".weft-{path.name}.new")
     with ExitStack() as undo:
         undo.callback(remove, fresh)
@@ -27,6 +33,17 @@ def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, 
             file.flush()
             os.fsync(fd)
         rename(fresh, path)
+
+
+def _is_there(path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> bool:
+    """Tell whether the file is there as it would be written: under no second name, by which others could change it."""
+    uid, gid = owner
+    wanted = (stat.S_IFREG | mode, 1, os.geteuid() if uid < 0 else uid, os.getegid() if gid < 0 else gid)
+    with suppress(OSError):
+        seen = path.lstat()
+        if (seen.st_mode, seen.st_nlink, seen.st_uid, seen.st_gid) == wanted:
+            return path.read_bytes() == content
+    return False
 
 
 def put_link(path: Path, target: str) -> None:
