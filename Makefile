@@ -39,14 +39,7 @@ spec: setup ## which rows of the specification no test claims yet
 	@.venv/bin/python -m tests.support.speccoverage
 
 docs: setup ## write the pages that are made from the source
-	@.venv/bin/python -m tests.support.flagsdoc
-	@.venv/bin/python -m tests.support.pluginsdoc
-	@.venv/bin/python -m tests.support.keysdoc
-	@.venv/bin/python -m tests.support.commandsdoc
-	@.venv/bin/python -m tests.support.labpicture
-	@.venv/bin/python -m tests.support.labschema
-	@.venv/bin/python -m tests.support.tutorialdoc
-	@.venv/bin/python -m tests.support.deploydoc
+	@.venv/bin/python -m scripts.docs
 
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh

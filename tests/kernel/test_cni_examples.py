@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import pluginsdoc
+from scripts.docs import plugins
 from tests.support.cnidaemon import CniDaemon
 from tests.support.netns import Netns
 from weft.cni import build
@@ -28,7 +28,7 @@ def daemon(tmp_path_factory):
 
 def example(name, directory):
     """The page's list, with what it would keep in the machine's directories kept in the test's."""
-    listed = pluginsdoc.conflist(pluginsdoc.PAGES[name])
+    listed = plugins.conflist(plugins.PAGES[name])
     for plugin in listed["plugins"]:
         if plugin.get("ipam", {}).get("type") == "host-local":
             plugin["ipam"] = {**plugin["ipam"], "dataDir": str(directory / "networks")}
@@ -46,7 +46,7 @@ def runtime(daemon, tmp_path):
 
 
 # flannel's needs a lease: the lab runs it.
-@pytest.mark.parametrize("name", [name for name in pluginsdoc.PAGES if name != "flannel"])
+@pytest.mark.parametrize("name", [name for name in plugins.PAGES if name != "flannel"])
 def test_an_example_works(daemon, runtime, make_netns, tmp_path, name):
     pod, node = make_netns(), daemon.netns
     network = example(name, tmp_path)

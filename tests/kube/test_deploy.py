@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import deploydoc, helmunit, kubeobjects
+from scripts.docs import deploy
+from tests.support import helmunit, kubeobjects
 from tests.support.apiserver import ApiServer, Controllers, programs
 from tests.support.kubeapi import Api, ApiError
 from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
@@ -209,7 +210,7 @@ def test_the_chart_hands_back_as_the_manifest_for_it_before_it_is_deleted(apiser
     assert not [name for _, name in objects(render("handback.enabled=false").stdout) if name == "weft-handback"]
 
 
-@pytest.mark.parametrize("copy, original", deploydoc.COPIES.items())
+@pytest.mark.parametrize("copy, original", deploy.COPIES.items())
 def test_what_is_fetched_by_its_address_is_a_file_and_copies_are_as_they_should_be(copy: Path, original: Path):
     """The raw address of a symbolic link gives the text of a path."""
     assert not copy.is_symlink()
@@ -218,13 +219,13 @@ def test_what_is_fetched_by_its_address_is_a_file_and_copies_are_as_they_should_
 
 
 def test_pages_made_from_the_chart_and_the_alerts_are_as_they_should_be():
-    assert deploydoc.README.read_text() == deploydoc.readme()
-    assert deploydoc.MONITORING.read_text() == deploydoc.monitoring()
-    assert deploydoc.DASHBOARD.read_text() == deploydoc.dashboard()
+    assert deploy.README.read_text() == deploy.readme()
+    assert deploy.MONITORING.read_text() == deploy.monitoring()
+    assert deploy.DASHBOARD.read_text() == deploy.dashboard()
 
 
 def test_a_server_takes_what_the_chart_makes_of_every_optional_part(apiserver):
-    wanted = objects(deploydoc.MONITORING.read_text())
+    wanted = objects(deploy.MONITORING.read_text())
     optional = ("admissionPolicy", "podMonitor", "prometheusRule", "dashboard")
     rendered = render("serviceToken=true", *(f"{each}.enabled=true" for each in optional)).stdout
     found = objects(rendered)
@@ -234,7 +235,7 @@ def test_a_server_takes_what_the_chart_makes_of_every_optional_part(apiserver):
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
     apiserver.kubectl("apply", "-f", str(Path(__file__).with_name("monitoring-crds.yaml")))
     try:
-        for text in (rendered, deploydoc.MONITORING.read_text()):
+        for text in (rendered, deploy.MONITORING.read_text()):
             apply = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
             eventually(lambda text=text, apply=apply: _taken(apiserver, apply, text), seconds=20)
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import tutorialdoc
+from scripts.docs import tutorial
 from tests.support.lab import new_name, weft
 from weft.lab import places
 from weft.lab.commands import start
@@ -46,7 +46,7 @@ def test_a_lesson(place: Place, lesson: Lesson):
     seen = playground.look(place, lesson)
     assert right(judged(lesson, seen)), judged(lesson, seen)[-1]
     # The page's picture is what a lab looks like.
-    assert tutorialdoc.picture(seen) == tutorialdoc.picture(tutorialdoc.record_of(lesson))
+    assert tutorial.picture(seen) == tutorial.picture(tutorial.record_of(lesson))
     if lesson.wire:
         assert any("VXLAN" in {layer.name for layer in frame} for frame in seen.frames)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import commandsdoc, flagsdoc, keysdoc, speccoverage, tutorialdoc
-from tests.support.jsonshapes import SHAPES
+from scripts.docs import commands, flags, keys, tutorial
+from scripts.docs.jsonshapes import SHAPES
+from tests.support import speccoverage
 from weft.config.jsonfields import Fields
 from weft.config.netconf import parse_netconf
 from weft.daemon.process import logs
@@ -171,30 +172,30 @@ def test_the_architecture_names_files_that_exist():
 
 
 def test_the_list_of_flags_is_that_of_the_daemon():
-    assert (DOCS / "reference" / "weftd-flags.md").read_text() == flagsdoc.render()
+    assert (DOCS / "reference" / "weftd-flags.md").read_text() == flags.render()
 
 
 def test_the_list_of_commands_is_that_of_the_program():
-    assert commandsdoc.PAGE.read_text() == commandsdoc.render(), "run `make docs`"
+    assert commands.PAGE.read_text() == commands.render(), "run `make docs`"
 
 
 def test_every_command_that_prints_json_tells_its_shape():
-    printing = {called for called, command in commandsdoc.commands() if commandsdoc.has_documents(command)}
-    assert printing == set(SHAPES), "tests/support/jsonshapes.py has the shapes"
+    printing = {called for called, command in commands.commands() if commands.has_documents(command)}
+    assert printing == set(SHAPES), "scripts/docs/jsonshapes.py has the shapes"
 
 
 def test_every_command_says_what_it_is_for():
-    assert [called for called, command in commandsdoc.commands() if not command.help] == []
+    assert [called for called, command in commands.commands() if not command.help] == []
 
 
 def test_the_page_of_the_tutorial_is_made_from_its_lessons():
-    assert tutorialdoc.PAGE.read_text() == tutorialdoc.render(), "run `make docs`"
+    assert tutorial.PAGE.read_text() == tutorial.render(), "run `make docs`"
 
 
 def test_the_options_of_back_ends_are_those_of_the_source():
-    page = keysdoc.BACKENDS.read_text()
-    assert page == keysdoc.backends(page), "run `make docs`"
-    named = {f"`{row.name}`" for options in (VxlanOptions, IpipOptions) for row in keysdoc.rows_of(options)}
+    page = keys.BACKENDS.read_text()
+    assert page == keys.backends(page), "run `make docs`"
+    named = {f"`{row.name}`" for options in (VxlanOptions, IpipOptions) for row in keys.rows_of(options)}
     assert named <= set(page.split())
 
 

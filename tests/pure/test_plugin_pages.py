@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import pluginsdoc
+from scripts.docs import plugins
 from weft.cni import registry
 from weft.wire import cnilist
 
@@ -17,15 +17,15 @@ ON_THE_WAY = {"args", "cni", "ipam", "runtimeConfig", "name", "cniVersion", "typ
 
 
 def test_the_pages_are_those_of_the_source():
-    written = {path.name: path.read_text() for path in pluginsdoc.DIRECTORY.iterdir()}
-    assert written == pluginsdoc.pages(), "run `make docs`"
+    written = {path.name: path.read_text() for path in plugins.DIRECTORY.iterdir()}
+    assert written == plugins.pages(), "run `make docs`"
 
 
 def test_every_plugin_has_a_page():
-    assert sorted(pluginsdoc.PAGES) == sorted(registry.NAMES)
+    assert sorted(plugins.PAGES) == sorted(registry.NAMES)
 
 
-@pytest.mark.parametrize("page", pluginsdoc.PAGES.values(), ids=list(pluginsdoc.PAGES))
+@pytest.mark.parametrize("page", plugins.PAGES.values(), ids=list(plugins.PAGES))
 def test_parsers_read_by_keys_alone(page):
     """No key of a configuration is read but by a field, which the page has."""
     if not page.conf:
@@ -38,8 +38,8 @@ def test_parsers_read_by_keys_alone(page):
                     assert key.value in ON_THE_WAY, f"line {node.lineno}: {key.value}"
 
 
-@pytest.mark.parametrize("page", pluginsdoc.PAGES.values(), ids=list(pluginsdoc.PAGES))
+@pytest.mark.parametrize("page", plugins.PAGES.values(), ids=list(plugins.PAGES))
 def test_keys_are_listed_once_and_examples_use_them(page):
-    names = [(key.place, key.name) for key in pluginsdoc.keys_of(page)]
+    names = [(key.place, key.name) for key in plugins.keys_of(page)]
     assert len(names) == len(set(names))
-    cnilist.parse_list(json.dumps(pluginsdoc.conflist(page)).encode())
+    cnilist.parse_list(json.dumps(plugins.conflist(page)).encode())

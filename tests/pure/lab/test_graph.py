@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.labpicture import PICTURE, drawn, report
+from scripts.docs.lab import PICTURE, drawn, report
 from weft.lab.graph import drawing, words
 from weft.lab.graph.picture import picture
 

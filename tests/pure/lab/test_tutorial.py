@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support import tutorialdoc
+from scripts.docs import tutorial
 from weft.lab.tutorial import demands, pages, seen
 from weft.lab.tutorial.drawing import drawing
 from weft.lab.tutorial.lesson import Lesson, judged, paragraphs, right
@@ -251,7 +251,7 @@ WRONG: list[tuple[str, Change, str]] = [
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 def test_a_lesson_that_was_followed_is_right(lesson: Lesson):
-    found = judged(lesson, tutorialdoc.record_of(lesson))
+    found = judged(lesson, tutorial.record_of(lesson))
     assert right(found), found[-1]
     assert len({demand.what for demand in found}) == len(found) > 2
 
@@ -269,7 +269,7 @@ def test_nothing_is_right_where_nothing_is(lesson: Lesson):
 )
 def test_what_is_wrong_is_said(name: str, change: Change, said: str):
     lesson = named(name)
-    before = tutorialdoc.record_of(lesson)
+    before = tutorial.record_of(lesson)
     after = change(before)
     assert after != before
     last = judged(lesson, after)[-1]
@@ -291,7 +291,7 @@ def test_what_is_demanded_of_a_link_that_is_not_there(demand: demands.Demand):
 
 
 def test_without_the_label_the_pair_has_no_further_name():
-    record = tutorialdoc.record_of(named("plugin"))
+    record = tutorial.record_of(named("plugin"))
     [label] = [link for link in record.nodes["node1"].spaces[HERE].links.values() if link.altnames]
     last = judged(named("plugin"), link("node1", label.ifname, altnames=[])(record))[-1]
     assert last.what == f"{label.ifname} has the altname pod-purple"
@@ -380,7 +380,7 @@ def test_a_drawing_shows_what_is_down_and_what_is_bare():
 
 
 def test_a_verdict_shows_the_packet_and_the_answer_only_when_all_is_right():
-    lesson, record = named("vxlan"), tutorialdoc.record_of(named("vxlan"))
+    lesson, record = named("vxlan"), tutorial.record_of(named("vxlan"))
     said = pages.verdict(lesson, judged(lesson, record), record)
     assert "VXLAN  VNI 1, a whole frame follows\n" in said
     assert pages.wrapped(paragraphs(lesson.answer)[0]) in said

@@ -1,7 +1,8 @@
-"""docs/tutorial/build-a-pod-network.md, made from the tutorial's own lessons: `python -m tests.support.tutorialdoc`.
+"""docs/tutorial/build-a-pod-network.md, made from the tutorial's own lessons.
 
-Its drawings are of what a lab looked like at the end of each lesson. `--record` follows the lessons in a lab of its
-own, and keeps what it saw in `tests/support/tutorial`, for these drawings and for the tests of the judges.
+Its drawings are of what a lab looked like at the end of each lesson. `python -m scripts.docs.tutorial --record`
+follows the lessons in a lab of its own, and keeps what it saw in `scripts/docs/lessons`, for these drawings and for the
+tests of the judges.
 """
 
 import os
@@ -22,7 +23,7 @@ from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.seen import Seen
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "build-a-pod-network.md"
-RECORDS = Path(__file__).with_name("tutorial")
+RECORDS = Path(__file__).with_name("lessons")
 
 HEAD = """\
 # Build a pod network by hand
@@ -143,7 +144,11 @@ def _record() -> None:
         start.down(place)
 
 
+def write() -> None:
+    PAGE.write_text(render())
+
+
 if __name__ == "__main__":
     if "--record" in sys.argv:
         _record()
-    PAGE.write_text(render())
+    write()

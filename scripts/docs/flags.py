@@ -1,4 +1,4 @@
-"""docs/reference/weftd-flags.md, made from the daemon's own table: `python -m tests.support.flagsdoc` writes it."""
+"""docs/reference/weftd-flags.md, made from the daemon's own table."""
 
 from itertools import groupby
 from pathlib import Path
@@ -37,5 +37,5 @@ def _row(flag: Flag) -> str:
     return f"| `{name}` | {f'`{flag.default}`' if flag.default else ''} | {meaning} |\n"
 
 
-if __name__ == "__main__":
+def write() -> None:
     PAGE.write_text(render())

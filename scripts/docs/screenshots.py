@@ -1,4 +1,4 @@
-"""`python -m tests.support.screenshots`: takes the pictures of the page in docs/images from a lab, to be looked at.
+"""`python -m scripts.docs.screenshots`: takes the pictures of the page in docs/images from a lab, to be looked at.
 
 Needs root and Chromium, as the page's tests do. What it does to the lab is what the pictures' captions say.
 """

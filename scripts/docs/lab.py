@@ -1,7 +1,4 @@
-"""What a lab reports, without one, and the picture of it in the docs.
-
-`python -m tests.support.labpicture` draws docs/images/lab.svg.
-"""
+"""What the docs have of a lab: the JSON Schema of its file, and a picture of what one reports, without one."""
 
 import json
 from pathlib import Path
@@ -9,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from weft.lab.files import labkeys
 from weft.lab.graph import drawing
 from weft.lab.graph.picture import picture
 from weft.lab.report import LabReport, NodeReport, PodReport
+from weft.screen.documents import document
 
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "lab.svg"
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURE = DOCS / "images" / "lab.svg"
+SCHEMA = DOCS / "reference" / "lab.schema.json"
 
 
 def report(
@@ -61,5 +62,10 @@ def drawn() -> str:
     return drawing.svg(picture(report(pods=2)))
 
 
-if __name__ == "__main__":
+def schema() -> str:
+    return document("json", labkeys.schema())
+
+
+def write() -> None:
+    SCHEMA.write_text(schema())
     PICTURE.write_text(drawn())

@@ -1,7 +1,7 @@
 """What in deploy/ is made from something else there, so that each file can be fetched and used by itself.
 
-`python -m tests.support.deploydoc` writes it: copies for kustomize and the chart, the
-objects of Prometheus' operator, a dashboard, and the README of the chart's values.
+These are copies for kustomize and the chart, the objects of Prometheus' operator, a dashboard, and the
+README of the chart's values.
 """
 
 import json
@@ -193,7 +193,7 @@ def _default(value: Any) -> str:
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
-if __name__ == "__main__":
+def write() -> None:
     DASHBOARD.write_text(dashboard())
     for copy, original in COPIES.items():
         shutil.copyfile(original, copy)

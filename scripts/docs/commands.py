@@ -1,4 +1,4 @@
-"""docs/reference/commands.md, made from the commands themselves: `python -m tests.support.commandsdoc` writes it."""
+"""docs/reference/commands.md, made from the commands themselves."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Union
 import click
 import msgspec
 
-from tests.support.jsonshapes import SHAPES
+from scripts.docs.jsonshapes import SHAPES
 from weft import cli
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
@@ -19,7 +19,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 HEAD: Final = """\
 # Commands
 
-<!-- Made by `make docs` from the commands' own help and from tests/support/jsonshapes.py: change that. -->
+<!-- Made by `make docs` from the commands' own help and from scripts/docs/jsonshapes.py: change that. -->
 
 All commands of `weft`; the flags of `weftd` are [a page of their own](weftd-flags.md).
 
@@ -176,5 +176,5 @@ def _type(hint: Any, seen: dict[str, type]) -> str:
     return "text"  # addresses and networks
 
 
-if __name__ == "__main__":
+def write() -> None:
     PAGE.write_text(render())

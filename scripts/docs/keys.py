@@ -1,6 +1,6 @@
 """Keys in words, from the fields of values that they are read into (`weft.model.keyed`).
 
-`python -m tests.support.keysdoc` writes the tables of options in docs/reference/backends.md.
+The tables of options in docs/reference/backends.md are made so.
 """
 
 import re
@@ -93,5 +93,5 @@ def backends(page: str) -> str:
     return _TABLE.sub(made, page)
 
 
-if __name__ == "__main__":
+def write() -> None:
     BACKENDS.write_text(backends(BACKENDS.read_text()))

@@ -1,6 +1,6 @@
 """docs/reference/plugins/*.md, made from the plugins and from the keys that their values are read by.
 
-`python -m tests.support.pluginsdoc` writes them. What a page says beyond that, a lead and an example, stands here.
+What a page says beyond that, a lead and an example, stands here.
 """
 
 import json
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support import keysdoc
+from scripts.docs.keys import Row, rows_of
+from scripts.docs.keys import table as table_of
 from weft.cni import registry
 from weft.cni.plugins.bandwidth.conf import BandwidthConf
 from weft.cni.plugins.bridge.conf import BridgeConf
@@ -138,11 +139,11 @@ _VERBS = (
 )
 
 
-def keys_of(page: Page) -> tuple[keysdoc.Row, ...]:
+def keys_of(page: Page) -> tuple[Row, ...]:
     """The keys that the plugin reads, by the object that they stand in."""
     if page.conf is None:
         return ()
-    rows = [*keysdoc.rows_of(page.conf), *(row for place, kind in page.inner for row in keysdoc.rows_of(kind, place))]
+    rows = [*rows_of(page.conf), *(row for place, kind in page.inner for row in rows_of(kind, place))]
     places = list(dict.fromkeys(row.place for row in rows))
     return tuple(sorted(dict.fromkeys(rows), key=lambda row: places.index(row.place)))
 
@@ -166,7 +167,7 @@ def render(name: str) -> str:
     source = f"src/{page.conf.__module__.replace('.', '/')}.py and " if page.conf else ""
     parts = [
         f"# {name}\n",
-        f"<!-- Made by `make docs` from {source}tests/support/pluginsdoc.py: change that. -->\n",
+        f"<!-- Made by `make docs` from {source}scripts/docs/plugins.py: change that. -->\n",
         f"{page.lead}\n",
         "\n".join(_facts(plugin)) + "\n",
         "## Configuration\n",
@@ -196,7 +197,7 @@ def _tables(page: Page) -> Iterator[str]:
         yield "None of its own.\n"
     tables: dict[str, list[str]] = {}
     for place in dict.fromkeys(row.place for row in keys):
-        tables.setdefault(keysdoc.table(row for row in keys if row.place == place), []).append(place)
+        tables.setdefault(table_of(row for row in keys if row.place == place), []).append(place)
     for table, places in tables.items():
         if places != [""]:
             yield f"In {' and '.join(places)}:\n"
@@ -211,7 +212,7 @@ def index() -> str:
     rows = "".join(
         f"| [{name}]({name}.md) | {page.lead.partition('. ')[0].rstrip('.')} |\n" for name, page in PAGES.items()
     )
-    head = "# Plugins\n\n<!-- Made by `make docs` from tests/support/pluginsdoc.py: change that. -->\n"
+    head = "# Plugins\n\n<!-- Made by `make docs` from scripts/docs/plugins.py: change that. -->\n"
     return f"{head}\n| Plugin | What it does |\n|---|---|\n{rows}"
 
 
@@ -220,7 +221,7 @@ def pages() -> dict[str, str]:
     return {"README.md": index(), **{f"{name}.md": render(name) for name in PAGES}}
 
 
-if __name__ == "__main__":
+def write() -> None:
     DIRECTORY.mkdir(exist_ok=True)
     for file, content in pages().items():
         (DIRECTORY / file).write_text(content)
