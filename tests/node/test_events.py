@@ -1,12 +1,22 @@
 """`weft events`: what happened, also in earlier runs."""
 
 import json
+import re
+import sys
 import time
 from pathlib import Path
 
 from tests.node.test_peers import WEFT, interrupted, watch
 from tests.node.test_status import run
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
+
+_DELETES_A_ROUTE = """
+import socket, struct, time
+sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+body = struct.pack("=BBBBBBBBIHH4s", 2, 24, 0, 0, 0, 165, 0, 0, 0, 8, 1, bytes([10, 5, 50, 0]))
+sock.send(struct.pack("=IHHII", 16 + len(body), 25, 5, 1, 0) + body)
+time.sleep(600)
+"""
 
 
 def told(node: Daemon, *words: str) -> "list[dict[str, object]]":
@@ -15,6 +25,10 @@ def told(node: Daemon, *words: str) -> "list[dict[str, object]]":
 
 def kinds(node: Daemon, *words: str) -> list[object]:
     return [event["kind"] for event in told(node, *words)]
+
+
+def repaired(node: Daemon) -> "list[dict[str, object]]":
+    return [event for event in told(node) if event["kind"] == "repaired"]
 
 
 def one(node: Daemon, kind: str) -> "dict[str, object]":
@@ -50,6 +64,46 @@ def test_peers_and_repairs(cluster: Cluster):
     assert [line.split()[2] for line in text.splitlines()] == ["changed", "refused", "left"]
     assert len(told(node, "--since", "1h", "-n", "2")) == 2
     assert "VTEP-003 link flannel.1 vxlan" in run(node, WEFT, "events").stdout
+
+
+def test_it_says_who_flushed_the_rules(cluster: Cluster):
+    cluster.configure(VXLAN, EnableNFTables=True)
+    node = cluster.node(1).start("--ip-masq")
+    node.netns.run("nft flush ruleset")
+    by = str(one(node, "repaired")["by"])  # the number is that outside of this test's pid namespace
+    assert re.fullmatch(r"nft \(pid \d+\)", by)
+    assert f"removed by {by}" in run(node, WEFT, "events").stdout
+    node.says(rf"NFT-002: put back ruleset nft IPv4.*; removed by {re.escape(by)}")
+
+
+def test_of_a_route_it_says_perhaps_where_a_program_of_that_number_is_there(cluster: Cluster):
+    cluster.configure(VXLAN)
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    child = node.netns.popen([sys.executable, "-c", _DELETES_A_ROUTE])
+    comm = Path(f"/proc/{child.pid}/comm")
+    mended = one(node, "repaired")
+    assert (mended["code"], mended["was"]) == ("ROUTE-001", "gone")
+    assert mended["by"] == f"perhaps {comm.read_text().strip()} (pid {child.pid})"
+    assert f"was gone; perhaps removed by {comm.read_text().strip()}" in run(node, WEFT, "events").stdout
+
+
+def test_of_a_link_nobody_is_named(cluster: Cluster):
+    cluster.configure(VXLAN)
+    node = cluster.node(1).start()
+    node.ip("link del flannel.1")
+    assert {event["by"] for event in eventually(lambda: repaired(node))} == {""}
+
+
+def test_deletions_by_many_programs_are_repaired_and_some_are_named(cluster: Cluster):
+    cluster.configure(VXLAN)
+    cluster.peers(range(50, 99))
+    node = cluster.node(1).start()
+    node.netns.run("for n in $(seq 50 98); do ip route del 10.5.$n.0/24; done")
+    eventually(lambda: len(node.ip("route show proto 165").splitlines()) == 49)
+    named = [str(event["by"]) for event in repaired(node)]
+    assert [name for name in named if name.startswith(("perhaps ", "a program at netlink port "))]
+    assert not [name for name in named if name.startswith("ip ")], "of a program that ended at once nothing is proved"
 
 
 def test_the_uplink(cluster: Cluster):

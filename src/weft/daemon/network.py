@@ -27,6 +27,7 @@ from weft.desired.roster import Roster
 from weft.kernel.netfilter.monitor import PLUGINS
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
+from weft.kernel.portholders import Askers
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
 from weft.model.errors import Problem
@@ -82,6 +83,7 @@ class Network:
         self._addresses = addresses
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
+        self._askers = Askers(clock)
         roster = Roster(self._ours, usable=lambda lease: self.reconciler.decider.trouble(lease))  # noqa: PLW0108 - it comes later
         decider = Decider(inputs, roster.believed)
         self.reconciler = Reconciler(decider, clock=clock)
@@ -151,8 +153,8 @@ class Network:
                 self._forwarding_is(setting)
             case Seen(key=("nodelink", str(name)) as key, thing=NodeLink() | None as thing):
                 self._node_link_is(key, name, thing)
-            case Seen(key=key, thing=thing):
-                self.links.seen(key, thing)
+            case Seen(key=key, thing=thing, port=port):
+                self.links.seen(key, thing, self._askers.name(port))
             case PodCut(key=key, bridge=bridge):
                 self._stranded_pods.add(key, bridge)
             case Lost():
@@ -284,7 +286,7 @@ async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> N
             keeper.look_again()
             pods.look_at_all()
         else:
-            keeper.unseen(wake.keys - {PLUGINS})
+            keeper.unseen(wake.keys - {PLUGINS}, wake.by)
             if PLUGINS in wake.keys:
                 pods.look_at_all()
 

@@ -1,15 +1,26 @@
-"""Names who holds a port that is ours, in the calling thread's network namespace, as far as it can be seen."""
+"""Names who holds a port of UDP, TCP or netlink in the calling thread's network namespace, as far as can be seen."""
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
+
+from weft.model.node.history import PERHAPS
 
 _NET: Final = Path("/proc/thread-self/net")
 _LOCAL, _STATE, _UID, _INODE = 1, 3, 7, 9  # columns of /proc/net/udp and /proc/net/tcp (proc(5))
 _LISTENS: Final = {"tcp": "0A", "udp": "07"}
-_NAME: Final = 64
+_PLAIN: Final = re.compile(r"[\w.:/@+-]+", re.ASCII)  # names that cannot be taken for anything else in a sentence
+_NETLINK: Final = Path("/proc/thread-self/net/netlink")
+_PROTOCOL, _PORT, _NETLINK_INODE = 1, 2, 9  # columns of it
+_ROUTE: Final = "0"  # NETLINK_ROUTE
+_SAME_SECONDS: Final = 0.1  # so long a port is not looked for again: a port may be another's later
+_MOST: Final = 20  # ports that are looked for in a second
+_DESCRIPTORS: Final = 1024  # of a process that are looked at
 
 
 def with_holder(message: str, number: int, port: int) -> str:
@@ -52,11 +63,78 @@ def _process(inode: int) -> str:
             for descriptor in (folder / "fd").iterdir():
                 with suppress(OSError):
                     if os.readlink(descriptor) == wanted:  # noqa: PTH115 - it is no path
-                        return f"process {folder.name} ({_name(folder)})"
+                        comm = (folder / "comm").read_text(errors="replace").strip()
+                        return f"process {folder.name} ({shown(comm)})"
     return ""
 
 
-def _name(folder: Path) -> str:
-    """A program's name; a process may choose it, so nothing in it reaches a terminal as it is."""
-    name = (folder / "comm").read_text(errors="replace").strip()[:_NAME]
-    return name if name.isprintable() else repr(name)
+def shown(comm: str) -> str:
+    """A program's name for people. A process chooses it, so it is quoted unless it is plainly a name."""
+    return comm if _PLAIN.fullmatch(comm) else repr(comm)
+
+
+class Askers:
+    """Names the programs whose requests the kernel speaks of in notices, by their netlink ports.
+
+    It costs a fraction of a millisecond, so it is done some times a second at most; of what is beyond that, nobody is
+    named. `clock` counts seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._named: dict[int, tuple[float, str]] = {}
+        self._since = 0.0
+        self._count = 0
+
+    def name(self, port: int) -> str:
+        """Who asks through this port of rtnetlink; empty for 0, and when too many were looked for just now."""
+        if port == 0:
+            return ""
+        now = self._clock()
+        when, name = self._named.get(port, (-_SAME_SECONDS, ""))
+        if now - when < _SAME_SECONDS:
+            return name
+        if now - self._since >= 1.0:
+            self._since, self._count = now, 0
+            self._named.clear()
+        if self._count >= _MOST:
+            return ""
+        self._count += 1
+        self._named[port] = now, asker(port)
+        return self._named[port][1]
+
+
+def asker(port: int) -> str:
+    """Name the program behind a netlink port: with `PERHAPS` before it unless it is proved to have the socket.
+
+    The kernel gives a process's first socket the process's number as its port, in its own pid namespace, and others one
+    that says nothing; and a process may choose any. A program that has ended, or whose files we may not look at, proves
+    nothing: without CAP_SYS_PTRACE that is whoever has more rights than we have.
+    """
+    folder = Path("/proc") / str(port)
+    try:
+        # The name first: whoever asked for one change may be gone in a moment.
+        told = dict(line.split(":\t", 1) for line in (folder / "status").read_text(errors="replace").splitlines())
+    except (OSError, ValueError):
+        told = {}
+    if told.get("NSpid", "").split()[-1:] != [str(port)]:
+        return f"a program at netlink port {port}"
+    name = f"{shown(told['Name'])} (pid {port})"
+    try:
+        inode = _netlink_inode(port)
+        with os.scandir(folder / "fd") as descriptors:
+            has = {os.readlink(each.path) for each in islice(descriptors, _DESCRIPTORS)}  # noqa: PTH115 - it is no path
+    except OSError:
+        return f"{PERHAPS}{name}"
+    if f"socket:[{inode}]" in has:
+        return name
+    return f"a program at netlink port {port}" if inode and len(has) < _DESCRIPTORS else f"{PERHAPS}{name}"
+
+
+def _netlink_inode(port: int) -> int:
+    """The socket of rtnetlink that has a port now, 0 for none."""
+    for line in _NETLINK.read_text().splitlines()[1:]:
+        words = line.split()
+        if words[_PROTOCOL] == _ROUTE and words[_PORT] == str(port):
+            return int(words[_NETLINK_INODE])
+    return 0

@@ -7,6 +7,7 @@ from typing import Final
 
 from weft.model.kernel.objects import Key, Object, Route
 from weft.model.lease import Lease
+from weft.model.node.history import GONE
 from weft.model.value import fields_of
 from weft.plan.diff import Put, Step
 
@@ -46,7 +47,7 @@ def was_and_now(wanted: Object, found: Object | None) -> tuple[str, str]:
     No secret is told: it shows as the same text on both sides.
     """
     if found is None:
-        return "gone", ""
+        return GONE, ""
     if type(found) is type(wanted):
         before, after = fields_of(found), fields_of(wanted)
         names = [name for name in after if name not in _NOT_COMPARED and before[name] != after[name]]

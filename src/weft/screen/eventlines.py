@@ -50,7 +50,7 @@ def line(event: Event, node: str = "") -> str:
     """An event on one line, in local time, with the name of its node where there are several."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
     states = [f"{name} {text}" for name, text in (("was", event.was), ("now", event.now)) if text]
-    said = "; ".join(part for part in (event.words, ", ".join(states)) if part)
+    said = "; ".join(part for part in (event.words, ", ".join(states), event.blame) if part)
     code = f"{event.code} " if event.code else ""
     where = f"{node}  " if node else ""
     return one_line(f"{when}  {where}{event.kind:14}  {code}{event.subject}{f': {said}' if said else ''}")

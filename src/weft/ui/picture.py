@@ -198,7 +198,7 @@ def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:
         sides = [[word for word in re.split("[ ,/]", side) if word in names.values()] for side in (ones, others)]
         about, pairs = sides[0] + sides[1], [[one, other] for one in sides[0] for other in sides[1]]
         what = f"{event.kind} {event.subject}"
-    piece = {**fields_of(event), "node": node, "about": about, "pairs": pairs, "what": what}
+    piece = {**fields_of(event), "blame": event.blame, "node": node, "about": about, "pairs": pairs, "what": what}
     return {"id": f"{node}/{event.number}/{event.time}", **piece}
 
 

@@ -33,6 +33,10 @@ def in_utc(monkeypatch):
             "VTEP-003 link flannel.1: put back; was mtu 1400, now mtu 1450",
         ),
         ({"was": "gone"}, "link flannel.1: was gone"),
+        ({"was": "gone", "by": "nft (pid 7)"}, "link flannel.1: was gone; removed by nft (pid 7)"),
+        ({"was": "gone", "by": "perhaps ip (pid 7)"}, "link flannel.1: was gone; perhaps removed by ip (pid 7)"),
+        ({"was": "a", "by": "perhaps ip (pid 7)"}, "link flannel.1: was a; perhaps changed by ip (pid 7)"),
+        ({"words": "removed", "by": "ip (pid 7)"}, "link flannel.1: removed; put there by ip (pid 7)"),
     ],
 )
 def test_an_event_on_one_line(more, said):

@@ -233,6 +233,41 @@ async def test_the_history_says_what_a_repair_found_and_the_peer_since_when():
     assert (event.code, event.subject, event.words) == ("ROUTE-002", str(stray), "removed")
 
 
+async def test_a_repair_says_who_had_done_it_in_log_and_history(caplog):
+    node = await Node().start()
+    route = node.wanted[ROUTE.key]
+    assert isinstance(route, Route)
+    node.keeper.seen(ROUTE.key, None, "perhaps ip (pid 7)")
+    await node.settle()
+    node.keeper.seen(ROUTE.key, replace(route, via=builders.public_v4(9)), "NetworkManager (pid 8)")
+    node.keeper.seen(ROUTE.key, replace(route, via=builders.public_v4(8)))  # of the second the kernel does not tell
+    await node.settle()
+    stray = replace(route, dst=builders.subnet_v4(99))
+    node.keeper.seen(stray.key, stray, "ip (pid 9)")
+    await node.settle()
+    node.delete(ROUTE.key)
+    await node.settle()
+    assert [event.by for event in node.history.events] == [
+        "perhaps ip (pid 7)",
+        "NetworkManager (pid 8)",
+        "ip (pid 9)",
+        "",
+    ]
+    assert f"put back {ROUTE}; perhaps removed by ip (pid 7)" in caplog.text
+    assert f"put back {ROUTE}; changed by NetworkManager (pid 8)" in caplog.text
+    assert f"removed {stray}; put there by ip (pid 9)" in caplog.text
+    assert caplog.messages[-1] == f"ROUTE-001: put back {ROUTE}"
+
+
+async def test_of_many_repairs_the_log_says_who_did_them(caplog):
+    node = await Node(peers=40).start()
+    for key in [key for key in node.kernel.state if key[0] == "route"]:
+        remove(node.kernel.state, key)
+        node.keeper.seen(key, None, "ip (pid 7)")
+    await node.settle()
+    assert caplog.messages[-1] == "repaired 40 x ROUTE-001; removed by ip (pid 7)"
+
+
 async def test_of_many_repairs_at_once_the_history_has_some():
     node = await Node(peers=40).start()
     for key in [key for key in node.kernel.state if key[0] == "route"]:
@@ -294,8 +329,11 @@ async def test_a_fight_is_fought_less_and_less(monkeypatch, caplog):
     later: list[float] = []
     monkeypatch.setattr(node.keeper.retries, "later", lambda seconds, _key: later.append(seconds))
     for _ in range(50):
-        node.delete(ROUTE.key)
+        remove(node.kernel.state, ROUTE.key)
+        node.keeper.seen(ROUTE.key, None, "ip (pid 7)")
         await node.settle()
+    held = next(event for event in node.history.events if event.kind == "held")
+    assert held.blame == "changed by ip (pid 7)"
     assert node.tally.repairs["ROUTE-001"] == 20
     assert set(later) == {3.0}
     assert caplog.text.count("someone keeps changing route") == 1

@@ -66,7 +66,7 @@ class Rules:
     async def flushed(self) -> None:
         """Someone else removes the rules, and a notice says which."""
         self.firewall.state.clear()
-        self.keeper.unseen([RULES.key])
+        self.keeper.unseen([RULES.key], {RULES.key: "nft (pid 7)"})
         await self.settle()
 
 
@@ -90,7 +90,7 @@ async def test_what_others_change_is_looked_at_alone_and_put_back(caplog):
     assert rules.firewall.state == {RULES.key: RULES}
     assert (rules.firewall.looks, rules.firewall.asked) == (1, {RULES.key})
     assert rules.keeper.tally.repairs == {"NFT-002": 1}
-    assert "NFT-002: put back ruleset nft IPv4: postrtg (1)" in caplog.text
+    assert "NFT-002: put back ruleset nft IPv4: postrtg (1); removed by nft (pid 7)" in caplog.text
 
 
 async def test_a_refused_repair_is_no_repair_and_comes_about_at_the_first_chance(caplog):

@@ -76,7 +76,7 @@ def test_only_what_can_concern_us_wakes(generations, message, key):
     assert generations.take() is None, "nothing is said before the change is complete"
     generations.feed(generation())
     touched = generations.take()
-    assert touched == (None if key is None else Touched(keys=frozenset({key}), by=("nft[4711]",)))
+    assert touched == (None if key is None else Touched(keys=frozenset({key}), by={key: "nft (pid 4711)"}))
     assert generations.take() is None
 
 
@@ -84,7 +84,24 @@ def test_several_changes_are_one_wake(generations):
     generations.feed(rule("flannel-ipv4", "postrtg") + generation(name="nft", pid=1))
     generations.feed(rule("nat", "POSTROUTING") + generation(name="iptables", pid=2))
     generations.feed(rule("nat", "KUBE-SERVICES") + generation(name="kube-proxy", pid=3))
-    assert generations.take() == Touched(keys=frozenset({NFT4, IPTABLES4}), by=("nft[1]", "iptables[2]"))
+    by = {NFT4: "nft (pid 1)", IPTABLES4: "iptables (pid 2)"}
+    assert generations.take() == Touched(keys=frozenset({NFT4, IPTABLES4}), by=by)
+
+
+def test_of_two_who_touched_the_same_it_is_not_said_which_did_it_and_of_many_nobody_is_named(generations):
+    for number in (1, 1, 2):
+        generations.feed(rule("flannel-ipv4", "postrtg") + generation(pid=number))
+    assert generations.take().by == {NFT4: "nft (pid 1) or nft (pid 2)"}
+    for number in range(4):
+        generations.feed(rule("flannel-ipv4", "postrtg") + generation(pid=number))
+    assert generations.take() == Touched(keys=frozenset({NFT4}), by={})
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "it\nall is well", "x (pid 1) or y", "\udcff", ""])
+def test_a_name_that_a_process_chose_is_quoted(generations, name):
+    generations.feed(rule("flannel-ipv4", "postrtg") + generation(name=name))
+    assert generations.take().by == {NFT4: f"{name!r} (pid 4711)"}
+    assert f"{name!r}".isprintable()
 
 
 def test_our_own_changes_do_not_wake_us(generations, own):

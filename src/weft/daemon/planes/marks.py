@@ -17,7 +17,8 @@ class Marks(Value, frozen=False):
     """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
 
     `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that
-    is known, `unseen` in a way that is not. `since` is when the first of what is decided came from the store.
+    is known, `unseen` in a way that is not; `by` says who, where that is known. `since` is when the first of what is
+    decided came from the store.
     """
 
     look: bool = False
@@ -26,6 +27,7 @@ class Marks(Value, frozen=False):
     decided: set[Key] = field(default_factory=set)
     changed: set[Key] = field(default_factory=set)
     unseen: set[Key] = field(default_factory=set)
+    by: dict[Key, str] = field(default_factory=dict)
     since: float | None = None
 
 

@@ -8,7 +8,7 @@ difference that no notice announced is counted and logged.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
@@ -80,19 +80,22 @@ class Keeper:
         self._marks.changed.update(keys)
         self._mark()
 
-    def unseen(self, keys: Iterable[Key]) -> None:
-        """Have keys looked at: somebody changed them, and what they are now is not known."""
+    def unseen(self, keys: Iterable[Key], by: Mapping[Key, str] | None = None) -> None:
+        """Have keys looked at: somebody changed them, and what they are now is not known. `by` names who did."""
         self._marks.unseen.update(keys)
+        self._marks.by |= by or {}
         self._mark()
 
-    def seen(self, key: Key, thing: Object | None) -> None:
-        """Take a notice: somebody else changed the object of `key` to `thing`, or removed it."""
+    def seen(self, key: Key, thing: Object | None, by: str = "") -> None:
+        """Take a notice: somebody else changed the object of `key` to `thing`, or removed it. `by` names him."""
         wanted = self._decider.wanted.get(key)
         self._present.notice(key, self._if_ours(key, thing))
         if key[0] == "link":
             self._link_changed()
         if self._present.objects.get(key) != wanted:
             self.changed([key])
+            if by:
+                self._marks.by[key] = by
             if thing is not None and thing.took_others_along():
                 self.look_again()
 
@@ -201,8 +204,8 @@ class Keeper:
         self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
         mended: list[repairs.Repair] = []
         if self._started:
-            steps = self._allowed(steps, marks.decided)
-            mended = [self._repair(step) for step in steps if step.object.key not in marks.decided]
+            steps = self._allowed(steps, marks)
+            mended = [self._repair(step, marks) for step in steps if step.object.key not in marks.decided]
         await self._act([step for step in steps if isinstance(step, Put)])
         await self._act([step for step in steps if isinstance(step, Delete)])
         done = [each for each in mended if each.step.object.key not in self.tally.failing]
@@ -236,23 +239,24 @@ class Keeper:
             if key not in newer:
                 self._present.notice(key, self._if_ours(key, seen.get(key)))
 
-    def _repair(self, step: Step) -> repairs.Repair:
-        return repairs.repair(step, self._decider.wanted, self._present.objects)
+    def _repair(self, step: Step, marks: Marks) -> repairs.Repair:
+        by = marks.by.get(step.object.key, "")
+        return repairs.repair(step, self._decider.wanted, self._present.objects, by=by)
 
-    def _allowed(self, steps: Sequence[Step], decided: AbstractSet[Key]) -> list[Step]:
+    def _allowed(self, steps: Sequence[Step], marks: Marks) -> list[Step]:
         """Leave out the repairs that have to wait.
 
         What was refused waits for its own time, which has come: no other program has removed it.
         """
 
         def is_free(step: Step) -> bool:
-            return step.object.key in decided or step.object.key in self.tally.failing
+            return step.object.key in marks.decided or step.object.key in self.tally.failing
 
         may = self.retries.may_repair
-        allowed = [step for step in steps if is_free(step) or may(step.object, self._repair(step).code)]
+        allowed = [step for step in steps if is_free(step) or may(step.object, self._repair(step, marks).code)]
         free = {step.object.key for step in allowed}
         held = [step for step in steps if step.object.key not in free]
-        self._telling.held([self._repair(step) for step in held if step.object.key not in self._held])
+        self._telling.held([self._repair(step, marks) for step in held if step.object.key not in self._held])
         self._held = (self._held - free) | {step.object.key for step in held}
         return allowed
 

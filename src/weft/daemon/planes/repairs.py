@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.node.history import History
+from weft.model.node.history import History, blame
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 from weft.plan.explain import was_and_now
@@ -14,28 +14,41 @@ from weft.plan.explain import was_and_now
 log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
+_BLAMED: Final = 3  # programs that are named together
 
 Refused = tuple[Step, str]  # and the kernel's words
 
 
 class Repair(Value):
-    """What is done, the code of the problem that it answers to, and what was there."""
+    """What is done, the code of the problem that it answers to, what was there, and by whom if that is known."""
 
     code: str
     step: Step
     found: Object | None
+    by: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is done."""
+        return "put back" if isinstance(self.step, Put) else "removed"
+
+    @property
+    def blame(self) -> str:
+        """What somebody had done, and who; empty if that is not known."""
+        deed = "removed" if self.found is None else "changed" if isinstance(self.step, Put) else "put there"
+        return blame(self.by, deed)
 
     def __str__(self) -> str:
-        return f"{'put back' if isinstance(self.step, Put) else 'removed'} {self.step.object}"
+        return "; ".join(part for part in (f"{self.words} {self.step.object}", self.blame) if part)
 
 
-def repair(step: Step, wanted: Objects, present: Objects) -> Repair:
-    """What a step repairs."""
+def repair(step: Step, wanted: Objects, present: Objects, *, by: str = "") -> Repair:
+    """What a step repairs, that was necessary by somebody's deed."""
     thing = step.object
     found = present.get(thing.key)
     there = thing.code_if_gone if found is None else thing.code
     code = there if thing.key in wanted else thing.code_if_unwanted
-    return Repair(code=code, step=step, found=found)
+    return Repair(code=code, step=step, found=found, by=by)
 
 
 class Telling:
@@ -51,7 +64,9 @@ class Telling:
         recovered, self._recovered = self._recovered, []
         if len(repairs) > NAMED:
             by_code = Counter(each.code for each in repairs)
-            log.warning("repaired %s", ", ".join(f"{count} x {each}" for each, count in sorted(by_code.items())))
+            counts = ", ".join(f"{count} x {each}" for each, count in sorted(by_code.items()))
+            blames = list(dict.fromkeys(each.blame for each in repairs if each.blame))[:_BLAMED]
+            log.warning("repaired %s", "; ".join((counts, *blames)))
         else:
             for each in repairs:
                 log.warning("%s: %s", each.code, each)
@@ -84,16 +99,13 @@ class Telling:
         words = "another program keeps changing it; it is put back less often"
         note = self._history.note
         self._history.note_some(
-            "held", held, lambda each: note("held", str(each.step.object), code=each.code, words=words)
+            "held", held, lambda each: note("held", str(each.step.object), code=each.code, words=words, by=each.by)
         )
 
     def _note_repair(self, each: Repair) -> None:
         thing = each.step.object
-        if isinstance(each.step, Put):
-            was, now = was_and_now(thing, each.found)
-            self._history.note("repaired", str(thing), code=each.code, words="put back", was=was, now=now)
-        else:
-            self._history.note("repaired", str(thing), code=each.code, words="removed")
+        was, now = was_and_now(thing, each.found) if isinstance(each.step, Put) else ("", "")
+        self._history.note("repaired", str(thing), code=each.code, words=each.words, was=was, now=now, by=each.by)
 
 
 def say_some(say: Callable[[str], None], lines: Sequence[str], *, named: int = NAMED) -> None:

@@ -11,13 +11,14 @@ are told apart by chain too. Nothing ends the monitor but closing it.
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from struct import Struct
 from typing import Final, Self
 
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER
+from weft.kernel.portholders import shown
 from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
 from weft.kernel.rtnetlink.netlink import Reply, messages_in
 from weft.kernel.tools import OwnProcesses
@@ -51,6 +52,7 @@ _HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
 _BUFFER_BYTES: Final = 4 << 20
 _DATAGRAM: Final = 1 << 17
 _RETRY_SECONDS: Final = 1.0
+_NAMED: Final = 3  # of more programs that touched the same before it was looked at, none is named
 # After a change that is not of our rules: each pod with a host port makes one, and while it comes its request waits.
 _REST_SECONDS: Final = 0.02
 
@@ -66,15 +68,15 @@ _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 
 
 class Touched(Value):
-    """Someone else changed chains or tables of ours. `keys` are of rule sets, `by` are programs (`nft[4711]`).
+    """Someone else changed chains or tables of ours. `keys` are of rule sets, and `by` says of each who did.
 
     One is `PLUGINS`, where a table of the plugins' was deleted.
 
-    The numbers of processes are those of the outermost pid namespace.
+    The numbers of processes are those of the outermost pid namespace, and of a thread where a program has several.
     """
 
     keys: frozenset[Key]
-    by: tuple[str, ...]
+    by: Mapping[Key, str]
 
 
 class Resync(Value):
@@ -89,8 +91,7 @@ class Generations:
     def __init__(self, own: OwnProcesses) -> None:
         self._own = own
         self._open: set[Key] = set()
-        self._keys: set[Key] = set()
-        self._by: dict[str, None] = {}
+        self._by: dict[Key, dict[str, None]] = {}
 
     def feed(self, datagram: bytes) -> None:
         """Take in one datagram. Raises `Malformed`."""
@@ -105,17 +106,16 @@ class Generations:
 
     def take(self) -> Touched | None:
         """Return what the finished changes touched since the last call."""
-        if not self._keys:
+        if not self._by:
             return None
-        touched = Touched(keys=frozenset(self._keys), by=tuple(self._by))
-        self._keys.clear()
+        by = {key: " or ".join(names) for key, names in self._by.items() if len(names) <= _NAMED}
+        touched = Touched(keys=frozenset(self._by), by=by)
         self._by.clear()
         return touched
 
     def forget(self) -> None:
         """Drop everything: the notices have a gap."""
         self._open.clear()
-        self._keys.clear()
         self._by.clear()
 
     def _close(self, message: Reply) -> None:
@@ -124,8 +124,9 @@ class Generations:
         if self._open and message.port not in self._own:
             attributes = parse(message.body, _HEAD.size)
             pid = attributes.network_number(_NFTA_GEN_PROC_PID)
-            self._keys |= self._open
-            self._by[f"{attributes.text(_NFTA_GEN_PROC_NAME)}[{pid}]"] = None
+            name = f"{shown(attributes.text(_NFTA_GEN_PROC_NAME))} (pid {pid})"
+            for key in self._open:
+                self._by.setdefault(key, {})[name] = None
         self._open.clear()
 
 

@@ -20,7 +20,7 @@ from weft.model.kernel.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 # What a link that concerns us has in its description: our alias, or that of what pods share.
@@ -29,10 +29,14 @@ _POD: Final = POD_ALIAS.encode()
 
 
 class Seen(Value, kw_only=False):
-    """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours."""
+    """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours.
+
+    `port` is the netlink port of the socket that asked for it; 0 where the kernel does not say, as for all links.
+    """
 
     key: Key
     thing: Object | None
+    port: int = 0
 
 
 class Lost(Value, kw_only=False):
@@ -115,7 +119,11 @@ class Reader:
     def read(self, message: Reply) -> Iterator[Notice]:
         """What a message says. Raises `Malformed`."""
         reader = self._readers.get(message.kind)
-        return iter(()) if reader is None else reader(message)
+        if reader is None:
+            return iter(())
+        if message.port == 0 or message.port in self._ports:
+            return reader(message)
+        return (replace(each, port=message.port) if isinstance(each, Seen) else each for each in reader(message))
 
     def _new_link(self, message: Reply) -> Iterator[Notice]:
         if _of_a_port(message):

@@ -8,6 +8,8 @@ from weft.model.text import one_line
 from weft.model.value import Value, replace
 
 MOST: Final = 1000
+GONE: Final = "gone"  # what `was` is of something that was not there
+PERHAPS: Final = "perhaps "  # before who may have done something, where that is likely and not proved
 NAMED: Final = 10  # events of a burst that are alike; of what is beyond that, the number
 _LONGEST: Final = 200  # characters of a text: some are a peer's
 
@@ -48,7 +50,8 @@ class Event(Value, gc=False):
     """One thing that happened, at Unix time `time`, to `subject`. `number` counts events, across restarts.
 
     `words` say more; `was` and `now` what it was and what it is, where that is the point; of a repair what was found
-    and what it is again. A text may be empty.
+    and what it is again. `by` is who had changed what is repaired, with `PERHAPS` before it where that is not proved.
+    A text may be empty.
     """
 
     number: int
@@ -59,6 +62,13 @@ class Event(Value, gc=False):
     words: str = ""
     was: str = ""
     now: str = ""
+    by: str = ""
+
+    @property
+    def blame(self) -> str:
+        """Who had changed what was repaired, in words: see `blame`."""
+        changed = self.kind == "held" or self.was not in {"", GONE}
+        return blame(self.by, "changed" if changed else "removed" if self.was else "put there")
 
 
 class Told(Value):
@@ -83,7 +93,17 @@ class History:
         """All that are kept, the oldest first."""
         return tuple(self._events)
 
-    def note(self, kind: Kind, subject: str, *, code: str = "", words: str = "", was: str = "", now: str = "") -> None:
+    def note(
+        self,
+        kind: Kind,
+        subject: str,
+        *,
+        code: str = "",
+        words: str = "",
+        was: str = "",
+        now: str = "",
+        by: str = "",
+    ) -> None:
         """Keep an event."""
         self.last += 1
         event = Event(
@@ -95,6 +115,7 @@ class History:
             words=_short(words),
             was=_short(was),
             now=_short(now),
+            by=_short(by),
         )
         self._events.append(event)
 
@@ -118,6 +139,12 @@ class History:
         self._events = deque([*kept, *own], maxlen=MOST)
         self.last += last
         self.restored = True
+
+
+def blame(by: str, deed: str) -> str:
+    """Who did something, in words: `removed by nft (pid 4711)`, `perhaps removed by ip (pid 8)`; empty for nobody."""
+    name = by.removeprefix(PERHAPS)
+    return f"{by[: len(by) - len(name)]}{deed} by {name}" if by else ""
 
 
 def _short(text: str) -> str:

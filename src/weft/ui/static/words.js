@@ -52,5 +52,5 @@ export function measured(edge) {
 // An event in words, behind its node and time.
 export function said(event) {
   const turn = event.was && event.now ? `${event.was} → ${event.now}` : event.was ? `was ${event.was}` : event.now;
-  return [event.words, turn].filter(Boolean).join("; ");
+  return [event.words, turn, event.blame].filter(Boolean).join("; ");
 }
