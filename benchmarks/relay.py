@@ -1,4 +1,4 @@
-"""Back end udp, by the kernel and by the relay in C and in Python: TCP, small packets and pings.
+"""Back end udp, by the kernel and by the relay: TCP, small packets and pings.
 
 Against upstream's own relay, and against host-gw.
 """
@@ -36,8 +36,7 @@ def measure() -> list[Figure]:
     theirs = upstreamrelay.built() or upstreamrelay.build()
     with (
         served(MTU, _upstreams(theirs)) as in_theirs,
-        served(MTU, ours(PROGRAM.built())) as in_c,
-        served(MTU, ours(None)) as in_python,
+        served(MTU, ours) as in_relay,
         served(MTU, _routed) as in_routed,
         served(MTU, _in_kernel) as in_kernel,
         served(MTU, _cut_at_the_bridge) as in_pieces,
@@ -45,10 +44,10 @@ def measure() -> list[Figure]:
         served(MTU, _routed, bridged=False) as plain_routed,
         served(MTU, _headers_alone, bridged=False) as plain_headers,
     ):
-        kernel, pieces, c, python, peer = _in_turns(_gbits, in_kernel, in_pieces, in_c, in_python, in_theirs)
+        kernel, pieces, relay, peer = _in_turns(_gbits, in_kernel, in_pieces, in_relay, in_theirs)
         plain, plain_host_gw, least = _in_turns(_gbits, plain_in_kernel, plain_routed, plain_headers)
-        packets, their_packets = _in_turns(_packets, in_c, in_theirs)
-        carried, relayed, routed, their_relayed = _in_turns(_ping, in_kernel, in_c, in_routed, in_theirs)
+        packets, their_packets = _in_turns(_packets, in_relay, in_theirs)
+        carried, relayed, routed, their_relayed = _in_turns(_ping, in_kernel, in_relay, in_routed, in_theirs)
     what, upstream = "pod to pod through udp", "upstream's relay"
     return [
         Figure(
@@ -71,8 +70,7 @@ def measure() -> list[Figure]:
             theirs=plain_host_gw,
             floor=least,
         ),
-        Figure(what=f"{what}, C", unit="Gbit/s", ours=c, ratio=10, more=True, peer=upstream, theirs=peer),
-        Figure(what=f"{what}, Python", unit="Gbit/s", ours=python, ratio=3, more=True, peer=upstream, theirs=peer),
+        Figure(what=f"{what}, relay", unit="Gbit/s", ours=relay, ratio=10, more=True, peer=upstream, theirs=peer),
         Figure(
             what="64-byte packets through udp, received",
             unit="kpps",
@@ -89,7 +87,7 @@ def measure() -> list[Figure]:
             target=0.15,
         ),
         Figure(
-            what="ping through udp, C, beyond host-gw's",
+            what="ping through udp, relay, beyond host-gw's",
             unit="ms",
             ours=_beyond(relayed, routed),
             target=0.15,
@@ -107,26 +105,22 @@ def _beyond(some: Iterable[float], others: Iterable[float]) -> list[float]:
     return [one - other for one, other in zip(some, others, strict=True)]
 
 
-def ours(program: Path | None) -> Connect:
-    """Connect nodes by our relay: the C program, or Python's."""
-
-    def connect(node: Netns, own: int, other: int) -> None:
-        node.call(lambda: tun.create(DEVICE))
-        _set_up(node, own)
-        job = start.Job(device=DEVICE, local=IPv4Address(f"172.31.0.{own}"), port=PORT)
-        path = Path(node.closing.enter_context(tempfile.TemporaryDirectory())) / SOCKET
-        node.call(lambda: start.start(job, "a benchmark", program, path))
-        while (call := Call.to(path)) is None:
-            time.sleep(0.01)
-        with closing(call):
-            call.change([Change(IPv4Network(f"10.9.{other}.0/24"), IPv4Address(f"172.31.0.{other}"))])
-
-    return connect
+def ours(node: Netns, own: int, other: int) -> None:
+    """Connect nodes by our relay."""
+    node.call(lambda: tun.create(DEVICE))
+    _set_up(node, own)
+    job = start.Job(device=DEVICE, local=IPv4Address(f"172.31.0.{own}"), port=PORT)
+    path = Path(node.closing.enter_context(tempfile.TemporaryDirectory())) / SOCKET
+    node.call(lambda: start.start(job, "a benchmark", PROGRAM.path, path))
+    while (call := Call.to(path)) is None:
+        time.sleep(0.01)
+    with closing(call):
+        call.change([Change(IPv4Network(f"10.9.{other}.0/24"), IPv4Address(f"172.31.0.{other}"))])
 
 
 def _in_kernel(node: Netns, own: int, other: int) -> None:
-    """The relay in C, and the kernel's own path past it."""
-    ours(PROGRAM.built())(node, own, other)
+    """The relay, and the kernel's own path past it."""
+    ours(node, own, other)
     job = Job(device=DEVICE, uplink="eth0", local=IPv4Address(f"172.31.0.{own}"), port=PORT)
     forwards = {IPv4Network(f"10.9.{other}.0/24"): Forward(IPv4Address(f"172.31.0.{other}"), kernel=True)}
     node.call(lambda: Programs.attach(job, forwards).close())

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.relaymodel.packets import NEEDS_CSUM, VNET, Offload
+from tests.support.relaymodel.segments import split
 from tests.support.relaysite import packet, packet6
 from weft.forward.build import PROGRAM
-from weft.forward.packets import NEEDS_CSUM, VNET, Offload
-from weft.forward.segments import split
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 OVER = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # an extension header of IPv6

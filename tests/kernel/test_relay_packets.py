@@ -10,10 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.relaysite import is_right, packet, packet6, words_are_right
-from weft.forward import build
-from weft.forward.control import Change, encode, write_address
-from weft.forward.packets import (
+from tests.support.relaymodel.packets import (
     NEEDS_CSUM,
     TOO_BIG,
     VNET,
@@ -27,8 +24,11 @@ from weft.forward.packets import (
     spend_ttl,
     word_sum,
 )
-from weft.forward.routes import Routes
-from weft.forward.segments import Joined, split
+from tests.support.relaymodel.routes import Routes
+from tests.support.relaymodel.segments import Joined, split
+from tests.support.relaysite import is_right, packet, packet6, words_are_right
+from weft.forward import build
+from weft.forward.control import Change, encode, write_address
 
 TCP, TCP6, UDP = 1, 4, 5  # virtio_net_hdr.gso_type
 

@@ -1,4 +1,4 @@
-"""IPv6 packets of the relay of back end udp, in C, in Python, and behind the kernel's path, which leaves them alone.
+"""IPv6 packets of the relay of back end udp, and behind the kernel's path, which leaves them alone.
 
 In datagrams of IPv4, and of IPv6 as in a network without IPv4.
 """
@@ -28,31 +28,25 @@ from tests.support.relaysite import (
     is_right,
     packet,
     packet6,
-    program,
     words_are_right,
 )
 from tests.support.weftd import eventually
-from weft.forward import build
 from weft.forward.control import Change
-
-__all__ = ["program"]
 
 HEADERS = 48  # IPv6 and UDP
 IPV6_MTU_DISCOVER, IPV6_RECVERR, IPV6_HOPLIMIT = 23, 25, 52
 SIZES = [*range(3), 17, 999, 1000, -1, -2]  # those below 0: as many less than one more than fits
 
 
-@pytest.fixture(params=["C", "Python", "the kernel", "C, over IPv6", "Python, over IPv6"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, make_netns: Callable[[], Netns]) -> Site:
+@pytest.fixture(params=["the relay", "the kernel", "over IPv6"])
+def way(request: pytest.FixtureRequest, make_netns: Callable[[], Netns]) -> Site:
     """A node with a relay, or the kernel's own path with a relay behind it, and its peer."""
-    if "Python" in request.param:
-        monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
     over = 6 if "IPv6" in request.param else 4
     return Site(make_netns(), make_netns(), in_kernel=request.param == "the kernel", over=over)
 
 
 @pytest.fixture(params=[4, 6], ids=["", "over IPv6"])
-def relay(program: str, request: pytest.FixtureRequest, make_netns: Callable[[], Netns]) -> Site:
+def relay(request: pytest.FixtureRequest, make_netns: Callable[[], Netns]) -> Site:
     """A node with a relay, and its peer."""
     return Site(make_netns(), make_netns(), over=request.param)
 

@@ -20,6 +20,7 @@ from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
+from weft.forward.build import PROGRAM
 from weft.forward.control import SOCKET, Call
 from weft.kernel import tun
 from weft.kernel.tun import is_unserved
@@ -384,7 +385,17 @@ def test_a_relay_that_the_kernel_does_not_confine_is_told_once(cluster: Cluster)
     code = "import os, sys; from tests.support.oldkernel import refuse; refuse('seccomp', 1); "
     node.spawn(wrap=[sys.executable, "-c", f"{code}os.execvp(sys.argv[1], sys.argv[1:])"]).wait_ready()
     assert eventually(lambda: relay(node))
-    assert node.log.count("the kernel refuses to take from it what it does not need") == 1
+    assert node.log.count("the kernel refuses to take from it the system calls that it does not need") == 1
+
+
+def test_without_the_relays_program_it_is_refused_before_anything_is_made(cluster: Cluster):
+    cluster.configure(UDP)
+    node = cluster.node(1)
+    hide = f'mount --bind /dev/null {PROGRAM.path} && exec "$@"'
+    assert node.spawn(wrap=["unshare", "--mount", "sh", "-ec", hide, "sh"]).wait() == 1
+    assert "HOST-002 back end udp: this weft was built without its relay. Build it: apt-get install" in node.log
+    assert "flannel0" not in node.netns.run("ip link")
+    assert not node.subnet_file.exists()
 
 
 def test_the_last_word_says_how_the_relay_ends(cluster: Cluster):

@@ -5,7 +5,7 @@ import signal
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +60,7 @@ class Site:
             device=DEVICE, local=ip_address(self.local), port=PORT, joined=not in_kernel, own6=IPv6Address(OWN6)
         )
         self.socket = self.directory(here) / SOCKET
-        self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.built(), self.socket))
+        self.pid = here.call(lambda: start.start(job, "a test", build.PROGRAM.path, self.socket))
         here.closing.callback(self.end)
         self.call = self.connect()
         here.closing.callback(self.call.close)
@@ -99,7 +99,7 @@ class Site:
         )
         job = start.Job(device=DEVICE, local=ip_address(self.remote), port=PORT, own6=IPv6Address(THERE6))
         path = self.directory(there) / SOCKET
-        pid = there.call(lambda: start.start(job, "another", build.PROGRAM.built(), path))
+        pid = there.call(lambda: start.start(job, "another", build.PROGRAM.path, path))
         there.closing.callback(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
         call = eventually(lambda: Call.to(path))
         there.closing.callback(call.close)
@@ -202,25 +202,13 @@ def is_right(ip: bytes) -> bool:
     )
 
 
-@pytest.fixture(params=["C", "Python"])
-def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which relay a test is about."""
-    if request.param == "C":
-        assert build.PROGRAM.built(), build.PROGRAM.hint
-    else:
-        monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
-    return str(request.param)
-
-
-@pytest.fixture(params=["C", "Python", "the kernel"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, make_netns: Callable[[], Netns]) -> Site:
+@pytest.fixture(params=["the relay", "the kernel"])
+def way(request: pytest.FixtureRequest, make_netns: Callable[[], Netns]) -> Site:
     """A node with a relay, or the kernel's own path with a relay behind it, and its peer."""
-    if request.param == "Python":
-        monkeypatch.setattr(type(build.PROGRAM), "built", lambda _: None)
     return Site(make_netns(), make_netns(), in_kernel=request.param == "the kernel")
 
 
 @pytest.fixture
-def relay(program: str, make_netns: Callable[[], Netns]) -> Iterator[Site]:
+def relay(make_netns: Callable[[], Netns]) -> Site:
     """A node with a relay, and its peer."""
     return Site(make_netns(), make_netns())

@@ -81,7 +81,15 @@ def _in_process() -> bool:
 
 
 async def ways(chosen: Value, _options: Options, _directory: Path, *, look_only: bool = False) -> Ways:
-    """Whether the kernel carries packets of `udp` itself: it has taken the programs, as a trial."""
+    """Whether the kernel carries packets of `udp` itself: it has taken the programs, as a trial.
+
+    Raises `ConfigError` (HOST-002) if weft was built without its relay, which this back end cannot do without.
+    """
+    from weft.forward.build import PROGRAM
+
+    if PROGRAM.built() is None:
+        seen, hint = "this weft was built without its relay", f"Build it: {PROGRAM.hint}."
+        raise ConfigError(Problem(code="HOST-002", where="back end udp", seen=seen, hint=hint))
     if not isinstance(chosen, UdpOptions) or not chosen.kernel_path:
         return Ways(in_kernel=False)
     from weft.forward import kernelpath

@@ -1,6 +1,6 @@
 """Builds what carries packets from its source beside this file: `python -m weft.forward.build`.
 
-Without the relay in C Python relays; without the programs for the kernel all packets go by a relay.
+Without the relay there is no back end udp; without the programs for the kernel all packets go by the relay.
 """
 
 import sys
@@ -13,7 +13,7 @@ _HERE: Final = Path(__file__).parent
 PROGRAM: Final = Program(
     source=_HERE / "relay",
     path=_HERE / "bin" / "weft-relay",
-    what="relay in C: back end udp relays in Python, which is slower",
+    what="relay, and no back end udp",
     module=f"{__package__}.build",
 )
 PATH: Final = Program(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 _PROGRAM: Final = b"weft-relay"
-_IN_PYTHON: Final = [b"-I", b"-m", b"weft.forward"]
 _END_SECONDS: Final = 3.0
 
 
@@ -35,8 +34,9 @@ def _end(pid: int) -> None:
 
 
 def _is_relay(pid: int) -> bool:
-    program, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return program.endswith(b"/" + _PROGRAM) or arguments[: len(_IN_PYTHON)] == _IN_PYTHON
+    program, _, arguments = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")
+    # One that an older weft has started may be Python's.
+    return program.endswith(b"/" + _PROGRAM) or arguments.startswith(b"-I\0-m\0weft.forward\0")
 
 
 def _is_here(pid: int) -> bool:

@@ -4,7 +4,6 @@ import ctypes
 import fcntl
 import os
 import socket
-import sys
 from contextlib import ExitStack, suppress
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -12,11 +11,15 @@ from struct import pack
 from typing import Final
 
 from weft.forward import control
-from weft.forward.sockopts import IP_MTU_DISCOVER, IPV6_FREEBIND, IPV6_MTU_DISCOVER, PMTUDISC_DO, UDP_GRO
 from weft.kernel import tun
 from weft.model.net import Ip
 from weft.model.value import Value
 
+_UDP_GRO: Final = 104  # linux/udp.h
+_IP_MTU_DISCOVER: Final = 10  # linux/in.h
+_IPV6_MTU_DISCOVER: Final = 23  # linux/in6.h
+_IPV6_FREEBIND: Final = 78
+_PMTUDISC_DO: Final = 2
 _SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
 _SO_RCVBUFFORCE: Final = 33
 _SO_NETNS_COOKIE: Final = 71  # Linux 5.14
@@ -46,14 +49,13 @@ class Job(Value):
     own6: IPv6Address | None = None
 
 
-def start(job: Job, about: str, program: Path | None, socket_path: Path) -> int:
-    """Start the relay of a device that is there, and return its process id. `OSError` if it cannot be.
+def start(job: Job, about: str, program: Path, socket_path: Path) -> int:
+    """Start the relay of a device that is there; returns its process id. It answers at `socket_path`.
 
-    `program` is the one in C; without it Python relays. It answers at `socket_path`.
+    Raises `OSError` if it cannot be started.
     """
-    command = [sys.executable, "-I", "-m", "weft.forward"] if program is None else [str(program)]
-    # Half of the processors are for what sends and receives; Python serves one queue.
-    queues = 1 if program is None else max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
+    # Half of the processors are for what sends and receives.
+    queues = max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
     with ExitStack() as held:
         udp = _udp(held, job)
         icmp = _icmp(held)
@@ -63,7 +65,7 @@ def start(job: Job, about: str, program: Path | None, socket_path: Path) -> int:
         for _ in range(queues):
             inherited.append(tun.open_queue(job.device))
             held.callback(os.close, inherited[-1])
-        return _spawn([*command, str(job.port), str(queues), names, about], inherited, held)
+        return _spawn([str(program), str(job.port), str(queues), names, about], inherited, held)
 
 
 def namespace() -> str:
@@ -113,11 +115,11 @@ def _udp(held: ExitStack, job: Job) -> int:
     opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
     opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SENDS)
     opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVES)
-    opened.setsockopt(socket.SOL_UDP, UDP_GRO, job.joined)
+    opened.setsockopt(socket.SOL_UDP, _UDP_GRO, job.joined)
     if family == socket.AF_INET:
-        opened.setsockopt(socket.SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+        opened.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
     else:
-        opened.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_DO)
+        opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
     opened.bind((str(job.local), job.port))
     return opened.fileno()
 
@@ -133,6 +135,6 @@ def _icmp6(held: ExitStack, own: IPv6Address) -> int:
     """Open the same for IPv6. The device may get its address a moment later."""
     opened = held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6))
     opened.setsockopt(socket.IPPROTO_ICMPV6, _ICMPV6_FILTER, b"\xff" * 32)
-    opened.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
+    opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
     opened.bind((str(own), 0))
     return opened.fileno()

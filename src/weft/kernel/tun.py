@@ -59,15 +59,6 @@ def open_queue(name: str) -> int:
     return queue
 
 
-def takes_udp(queue: int) -> bool:
-    """Tell whether the kernel takes UDP segments that are joined, which it does if it leaves them so (Linux 6.2)."""
-    try:
-        ioctl(queue, _TUNSETOFFLOAD, _OFFLOADS[0])
-    except OSError:
-        return False
-    return True
-
-
 @contextmanager
 def trial() -> Iterator[int]:
     """Have a device for a moment, down, with a name that the kernel chooses: its index. `OSError` if there is none."""

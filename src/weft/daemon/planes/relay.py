@@ -16,7 +16,6 @@ from typing import Self
 
 import msgspec
 
-from weft import __version__
 from weft.beside.threads import beside
 from weft.daemon.planes.place import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
@@ -35,8 +34,8 @@ from weft.plan.diff import Put, Step
 log = logging.getLogger(__name__)
 
 _UNCONFINED = (
-    "the kernel refuses to take from it what it does not need: from C system calls (seccomp), from Python files"
-    " (Landlock). It relays without any capability all the same"
+    "the kernel refuses to take from it the system calls that it does not need (seccomp). It relays without any"
+    " capability all the same"
 )
 
 
@@ -167,10 +166,9 @@ class RelayPlane:
         wait_for_device(wanted.dev)
         job = start.Job(device=wanted.dev, local=wanted.local, port=wanted.port, joined=wanted.joined, own6=wanted.own6)
         about = msgspec.json.encode(_about(wanted)).decode()
-        program = PROGRAM.built()
-        pid = start.start(job, about, program, self._socket)
+        pid = start.start(job, about, PROGRAM.path, self._socket)
         self._children.add(pid)
-        log.info("%s: started, process %d, in %s", wanted, pid, "Python" if program is None else "C")
+        log.info("%s: started, process %d", wanted, pid)
         self._children.wait_for(pid, self._connect)
         if known:
             self._tell([Change(each.dst, each.via) for each in known.values()])
@@ -249,8 +247,7 @@ def _about(relay: Relay) -> _About:
 
 def _fingerprint() -> str:
     """What tells one build of the relay from another."""
-    program = PROGRAM.built()
-    return f"Python, weft {__version__}" if program is None else hashlib.sha256(program.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(PROGRAM.path.read_bytes()).hexdigest()[:16]
 
 
 def _forwards(routes: Mapping[Net, Ip]) -> dict[Net, Forward]:

@@ -1,4 +1,4 @@
-"""IPv4 and IPv6 packets of a relay in Python: what they say of themselves, checksums, and errors about them. Pure.
+"""What the relay in C is compared with: IPv4 and IPv6 packets, checksums, and errors about packets. Pure.
 
 What `relay/packet.c` and `relay/icmp.c` do. A sum of 16-bit words in ones' complement is the number that the bytes
 make, modulo 65535: for Python that is one division, three times as quick as adding words. A long number is folded

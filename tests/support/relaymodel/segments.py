@@ -1,4 +1,4 @@
-"""Segments out of a packet that the kernel left whole, and one out of segments, for a relay in Python. Pure.
+"""What the relay in C is compared with: segments out of a packet, and one packet out of segments. Pure.
 
 The rules are those of `relay/split.c` and `relay/join.c`.
 """
@@ -7,7 +7,7 @@ from functools import cache
 from struct import Struct
 from typing import Final
 
-from weft.forward.packets import (
+from tests.support.relaymodel.packets import (
     ALL,
     IP_HEADER,
     IPV6_HEADER,
@@ -55,7 +55,7 @@ def split(ip: memoryview, how: Offload) -> list[tuple[bytes, memoryview]]:
 
 
 @cache
-def _form(below: int, tcp: int, v6: bool) -> Struct:  # noqa: FBT001 - `cache` is quicker with positions
+def _form(below: int, tcp: int, v6: bool) -> Struct:
     """Headers with so many bytes below the transport's, and in all if that is TCP: between what differs, what does not.
 
     Length, and of IPv4 id and checksum; of TCP sequence number, flags, checksum; of UDP length and checksum.
@@ -71,7 +71,7 @@ def _sequence(below: int, tcp: int) -> Struct:
 
 
 @cache
-def _alike(below: int, tcp: int, v6: bool, count: int) -> tuple[int, int]:  # noqa: FBT001 - as above
+def _alike(below: int, tcp: int, v6: bool, count: int) -> tuple[int, int]:
     """Numbers for `count` headers in a row: the bits that are the same in all of a flow, and the last bit of each."""
     one = bytearray(b"\xff" * tcp)
     differ = [(below + 4, 4), (below + 16, 2)] + ([] if v6 else [(4, 2), (10, 2)])
