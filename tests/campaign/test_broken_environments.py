@@ -87,7 +87,7 @@ def test_each_violation_is_found(folders: Iterator[Path], bin_dir: Path, monkeyp
     quiet = Trouble(lasts=nothing)
     with worlds(next(folders), bin_dir, random.Random(1)) as world:
         play(world, {"nothing": quiet}, "nothing")
-        world.patience = 1.0
+        world.patience = 0.2
         with pytest.raises(AssertionError, match="does not say NEVER-001"):
             world.check_during("silent", Trouble(lasts=nothing, says="NEVER-001"))
         with monkeypatch.context() as planted:

@@ -356,7 +356,7 @@ def test_a_del_that_fails_or_does_nothing_is_seen(site: Site):
     replaced(site, "flannel", "exit 0")
     site.detach("pod0")
     with pytest.raises(AssertionError, match=r"reservation .*: left"):
-        site.check_soon()
+        site.check_soon(0)
     replaced(site, "flannel", "echo refused >&2; exit 1")
     with pytest.raises(AssertionError, match="refused"):
         Runtime(site, random.Random(1))._after_del("pod1", None)

@@ -27,6 +27,7 @@ from tests.support.kubenodes import (
     wait_gone,
 )
 from tests.support.podpulse import Pulse, pulse
+from tests.support.waiting import looks
 from tests.support.weftd import eventually
 
 STUCK: Final = 30.0  # seconds
@@ -200,10 +201,10 @@ def campaign(nodes: KubeNodes, seed: int, steps: int) -> None:
     wait_gone(nodes.api, PODS)
     nodes.rolled_out()
     eventually(lambda: nodes.ready() == set(nodes.inits), seconds=SECONDS)
-    deadline = time.monotonic() + SECONDS
-    while more := left(before, nodes):
-        assert time.monotonic() < deadline, "\n".join(more)
-        time.sleep(1)
+    for _ in looks(SECONDS):
+        if not (more := left(before, nodes)):
+            return
+    raise AssertionError("\n".join(more))
 
 
 def seed() -> int:

@@ -175,9 +175,8 @@ def test_ps_tells_why_a_daemon_is_not_ready():
             "kill -CONT $p",
         )
         running.run("node1", "sh", "-c", " && ".join(steps))
-        deadline = time.monotonic() + 30
-        while (node := running.node("node1"))["daemon"] != "not ready":
-            assert time.monotonic() < deadline, node
+        eventually(lambda: running.node("node1")["daemon"] == "not ready", seconds=30)
+        node = running.node("node1")
         [problem] = [problem for problem in node["problems"] if problem.startswith("devices failed: VTEP-002 ")]
         assert f"node1: {problem}\n" in running.weft("ps").stdout
 
@@ -318,9 +317,8 @@ def test_a_command_ends_when_its_user_is_gone(running):
         assert child.stdout is not None
         pid = child.stdout.readline().strip()
         child.kill()
-    deadline = time.monotonic() + 10
-    while running.weft("exec", "node1", "--", "test", "-d", f"/proc/{pid}", check=False).returncode == 0:
-        assert time.monotonic() < deadline, "sleep outlived the command"
+    outlived = ("exec", "node1", "--", "test", "-d", f"/proc/{pid}")
+    eventually(lambda: running.weft(*outlived, check=False).returncode != 0, seconds=10)
 
 
 def test_exec_on_a_terminal_has_a_terminal_of_its_own(running):

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.lab import SECONDS, WEFT, lab, new_name, weft, write_file
+from tests.support.weftd import eventually
 from weft.lab.inside import node
 from weft.lab.places import Place
 from weft.model.errors import Unavailable
@@ -60,10 +60,7 @@ def descendants(pid):
 
 
 def gone(pid):
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, f"process {pid} did not end"
-        time.sleep(0.01)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), seconds=10)
 
 
 def supervisor(name):

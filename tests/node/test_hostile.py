@@ -130,7 +130,7 @@ def _is_named(cluster: Cluster, node: Daemon, marker: str) -> bool:
     cluster.etcd.delete(cluster.key(marker))
     cluster.etcd.fill([(cluster.key(marker), "{")])
     with suppress(AssertionError):
-        node.says(rf"ADDR-002 lease {marker}", seconds=1)
+        node.says(rf"ADDR-002 lease {marker}", seconds=0.2)
         return True
     return False
 

@@ -20,6 +20,7 @@ from typing import Final
 from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
 from tests.support.traffic import reaches
+from tests.support.waiting import looks
 from tests.support.wallclock import WallClock
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, eventually
 from weft.model.net import Ip
@@ -203,12 +204,7 @@ class World:
         assert comes(self._is_small), f"{name}: {Usage.of(self.one.pid)} after {self.normal}"
 
     def _comes(self, look: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + self.patience
-        while not look():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
+        return any(look() for _ in looks(self.patience))
 
     def _is_small(self) -> bool:
         now = Usage.of(self.one.pid)

@@ -6,7 +6,6 @@
 import json
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, Final
 from tests.support.cnidaemon import wait_for
 from tests.support.cninode import Node, finish
 from tests.support.netns import Netns
+from tests.support.waiting import looks
 from weft.cni.attachment import masq
 from weft.cni.sdk.host import TEMPORARY
 from weft.kernel.statefiles import ASIDE
@@ -176,9 +176,9 @@ def violations(node: ChainNode, live: Mapping[str, Pod], ended: Iterable[Pod]) -
 
 def violations_soon(node: ChainNode, live: Mapping[str, Pod], ended: Iterable[Pod]) -> list[str]:
     """As `violations`, but what is done after the answer gets its time."""
-    end = time.monotonic() + SOON
-    while (found := violations(node, live, ended)) and time.monotonic() < end:
-        time.sleep(0.02)
+    for _ in looks(SOON):
+        if not (found := violations(node, live, ended)):
+            break
     return found
 
 

@@ -12,13 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.support.netns import Netns
+from tests.support.waiting import looks
 
 CHECKOUT = Path(__file__).parents[2]
 SECONDS = 20
@@ -111,10 +111,7 @@ class Client:
 
 def wait_for(condition: Any, *, seconds: float = SECONDS) -> None:
     """Wait until something is true; a test that waits in vain fails here."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
+    assert any(condition() for _ in looks(seconds)), "waited in vain"
 
 
 def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a table of what tests ask for

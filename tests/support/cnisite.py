@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_interface
@@ -11,6 +10,7 @@ from typing import Any
 
 from tests.support.cninode import Node, finish
 from tests.support.netns import Netns
+from tests.support.waiting import looks
 
 PODS = 5
 SOON = 5
@@ -119,15 +119,15 @@ class Site(Node):
         """Tell whether packets reach a live pod."""
         return "1 received" in self.host.run(f"ping -c1 -W2 {self.live[pod][1]}", check=False)
 
-    def check_soon(self) -> None:
+    def check_soon(self, seconds: float = SOON) -> None:
         """Everything that is there belongs to a live attachment, and everything of those is there.
 
         What is done after the answer gets its time.
         """
-        end = time.monotonic() + SOON
-        while found := self._violations_now():
-            assert time.monotonic() < end, found
-            time.sleep(0.01)
+        for _ in looks(seconds):
+            if not (found := self._violations_now()):
+                return
+        raise AssertionError(found)
 
     def _violations_now(self) -> list[str]:
         try:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import yaml
 from tests.support import apiserver, flanneld
 from tests.support.kubeapi import Api, ApiError, Json
 from tests.support.lab import new_name
+from tests.support.waiting import looks
 from tests.support.weftd import eventually
 from weft.cni.install.tree import Tree
 from weft.lab import places
@@ -366,7 +366,7 @@ def _as_list(objects: Iterable[Mapping[str, Any]]) -> str:
 
 def wait_gone(api: Api, path: str, seconds: float = SECONDS) -> None:
     """Wait until a list of objects is empty."""
-    deadline = time.monotonic() + seconds
-    while left := [each["metadata"]["name"] for each in api.get(path)["items"]]:
-        assert time.monotonic() < deadline, f"still there: {left}"
-        time.sleep(0.1)
+    for _ in looks(seconds):
+        if not (left := [each["metadata"]["name"] for each in api.get(path)["items"]]):
+            return
+    raise AssertionError(f"still there: {left}")

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 WEFT = str(Path(sys.executable).parent / "weft")
-SECONDS = 240  # for a command that hangs: a machine that is busy takes a while
+SECONDS = 500  # for a command that hangs: a machine that is busy takes a while
 BACKENDS = ("vxlan", "vxlan-direct", "host-gw")
 FAMILIES = ("4", "46", "6")
 

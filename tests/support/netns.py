@@ -22,7 +22,7 @@ from weft.model.net import Ip
 
 T = TypeVar("T")
 
-SECONDS = 20
+SECONDS = 120  # for a command that hangs
 RELAYED: Final = "flannel0"  # its relay outlives its daemon, and keeps the namespace until the device goes
 
 # Give a link as many alternative names as the kernel takes: what it then says of it is larger than 64 KiB.

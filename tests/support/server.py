@@ -6,10 +6,11 @@ Whoever names a program (etcd, an API server) says how it is started and when it
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
+
+from tests.support.waiting import looks
 
 
 class Server:
@@ -61,11 +62,11 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it answers."""
-        deadline = time.monotonic() + self.SECONDS
-        while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
+        for _ in looks(self.SECONDS):
+            if self._process is None or self._process.poll() is not None:
+                break
             if self.answers():
                 return
-            time.sleep(0.02)
         raise AssertionError(f"{type(self).__name__} did not start:\n{self.log[-3000:]}")
 
     def stop(self) -> None:

@@ -2,17 +2,17 @@
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 from typing import Final
 
 from tests.support.machine import Machine
-from tests.support.netns import SECONDS
+from tests.support.waiting import looks
 from tests.support.weftd import eventually
 
 # Where plugins, the daemon and runtimes keep something of an attachment.
+_SECONDS: Final = 20
 _DIRECTORIES: Final = ("var/lib/cni", "var/lib/weft", "run/netns", "run/weft")
 
 Traces = dict[str, list[str]]
@@ -43,10 +43,10 @@ def look_without_pods(machine: Machine) -> Traces:
 
 def gone_back(machine: Machine, before: Traces) -> None:
     """Wait until a node looks as it did: links are deleted after the answer, and a stand-in ends some seconds later."""
-    deadline = time.monotonic() + SECONDS
-    while changes := _changes(before, look(machine)):
-        assert time.monotonic() < deadline, "\n".join(changes)
-        time.sleep(0.05)
+    for _ in looks(_SECONDS):
+        if not (changes := _changes(before, look(machine))):
+            return
+    raise AssertionError("\n".join(changes))
 
 
 def _has_pods(traces: Traces) -> bool:

@@ -13,7 +13,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from tests.support.etcd import Binaries, Certs, Etcd, Kv
 from tests.support.netns import Netns, wire
+from tests.support.waiting import looks
 from weft.model.net import Ip, Mac
 from weft.wire import subnetenv
 
@@ -47,11 +47,10 @@ _numbers = count(1)
 
 def eventually(look: Callable[[], T], *, seconds: float = 5.0) -> T:
     """What `look` returns once that is true; fails with its last answer when it never is."""
-    deadline = time.monotonic() + seconds
-    while not (answer := look()):
-        assert time.monotonic() < deadline, f"not within {seconds} s, last seen {answer!r}"
-        time.sleep(0.005)
-    return answer
+    for _ in looks(seconds):
+        if answer := look():
+            return answer
+    raise AssertionError(f"not within {seconds} s and more, last seen {answer!r}")
 
 
 def carrying(netns: Netns, name: str) -> None:
@@ -224,14 +223,12 @@ class Daemon:
         return self.spawn(*flags, env=env).wait_ready()
 
     def wait_ready(self, seconds: float = 60.0) -> "Daemon":
-        deadline = time.monotonic() + seconds
-        while True:
+        for _ in looks(seconds):
             status = self.get("/readyz")[0]
             if status == 200:
                 return self
             assert self.running, f"weftd ended:\n{self.log}"
-            assert time.monotonic() < deadline, f"not ready ({status}):\n{self.log}"
-            time.sleep(0.005)
+        raise AssertionError(f"not ready ({status}):\n{self.log}")
 
     @property
     def pid(self) -> int:
@@ -245,7 +242,7 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 10.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """Wait for its end; returns the exit status."""
         assert self._process is not None, "not running"
         status = self._process.wait(seconds)
@@ -301,11 +298,10 @@ class Daemon:
 
     def says(self, pattern: str, *, seconds: float = 10.0) -> str:
         """Wait for a line that matches, and return it."""
-        deadline = time.monotonic() + seconds
-        while not (found := self.lines(pattern)):
-            assert time.monotonic() < deadline, f"{pattern!r} is not in the log:\n{self.log}"
-            time.sleep(0.005)
-        return found[0]
+        for _ in looks(seconds):
+            if found := self.lines(pattern):
+                return found[0]
+        raise AssertionError(f"{pattern!r} is not in the log:\n{self.log}")
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         """Ask the health server; (0, reason) when nobody answers."""
@@ -371,11 +367,10 @@ class Daemon:
 
     def sees(self, command: str, pattern: str, *, seconds: float = 5.0) -> str:
         """Wait until what a command prints on the node matches; returns what it printed."""
-        deadline = time.monotonic() + seconds
-        while not re.search(pattern, text := self.netns.run(command), re.MULTILINE):
-            assert time.monotonic() < deadline, f"{command!r} does not show {pattern!r}:\n{text}\n{self.log}"
-            time.sleep(0.005)
-        return text
+        for _ in looks(seconds):
+            if re.search(pattern, text := self.netns.run(command), re.MULTILINE):
+                return text
+        raise AssertionError(f"{command!r} does not show {pattern!r}:\n{text}\n{self.log}")
 
     def pod(self) -> "Pod":
         """A new pod of this node, behind the bridge cni0."""
