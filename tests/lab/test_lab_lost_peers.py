@@ -72,9 +72,17 @@ def test_of_a_lost_peer_what_is_proved_is_said(running: Lab, what: str):
         assert all(("for all nodes" in each["hint"]) == proved for each in found), found
 
 
+# As short as the kernel's time of a neighbour's that is not asked again can be; it is half a minute and more otherwise.
+FORGETS = "; ".join(
+    f"sysctl -qw net.{family}.neigh.eth0.base_reachable_time_ms=500 net.{family}.neigh.eth0.delay_first_probe_time=1"
+    for family in ("ipv4", "ipv6")
+)
+
+
 @pytest.mark.parametrize("family", ["46", "6"])
 def test_in_both_families_alike(family: str):
     with lab("--nodes", "2", "--pods", "1", "--family", family) as running:
+        script(running, "node1", FORGETS)
         script(
             running, "node2", "kill -9 $(pgrep -x weftd); ip link delete flannel.1 || true; ip link delete flannel-v6.1"
         )
