@@ -357,6 +357,8 @@ def test_an_event_says_a_command_that_works_where_it_is_read(nodes: Cluster, dae
     assert changed != before
     patch = ("-n", "kube-flannel", "patch", "configmap", "kube-flannel-cfg", "--patch")
     nodes.kubectl(*patch, json.dumps({"data": changed}))
+    # A kubelet writes a ConfigMap's files when it looks at the pod: each minute or two, and when the pod has changed.
+    nodes.kubectl("-n", "kube-flannel", "annotate", "pod", daemon, "seen=now")
     try:
         command = f"`kubectl -n kube-flannel exec {daemon} -- weft plan`"
         eventually(lambda: command in nodes.kubectl("get", "events", "-A", "-o", "json"), seconds=150)
