@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
 #
+# There are two rows of stages, because all of them wait as much as they work.
+# The first is printed as it goes:
+#
 #   pure      no root, no kernel; with the branch coverage of the pure half
 #   programs  Kubernetes' own, flannel's daemon and its relay, containerd 1.7 and 2, built from their modules when they
 #             are missing; ten minutes, once
-#   system    stores, kernel objects and the daemon; three at a time, because they wait as much as they work, apart
-#             from the machine: scripts/apart.sh
+#   system    stores, kernel objects and the daemon; apart from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
+#
+# The second runs beside it; its output goes to build/reports/beside.log, and is printed when both are over:
+#
 #   vm        what this kernel lacks, in a virtual machine with Debian's
 #   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them
-#   lab       several real nodes, and the commands of the docs; two files at a time, because they wait as much as they
-#             work
+#   lab       several real nodes, and the commands of the docs; a file at a time
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -22,14 +26,31 @@ mkdir -p $reports
 
 # stage NAME COMMAND…: run, remember how long it took and how it ended. Nothing is ended by the clock: tests/support/stage.py
 stage() { $bin/python -m tests.support.stage $reports "$@"; }
-# Whatever happens, what failed until then is told.
-tell() { trap - EXIT; $bin/python -m tests.support.report $reports; exit $?; }
-trap tell EXIT
 apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
-# It takes some minutes, in which little else needs both processors.
-{ nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1 &
+second_row() {
+    # Building takes some minutes, in which little else needs both processors.
+    { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1
+    stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
+    stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
+    stage 'lab tests' $bin/python $(pytest_of lab) -n 2 --dist loadfile tests/lab
+}
+
+# Whatever happens, the second row ends with the first, and what failed until then is told.
+tell() {
+    trap - EXIT
+    while kill -- -$beside 2>/dev/null; do sleep 0.5; done
+    cat $reports/beside.log
+    $bin/python -m tests.support.report $reports
+    exit $?
+}
+set -m # it is a process group of its own, which a signal reaches as a whole
+second_row >$reports/beside.log 2>&1 </dev/null &
+beside=$!
+set +m
+trap tell EXIT
+
 stage lint scripts/lint.sh
 stage 'pure tests' $bin/coverage run $(pytest_of pure) tests/pure
 stage 'coverage of the pure half' $bin/coverage report
@@ -41,8 +62,6 @@ stage 'helm-unittest' $bin/python -m tests.support.helmunit
 stage 'system tests' $apart $bin/python $(pytest_of system) -n 3 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 2 --dist loadfile -rP tests/campaign
 stage 'real runtimes' $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
-stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
-stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
-stage 'lab tests' $bin/python $(pytest_of lab) -n 2 --dist loadfile tests/lab
+wait $beside
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' sh -c 'git status --short; test -z "$(git status --short)"'

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *cases: str, code: int = 0) -> int:
     (folder / "pure.xml").write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
-    (folder / "stages.tsv").write_text(f"pure tests\t1.5\t{code}\n")
+    (folder / "stages.tsv").write_text(f"pure tests\t1.5\t{code}\t10.0\n")
     return report.main(folder)
 
 

@@ -24,15 +24,16 @@ def main(folder: Path) -> int:
     ran += [test for one in early.values() for test in one.ran]
     stages = [line.split("\t") for line in (folder / "stages.tsv").read_text().splitlines()]
     counts = Counter(test.outcome for test in ran)
-    broken = [name for name, _, code in stages if code != "0"]
+    broken = [name for name, _, code, _ in stages if code != "0"]
     refused = _refused(ran, speccoverage.required(ALLOWED_SKIPS.read_text()))
     coverage = speccoverage.compare(
         speccoverage.required(speccoverage.REQUIRED.read_text()),
         (name for test in ran if test.outcome == "passed" for name in test.spec),
         (name for test in ran if test.outcome != "passed" for name in test.spec),
     )
-    print("\nWhere the time went:")
-    for name, seconds, code in stages:
+    whole = max(float(end) for *_, end in stages) - min(float(end) - float(seconds) for _, seconds, _, end in stages)
+    print(f"\nWhere the time went, {whole:.0f} s in all:")
+    for name, seconds, code, _ in stages:
         print(f"  {float(seconds):7.1f} s  {name}{'' if code == '0' else '  FAILED'}")
     for test in sorted(ran, key=lambda test: -test.seconds)[:SLOWEST]:
         print(f"  {test.seconds:7.1f} s    {test.test}")

@@ -1,7 +1,8 @@
 """Runs one stage of all tests: `python -m tests.support.stage REPORTS NAME COMMAND…`.
 
 It is ended when nothing progresses any more, however long it takes until then: no test begins or ends, and its
-processes use no processor. Its time and its end become a line of REPORTS/stages.tsv.
+processes use no processor. A line of REPORTS/stages.tsv says how long it took, how it ended and when, in seconds since
+the machine started.
 """
 
 import os
@@ -42,7 +43,8 @@ def main(reports: Path, name: str, command: list[str], quiet: float = QUIET) -> 
                 signal.signal(number, pass_on)
         code = _watch(running, lambda: (_size(file), _work(running.pid)), quiet)
     with (reports / "stages.tsv").open("a") as stages:
-        stages.write(f"{name}\t{time.monotonic() - start:.1f}\t{code}\n")
+        end = time.monotonic()
+        stages.write(f"{name}\t{end - start:.1f}\t{code}\t{end:.1f}\n")
     for number in told[:1]:  # so that the script that runs the stages ends, too
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

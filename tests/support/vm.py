@@ -321,6 +321,7 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     for name in ("src/weft", "tests"):
         ignore = shutil.ignore_patterns("*.cpio", "client")
         shutil.copytree(CHECKOUT / name, tree / "weft" / name, ignore=ignore)
+    compileall.compile_dir(tree / "weft", quiet=2, stripdir=str(tree))
     if (flanneld := upstream.place("flanneld")).exists():
         target = tree / "root/.cache" / flanneld.relative_to(upstream.cache())
         target.parent.mkdir(parents=True)

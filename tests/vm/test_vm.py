@@ -1,5 +1,6 @@
 """What the kernel of this machine cannot do, in a virtual machine with Debian's: one start for all checks."""
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -38,9 +39,10 @@ def outcomes() -> dict[str, Outcome]:
 @pytest.mark.parametrize(
     "check", [pytest.param(name, marks=pytest.mark.spec(ROWS[name]) if name in ROWS else ()) for name in CHECKS]
 )
-def test_in_the_machine(outcomes: dict[str, Outcome], check: str):
+def test_in_the_machine(outcomes: dict[str, Outcome], check: str, record_property: Callable[[str, object], None]):
     if check.endswith("_beside_flanneld") and flanneld.built() is None:
         pytest.skip(f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
+    record_property("seconds in the machine", outcomes[check].seconds)
     assert not outcomes[check].failure, outcomes[check].failure
 
 
