@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.brokenworld import Trouble, Usage, World, play
+from tests.campaign.troubles import TROUBLES
 from tests.support import etcd
-from tests.support.brokenworld import Trouble, Usage, World, play
-from tests.support.troubles import TROUBLES
 from tests.support.weftd import Underlay, clusters
 from weft.cni import build
 from weft.cni.install.executables import install

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.hostilecases import BODY, Case, make
-from tests.support.hostiledaemon import PLANTED
-from tests.support.hostileframes import CODES, Hostile, attempt
-from tests.support.hostilegood import CHAINED, good_configurations
-from tests.support.hostilesite import CALL_SECONDS, MEMORY, SOON, Answer, Site
+from tests.campaign.hostile.cases import BODY, Case, make
+from tests.campaign.hostile.daemon import PLANTED
+from tests.campaign.hostile.frames import CODES, Hostile, attempt
+from tests.campaign.hostile.good import CHAINED, good_configurations
+from tests.campaign.hostile.site import CALL_SECONDS, MEMORY, SOON, Answer, Site
 from weft.cni import registry
 from weft.wire import cni
 from weft.wire.frames import Done

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from tests.campaign.cnisite import SOON, Site
 from tests.support.cnikills import ALONE, BEGINS, BEGUN, CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS, Point, noted
 from tests.support.cninode import SECONDS, Said, finish
-from tests.support.cnisite import SOON, Site
 from tests.support.netns import Netns
 from tests.support.standins import kill_stand_ins
 from weft.cni import build

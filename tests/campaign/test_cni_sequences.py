@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnichain import (
+from tests.campaign.cnichain import (
     CNI,
     DISKS,
     NETWORK,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnianswers import Judge, delegates, make_stream
+from tests.kernel.cnianswers import Judge, delegates, make_stream
 from tests.support.cniclient import (
     SANITIZE,
     SANITIZED,

@@ -10,8 +10,8 @@ from operator import getitem
 
 import pytest
 
+from tests.campaign.hostile.good import CHAINED, good_configurations
 from tests.support.cnihost import Site
-from tests.support.hostilegood import CHAINED, good_configurations
 from weft.cni import registry
 
 # Both families of whatever an address may be in: all of them where an address is expected.

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fakekubeapi, kubeobjects
+from tests.kube import fakekubeapi
+from tests.kube.fakekubeapi import Fault, gone
+from tests.support import kubeobjects
 from tests.support.apiserver import ADMIN
-from tests.support.fakekubeapi import Fault, gone
 from tests.support.kubeobjects import NODES, PREFIX, flannel
 from tests.support.store import chooser, netconf, nothing, soon
 from tests.support.waiting import comes

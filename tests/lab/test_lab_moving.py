@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import apiserver, kubepods
+from tests.lab import kubepods
+from tests.lab.kubepods import answering
+from tests.support import apiserver
 from tests.support.kubenodes import FLANNEL, PODS, WEFT, KubeNodes, kube_nodes, wait_gone
-from tests.support.kubepods import answering
 from tests.support.weftd import eventually
 
 CHECKOUT = Path(__file__).parents[2]

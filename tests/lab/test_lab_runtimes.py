@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support import runtimes
+from tests.lab import runtimes
 from tests.support.kubenodes import DAEMON_SET, NAMESPACE, NODES, PODS, SECONDS, WEFT, KubeNodes, kube_nodes, wait_gone
 from tests.support.podpulse import pulse
 from tests.support.weftd import eventually

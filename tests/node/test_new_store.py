@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import namedstore
+from tests.node import namedstore
 from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, eventually
 
 
@@ -30,7 +30,7 @@ def test_nodes_with_names_serve_each_other_and_start_again_without_the_store(
     for name, number in (("alpha", 1), ("beta", 2)):
         namedstore.put(folder, name, f"10.5.{number * 10}.0/24")
         node = nodes[name] = cluster.node(number)
-        node.program = "tests.support.namedstore"
+        node.program = "tests.node.namedstore"
         node.start(env={"NODES": str(folder), "NODE": name})
     alpha, beta = nodes.values()
     assert "FLANNEL_SUBNET=10.5.10.1/24" in alpha.subnet_file.read_text()
@@ -60,7 +60,7 @@ def test_the_directory_of_an_instance_is_named_by_its_store(cluster: Cluster, fo
     (folder / namedstore.CONFIG).write_text(json.dumps(HOST_GW))
     namedstore.put(folder, "alpha", "10.5.10.0/24")
     node = cluster.node(1)
-    node.program = "tests.support.namedstore"
+    node.program = "tests.node.namedstore"
     node.start(env={"NODES": str(folder), "NODE": "alpha"})
     [memory] = node.state_dir.glob("*/cluster.jsonl")
     assert memory.parent.name.rpartition("-")[0] == "-".join(part for part in folder.parts if part.isalnum())[:40]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.podman import Pod, Podman
 from tests.support import published, traces
-from tests.support.podman import Pod, Podman
 from tests.support.published import PORT, Answering
 from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import Cluster, Underlay

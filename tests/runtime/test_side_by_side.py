@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import kernelview, namespaces, published, traces
-from tests.support.conflist import DEBIAN, Attachment, Runner
+from tests.runtime import kernelview
+from tests.runtime.conflist import DEBIAN, Attachment, Runner
+from tests.support import namespaces, published, traces
 from tests.support.lab import WEFT
 from tests.support.machine import Machine
 from tests.support.published import PORT, Answering, Inside

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import flanneld, vm
-from tests.support.vm import Outcome, VmError
-from tests.vm import inside
+from tests.support import flanneld
+from tests.vm import inside, machine
+from tests.vm.machine import Outcome, VmError
 
-pytestmark = pytest.mark.timeout(vm.SECONDS + 100)
+pytestmark = pytest.mark.timeout(machine.SECONDS + 100)
 
 MODULES = (
     "tests.vm.scenarios_vlan",
@@ -33,7 +33,7 @@ CHECKS = [name for module in (*MODULES, BESIDE) for name in vars(import_module(m
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    return vm.boot(*MODULES, *([BESIDE] if flanneld.built() else []))
+    return machine.boot(*MODULES, *([BESIDE] if flanneld.built() else []))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_machine_that_did_not_come_to_its_end_shows_its_console(tmp_path: Path
     (tmp_path / "console").write_text("x" * 9000 + "Kernel panic")
     (tmp_path / "report").write_text(report)
     with pytest.raises(VmError, match=r"(?s)last words: .*not finished.*Kernel panic"):
-        vm.read_report(tmp_path / "report", tmp_path / "console", "not finished")
+        machine.read_report(tmp_path / "report", tmp_path / "console", "not finished")
 
 
 def test_every_row_has_its_check():

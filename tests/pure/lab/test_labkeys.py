@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from scripts.docs import lab
+from tests.pure.lab.jsonschema import fits
 from tests.pure.lab.test_labfile import MISTAKES, read
-from tests.support.jsonschema import fits
 from weft.lab.files import labkeys
 from weft.model.errors import ConfigError
 

@@ -116,7 +116,7 @@ class Site:
         _hostile_delegates(caller / "weft")
         (caller / "run" / "flannel.env").write_text(ENV)
         self.daemon: subprocess.Popen[bytes] = self.host.popen(
-            self._entering("daemon", sys.executable, "-B", "-m", "tests.support.hostiledaemon", "/weft"),
+            self._entering("daemon", sys.executable, "-B", "-m", "tests.campaign.hostile.daemon", "/weft"),
             cwd=CHECKOUT,
             stderr=stack.enter_context((directory.parent / "daemon.log").open("wb")),
         )

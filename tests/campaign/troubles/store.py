@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final
 
-from tests.support.brokenworld import Trouble, World
+from tests.campaign.brokenworld import Trouble, World
 from tests.support.weftd import peer_value, public_v4
 
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tests.support.brokenworld import Trouble
-from tests.support.troubles import host, process, store, uplink
+from tests.campaign.brokenworld import Trouble
+from tests.campaign.troubles import host, process, store, uplink
 
 TROUBLES: Final[dict[str, Trouble]] = {
     **uplink.TROUBLES,

@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from tests.campaign.hostile.site import Site
 from tests.support.cniframes import SECONDS, decode_done, encode_call
-from tests.support.hostilesite import Site
 from weft.cni.host.sysctls import is_outside, open_settings
 from weft.cni.serve.incoming import MAX_DESCRIPTORS
 from weft.model.value import replace

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.support.brokenworld import Trouble, World, scramble
-from tests.support.troubles.uplink import once
+from tests.campaign.brokenworld import Trouble, World, scramble
+from tests.campaign.troubles.uplink import once
 
 DESCRIPTORS: Final = 256
 # Runs the daemon's command with a small file system in the place of its state directory, filled with what was there.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from tests.support.brokenworld import Trouble, World
+from tests.campaign.brokenworld import Trouble, World
 from tests.support.netns import Netns
 from tests.support.weftd import mac, public_v4, public_v6
 

@@ -1,6 +1,6 @@
 """The CNI server of weftd with the plugins of this build, and faults that a test plants: its checkers must find them.
 
-As a program: `python -m tests.support.hostiledaemon DIRECTORY` serves DIRECTORY/run/cni.sock until SIGTERM. The file
+As a program: `python -m tests.campaign.hostile.daemon DIRECTORY` serves DIRECTORY/run/cni.sock until SIGTERM. The file
 DIRECTORY/planted names a fault, if there is one.
 """
 

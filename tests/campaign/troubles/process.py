@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.support.brokenworld import SECONDS, Trouble, World, run_in
+from tests.campaign.brokenworld import SECONDS, Trouble, World, run_in
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
 

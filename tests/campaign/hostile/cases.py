@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from tests.support.hostilevalues import ARGS, IFNAMES, NAMES, NAMESPACES, TEXTS, VERSIONS, Json, value
+from tests.campaign.hostile.values import ARGS, IFNAMES, NAMES, NAMESPACES, TEXTS, VERSIONS, Json, value
 
 # What a plugin may say of a configuration that JSON and framework let through (cni.md §1.8).
 BODY: Final = frozenset({1, 2, 3, 4, 6, 7, 8, 999})

@@ -1,7 +1,7 @@
 """Two nodes with real daemons, pods by real plugins and a real etcd, for troubles that come one after the other.
 
 A trouble breaks something that the first node stands on. While it lasts weftd runs, answers, says what is wrong by
-code, and is ready exactly if the node can serve pods; afterwards all is as it was. tests.support.troubles holds them,
+code, and is ready exactly if the node can serve pods; afterwards all is as it was. tests.campaign.troubles holds them,
 `tests/campaign/test_broken_environments.py` draws them.
 """
 
