@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.kills import FLAGS, Killer, Kind
 from tests.support import etcd
-from tests.support.kills import FLAGS, Killer, Kind
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import Cluster, Daemon, Pod, Underlay, clusters, eventually, peer_mac
+from tests.support.waiting import looks
+from tests.support.weftd import Cluster, Daemon, Pod, Underlay, clusters, peer_mac
 
 PEERS = range(50, 60)
 
@@ -36,7 +37,20 @@ HISTORY = {"history.jsonl", ".history.jsonl.new"}
 
 
 def sound(cluster: Cluster, node: Daemon, two: Daemon, kind: Kind, *, seconds: float = 20) -> None:
-    """All of a node is as it should be, wherever one looks: store, kernel, files."""
+    """All of a node is, or soon is, as it should be, wherever one looks: store, kernel, files."""
+    fault: Exception | None = None
+    for _ in looks(seconds):
+        try:
+            _sound(cluster, node, two, kind)
+        except (AssertionError, ValueError) as error:
+            fault = error
+        else:
+            return
+    assert fault is not None
+    raise fault
+
+
+def _sound(cluster: Cluster, node: Daemon, two: Daemon, kind: Kind) -> None:
     leases = cluster.leases()
     assert len(leases) == len(PEERS) + 2, list(leases)
     assert cluster.lease_of(node).key.split("/")[-1].startswith(f"{node.v4[0]}-24")
@@ -44,7 +58,7 @@ def sound(cluster: Cluster, node: Daemon, two: Daemon, kind: Kind, *, seconds: f
         assert mac in cluster.lease_of(node).value
         assert f"link/ether {mac}" in node.ip(f"link show {device}")
         assert f"inet{'6' if subnet.version == 6 else ''} {subnet[0]}/" in node.ip(f"address show {device}")
-    eventually(lambda: present(node) == expected(two, kind), seconds=seconds)
+    assert present(node) == expected(two, kind)
     rules = "nft list table ip flannel-ipv4" if kind.nft else "iptables-save -t nat"
     assert re.search(r"masquerade( fully-random)? ?$|-j MASQUERADE", node.netns.run(rules), re.MULTILINE)
     [instance] = [path for path in node.state_dir.iterdir() if path.name != "cni"]
@@ -159,7 +173,7 @@ def test_what_the_campaign_looks_at_is_seen_when_it_is_wrong(cluster: Cluster, n
         one.signal(signal.SIGSTOP)
         one.netns.run(damage.replace("{state}", str(one.state_dir)))
         with pytest.raises((AssertionError, ValueError)):
-            sound(cluster, one, two, kind, seconds=0.2)
+            sound(cluster, one, two, kind, seconds=0.02)
         (one.subnet_file.parent / "subnet.env.tmp").unlink(missing_ok=True)
         for path, content in kept.items():
             path.write_bytes(content)
