@@ -215,6 +215,23 @@ def test_without_the_store_the_plan_rests_on_what_is_remembered(own_cluster: Clu
     assert "# nothing to do" in shown.stdout
 
 
+def test_a_peer_that_the_store_has_lost_is_not_planned_to_go(own_cluster: Cluster, tmp_path):
+    own_cluster.configure()
+    own_cluster.etcd.snapshot(tmp_path / "snapshot")
+    own_cluster.peer(50)
+    node = own_cluster.node(1).start()
+    node.sees("ip route", "10.5.50.0/24")
+    node.stop()
+    own_cluster.etcd.kill()
+    own_cluster.etcd.restore(tmp_path / "snapshot")
+    own_cluster.etcd.start()
+    shown = plan(node)
+    assert "the store has lost what it held, or is another one (STORE-003)" in shown.stdout
+    assert [line for line in shown.stdout.splitlines() if line.startswith("-")] == []
+    node.start()
+    assert "10.5.50.0/24" in node.ip("route")
+
+
 def test_without_the_store_and_without_memory_the_plan_says_so(own_cluster: Cluster):
     own_cluster.underlay.etcd.kill()
     shown = plan(own_cluster.node(1))

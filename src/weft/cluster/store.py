@@ -40,6 +40,11 @@ class Listing(Protocol):
         ...
 
     @property
+    def mark(self) -> Token:
+        """The moment, as `continues` reads it."""
+        ...
+
+    @property
     def published(self) -> LeaseAttrs | None:
         """What this node published before, in a store that knows a node by its name."""
         ...

@@ -4,6 +4,7 @@ Reads the store and the kernel, writes neither, and takes no lease: a node witho
 that it would get if it were alone.
 """
 
+from collections.abc import Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +27,15 @@ from weft.kernel import daemons
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
+from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
-from weft.model.lease import Lease
+from weft.model.lease import LEASE_TTL, Lease
 from weft.model.value import Value, replace
 from weft.plan.diff import Put, diff
 from weft.plan.explain import explain, reason
 from weft.wire.subnetenv import Previous
 
+_LOST: Final = "the store and from memory: the store has lost what it held, or is another one (STORE-003)"
 _FORMER: Final = "a device of the earlier configuration; weftd removes it when it starts with this one"
 
 
@@ -79,8 +82,11 @@ async def preview(options: Options, world: World) -> Preview:
         decider = Decider(inputs, roster.believed)
         roster.recall(remembered.leases, remembered.unproven)
         roster.judge()
+        lost = False
         if listing is not None:
-            roster.note_list(listing.leases, malformed=listing.malformed)
+            lost = not _continues(store, listing, remembered, roster, own_ids)
+            until = world.now() + LEASE_TTL if lost else None
+            roster.note_list(listing.leases, malformed=listing.malformed, keep_until=until)
             roster.judge()
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
@@ -105,7 +111,7 @@ async def preview(options: Options, world: World) -> Preview:
         for link in start.former_devices(snapshot, decider.ownership)
         if alone or not instance.is_claimed(f"device/{link.name}")
     ]
-    source = "the store" if listing is not None else "memory: the store does not answer"
+    source = "memory: the store does not answer" if listing is None else _LOST if lost else "the store"
     return Preview(
         notes=(why, note, f"leases from {source}"),
         problems=tuple(problems),
@@ -134,6 +140,16 @@ async def _cluster(store: Store[Any], remembered: Memory | None) -> tuple[Memory
             raise
         return remembered, None
     return replace(remembered, net_conf=text) if remembered is not None else Memory(net_conf=text), listing
+
+
+def _continues(
+    store: Store[Any], listing: Listing, remembered: Memory, roster: Roster, own_ids: Collection[str]
+) -> bool:
+    """Tell whether what the list does not hold is gone, as `Peers` judges the first list of a start."""
+    own = tuple(lease for lease in listing.leases if lease.id in own_ids)
+    others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
+    listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
+    return remembered.mark is None or store.continues(remembered.mark, roster.made, listed)
 
 
 def _own(
