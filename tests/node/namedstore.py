@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ class Names(Value):
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
         return next((lease for lease in self.leases if recorded and lease.id == recorded.lease.id), None)
+
+    @property
+    def mark(self) -> Token:
+        return ("at", len(self.leases))
 
     @property
     def published(self) -> LeaseAttrs | None:
@@ -147,8 +152,13 @@ class NamedStore:
 
     async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         yield Held(own=own)
-        while not self._folder.exists() or (self._folder / self._name).exists():  # noqa: ASYNC110 - a file gives no sign
+        while not self._folder.exists() or (self._folder / self._name).exists():
             await asyncio.sleep(LOOK)
+            with suppress(Unavailable):
+                given = IPv4Network(json.loads(self._read(self._name))[0])
+                if given != own.lease.v4:
+                    own = replace(own, lease=replace(own.lease, v4=given))
+                    yield Held(own=own)
         yield Revoked(reason=f"node {self._name} was deleted")
 
     async def watch(self, listing: Names | None = None) -> AsyncGenerator[StoreEvent, None]:

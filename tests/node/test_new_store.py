@@ -7,6 +7,7 @@ import pytest
 
 from tests.node import namedstore
 from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, eventually
+from weft.wire.etcd import decode_attrs
 
 
 def routes(node: Daemon) -> str:
@@ -64,3 +65,23 @@ def test_the_directory_of_an_instance_is_named_by_its_store(cluster: Cluster, fo
     node.start(env={"NODES": str(folder), "NODE": "alpha"})
     [memory] = node.state_dir.glob("*/cluster.jsonl")
     assert memory.parent.name.rpartition("-")[0] == "-".join(part for part in folder.parts if part.isalnum())[:40]
+
+
+def test_a_store_that_gives_a_node_another_subnet_is_followed(cluster: Cluster, folder: Path):
+    (folder / namedstore.CONFIG).write_text(json.dumps(VXLAN))
+    nodes = []
+    for name, number in (("alpha", 1), ("beta", 2)):
+        namedstore.put(folder, name, f"10.5.{number * 10}.0/24")
+        node = cluster.node(number)
+        node.program = "tests.node.namedstore"
+        nodes.append(node.start(env={"NODES": str(folder), "NODE": name}))
+    alpha, beta = nodes
+    eventually(lambda: "10.5.20.0/24" in routes(alpha))
+    _, created, published = json.loads((folder / "beta").read_text())
+    namedstore.put(folder, "beta", "10.5.30.0/24", decode_attrs(published.encode(), "beta"), created=created)
+    beta.says("LEASE-004 our subnet is now beta, it was 10.5.20.0/24")
+    eventually(lambda: "FLANNEL_SUBNET=10.5.30.1/24" in beta.subnet_file.read_text())
+    assert "10.5.30.0/32" in beta.ip("addr show flannel.1")
+    eventually(lambda: "10.5.30.0/24" in routes(alpha) and "10.5.20.0/24" not in routes(alpha))
+    assert alpha.ready
+    assert beta.ready

@@ -6,7 +6,7 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from random import Random
@@ -145,8 +145,11 @@ class Leasing:
                 said = str(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def keep(self) -> str:
-        """Renew the lease; returns the reason when it is no longer ours."""
+    async def keep(self, moved: Callable[[], Awaitable[None]]) -> str:
+        """Renew the lease; returns the reason when it is no longer ours.
+
+        `moved` is called when the store has said something of it, which may be another subnet.
+        """
         if self.own is None:
             raise RuntimeError("keep comes after acquire")
         async with aclosing(self._store.keep(self.own, margin=self._margin)) as events:
@@ -154,6 +157,7 @@ class Leasing:
                 if not isinstance(event, Held):
                     return event.reason
                 await self._took(event.own)
+                await moved()
         raise RuntimeError("the keeper ended without a reason")
 
     async def publish(self, attrs: LeaseAttrs) -> None:

@@ -73,7 +73,7 @@ class Upkeep:
         """Hold a lease for ever; one that is lost is taken again in place, the same subnet first."""
         while True:
             if self._leasing.confirmed:
-                reason = await self._leasing.keep()
+                reason = await self._leasing.keep(self._moved)
                 log.warning("LEASE-004 %s; taking a lease again", reason)
                 self._history.note("lease-lost", self._leasing.lease.id, code="LEASE-004", words=reason)
             before = self._leasing.lease.id
