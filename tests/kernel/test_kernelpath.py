@@ -22,6 +22,7 @@ from weft.forward import hooks, kernelpath
 from weft.forward.build import PATH
 from weft.forward.control import Change
 from weft.forward.kernelpath import Forward, Job, Programs
+from weft.kernel.rtnetlink import tcbpf
 
 NET = IPv4Network("10.5.2.0/24")
 CLSACT = "clsact"
@@ -295,6 +296,45 @@ def test_with_an_ingress_qdisc_of_somebodys_it_is_attached_and_found(site: Site)
     assert sorted(site.here.call(lambda: hooks.detach_all(wholly=True))) == ["eth0", DEVICE]
     assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress")
     assert "qdisc ingress" in site.here.run("tc qdisc show dev eth0")
+
+
+OTHERS = {
+    "a program": "handle 1 protocol all bpf bytecode '1,6 0 0 0'",
+    "another handle": "handle 7 protocol all bpf bytecode '1,6 0 0 0'",
+    "another kind": "protocol ip u32 match u32 1 0xffffffff flowid 1:1",
+}
+
+
+@pytest.mark.parametrize("point", ["eth0 ingress", f"{DEVICE} egress"])
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, point: str, other: str):
+    site.here.call(hooks.detach_all)
+    site.here.run(f"tc filter add dev {point} pref {tcbpf.PRIORITY} {other}")
+
+    def strangers() -> str:
+        shown = site.here.run(f"tc filter show dev {point}").splitlines()
+        return "\n".join(line for line in shown if f"pref {tcbpf.PRIORITY} " in line)
+
+    before = strangers()
+    assert before
+    for _ in range(2):
+        programs = site.here.call(site.attach)
+        site.here.closing.callback(programs.close)
+        [behind] = programs.behind
+        assert behind.startswith(f"{point}: a filter of another program (")
+        assert strangers() == before
+        assert site.here.run(f"tc filter show dev {point}").count("weft-udp") == 1
+        assert site.here.call(programs.is_attached)
+    found = site.here.call(lambda: Programs.find(DEVICE))
+    assert found is not None
+    found.close()
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    pod.sendto(b"there", (THERE, 7))
+    assert site.peer.recv(100)[28:] == b"there"
+    assert programs.packets()["sent"] == 1, "it leaves the packet to what is behind it"
+    site.here.call(lambda: hooks.detach_all(wholly=True))
+    assert strangers() == before
+    assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress; tc filter show dev flannel0 egress")
 
 
 def test_where_programs_for_what_is_sent_cannot_be_it_is_said(site: Site):

@@ -1,12 +1,14 @@
 """What is attached to the devices of a network namespace: the programs of the kernel path, found by their names.
 
-A name is `weft-udp-BUILD-NUMBER-in` or `-out`: the two that belong together have the same build and number.
+A name is `weft-udp-BUILD-NUMBER-in` or `-out`: the two that belong together have the same build and number. What has
+another name is somebody else's, and stays.
 """
 
 import errno
 import re
 import socket
 from collections.abc import Collection, Iterator
+from itertools import count
 from typing import Final, NamedTuple, Self
 
 from weft.kernel.rtnetlink import tcbpf
@@ -23,6 +25,7 @@ class Attached(NamedTuple):
 
     device: int
     direction: str
+    priority: int
     build: str
     pair: str
     program: int
@@ -38,16 +41,24 @@ class Hooks:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def attach(self, index: int, hook: int, name: str, program: int) -> None:
-        """Attach a program, in place of ours that is there. EBUSY where a qdisc of somebody's does not take it."""
+    def attach(self, index: int, hook: int, name: str, program: int) -> str:
+        """Attach a program, in place of ours that is there. EBUSY where a qdisc of somebody's does not take it.
+
+        Where somebody else has our priority it comes behind that, and says what is there; else "".
+        """
         self._request(tcbpf.add_clsact(index), but=(errno.EEXIST,))
         if hook not in self._hooks(index):
             raise OSError(errno.EBUSY, "a qdisc that takes no programs for what is sent")
-        self._request(tcbpf.set_program(index, hook, name, program))
+        there = list(self._filters(index, hook))
+        ours = (each.priority for each in there if _NAME.fullmatch(each.name))
+        taken = {each.priority: each for each in there}
+        priority = next(ours, next(number for number in count(tcbpf.PRIORITY) if number not in taken))
+        self._request(tcbpf.set_program(index, hook, priority, name, program))
+        return "" if priority == tcbpf.PRIORITY else _words(taken[tcbpf.PRIORITY], index, hook, priority)
 
     def detach(self, attached: Attached) -> None:
         """Take a program away, and leave the qdisc: with it the device would lose the packets of a moment."""
-        self._request(tcbpf.delete_program(attached.device, HOOKS[attached.direction]), but=_GONE)
+        self._request(tcbpf.delete_program(attached.device, HOOKS[attached.direction], attached.priority), but=_GONE)
 
     def delete_empty(self, index: int) -> None:
         """Delete a device's qdisc for programs if it holds none, and is not somebody else's."""
@@ -59,11 +70,14 @@ class Hooks:
         """All programs of ours, of whatever build."""
         for index, hooks in map(tcbpf.hooks_in, self._socket.dump(*tcbpf.list_qdiscs())):
             for direction in (direction for direction, hook in HOOKS.items() if hook in hooks):
-                for body in self._socket.dump(*tcbpf.list_filters(index, HOOKS[direction])):
-                    found = tcbpf.filter_in(body)
-                    named = found and _NAME.fullmatch(found.name)
-                    if found and named and named["direction"] == direction:
-                        yield Attached(index, direction, named["build"], named["pair"], found.program)
+                for found in self._filters(index, HOOKS[direction]):
+                    named = _NAME.fullmatch(found.name)
+                    if found.program and named and named["direction"] == direction:
+                        yield Attached(index, direction, found.priority, named["build"], named["pair"], found.program)
+
+    def _filters(self, index: int, hook: int) -> Iterator[tcbpf.Filter]:
+        """All that is attached to a device, whose ever it is."""
+        return map(tcbpf.filter_in, self._socket.dump(*tcbpf.list_filters(index, hook)))
 
     def _hooks(self, index: int) -> tuple[int, ...]:
         """Where programs are attached to a device."""
@@ -76,6 +90,17 @@ class Hooks:
         except NetlinkError as error:
             if error.errno not in but:
                 raise
+
+
+def _words(there: tcbpf.Filter, index: int, hook: int, priority: int) -> str:
+    """Say what has our priority, and what follows."""
+    direction = "ingress" if hook == tcbpf.INGRESS else "egress"
+    named = f" {there.name!r}" if there.name else ""
+    numbered = f", program {there.program}" if there.program else ""
+    return (
+        f"{socket.if_indextoname(index)} {direction}: a filter of another program ({there.kind}{named}{numbered}) has"
+        f" priority {tcbpf.PRIORITY}, so ours has {priority}: packets that it keeps do not reach ours"
+    )
 
 
 def detach_all(*, wholly: bool = False) -> list[str]:

@@ -67,10 +67,14 @@ class Forward(Value, kw_only=False):
 
 
 class Programs:
-    """Programs that are attached, and their maps. Each method raises `OSError`. One thread at a time."""
+    """Programs that are attached, and their maps. Each method raises `OSError`. One thread at a time.
+
+    `behind` says of what is before them at a device.
+    """
 
     def __init__(self, job: Job, maps: Mapping[str, int], there: Sequence[Attached], held: ExitStack) -> None:
         self.job = job
+        self.behind: tuple[str, ...] = ()
         self._maps = maps
         self._there = there
         self._held = held
@@ -122,12 +126,16 @@ class Programs:
             )
             calls.update(maps["settings"], _FIRST, settings)
             pair = f"{MARK}-{_build()}-{calls.map_id(maps['settings'])}"
-            for direction, index in indexes.items():
+            behind = [
                 hooks.attach(index, HOOKS[direction], f"{pair}-{direction}", programs[direction])
+                for direction, index in indexes.items()
+            ]
             for old in list(hooks.attached()):
                 if old.device != indexes[old.direction]:
                     hooks.detach(old)
-            return cls(job, maps, list(hooks.attached()), held.pop_all())
+            made = cls(job, maps, list(hooks.attached()), held.pop_all())
+            made.behind = tuple(filter(None, behind))
+            return made
 
     @classmethod
     def find(cls, device: str) -> Self | None:

@@ -17,9 +17,14 @@ def listed(name: str, program: int, kind: str = "bpf") -> bytes:
 
 
 def test_a_program_is_found_by_its_name_and_number():
-    assert tcbpf.filter_in(listed("a", 5)) == tcbpf.Filter(name="a", program=5)
-    assert tcbpf.filter_in(listed("a", 5, kind="u32")) is None
-    assert tcbpf.filter_in(HEAD + text(1, "bpf")) is None  # the head of a list
+    assert tcbpf.filter_in(listed("a", 5)) == tcbpf.Filter(priority=0, kind="bpf", name="a", program=5)
+
+
+def test_what_is_no_program_has_a_priority():
+    body = tcbpf.delete_program(7, tcbpf.EGRESS, 166).body
+    nothing = {"name": "", "program": 0}
+    assert tcbpf.filter_in(body) == tcbpf.Filter(priority=166, kind="bpf", **nothing)  # the head of a list
+    assert tcbpf.filter_in(listed("a", 5, kind="u32")) == tcbpf.Filter(priority=0, kind="u32", **nothing)
 
 
 def test_a_device_that_programs_can_be_attached_to():
@@ -39,7 +44,10 @@ BODIES = st.one_of(
 @reaches(program=0.03, device=0.03, malformed=0.05)
 @given(bent_bytes(BODIES))
 def test_any_bytes_are_read_or_malformed(data):
-    for point, read in (("program", tcbpf.filter_in), ("device", lambda body: tcbpf.hooks_in(body)[1])):
+    for point, read in (
+        ("program", lambda body: tcbpf.filter_in(body).program),
+        ("device", lambda body: tcbpf.hooks_in(body)[1]),
+    ):
         try:
             if read(data):
                 reached(point)

@@ -94,8 +94,11 @@ class KernelPathPlane:
         wait_for_device(wanted.dev)
         job = Job(device=wanted.dev, uplink=wanted.uplink, local=wanted.local, port=wanted.port)
         known = {network: each for network, each in {**self._known, **changes}.items() if each is not None}
-        self._hold(Programs.attach(job, known))
+        programs = Programs.attach(job, known)
+        self._hold(programs)
         log.info("%s: attached", wanted)
+        for behind in programs.behind:
+            log.warning("%s: %s", wanted, behind)
 
     def _detach(self) -> None:
         self._hold(None)

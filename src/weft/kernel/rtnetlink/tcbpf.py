@@ -1,7 +1,7 @@
 """Messages about eBPF programs that see a device's packets (linux/pkt_sched.h, pkt_cls.h). Pure.
 
-Ours have a priority of their own. A program decides by itself what becomes of a packet (direct action), or leaves it
-to those behind it.
+Ours have a priority of their own, or one behind it where somebody else has that. A program decides by itself what
+becomes of a packet (direct action), or leaves it to those behind it.
 """
 
 from struct import Struct
@@ -26,14 +26,15 @@ _TC_H_CLSACT: Final = 0xFFFFFFF1
 _CLSACT_HANDLE: Final = 0xFFFF0000  # ffff:
 _ETH_P_ALL: Final = 3
 _HANDLE: Final = 1
-_PRIORITY: Final = 165
-_INFO: Final = _PRIORITY << 16 | _ETH_P_ALL << 8  # the protocol is in network order
+PRIORITY: Final = 165
 _TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, info
 
 
 class Filter(Value):
-    """A program at a device: its name, and the number by which bpf(2) finds it."""
+    """What is attached at a device: of a program its name, and the number by which bpf(2) finds it, else 0."""
 
+    priority: int
+    kind: str
     name: str
     program: int
 
@@ -64,18 +65,22 @@ def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
     return index, {_CLSACT: (INGRESS, EGRESS), _INGRESS: (INGRESS,)}.get(kind, ())
 
 
-def set_program(index: int, hook: int, name: str, descriptor: int) -> Message:
-    """Attach a program at `INGRESS` or `EGRESS`, in place of ours that is there; no packet is missed between."""
+def set_program(index: int, hook: int, priority: int, name: str, descriptor: int) -> Message:
+    """Attach a program at `INGRESS` or `EGRESS`, in place of what has its priority; no packet is missed between."""
     options = nest(
         _TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
     )
-    body = _TCMSG.pack(0, index, _HANDLE, hook, _INFO) + text(_TCA_KIND, _BPF) + options
-    return Message(RTM_NEWTFILTER, NLM_F_CREATE, body)
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE, _program(index, hook, priority) + options)
 
 
-def delete_program(index: int, hook: int) -> Message:
-    """Take ours away; ENOENT if there is none."""
-    return Message(RTM_DELTFILTER, 0, _TCMSG.pack(0, index, _HANDLE, hook, _INFO) + text(_TCA_KIND, _BPF))
+def delete_program(index: int, hook: int, priority: int) -> Message:
+    """Take a program away; ENOENT if there is none."""
+    return Message(RTM_DELTFILTER, 0, _program(index, hook, priority))
+
+
+def _program(index: int, hook: int, priority: int) -> bytes:
+    info = priority << 16 | _ETH_P_ALL << 8  # the protocol is in network order
+    return _TCMSG.pack(0, index, _HANDLE, hook, info) + text(_TCA_KIND, _BPF)
 
 
 def list_filters(index: int, hook: int) -> tuple[int, bytes]:
@@ -83,11 +88,13 @@ def list_filters(index: int, hook: int) -> tuple[int, bytes]:
     return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
 
 
-def filter_in(body: bytes) -> Filter | None:
-    """Read RTM_NEWTFILTER; None for what is no program, or the head of a list. Raises `Malformed`."""
+def filter_in(body: bytes) -> Filter:
+    """Read RTM_NEWTFILTER: a filter, or the head of a list of them, which has a priority alone. Raises `Malformed`."""
     attrs = parse(body, _TCMSG.size)
+    priority: int = fixed(_TCMSG, body[: _TCMSG.size])[4] >> 16
+    kind = attrs.text(_TCA_KIND)
+    if kind != _BPF:
+        return Filter(priority=priority, kind=kind, name="", program=0)
     options = attrs.nest(_TCA_OPTIONS)
-    program = options.number(_TCA_BPF_ID)
-    if attrs.text(_TCA_KIND) != _BPF or not program:
-        return None
-    return Filter(name=options.text(_TCA_BPF_NAME), program=program)
+    name, program = options.text(_TCA_BPF_NAME), options.number(_TCA_BPF_ID)
+    return Filter(priority=priority, kind=kind, name=name, program=program or 0)
