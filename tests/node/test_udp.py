@@ -5,10 +5,8 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import ask, asked
 from tests.support.crossing import cross
+from tests.support.squatter import taking
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Daemon, eventually
 from weft.forward.build import PROGRAM
@@ -275,27 +274,6 @@ def test_nobody_gets_a_share_of_the_datagrams(way: Cluster, option: int | None):
             thief(one, address, option)
 
 
-TAKES = (
-    "import socket, sys; made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
-    "made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); made.bind((sys.argv[1], int(sys.argv[2]))); "
-    "print(flush=True); sys.stdin.read()"
-)
-
-
-@contextmanager
-def taken(node: Daemon, port: int) -> Iterator[int]:
-    """A container's root without any capability in the host's network has a port: its process."""
-    without = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-    command = [*without, sys.executable, "-c", TAKES, "0.0.0.0", str(port)]  # noqa: S104 - as thieves do
-    process = node.netns.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout
-        process.stdout.readline()
-        yield process.pid
-    finally:
-        process.communicate()
-
-
 @pytest.mark.parametrize(
     "conf, port, says",
     [
@@ -307,7 +285,7 @@ def taken(node: Daemon, port: int) -> Iterator[int]:
 def test_who_has_the_port_already_is_named_and_not_joined(cluster: Cluster, conf: dict[str, Any], port: int, says: str):
     cluster.configure(conf)
     node = cluster.node(1)
-    with taken(node, port) as pid:
+    with taking(node.netns, port) as pid:
         node.spawn()
         node.says(rf"{says}UDP port {port} is held by process {pid} \(.*\)")
         assert not node.ready
@@ -354,29 +332,6 @@ def test_a_device_without_a_queue_is_unserved(cluster: Cluster):
         return [*found, is_unserved("flannel0"), is_unserved("nothing")]
 
     assert netns.call(seen) == [False, True, False, True, False]
-
-
-def test_a_relay_keeps_a_namespace_until_it_has_lost_its_last_name(cluster: Cluster):
-    cluster.configure(UDP)
-    node = cluster.node(1)
-    base = f"weft-test-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", f"{base}-other"], check=True)
-    places = [Path("/run/netns", f"{base}-{number}") for number in range(3)]
-    try:
-        for place in places:
-            place.touch()
-            subprocess.run(["mount", "--bind", node.netns.path, place], check=True)
-        node.start()
-        pid = relay(node)
-        node.stop()
-        own = [place.name for place in Path("/run/netns").iterdir() if place in places]
-        for gone in (f"{base}-other", *own[:-1]):
-            subprocess.run(["ip", "netns", "del", gone], check=True)
-            assert relay(node) == pid
-    finally:
-        for place in Path("/run/netns").glob(f"{base}-*"):
-            subprocess.run(["ip", "netns", "del", place.name], check=True)
-    eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def test_a_relay_that_the_kernel_does_not_confine_is_told_once(cluster: Cluster):

@@ -31,9 +31,13 @@ NO_NF_TABLES: Final = (*LEGACY, sys.executable, __file__)
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _AF_NETLINK: Final = 16
 _CALLS: Final = {
-    "x86_64": {"socket": 41, "setsockopt": 54, "prlimit64": 302, "seccomp": 317, "landlock_create_ruleset": 444},
-    "aarch64": {"socket": 198, "setsockopt": 208, "prlimit64": 261, "seccomp": 277, "landlock_create_ruleset": 444},
-}[platform.machine()]
+    **{
+        "x86_64": {"socket": 41, "setsockopt": 54, "prlimit64": 302, "seccomp": 317},
+        "aarch64": {"socket": 198, "setsockopt": 208, "prlimit64": 261, "seccomp": 277},
+    }[platform.machine()],
+    "pidfd_open": 434,
+    "landlock_create_ruleset": 444,
+}
 _ALLOW: Final = 0x7FFF0000  # SECCOMP_RET_ALLOW, linux/seccomp.h
 _ERRNO: Final = 0x00050000  # SECCOMP_RET_ERRNO
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K

@@ -1,4 +1,4 @@
-"""Users without rights who hold abstract names, with as many connections waiting on each as there can be."""
+"""Users without rights who hold ports, or abstract names with as many connections waiting as there can be."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,6 +31,25 @@ for name in sys.argv[1:]:
 print("held", flush=True)
 sys.stdin.read()
 """
+
+_TAKES: Final = (
+    "import socket, sys; made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+    "made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); made.bind(('0.0.0.0', int(sys.argv[1]))); "
+    "print(flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def taking(netns: Netns, port: int) -> Iterator[int]:
+    """A container's root without any capability in the host's network has a UDP port: its process."""
+    command = [*_LESS, "--no-new-privs", sys.executable, "-c", _TAKES, str(port)]
+    with netns.popen(command, stdin=PIPE, stdout=PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
 
 
 @contextmanager

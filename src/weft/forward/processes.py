@@ -5,40 +5,27 @@ name) still has queues of the device, and would get its share of the packets.
 """
 
 import os
-import select
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from weft.kernel.ending import end
+
 _PROGRAM: Final = b"weft-relay"
-_END_SECONDS: Final = 3.0
 
 
 def end_all() -> None:
     """End all relays of this thread's network namespace, and wait for it."""
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
-            with suppress(OSError):  # it has ended meanwhile, or is none that we may look at
-                _end(int(entry.name))
+            end(int(entry.name), _is_relay_here, signal.SIGKILL)
 
 
-def _end(pid: int) -> None:
-    process = os.pidfd_open(pid)  # first: then the number is no other process's by the time of the signal
+def _is_relay_here(pid: int) -> bool:
     try:
-        if _is_relay(pid) and _is_here(pid):
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            select.select([process], [], [], _END_SECONDS)
-    finally:
-        os.close(process)
-
-
-def _is_relay(pid: int) -> bool:
-    program, _, arguments = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")
-    # One that an older weft has started may be Python's.
-    return program.endswith(b"/" + _PROGRAM) or arguments.startswith(b"-I\0-m\0weft.forward\0")
-
-
-def _is_here(pid: int) -> bool:
-    here, there = (Path(f"/proc/{which}/ns/net").stat() for which in ("thread-self", pid))
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        program, _, arguments = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")
+        # One that an older weft has started may be Python's.
+        is_relay = program.endswith(b"/" + _PROGRAM) or arguments.startswith(b"-I\0-m\0weft.forward\0")
+        return is_relay and os.path.samestat(*(Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", pid)))
+    except OSError:  # it has ended meanwhile, or is none that we may look at
+        return False

@@ -1,6 +1,5 @@
 """Starts the relay of a device: what it works with is opened here, so that it needs no right of its own."""
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -23,8 +22,6 @@ _PMTUDISC_DO: Final = 2
 _SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
 _SO_RCVBUFFORCE: Final = 33
 _SO_NETNS_COOKIE: Final = 71  # Linux 5.14
-_IN_DELETE: Final = 0x200  # linux/inotify.h
-_NAMES: Final = Path("/run/netns")  # of network namespaces (ip-netns(8))
 _SOL_RAW: Final = 255
 _ICMP_FILTER: Final = 1  # linux/icmp.h
 _ICMPV6_FILTER: Final = 1  # linux/icmpv6.h
@@ -60,12 +57,11 @@ def start(job: Job, about: str, program: Path, socket_path: Path) -> int:
         udp = _udp(held, job)
         icmp = _icmp(held)
         icmp6 = icmp if job.own6 is None else _icmp6(held, job.own6)
-        names, removed = _names_of_namespace(held)
-        inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6, removed, udp]
+        inherited = [held.enter_context(control.listen(socket_path)).fileno(), icmp, icmp6, udp]
         for _ in range(queues):
             inherited.append(tun.open_queue(job.device))
             held.callback(os.close, inherited[-1])
-        return _spawn([str(program), str(job.port), str(queues), names, about], inherited, held)
+        return _spawn([str(program), str(job.port), str(queues), about], inherited, held)
 
 
 def namespace() -> str:
@@ -74,27 +70,6 @@ def namespace() -> str:
         return made.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8).hex()
     seen = Path("/proc/thread-self/ns/net").stat()  # whose number another one may have later
     return f"{seen.st_dev}:{seen.st_ino}"
-
-
-def _names_of_namespace(held: ExitStack) -> tuple[str, int]:
-    """The names of this network namespace, each with a "/" behind it, and a descriptor that tells of those removed.
-
-    A relay keeps its namespace alive, with the device that it waits for, and so ends when that loses its last name. One
-    that has none, as a container's, goes with its processes; then there are no names.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    removed = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if removed >= 0:
-        held.callback(os.close, removed)
-        with suppress(OSError):
-            # Watched first: a name that goes meanwhile is told of.
-            if libc.inotify_add_watch(removed, os.fsencode(_NAMES), _IN_DELETE) >= 0:
-                here = Path("/proc/thread-self/ns/net").stat()
-                found = [each.name for each in _NAMES.iterdir() if os.path.samestat(each.stat(), here)]
-                return "".join(f"{name}/" for name in found), removed
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    held.callback(os.close, nothing)
-    return "", nothing
 
 
 def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from weft.kernel import ending
 from weft.kernel.portholders import with_holder
 from weft.model.errors import Failure
 from weft.plan.diff import Step
@@ -17,14 +18,17 @@ _LOOK_AGAIN: Final = 0.002
 
 
 class Children:
-    """Processes that this one has started and that outlive it: what has ended is to be waited for."""
+    """Processes that this one has started and that outlive it: what has ended is to be waited for.
+
+    They end with their network namespace, of which they alone may be left (`weft.kernel.ending`).
+    """
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
 
     def add(self, pid: int) -> None:
         """Take a process that has just been started."""
-        self._pids.add(pid)
+        self._pids |= {pid, ending.guard(pid)} - {0}
 
     def reap(self) -> dict[int, int]:
         """Take the statuses of those that have ended, by their numbers."""

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -177,51 +176,14 @@ static void admit(int listener, struct pollfd *clients)
     close(client);
 }
 
-/* Takes a name of network namespaces that was removed off those of this one; tells whether it was the last. */
-static int is_last(char *names, const char *removed)
-{
-    size_t size = strlen(removed);
-
-    for (char *at = names, *end; (end = strchr(at, '/')); at = end + 1)
-        if ((size_t)(end - at) == size && !memcmp(at, removed, size)) {
-            memmove(at, end + 1, strlen(end + 1) + 1);
-            return !*names;
-        }
-    return 0;
-}
-
-/* Tells whether this network namespace has lost its last name. */
-static int is_nameless(const struct daemon *daemon)
-{
-    union {
-        struct inotify_event event; /* aligned for it */
-        char bytes[4096];
-    } heard;
-    ssize_t got = read(daemon->names, &heard, sizeof heard);
-    size_t at = 0, end = got > 0 ? (size_t)got : 0;
-
-    while (at + sizeof heard.event <= end) {
-        struct inotify_event event;
-        memcpy(&event, heard.bytes + at, sizeof event);
-        at += sizeof event;
-        if (event.mask & IN_DELETE && event.len && event.len <= end - at && is_last(daemon->called, heard.bytes + at))
-            return 1;
-        at += event.len;
-    }
-    return 0;
-}
-
 void control_serve(const struct daemon *daemon, struct table *table, struct queue *queues, int number)
 {
-    struct pollfd watched[2 + CLIENTS] = {{daemon->listener, POLLIN, 0}};
+    struct pollfd watched[1 + CLIENTS] = {{daemon->listener, POLLIN, 0}};
 
     for (int i = 1; i <= CLIENTS; i++)
         watched[i] = (struct pollfd){-1, POLLIN, 0};
-    watched[1 + CLIENTS] = (struct pollfd){*daemon->called ? daemon->names : -1, POLLIN, 0};
     for (;;) {
-        poll(watched, 2 + CLIENTS, -1);
-        if (watched[1 + CLIENTS].fd >= 0 && watched[1 + CLIENTS].revents && is_nameless(daemon))
-            return;
+        poll(watched, 1 + CLIENTS, -1);
         for (int i = 1; i <= CLIENTS; i++) {
             int asked = watched[i].fd >= 0 && watched[i].revents;
             int served = asked ? serve(watched[i].fd, daemon, table, queues, number) : 1;

@@ -1,7 +1,6 @@
 #include "endpoint.h"
 
 #include <string.h>
-#include <unistd.h>
 
 socklen_t locate(union endpoint *to, uint16_t port, const struct peer *peer)
 {
@@ -26,20 +25,18 @@ struct address address_of(const union endpoint *from)
     return (struct address){get64(v6), get64(v6 + 8)};
 }
 
-uint32_t path_mtu(const struct peer *peer)
+uint32_t path_mtu(int probe, const struct peer *peer)
 {
     union endpoint to;
     socklen_t length = locate(&to, htons(9), peer);
     int v4 = is_mapped(peer->address), overhead = (v4 ? IP_HEADER : IPV6_HEADER) + UDP_HEADER, mtu = 0;
-    int probe = socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t size = sizeof mtu;
 
-    if (probe < 0)
-        return 0;
     if (connect(probe, &to.any, length) < 0 ||
         getsockopt(probe, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &mtu, &size) < 0)
         mtu = 0;
-    close(probe);
+    to.any.sa_family = AF_UNSPEC; /* away again, with the source that the way had */
+    connect(probe, &to.any, sizeof to.any);
     return mtu > overhead ? (uint32_t)(mtu - overhead) : 0;
 }
 

@@ -16,8 +16,9 @@ union endpoint {
 /* Fills in where a peer is; returns its size. */
 socklen_t locate(union endpoint *to, uint16_t port, const struct peer *peer);
 struct address address_of(const union endpoint *from);
-/* What a packet to a peer may have at most, without our headers; 0 if that is not known. */
-uint32_t path_mtu(const struct peer *peer);
+/* What a packet to a peer may have at most, without our headers; 0 if that is not known. `probe` is a socket for
+ * datagrams, which sends none. */
+uint32_t path_mtu(int probe, const struct peer *peer);
 /* Has the kernel cut datagrams of a socket that are too long for the way to a peer, or refuse them. */
 void let_cut(int udp, const struct peer *peer, int may);
 

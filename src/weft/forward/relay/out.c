@@ -109,7 +109,7 @@ static int send_fragmented(struct queue *queue, struct mmsghdr *message, const s
     int done;
 
     if (is_whole(ip)) {
-        uint32_t mtu = path_mtu(peer);
+        uint32_t mtu = path_mtu(queue->probe, peer);
         if (is_v6(ip) && mtu < LEAST_MTU)
             mtu = LEAST_MTU;
         say_error(queue, ip, message->msg_hdr.msg_iov[0].iov_len, TOO_BIG, mtu);

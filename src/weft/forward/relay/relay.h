@@ -194,6 +194,7 @@ struct counters {
  * have one socket. */
 struct queue {
     int tun, udp, icmp, icmp6;
+    int probe;                  /* tells how wide the way to a peer is */
     uint16_t port;              /* of all peers, in network order */
     struct table *table;
     struct counters counters;
@@ -219,13 +220,12 @@ void count(atomic_uint_fast64_t *counter, uint64_t number);
 
 /* control.c: what is asked and heard, and what is told of it. */
 struct daemon {
-    int listener, names;
-    char *called;               /* names that the network namespace has, each with a "/" behind it */
+    int listener;
     const char *about;
     uint32_t confined;
 };
 
-/* Answers the daemon; returns when it says that this is the end, or when the namespace has lost its last name. */
+/* Answers the daemon; returns when it says that this is the end. */
 void control_serve(const struct daemon *daemon, struct table *table, struct queue *queues, int count);
 
 /* confine.c: gives all capabilities away, for this and for whatever it would execute; -1 if that cannot be. */

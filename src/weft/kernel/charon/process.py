@@ -9,12 +9,11 @@ import errno
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from weft.kernel.ending import end
 from weft.kernel.tools import SEARCH_PATH, find
 
 # Where distributions put it (flannel.md §6.7).
@@ -29,8 +28,6 @@ SOCKET: Final = "charon.vici"  # in the instance's directory
 NUMBER_FILE: Final = Path("/var/run/charon.pid")
 PORTS: Final = (500, 4500)
 _NAME: Final = "weft-charon"
-_END_SECONDS: Final = 3.0
-_LOOK_AGAIN: Final = 0.01
 _PLUGINS: Final = (
     "random nonce openssl aes sha1 sha2 sha3 hmac cmac xcbc kdf gmp curve25519 gcm ccm ctr chapoly"
     " {packets}kernel-netlink socket-default vici"
@@ -126,21 +123,14 @@ def running() -> list[int]:
     return [pid for pid in _started() if _namespace(pid) == here]
 
 
-def end(pid: int) -> None:
-    """End a process of charon, which tells its peers and removes what it has installed. Waits for it."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        until = time.monotonic() + _END_SECONDS
-        while _is_ours(pid) and time.monotonic() < until:
-            time.sleep(_LOOK_AGAIN)
-
-
 def end_all() -> bool:
-    """End all that weft has started in this namespace; tells whether there were any."""
+    """End all that weft has started in this namespace; tells whether there were any.
+
+    One that is asked to end tells its peers, and removes what it has installed.
+    """
     found = running()
     for pid in found:
-        end(pid)
+        end(pid, _is_ours, signal.SIGTERM, signal.SIGKILL)
     return bool(found)
 
 

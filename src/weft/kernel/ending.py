@@ -1,0 +1,117 @@
+"""Ends processes that outlive the daemon: those that are known by what they are, and with a network namespace its own.
+
+A process keeps its namespace alive, and the device that it waits for: `ip netns del` of a node that is a namespace
+would leave all of them for ever. So a guard waits beside the process and ends it when the namespace has lost the last
+name that it had when the process started: `python -I -m weft.kernel.ending NAMES`, with descriptor 3 of the process and
+4 that tells of names that are removed (inotify(7)). It ends with the process, too. A namespace without a name, as a
+container's or the machine's own, goes with its processes: nothing there needs a guard.
+"""
+
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+_FOLDER: Final = Path("/run/netns")  # of names (ip-netns(8))
+_IN_DELETE: Final = 0x200  # linux/inotify.h
+_EVENT: Final = Struct("=iIII")  # struct inotify_event, before its name
+_PROCESS, _NAMES = 3, 4
+_ASIDE: Final = 64
+_LARGEST: Final = 1 << 16
+_END_SECONDS: Final = 3.0
+_LOOK_AGAIN: Final = 0.002
+
+
+def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> None:
+    """End a process by one signal after the other, while `is_it` says so of its number, and wait for that.
+
+    The number may be another process's by the time of the signal. A descriptor never is; before Linux 5.3, and where a
+    filter refuses them, there is none, and the look just before has to do.
+    """
+    with ExitStack() as held:
+        process = None
+        with suppress(OSError):
+            process = os.pidfd_open(pid)  # before the look, which is then of this process, or of one that it is not
+            held.callback(os.close, process)
+        for number in signals:
+            if not is_it(pid):
+                return
+            with suppress(ProcessLookupError):
+                if process is None:
+                    os.kill(pid, number)
+                else:
+                    signal.pidfd_send_signal(process, number)
+            until = time.monotonic() + _END_SECONDS
+            while is_it(pid) and time.monotonic() < until:
+                time.sleep(_LOOK_AGAIN)
+
+
+def guard(pid: int) -> int:
+    """Have a child of ours end with this thread's network namespace; returns the guard's number, 0 if none is needed.
+
+    The kernel gives no descriptors of processes before Linux 5.3: then there is none, either.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with ExitStack() as held, suppress(OSError):
+        removed = libc.inotify_init1(os.O_CLOEXEC)
+        if removed < 0:
+            return 0
+        held.callback(os.close, removed)
+        # Watched before it is listed: a name that goes meanwhile is told of.
+        if libc.inotify_add_watch(removed, os.fsencode(_FOLDER), _IN_DELETE) < 0:
+            return 0
+        here = Path("/proc/thread-self/ns/net").stat()
+        names = [each.name for each in _FOLDER.iterdir() if os.path.samestat(each.stat(), here)]
+        if names:
+            process = os.pidfd_open(pid)
+            held.callback(os.close, process)
+            return _start("/".join(names), [process, removed], held)
+    return 0
+
+
+def _start(names: str, inherited: Sequence[int], held: ExitStack) -> int:
+    """Start a guard in a session of its own, with these descriptors and no other."""
+    actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_PROCESS)
+    ]
+    for number, descriptor in enumerate(inherited, _PROCESS):
+        aside = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
+        held.callback(os.close, aside)
+        actions.append((os.POSIX_SPAWN_DUP2, aside, number))
+    command = [sys.executable, "-I", "-m", "weft.kernel.ending", names]
+    return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
+
+
+def _removed() -> set[str]:
+    """Read which names were removed."""
+    heard, found = os.read(_NAMES, _LARGEST), set()
+    while heard:
+        *_, size = _EVENT.unpack_from(heard)
+        found.add(os.fsdecode(heard[_EVENT.size : _EVENT.size + size].rstrip(b"\0")))
+        heard = heard[_EVENT.size + size :]
+    return found
+
+
+def _wait(names: set[str]) -> None:
+    """Wait until the namespace has lost its last name, and end the process; or until that has ended."""
+    while names:
+        if _PROCESS in select.select([_PROCESS, _NAMES], [], [])[0]:
+            return
+        names -= _removed()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(_PROCESS, number)
+        if select.select([_PROCESS], [], [], _END_SECONDS)[0]:
+            return
+
+
+if __name__ == "__main__":
+    _wait(set(sys.argv[1].split("/")))
