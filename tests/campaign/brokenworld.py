@@ -20,7 +20,7 @@ from typing import Final
 from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
 from tests.support.traffic import reaches
-from tests.support.waiting import looks
+from tests.support.waiting import in_time, looks
 from tests.support.wallclock import WallClock
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, eventually
 from weft.model.net import Ip
@@ -182,7 +182,7 @@ class World:
             start = time.monotonic()
             status, text = self.one.get("/healthz")
             assert status == 200, f"{name}: health answers {text!r}{self._all()}"
-            assert time.monotonic() - start < _HEALTH_SECONDS, f"{name}: health took too long"
+            assert in_time(start, _HEALTH_SECONDS), f"{name}: health took too long"
             if trouble.says:
                 assert self._comes(lambda: self.said(trouble.says)), f"{name}: does not say {trouble.says}{self._all()}"
             assert self._comes(lambda: self.one.ready == self.serves()), (

@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -75,10 +74,8 @@ async def test_every_call_has_a_deadline_and_is_made_again(server, make_store, m
     store = make_store(proxy.url)
     await store.list()
     proxy.freeze()
-    started = time.monotonic()
     [problem] = await fails(store, Unavailable)
-    assert (problem.code, problem.seen) == ("STORE-001", "no answer within 1 s")
-    assert time.monotonic() - started < 8
+    assert (problem.code, problem.seen) == ("STORE-001", f"no answer within {QUICK.call:.0f} s")
     proxy.thaw()
     assert (await soon(store.list())).leases == ()
 
@@ -468,7 +465,7 @@ async def test_whatever_speaks_something_else_is_quoted(make_store, answer):
 async def test_whatever_stays_silent_is_left(make_store):
     async with listener(None) as url:
         [problem] = await fails(make_store(url), Unavailable)
-        assert (problem.code, problem.seen) == ("STORE-001", "no answer within 1 s")
+        assert (problem.code, problem.seen) == ("STORE-001", f"no answer within {QUICK.call:.0f} s")
 
 
 async def test_one_hopeless_endpoint_beside_one_that_may_come_back(make_store):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.etcd import VERSIONS, Etcd, start_cluster, wheel
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
-from tests.support.waiting import comes
+from tests.support.waiting import comes, in_time
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.store import EtcdStore
 from weft.cluster.etcd.values import Mark
@@ -438,7 +438,7 @@ async def test_an_endpoint_that_falls_silent_is_noticed(server, make_store, make
         server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
         started = time.monotonic()
         assert [each.id for each in (await soon(waiting)).put] == ["10.3.2.0-24"]
-        assert time.monotonic() - started < 8
+        assert in_time(started, 8)
 
 
 @ONE_VERSION
@@ -484,7 +484,7 @@ async def test_can_be_cancelled_while_the_store_hangs(own_server, make_store):
     with pytest.raises(asyncio.CancelledError):
         await soon(waiting, 3)
     await soon(events.aclose(), 3)
-    assert time.monotonic() - started < 3
+    assert in_time(started, 3)
 
 
 async def as_soon_as_led(put: Callable[[], None]) -> None:

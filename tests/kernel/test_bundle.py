@@ -99,7 +99,7 @@ def weft(
     files = ("--conf-dir", str(folder), "--bin-dir", "/usr/lib/cni", "--subnet-file", str(folder / "subnet.env"))
     words = [WEFT, command, *files, *options]
     process = node.popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text, cwd=folder)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 

@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 
+from tests.support.waiting import in_time
 from weft.daemon.planes.charon import CharonPlane
 from weft.daemon.planes.place import Place
 from weft.kernel.charon import process, session
@@ -85,7 +86,7 @@ def test_a_late_answer_is_not_taken_for_the_next_ones(charon: Fake, tmp_path: Pa
         assert failures.keys() == set(KEYS), "of none it is known what became"
         assert "timed out" in failures[KEYS[1]].message
         assert not [each for each in failures.values() if "the first" in each.message]
-        assert time.monotonic() - begun < 2 * PATIENCE, "none waits once more"
+        assert in_time(begun, 2 * PATIENCE), "none waits once more"
         charon.answer = lambda _: ""
         assert not put(plane), "by a new conversation"
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.netns import Netns
+from tests.support.waiting import in_time
 from tests.support.weftd import eventually
 
 WEFT = str(Path(sys.executable).with_name("weft"))
@@ -42,7 +43,7 @@ class Node:
     def check(self, *options: str) -> "subprocess.CompletedProcess[str]":
         command = [WEFT, "check", "--conf-dir", str(self.folder), "--subnet-file", str(self.folder / "none"), *options]
         process = self.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def report(self) -> Any:
@@ -126,7 +127,7 @@ def test_without_the_right_to_enter_namespaces_nothing_is_said_to_be_well(node: 
     process = node.netns.popen(
         [*drop, WEFT, "check", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert (process.returncode, out) == (1, "")
     assert "HOST-002 weft check: [Errno 1] Operation not permitted" in err
 
@@ -146,7 +147,7 @@ def test_a_pod_that_ends_meanwhile_is_noticed(node: Node):
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"
     node.netns.run("ip link del p2")
-    assert process.communicate("\n", timeout=60)[0] == "web\n"
+    assert process.communicate("\n", timeout=200)[0] == "web\n"
 
 
 def test_a_pod_that_is_cut_off_and_its_reason(node: Node):
@@ -183,7 +184,7 @@ def trace(node: Node, *arguments: str) -> "subprocess.CompletedProcess[str]":
     files = ("--conf-dir", str(node.folder), "--subnet-file", str(node.folder / "none"))
     command = [WEFT, "trace", *files, *arguments]
     process = node.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
@@ -249,7 +250,7 @@ def test_packets_without_end_do_not_keep_it(node: Node):
     node.pods[0].popen([sys.executable, "-c", flood])
     started = time.monotonic()
     proved(node, "10.9.0.2", "10.9.0.3:81")
-    assert time.monotonic() - started < 30  # of a command that waits for a second
+    assert in_time(started, 30)  # of a command that waits for a second
 
 
 def test_what_the_kernel_refuses_to_send_is_said_in_its_words(node: Node):
@@ -269,6 +270,6 @@ def test_only_what_begins_on_the_node_can_be_tried(node: Node):
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "FLAG-001 weft trace --probe: 192.0.2.1 is no address of this node" in ran.stderr
     command = [WEFT, "trace", "--probe", "--from", "x.tar.gz", "10.9.0.3", "10.9.0.2"]
-    both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (both.returncode, both.stdout) == (2, "")
     assert "--from and --probe exclude each other" in both.stderr

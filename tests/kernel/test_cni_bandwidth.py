@@ -351,7 +351,7 @@ def test_traffic_takes_the_time_that_it_should(site, pod):
 
 def seconds_to_send(size, sender, receiver, address):
     server = receiver.call(lambda: socket.create_server((address, 9), family=family_of(address)))
-    client = sender.call(lambda: socket.create_connection((address, 9), timeout=20))
+    client = sender.call(lambda: socket.create_connection((address, 9), timeout=200))
     with server, client:
         accepted, _ = server.accept()
         accepted.settimeout(20)

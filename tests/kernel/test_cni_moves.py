@@ -70,7 +70,7 @@ class Moving:
             stderr=subprocess.PIPE,
             text=True,
         ) as child:
-            out, err = child.communicate(timeout=60)
+            out, err = child.communicate(timeout=200)
         assert child.returncode == 0, err
         return json.loads(out)
 

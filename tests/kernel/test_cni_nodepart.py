@@ -86,7 +86,7 @@ class BareNode:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=200,
         )
         return json.loads(done.stdout) if done.stdout else None
 

@@ -75,7 +75,7 @@ def on_node(netns: Netns, directory: Path, command: str) -> str:
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=200)
     assert child.returncode == 0, f"$ {command}\n{out}{err}"
     return str(out)
 

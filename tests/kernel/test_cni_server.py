@@ -113,7 +113,7 @@ def test_the_callers_files_are_used_not_the_daemons(daemon: CniDaemon, tmp_path:
         env=daemon.environment("ADD"),
         input=json.dumps(config).encode(),
         capture_output=True,
-        timeout=20,
+        timeout=200,
         check=True,
     )
     assert json.loads(done.stdout)["read"] == "caller"
@@ -186,7 +186,7 @@ class TestRefusals:
                 str(own_daemon.socket),
             ],
             capture_output=True,
-            timeout=20,
+            timeout=200,
             check=True,
         )
         frame = frames.Reader().feed(done.stdout)

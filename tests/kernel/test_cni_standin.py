@@ -150,7 +150,7 @@ def test_it_waits_for_the_containers_turn(node: Node, make_netns):
         assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
         assert process.poll() is None
         assert pod.rtnl.link("eth0") is None
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=200)
     assert json.loads(out)["ips"]
     assert pod.rtnl.link("eth0") is not None
     os.close(root)
@@ -169,7 +169,7 @@ def test_without_a_command_a_plugin_says_what_it_is(node: Node, bin_dir: Path, p
     env = {"WEFT_CNI_SOCKET": str(node.run / "cni.sock"), "WEFT_STATE_DIR": str(node.state)}
     read, write = os.pipe()
     done = subprocess.run(
-        [bin_dir / plugin], env=env, stdin=read, capture_output=True, text=True, timeout=20, check=True
+        [bin_dir / plugin], env=env, stdin=read, capture_output=True, text=True, timeout=200, check=True
     )
     os.close(read)
     os.close(write)

@@ -36,7 +36,7 @@ def config(tmp_path, plugin, **more):
 def silent(daemon, command, conf, plugin, **env):
     """Call for what prints nothing when it succeeds."""
     client = daemon.start(command, conf, plugin=plugin, **env).feed()
-    out, _ = client.process.communicate(timeout=20)
+    out, _ = client.process.communicate(timeout=200)
     assert (client.process.returncode, out) == (0, b"")
 
 

@@ -64,7 +64,7 @@ class Node:
         command = [str(WEFT), "cni", verb, "-o", "json", "--cache-dir", str(self.directory / "cache"), "whole", *args]
         pipe = subprocess.PIPE
         with self.netns.popen(command, env=env, stdout=pipe, stderr=pipe, text=True) as child:
-            out, err = child.communicate(timeout=100)
+            out, err = child.communicate(timeout=200)
         assert child.returncode == 0, err
         return json.loads(out) if out else None
 

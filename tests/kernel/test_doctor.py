@@ -42,7 +42,7 @@ class Node:
         files = ("--conf-dir", str(self.folder), "--bin-dir", REFERENCE, "--subnet-file", str(self.subnet_file))
         command = [WEFT, "doctor", *files, *options]
         process = self.netns.popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def codes(self) -> list[str]:
@@ -196,7 +196,7 @@ def test_without_its_daemon_it_is_said(flannels: Node):
 def test_an_ordinary_user_is_refused(node: Node):
     asked = "import os; os.setuid(65534); from weft.cli import run; raise SystemExit(run(['doctor']))"
     with node.netns.popen([sys.executable, "-c", asked], stderr=subprocess.PIPE, text=True) as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "HOST-002 weft doctor: run by user 65534; expected root" in err
 

@@ -157,7 +157,7 @@ def test_our_own_changes_are_known_in_a_container_too():
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [1, 0]

@@ -26,7 +26,7 @@ def program(tmp_path, netns) -> Program:
             link.symlink_to(WEFT)
         words = ["nsenter", f"--net={netns.path}", str(link), *map(str, args)]
         env = {**os.environ, **environ}
-        return subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
 
     return run
 

@@ -149,7 +149,7 @@ def render(*values: str, files: Sequence[Path] = (), check: bool = True) -> "sub
     sets = [*(f"--values={file}" for file in files), *(argument for value in values for argument in ("--set", value))]
     release = ("weft", str(CHART), "--namespace", "kube-flannel", "--kube-version", "1.34.4")
     command = [str(programs() / "helm"), "template", *release, *sets]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert not check or ran.returncode == 0, ran.stderr
     return ran
 
@@ -258,7 +258,7 @@ def test_the_chart_takes_over_what_the_manifest_or_another_release_has_made(apis
 
     def helm(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [programs() / "helm", f"--kubeconfig={config}", "--namespace=kube-flannel", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
     install = ("install", "weft", str(CHART))
     assert "invalid ownership metadata" in helm(*install).stderr

@@ -14,6 +14,7 @@ from tests.support.crossing import cross
 from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster, KubeDaemon
 from tests.support.kubeobjects import NODES, PREFIX
 from tests.support.traffic import Stream, nothing_lost, reaches
+from tests.support.waiting import in_time
 from tests.support.weftd import eventually
 
 BACK_ENDS = [VXLAN, HOST_GW]
@@ -248,11 +249,9 @@ def test_an_api_server_that_hangs_is_said_within_half_a_minute_and_costs_nothing
         began = time.monotonic()
         try:
             one.says("STORE-001: the store does not answer", seconds=90)
-            took = time.monotonic() - began
+            assert in_time(began, 60), "30 s on a machine that is not busy"
             assert "STORE-001" in one.get("/readyz?verbose")[1]
             assert one.ready
         finally:
             cluster.server.resume()
         one.says("the store answers again", seconds=60)
-    print(f"noticed after {took:.1f} s")
-    assert took < 60, "30 s on a machine that is not busy"

@@ -135,7 +135,7 @@ def test_a_monitor_follows_all_nodes_over_the_end_of_a_daemon():
             running.run("node2", "ip", "link", "set", "eth0", "down")
             until("  node2  health          IFACE-002 uplink: ")
             child.send_signal(signal.SIGINT)
-            _, said = child.communicate(timeout=10)
+            _, said = child.communicate(timeout=200)
         assert (child.returncode, said.strip()) == (130, "")
         ran = running.weft("monitor", "--node", "node9", check=False)
         assert ran.stderr == "weft: LAB-002 --node: node9; expected one of node1, node2\n"
@@ -149,7 +149,7 @@ def test_ps_goes_on_until_it_is_ended(running):
         running.weft("run", "late", "--node", "node1")
         second = json.loads(child.stdout.readline())
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=10)
+        _, said = child.communicate(timeout=200)
     running.weft("rm", "late")
     assert {pod["name"] for pod in second["pods"]} - {pod["name"] for pod in first["pods"]} == {"late"}
     assert (child.returncode, said.strip()) == (130, b"")
@@ -478,9 +478,10 @@ def test_the_logs_of_a_lab_are_one_by_their_times(running):
     assert {each["name"] for each in found} >= {"node1", "node2", "etcd"}
     times = [each["time"] for each in found if each["time"] is not None]
     assert times == sorted(times)
-    assert all(time.time() - 600 < each <= time.time() for each in times), "etcd's are in a zone of their own"
+    began = Path("/run/weft-lab", running.name, "pid").stat().st_mtime - 60
+    assert all(began < each <= time.time() for each in times), "etcd's are in a zone of their own"
     assert running.json("logs", "all", "--tail", "5") == found[-5:]
-    said = running.weft("logs", "node1", "node2", "--since", "10min").stdout.splitlines()
+    said = running.weft("logs", "node1", "node2", "--since", "10h").stdout.splitlines()
     assert {line.split()[0] for line in said} == {"node1", "node2"}
     assert running.weft("logs", "node1", "--since", "2099-01-01").stdout == ""
 
@@ -495,7 +496,7 @@ def test_a_log_is_followed_until_ctrl_c(running):
                 log.write("2026-01-02T03:04:05Z INFO test: hello\n")
         line = json.loads(child.stdout.readline())
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=10)
+        _, said = child.communicate(timeout=200)
     assert (line["name"], child.returncode, said.strip()) == ("node2", 130, "")
     assert line["line"] == "2026-01-02T03:04:05Z INFO test: hello"
 
@@ -513,7 +514,7 @@ def test_a_capture_holds_inner_and_outer_packets_and_other_programs_read_it(runn
         assert child.stderr.readline().startswith("capturing on all links of node1")
         running.weft("ping", "pod1-1", "pod2-1", "--count", "1")
         child.send_signal(signal.SIGINT)
-        said, tried = child.communicate(timeout=10)
+        said, tried = child.communicate(timeout=200)
     assert child.returncode == 0
     assert said.endswith(f" packets in {out}\n")
     assert f"Next: wireshark -d udp.port==8472,vxlan -r '{out}'\n      tcpdump -n -T vxlan -r '{out}'\n" in tried
@@ -550,7 +551,7 @@ def test_a_capture_of_one_link_stops_after_its_count(running, tmp_path):
         assert child.stderr is not None
         child.stderr.readline()
         running.weft("ping", "pod1-1", "pod2-1", "--count", "5")
-        said, _ = child.communicate(timeout=10)
+        said, _ = child.communicate(timeout=200)
     assert (child.returncode, said) == (0, f"2 packets in {out}\n")
     with PcapNgReader(str(out)) as reader:
         packets = list(reader)
@@ -569,7 +570,7 @@ def captured(running: Lab, *arguments: str, during: Sequence[str]) -> tuple[list
         first = child.stderr.readline()
         running.weft(*during)
         child.send_signal(signal.SIGINT)
-        printed, said = child.communicate(timeout=10)
+        printed, said = child.communicate(timeout=200)
     assert child.returncode == 0, said
     return printed.splitlines(), first + said
 
@@ -632,7 +633,7 @@ def test_packets_that_came_faster_than_they_were_read_are_counted(running):
         running.run("pod1-1", sys.executable, "-c", burst.format(target))
         child.send_signal(signal.SIGCONT)
         child.send_signal(signal.SIGINT)
-        printed, said = child.communicate(timeout=10)
+        printed, said = child.communicate(timeout=200)
     assert (child.returncode, printed) == (0, "")
     assert re.fullmatch(r"weft: LAB-002 node1: \d+ packets came faster than .*\n0 packets\n", said), said
 
@@ -661,10 +662,10 @@ def test_a_capture_to_standard_output_is_read_as_it_comes(running):
         with subprocess.Popen(listing, stdin=child.stdout, stdout=subprocess.PIPE, text=True) as reader:
             child.stdout.close()
             running.weft("ping", "pod1-1", "pod2-1", "--count", "5")
-            listed, _ = reader.communicate(timeout=10)
+            listed, _ = reader.communicate(timeout=200)
         assert listed.count("ICMP echo") == 2
         running.weft("ping", "pod1-1", "pod2-1", "--count", "2")  # of which nobody reads a packet any more
-        _, said = child.communicate(timeout=10)
+        _, said = child.communicate(timeout=200)
     assert child.returncode == 0
     assert re.fullmatch(rb"\d+ packets\n", said)
     assert not Path("/-").exists()
@@ -682,7 +683,7 @@ def test_packets_are_not_mixed_with_anything_else(running):
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=20,
+            timeout=200,
         )
     finally:
         os.close(main)

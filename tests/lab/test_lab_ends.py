@@ -294,7 +294,7 @@ def test_a_supervisor_that_cannot_live_here_says_why(tmp_path):
         ["unshare", "--mount", "sh", "-c", CHROOT, "sh", str(tmp_path), WEFT, name],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ran.returncode == 1

@@ -76,6 +76,6 @@ def test_the_examples_of_the_page_work_with_pytest(blocks, tmp_path):
         tests += f"\n\ndef test_example_{number}():\n{indented}"
     (tmp_path / "test_page.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
     assert ran.returncode == 0, ran.stdout
     assert "4 passed" in ran.stdout

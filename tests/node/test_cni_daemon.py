@@ -152,7 +152,7 @@ def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster
         env={"PATH": os.environ["PATH"], "WEFT_CNI_SOCKET": str(node.folder / "cni" / "cni.sock")},
         stdout=subprocess.PIPE,
     )
-    assert b"attached" in listed.communicate(timeout=20)[0]
+    assert b"attached" in listed.communicate(timeout=200)[0]
     assert runtime.call("DEL", "c1", pod) is None
     assert set(Path("/var/lib/weft").glob("cni/*/*")) == before
     os.chown(published, 65534, 65534)

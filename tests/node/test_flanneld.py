@@ -102,7 +102,7 @@ def test_what_it_has_taken_over_is_not_cleaned_up_beside_it(cluster: Cluster):
     command = [WEFT, "cleanup", f"--subnet-file={node.subnet_file}"]
     with nothing_lost(here, there, there.ips[0]):
         refused = node.netns.popen(command, stderr=subprocess.PIPE, text=True)
-        assert "INST-001 weft cleanup: flanneld runs here (pid " in refused.communicate(timeout=60)[1]
+        assert "INST-001 weft cleanup: flanneld runs here (pid " in refused.communicate(timeout=200)[1]
     assert refused.returncode == 2
 
 

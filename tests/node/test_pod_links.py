@@ -175,7 +175,7 @@ def test_host_ports_and_masquerade_come_back_with_the_notice_of_a_flush(site: Si
     text = json.dumps({"cniVersion": "1.0.0", "name": "own", **conf, "ipam": ipam}).encode()
     pipe = subprocess.PIPE
     with site.node.netns.popen([str(site.runtime.bin_dir / "bridge")], env=env, stdin=pipe, stdout=pipe) as process:
-        result = json.loads(process.communicate(text, timeout=30)[0])
+        result = json.loads(process.communicate(text, timeout=200)[0])
     assert "ips" in result, result
     ports = [{"hostPort": 2500, "containerPort": 25, "protocol": "tcp"}]
     text = json.dumps(
@@ -188,7 +188,7 @@ def test_host_ports_and_masquerade_come_back_with_the_notice_of_a_flush(site: Si
         }
     ).encode()
     with site.node.netns.popen([str(site.runtime.bin_dir / "portmap")], env=env, stdin=pipe, stdout=pipe) as process:
-        out, _ = process.communicate(text, timeout=30)
+        out, _ = process.communicate(text, timeout=200)
         assert process.returncode == 0, out
     address = result["ips"][0]["address"].split("/")[0]
 

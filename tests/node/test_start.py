@@ -236,7 +236,7 @@ def test_nothing_of_the_environment_is_needed(cluster: Cluster):
         ["nsenter", f"--net={node.netns.path}", "env", "-i", *node.command("--version")],
         capture_output=True,
         check=True,
-        timeout=10,
+        timeout=200,
     )
     assert bare.stderr.strip()
     node.spawn(wrap=["env", "-i", f"PATH={os.environ['PATH']}", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"])

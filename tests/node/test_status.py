@@ -24,7 +24,7 @@ print(len(asking.recv(9)))
 
 def run(node: Daemon, *command: str) -> "subprocess.CompletedProcess[str]":
     process = node.netns.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=200)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

@@ -49,7 +49,7 @@ def weft(node: Daemon, *words: str) -> str:
     folders += ["--out", f"{node.folder}/bundle.tar.gz"] if words[0] == "bundle" else []
     file = [f"--subnet-file={node.subnet_file}"] if words[0] in ("doctor", "check") else []
     done = node.netns.popen([WEFT, *words, *folders, *file], stdout=PIPE, stderr=PIPE)
-    out, err = done.communicate(timeout=60)
+    out, err = done.communicate(timeout=200)
     return (out + err).decode(errors="replace")
 
 

@@ -58,7 +58,7 @@ class Host:
         command = [*NO_NF_TABLES, str(WEFT), "cni", verb, "--cache-dir", cache, network, str(pod.path)]
         pipe = subprocess.PIPE
         with self.node.netns.popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
-            said, _ = child.communicate(timeout=60)
+            said, _ = child.communicate(timeout=200)
         return child.returncode, said
 
 

@@ -101,7 +101,7 @@ class ApiServer(Server):
         config = self.folder / f"{token}.kubeconfig"
         kubeobjects.write_kubeconfig(config, self.api(token))
         command = [*self.enter, str(programs() / "kubectl"), "--kubeconfig", str(config), *argv]
-        ran = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=200, check=False)
         assert ran.returncode == 0, f"{' '.join(argv)}: {ran.stderr}"
         return ran.stdout
 

@@ -47,7 +47,7 @@ def check_sane(done: "subprocess.CompletedProcess[bytes]") -> None:
 
 def run(program: Path, stdin: bytes = b"", **env: str) -> "subprocess.CompletedProcess[bytes]":
     everything = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_IFNAME": "eth0", "CNI_PATH": "/none", **env}
-    return subprocess.run([str(program)], env=everything, input=stdin, capture_output=True, timeout=20, check=False)
+    return subprocess.run([str(program)], env=everything, input=stdin, capture_output=True, timeout=200, check=False)
 
 
 def error(done: "subprocess.CompletedProcess[bytes]") -> str:

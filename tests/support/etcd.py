@@ -141,7 +141,7 @@ class Etcd(Server):
 
     def ctl(self, *argv: str, stdin: str = "") -> str:
         """Run etcdctl against this server, as root once `enable_auth` was called."""
-        command = [self.binaries.ctl, "--endpoints", self.url]
+        command = [self.binaries.ctl, "--endpoints", self.url, "--dial-timeout=60s", "--command-timeout=60s"]
         if self.certs is not None:
             command += ["--cacert", self.certs.ca, "--cert", self.certs.client, "--key", self.certs.client_key]
         if self.user is not None:
@@ -360,7 +360,7 @@ def _is_free(port: int, host: str) -> bool:
 
 def _ports() -> Iterator[int]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    own = range(10_000 + worker % 4 * 5_000, 15_000 + worker % 4 * 5_000)
+    own = range(10_000 + worker % 5 * 4_000, 14_000 + worker % 5 * 4_000)
     start = random.randrange(len(own))
     return itertools.cycle((*own[start:], *own[:start]))
 
@@ -371,7 +371,7 @@ _PORTS = _ports()
 def _run(*argv: object, stdin: str = "") -> str:
     words = [str(word) for word in argv]
     environment = {**os.environ, "ETCDCTL_API": "3"}
-    ran = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=20, check=False, env=environment)
+    ran = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=200, check=False, env=environment)
     assert ran.returncode == 0, f"{' '.join(words)}: {ran.stderr}"
     return ran.stdout
 

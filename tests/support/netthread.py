@@ -35,7 +35,7 @@ def inside(work: Callable[[], T]) -> T:
 
 def run(*argv: str, stdin: str = "", check: bool = True) -> str:
     """Run a program in this thread's namespace and return what it printed."""
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=200)
     if check and done.returncode:
         raise AssertionError(f"{argv}: exit {done.returncode}: {done.stderr}{done.stdout}")
     return done.stdout

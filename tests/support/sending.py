@@ -29,7 +29,7 @@ def transfer(here: Netns, there: Netns, address: Ip, *, megabytes: int) -> bool:
     with listener, ThreadPoolExecutor() as pool:
         listener.settimeout(30)
         done = pool.submit(receive)
-        with here.call(lambda: socket.create_connection(at, timeout=30)) as stream:
+        with here.call(lambda: socket.create_connection(at, timeout=200)) as stream:
             for _ in range(megabytes):
                 data = os.urandom(1 << 20)
                 sent.update(data)

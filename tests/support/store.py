@@ -14,7 +14,7 @@ from weft.model.net import Subnets
 from weft.model.value import Value
 
 T = TypeVar("T")
-QUICK = Timing(connect=0.5, call=1.0, ping=0.3, pong=0.3, backoff=0.02, backoff_most=0.1, renew_retry=0.2)
+QUICK = Timing(connect=1.5, call=5.0, ping=0.3, pong=1.0, backoff=0.02, backoff_most=0.1, renew_retry=0.2)
 
 
 def first(_: int) -> int:
@@ -59,13 +59,13 @@ def value(address: str) -> str:
     return f'{{"PublicIP":"{address}","PublicIPv6":null}}'
 
 
-async def soon(awaitable: Awaitable[T], seconds: float = 10) -> T:
+async def soon(awaitable: Awaitable[T], seconds: float = 60) -> T:
     """What arrives within some seconds; a test that waits longer has failed."""
     async with asyncio.timeout(seconds):
         return await awaitable
 
 
-async def until(events: AsyncGenerator[T, None], wanted: Callable[[T], bool], seconds: float = 10) -> list[T]:
+async def until(events: AsyncGenerator[T, None], wanted: Callable[[T], bool], seconds: float = 60) -> list[T]:
     """The events up to the first that is wanted, it included."""
     seen: list[T] = []
     async with asyncio.timeout(seconds):

@@ -128,7 +128,7 @@ class Stream:
         family = socket.AF_INET if target.version == 4 else socket.AF_INET6
         server = sink.call(lambda: socket.create_server((str(target), 0), family=family))
         address = server.getsockname()[:2]
-        self._out = source.call(lambda: socket.create_connection(address, timeout=20))
+        self._out = source.call(lambda: socket.create_connection(address, timeout=200))
         self._in = server.accept()[0]
         self._in.settimeout(20)
         server.close()

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 _BUSY: Final = 6
+_SAMPLE: Final = 0.2  # seconds of a processor
 _SHORTEST, _LONGEST = 0.005, 0.1  # seconds between two looks: each costs what is waited for some of the processor
 
 
@@ -20,6 +21,20 @@ def looks(seconds: float) -> Iterator[None]:
         if waited > _BUSY * seconds:
             return
         time.sleep(_pause(waited))
+
+
+def in_time(start: float, seconds: float) -> bool:
+    """Tell whether less than so many seconds have passed since `start`, or as many as are those on a busy machine."""
+    took = time.monotonic() - start
+    return took < seconds or took < seconds * _slowness()
+
+
+def _slowness() -> float:
+    """How many times as long as on a processor of its own work takes here now."""
+    start, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < _SAMPLE:
+        pass
+    return (time.monotonic() - start) / _SAMPLE
 
 
 async def comes(look: Callable[[], T], *, seconds: float = 10.0) -> T:

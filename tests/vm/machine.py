@@ -29,7 +29,8 @@ from tests.support import upstream
 
 CHECKOUT: Final = Path(__file__).parents[2]
 SECONDS: Final = 3600  # in which all checks are over, whatever else the machine does
-QUIET: Final = 400  # in which one of them ends, or says something
+QUIET: Final = 400  # in which one of them ends, or says something, or the machine works
+_WORK: Final = 20  # seconds of a processor: more than one that only waits uses meanwhile
 
 _PROGRAMS: Final = (
     *(
@@ -155,19 +156,25 @@ def _run(kernel: Path, folder: Path) -> dict[str, Outcome]:
 
 
 def _wait(machine: "subprocess.Popen[bytes]", *growing: Path) -> str:
-    """Wait for a machine's end as long as one of these files grows; returns what is wrong if it is ended instead."""
-    sizes: list[int] = []
+    """Wait for a machine's end while one of these files grows, or it works; returns what is wrong if it is ended."""
+    sizes, work = [-1], 0.0
     while True:
-        now = [path.stat().st_size if path.exists() else 0 for path in growing]
-        if now == sizes:
+        now, worked = [path.stat().st_size if path.exists() else 0 for path in growing], _worked(machine.pid)
+        if now == sizes and worked - work < _WORK:
             machine.kill()
-            return f"it said nothing for {QUIET} s"
-        sizes = now
+            return f"it did nothing for {QUIET} s"
+        sizes, work = now, worked
         try:
             machine.wait(QUIET)
         except subprocess.TimeoutExpired:
             continue
         return ""
+
+
+def _worked(pid: int) -> float:
+    """The seconds of a processor that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_report(report: Path, console: Path, problem: str) -> dict[str, Outcome]:

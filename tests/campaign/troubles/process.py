@@ -42,7 +42,7 @@ def stopped(world: World) -> Iterator[None]:
         yield
     finally:
         world.one.signal(signal.SIGCONT)
-        out, errors = call.communicate(timeout=60)
+        out, errors = call.communicate(timeout=200)
         assert call.returncode == 0, f"{out!r} {errors!r}"
         assert world.runtime.call("DEL", "late", pod) is None
         pod.close()
@@ -80,7 +80,7 @@ def held_lock(world: World) -> Iterator[None]:
     finally:
         os.close(lock)
         for number, (call, pod) in enumerate(zip(calls, pods, strict=True)):
-            call.communicate(timeout=60)
+            call.communicate(timeout=200)
             assert world.runtime.call("DEL", f"waits{number}", pod) is None
             pod.close()
 
@@ -119,7 +119,7 @@ def killed(world: World) -> Iterator[None]:
     call = world.runtime.start("ADD", "cut", pod)
     time.sleep(world.chance.uniform(0, 0.02))
     world.one.kill()
-    call.communicate(timeout=60)
+    call.communicate(timeout=200)
     world.start()
     yield
     assert world.runtime.call("DEL", "cut", pod) is None

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final
 
 from tests.campaign.brokenworld import Trouble, World
+from tests.support.waiting import in_time
 from tests.support.weftd import peer_value, public_v4
 
 
@@ -124,7 +125,7 @@ def silent_names(world: World) -> Iterator[None]:
             world.one.ip("route flush proto 165")
             yield
             start = time.monotonic()
-        assert time.monotonic() - start < 10, "the end waits for a name server"
+        assert in_time(start, 10), "the end waits for a name server"
 
 
 def _silent_server() -> socket.socket:
