@@ -171,6 +171,30 @@ def test_the_architecture_names_files_that_exist():
         assert (ROOT / "src" / "weft" / name).exists() or (ROOT / name).exists(), name
 
 
+def _docstrings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_docstrings_name_modules_that_exist():
+    """A name in backticks that begins with a package's, as `cni.sdk.host`, is a module or something in one."""
+    source = ROOT / "src" / "weft"
+    paths = [path.relative_to(source).with_suffix("") for path in source.rglob("*.py")]
+    modules = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    packages = {module.partition(".")[0] for module in modules}
+    wrong = [
+        (str(path.relative_to(ROOT)), named)
+        for top in ("src", "tests", "benchmarks", "scripts")
+        for path in (ROOT / top).rglob("*.py")
+        for text in _docstrings(path)
+        for named in re.findall(r"`(?:weft\.)?([a-z_]+(?:\.\w+)+)`", text)
+        if named.partition(".")[0] in packages
+        and not any(named == module or named.startswith(f"{module}.") for module in modules if "." in module)
+    ]
+    assert wrong == []
+
+
 def test_the_list_of_flags_is_that_of_the_daemon():
     assert (DOCS / "reference" / "weftd-flags.md").read_text() == flags.render()
 

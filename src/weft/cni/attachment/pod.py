@@ -1,6 +1,6 @@
 """What one pod's attachment consists of: gateways, routes and addresses (cni.md §3.2, §3.3, §3.5).
 
-Decides, and touches nothing: `cni.bridge`, `cni.ptp` and `cni.interface` carry it out.
+Decides, and touches nothing: the plugins bridge and ptp and `cni.attachment.interface` carry it out.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The node's rule sets in the kernel: what is there, is it right, make it so.
 
-One class over both kinds. What to want is `desired.firewall`'s, when to look is `nfmonitor`'s and the
+One class over both kinds. What to want is `desired.firewall`'s, when to look is the monitor's and the
 daemon's, and how often to repair is the daemon's alone.
 """
 
@@ -34,7 +34,8 @@ class _Rules(Protocol):
 class Tooling(Value):
     """What the programs of one kind can do here.
 
-    `notices`: changes are announced through nf_tables (`nfmonitor`); otherwise someone must look now and then.
+    `notices`: changes are announced through nf_tables (`kernel.netfilter.monitor`); otherwise someone must look now
+    and then.
     `problems` forbid the kind; `warnings` are for the log.
     """
 

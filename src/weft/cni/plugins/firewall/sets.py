@@ -4,7 +4,7 @@ Upstream has no such backend; the rules mean what its iptables rules mean. The f
 one element for each address, so that neither a packet nor a change gets slower with the number of pods.
 
 In nf_tables an accept ends only the table that it stands in: what another table drops stays dropped. Decides, and
-touches nothing: `cni.firewallnft` carries it out.
+touches nothing: `cni.plugins.firewall.nft` carries it out.
 """
 
 from collections.abc import Collection, Sequence

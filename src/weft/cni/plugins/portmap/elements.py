@@ -1,7 +1,7 @@
 """portmap in our own nf_tables maps: the frame, and one attachment's elements in it (cni.md §5).
 
 The frame is made once on a node. A mapping is one element, looked up by its port, so that neither a packet nor a
-change gets slower with the number of pods. Decides, and touches nothing: `cni.portmapmaps` carries it out.
+change gets slower with the number of pods. Decides, and touches nothing: `cni.plugins.portmap.maps` carries it out.
 
 Whose connections are masqueraded, that answers come back the way they went: the pod's own and its subnet's, so that
 siblings reach the service through the host as well, and the host's from 127.0.0.1. Whether they came through one of

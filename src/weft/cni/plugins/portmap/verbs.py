@@ -1,8 +1,8 @@
 """portmap: ports of the host that lead to the container (cni.md §5).
 
 Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The
-ports work in one of three forms (`cni.portmapforms`): our own maps, unless the configuration asks for upstream's
-rules or the host has no nf_tables.
+ports work in one of three forms (`cni.plugins.portmap.forms`): our own maps, unless the configuration asks for
+upstream's rules or the host has no nf_tables.
 """
 
 from contextlib import suppress
