@@ -151,7 +151,11 @@ class Session:
             self._service.node.keep_root(self._descriptors["root"])
             if not self._begin():
                 return  # nothing has been done for it yet
-            done = self._service.run(request, host)
+            try:
+                done = self._service.run(request, host)
+            except ClientGone:
+                self._abandon(request, host)
+                return
             if request.command == "ADD" and done.exit == 0:
                 # The container's namespace stays open until the client has what it asked for: to undo it, if need be.
                 if self._gone() or not self._reply(done) or not self._was_read():
