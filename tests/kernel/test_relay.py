@@ -299,7 +299,7 @@ class TestControl:
         for nonsense in (b"X\0\0\0", b"S", b"C\0\0\0" + b"\1\x81" + bytes(34), b"C\0\0\0x", b"C\0\0\0\7" + bytes(35)):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
                 connection.connect(str(relay.socket))
-                connection.settimeout(5)
+                connection.settimeout(60)
                 connection.send(nonsense)
                 answer = connection.recv(100)
                 assert answer[:4] in (b"", struct.pack("=I", errno.EINVAL))
@@ -408,7 +408,7 @@ def stream(naive: Site, one: tuple[Netns, str], other: tuple[Netns, str]) -> Non
 
     def receive() -> None:
         connection, _ = listener.accept()
-        connection.settimeout(20)
+        connection.settimeout(60)
         with connection:
             while data := connection.recv(1 << 20):
                 received.update(data)
@@ -416,7 +416,7 @@ def stream(naive: Site, one: tuple[Netns, str], other: tuple[Netns, str]) -> Non
     with ThreadPoolExecutor() as pool:
         done = pool.submit(receive)
         stream = naive.bound(here, socket.SOCK_STREAM, source)
-        stream.settimeout(20)
+        stream.settimeout(60)
         stream.connect((destination, 7777))
         for _ in range(16):
             data = os.urandom(1 << 20)

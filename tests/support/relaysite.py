@@ -18,7 +18,7 @@ from scapy.packet import Raw
 from tests.support import oldkernel
 from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
-from tests.support.weftd import eventually
+from tests.support.weftd import carrying, eventually
 from weft.forward import build, start
 from weft.forward.control import SOCKET, Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
@@ -46,7 +46,7 @@ class Site:
         self.path: Programs | None = None
         wire(here, there)
         for netns, *addresses in ((here, self.local), (there, self.remote, self.stranger)):
-            netns.run("ip link set eth0 up")
+            carrying(netns, "eth0")  # a neighbour that is asked for sooner is given up
             for address in addresses:
                 netns.run(f"ip addr add {address}/{'64 nodad' if over == 6 else 24} dev eth0")
         here.call(lambda: tun.create(DEVICE))
@@ -124,7 +124,7 @@ class Site:
             made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             made.bind((address, port))
-            made.settimeout(5)
+            made.settimeout(60)
             return made
 
         made = run_in(netns.fd, make)
