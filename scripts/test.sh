@@ -34,7 +34,7 @@ second_row() {
     { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1
     stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
-    stage 'lab tests' $bin/python $(pytest_of lab) -n 3 --dist loadfile tests/lab
+    stage 'lab tests' $bin/python $(pytest_of lab) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 }
 
 # Whatever happens, the second row ends with the first, and what failed until then is told.
@@ -60,7 +60,7 @@ stage "upstream's daemon" $bin/python -m tests.support.flanneld
 stage 'container runtimes' scripts/runtimes.sh
 stage 'helm-unittest' $bin/python -m tests.support.helmunit
 stage 'system tests' $apart $bin/python $(pytest_of system) -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
-stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 3 --dist loadfile -rP tests/campaign
+stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
 stage 'real runtimes' $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
 wait $beside
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.

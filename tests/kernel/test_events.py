@@ -94,6 +94,7 @@ class Watched:
 def watched(netns: Netns) -> Iterator[Watched]:
     made = Watched(netns)
     # A busy kernel finishes an IPv6 address some time after it was added, and says so once more.
+    eventually(lambda: not netns.run("ip -6 address show tentative"), seconds=20)
     time.sleep(0.1)
     while made.read():
         time.sleep(0.1)
