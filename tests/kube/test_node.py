@@ -126,7 +126,8 @@ def test_a_restart_without_the_api_serves_what_was_known(cluster: KubeCluster):
         eventually(lambda: reaches(here, there.ips[0]), seconds=20)
     finally:
         cluster.server.start()
-    one.says("the store answers again", seconds=30)
+    # The second where the API was back before anybody missed it, and forbade all until it knew its rules.
+    one.says("the store answers again|leasing: lease node1", seconds=30)
 
 
 def test_a_node_waits_for_its_podcidr(cluster: KubeCluster):

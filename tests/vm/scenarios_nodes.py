@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ _IKE = {500, 4500}  # ports
 SECONDS = 60.0  # all is emulated
 
 
+@cache
+def underlay() -> Underlay:
+    """One with its store for all checks, which ends with the machine: a start of etcd takes long here."""
+    return Underlay(Path(tempfile.mkdtemp()) / "store", etcd.debian())
+
+
 @contextmanager
 def cluster(*parts: dict[str, Any], **changes: Any) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        underlay = Underlay(folder / "store", etcd.debian())
-        stack.callback(underlay.close)
-        made = Cluster(underlay, folder)
+        made = Cluster(underlay(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(made.close)
         made.configure(*parts, **changes)
         yield made
