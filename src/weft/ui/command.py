@@ -14,8 +14,8 @@ import uvicorn
 from click.core import ParameterSource
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from weft.daemon.commands.instance import INSTANCE
 from weft.daemon.disk.files import write_atomically
+from weft.diag.commands.offline import INSTANCE
 from weft.kernel import asking, daemons
 from weft.lab import places
 from weft.lab.commands import start

@@ -8,8 +8,7 @@ from typing import Final
 
 import click
 
-from weft.daemon.commands.instance import INSTANCE
-from weft.diag.commands.offline import FROM, bundle_at, told_in
+from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, told_in
 from weft.kernel import asking
 from weft.model.node.following import Follower
 from weft.model.node.history import Event, Told

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from weft.daemon.commands.instance import INSTANCE
+from weft.diag.commands.offline import INSTANCE
 from weft.kernel import asking
 from weft.model.node.following import Follower, recent
 from weft.model.node.history import Told

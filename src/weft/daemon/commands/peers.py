@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from weft.daemon.commands.instance import INSTANCE
-from weft.diag.commands.offline import FROM, bundle_at, state_in
+from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, state_in
 from weft.kernel import asking
 from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from weft.daemon.commands.instance import INSTANCE
-from weft.diag.commands.offline import FROM, bundle_at, state_in
+from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, state_in
 from weft.kernel import asking, daemons
 from weft.model.node.nodestate import LoopState, NodeState
 from weft.model.node.wrong import not_whole, wrong

@@ -1,17 +1,21 @@
-"""The option by which a command answers of a bundle instead of this node."""
+"""The options that say whose answer is wanted: a bundle's instead of this node's, or which daemon's of this node."""
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
 
-from weft.diag.bundle import archive
-from weft.diag.bundle.contents import Bundle, bundle_of
 from weft.model.errors import Problem, Unavailable
 from weft.model.node.history import Told
 from weft.model.node.nodestate import NodeState
 
+if TYPE_CHECKING:
+    from weft.diag.bundle.contents import Bundle
+
+INSTANCE: Final = click.option(
+    "--instance", "wanted", metavar="NAME", help="Of several daemons on this node, the one of this name."
+)
 FROM: Final = click.option(
     "--from",
     "file",
@@ -21,8 +25,11 @@ FROM: Final = click.option(
 )
 
 
-def bundle_at(file: Path, *not_with: str) -> Bundle:
+def bundle_at(file: Path, *not_with: str) -> "Bundle":
     """Read a bundle. Raises `ConfigError`, or `UsageError` where an option of these names was given, too."""
+    from weft.diag.bundle import archive
+    from weft.diag.bundle.contents import bundle_of
+
     context = click.get_current_context()
     for param in context.command.params:
         if param.name in not_with and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
@@ -30,20 +37,20 @@ def bundle_at(file: Path, *not_with: str) -> Bundle:
     return bundle_of(archive.unpack(file), str(file))
 
 
-def state_in(bundle: Bundle, file: Path) -> NodeState:
+def state_in(bundle: "Bundle", file: Path) -> NodeState:
     """What the daemon said of itself. Raises `Unavailable` if none did."""
     if bundle.sight.daemon is None:
         raise _silent(bundle, file)
     return bundle.sight.daemon
 
 
-def told_in(bundle: Bundle, file: Path) -> Told:
+def told_in(bundle: "Bundle", file: Path) -> Told:
     """What the daemon told of its history. Raises `Unavailable` if none did."""
     if bundle.told is None:
         raise _silent(bundle, file)
     return bundle.told
 
 
-def _silent(bundle: Bundle, file: Path) -> Unavailable:
+def _silent(bundle: "Bundle", file: Path) -> Unavailable:
     seen = bundle.sight.unseen.get("daemon", "no weftd ran there when it was made")
     return Unavailable(Problem(code="INST-003", where=str(file), seen=seen))
