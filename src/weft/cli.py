@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import PurePath
 from typing import Final
@@ -18,26 +17,11 @@ import click
 
 from weft import __version__
 from weft.model.errors import Problem, WeftError, not_whole
-from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
-from weft.screen.groups import Group
+from weft.screen.groups import Late, LateGroup
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
-
-
-class Late(Value):
-    """A sub-command that is imported when it is called: `place` is `module:name`, `about` its line of help."""
-
-    place: str
-    about: str
-
-    def load(self) -> click.Command:
-        module, name = self.place.split(":")
-        command = getattr(import_module(module), name)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{self.place} is not a command")
-        return command
 
 
 COMMANDS: Final = {
@@ -73,20 +57,7 @@ COMMANDS: Final = {
 }
 
 
-class LateGroup(Group):
-    """A group that knows the names and help lines of COMMANDS without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return COMMANDS[cmd_name].load() if cmd_name in COMMANDS else super().get_command(ctx, cmd_name)
-
-    def about(self, name: str) -> str:
-        return COMMANDS[name].about if name in COMMANDS else super().about(name)
-
-
-@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LateGroup, late=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="weft %(version)s")
 def weft() -> None:
     """A pod network for Kubernetes, and for anything else that speaks CNI.

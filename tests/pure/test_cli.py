@@ -12,7 +12,9 @@ from click.testing import CliRunner
 
 from weft import __version__, cli
 from weft.config.flagtable import FLAGS
+from weft.lab.commands.lab import lab
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable
+from weft.screen.groups import LateGroup
 
 ROOT = Path(__file__).parents[2]
 WEFT = Path(sys.executable).with_name("weft")
@@ -47,6 +49,20 @@ def test_a_command_of_which_a_module_is_missing_says_so(monkeypatch, capsys):
 def test_every_late_command_can_be_loaded():
     for name, late in cli.COMMANDS.items():
         assert late.load().name == name
+    assert isinstance(lab, LateGroup)
+    context = click.Context(lab)
+    for name in lab.list_commands(context):
+        command = lab.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+
+
+def test_a_command_of_a_lab_imports_no_other():
+    code = "import sys; from weft import cli; cli.run(['lab', 'ps', '--help']); print(*sys.modules, sep='\\n')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    modules = set(shown.splitlines())
+    assert "weft.lab.commands.pods" in modules
+    assert not modules & {"weft.lab.commands.quiz", "weft.lab.commands.tutorial", "weft.lab.commands.tracing"}
 
 
 def test_version_goes_to_people_and_to_programs(capsys):

@@ -1,8 +1,13 @@
-"""Groups of commands: their help lists each command whole, and a name that is none is answered by a guess."""
+"""Groups of commands: their help lists each command whole, and an unknown name gets a suggestion."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 import click
+
+from weft.model.value import Value
 
 _LONGEST = 1000  # characters of a help line: click would cut at 45
 
@@ -28,3 +33,40 @@ class Group(click.Group):
         rows = [(name, self.about(name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+class Late(Value):
+    """A command that is imported when it is called: `place` is `module:name`.
+
+    `about` is its line of help, for a group whose help is to import no command; empty to take the command's own.
+    """
+
+    place: str
+    about: str = ""
+
+    def load(self) -> click.Command:
+        """Import it."""
+        module, name = self.place.split(":")
+        command = getattr(import_module(module), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.place} is not a command")
+        return command
+
+
+class LateGroup(Group):
+    """A group that knows the names of its commands, `late`, without importing them."""
+
+    def __init__(self, *args: Any, late: Mapping[str, Late], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._late = late
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._late, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._late[cmd_name].load() if cmd_name in self._late else super().get_command(ctx, cmd_name)
+
+    def about(self, name: str) -> str:
+        if name not in self._late:
+            return super().about(name)
+        return self._late[name].about or self._late[name].load().get_short_help_str(_LONGEST)

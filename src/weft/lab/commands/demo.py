@@ -1,6 +1,7 @@
 """`weft lab demo`: a pod network in front of your eyes, in a few seconds. What it prints, it has just seen."""
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -8,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import click
+
 from weft.lab import places, protocol
 from weft.lab.commands import show, start, terminal
+from weft.lab.commands.choose import base
 from weft.lab.commands.packets import decode
 from weft.lab.commands.packets.decode import Layer
 from weft.lab.commands.packets.reader import Readers
@@ -24,6 +28,12 @@ from weft.screen.say import say, title
 
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
+
+
+@click.command()
+def demo() -> None:
+    """Show a pod network at work: a packet, the entries that led it, a repair; about ten seconds."""
+    run(base(), os.environ)
 
 
 def run(base: Path, environ: Mapping[str, str]) -> None:

@@ -1,0 +1,129 @@
+"""`weft lab ps`, `run`, `rm`, `ping` and `pingall`: what is in a lab, its pods, and whether they reach each other."""
+
+import re
+from functools import partial
+from ipaddress import ip_address
+
+import click
+
+from weft.lab import protocol
+from weft.lab.commands import show, start
+from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
+from weft.lab.report import LabReport, Nothing, PingReport, PodReport
+from weft.lab.spec import HostPort, Pod
+from weft.model.errors import ConfigError, Problem
+from weft.screen.beside import next_commands
+from weft.screen.documents import output_option, output_with, show_report
+from weft.screen.watching import redraw, watch_option
+
+
+@click.command()
+@watch_option
+@lab_option
+@output_with("wide")
+def ps(lab: str, output: str, *, watch: bool) -> None:
+    """Show nodes with their leases, and pods with their addresses.
+
+    With -o wide also processes, container ids and network namespaces: for `nsenter`, `ip netns` and plugins by hand.
+    """
+    place = start.find(base(), lab)
+    look, option = partial(ask, place, protocol.Ps(), LabReport), within(place)
+
+    def render(report: LabReport) -> tuple[LabReport, str]:
+        return report, show.lab(report, wide=output == "wide")
+
+    if watch:
+        redraw(output, look, render)
+    report = look()
+    show_report(output, *render(report))
+    if len(report.pods) > 1:
+        ping = f"weft lab ping{option} {report.pods[0].name} {report.pods[-1].name}"
+        next_commands(output, ping, f"weft lab pingall{option}")
+    elif report.nodes[0].subnets:
+        next_commands(output, f"weft lab run{option} POD --node {report.nodes[0].name}")
+    else:  # a bare node, which starts no pods
+        next_commands(output, f"weft lab exec{option} {report.nodes[0].name} -- bash")
+
+
+def _address(_: click.Context, param: click.Parameter, text: str) -> str:
+    try:
+        return str(ip_address(text)) if text else ""
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+@click.command()
+@click.argument("pod")
+@click.option("--node", required=True, shell_complete=nodes, help="The node that it runs on.")
+@click.option("--port", "ports", multiple=True, metavar="PORT:POD-PORT[/udp]", help="A port of the node leads to it.")
+@click.option("--network", default="", metavar="NAME", help="A network of the node other than its first.")
+@click.option("--ip", "address", default="", metavar="ADDRESS", callback=_address, help="The address that it asks for.")
+@lab_option
+@output_option
+def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: str, lab: str, output: str) -> None:
+    """Start a pod: a process that holds its namespaces, attached by the node's plugins.
+
+    \b
+      weft lab run web --node node2
+      weft lab run dns --node node1 --port 8080:80 --port 53:53/udp
+      weft lab run db --node node1 --ip 10.244.1.100
+      weft lab run far --node node1 --network second
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place = start.find(base(), lab)
+    wanted = Pod(name=pod, node=node, ports=tuple(map(_host_port, ports)), network=network, ip=address)
+    report, option = ask(place, protocol.Run(wanted), PodReport), within(place)
+    show_report(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
+    next_commands(output, f"weft lab exec{option} {pod} -- ip address", f"weft lab rm{option} {pod}")
+
+
+def _host_port(text: str) -> HostPort:
+    """Read `8080:80`, or `53:53/udp`. Raises `ConfigError`."""
+    found = re.fullmatch(r"([0-9]{1,5}):([0-9]{1,5})(/(?:tcp|udp))?", text)
+    outside, inside = (0, 0) if found is None else (int(found[1]), int(found[2]))
+    if found is None or not (0 < outside < 65536 and 0 < inside < 65536):
+        expected = "a port of the node and one of the pod, from 1 to 65535, as 8080:80 or 53:53/udp"
+        raise ConfigError(Problem(code="FLAG-001", where="weft lab run --port", seen=repr(text), expected=expected))
+    return HostPort(outside=outside, inside=inside, protocol="UDP" if found[3] == "/udp" else "TCP")
+
+
+@click.command("rm")
+@click.argument("pod", shell_complete=pods)
+@lab_option
+@output_option
+def remove(pod: str, lab: str, output: str) -> None:
+    """Detach a pod and end it."""
+    place = start.find(base(), lab)
+    ask(place, protocol.Remove(pod), Nothing)
+    show_report(output, {"removed": pod}, f"pod {pod} is gone\n")
+    next_commands(output, f"weft lab ps{within(place)}")
+
+
+@click.command()
+@click.argument("source", metavar="A", shell_complete=nodes_and_pods)
+@click.argument("target", metavar="B", shell_complete=nodes_and_pods)
+@click.option("-c", "--count", type=click.IntRange(1, 10_000), default=3, show_default=True, help="How often.")
+@lab_option
+@output_option
+def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
+    """Ping from one pod or node to another, and show which address arrives there."""
+    wanted = protocol.Ping(source=source, target=target, count=count)
+    place = start.find(base(), lab)
+    report, option = ask(place, wanted, PingReport), within(place)
+    show_report(output, report, show.ping(report))
+    next_commands(output, f"weft lab capture{option} {source} --out packets.pcapng", f"weft lab ps{option}")
+    return 0 if report.reached == report.tried else 1
+
+
+@click.command()
+@lab_option
+@output_option
+def pingall(lab: str, output: str) -> int:
+    """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
+    place = start.find(base(), lab)
+    report, option = ask(place, protocol.PingAll(), PingReport), within(place)
+    show_report(output, report, show.pingall(report))
+    if report.reached == report.tried:
+        return 0
+    broken = next(cell for cell in report.cells if cell.fault)
+    next_commands(output, f"weft lab trace{option} {broken.source} {broken.target}", f"weft lab check{option}")
+    return 1
