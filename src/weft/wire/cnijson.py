@@ -8,12 +8,12 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
-from typing import Any, Final, TypeVar
+from math import isinf
+from typing import Any, Final, NoReturn, TypeVar
 
 from weft.model.attachment import Cidr
 from weft.model.keyed import LEAST, MOST
 from weft.model.net import Ip
-from weft.wire.jsonnumbers import finite, no_constant
 
 Object = dict[str, Any]
 
@@ -37,7 +37,20 @@ def _ordered(pairs: list[tuple[str, Any]]) -> Object:
     return found
 
 
-_decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=no_constant, parse_float=finite).decode
+def _no_constant(text: str) -> NoReturn:
+    # Python's decoder takes NaN and Infinity, which JSON has not.
+    raise ValueError(f"invalid value {text}")
+
+
+def _finite(text: str) -> float:
+    """Read a number; `ValueError` for one that would become infinite, and could not be written as JSON again."""
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"number {text[:20]} is too large")
+    return number
+
+
+_decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=_no_constant, parse_float=_finite).decode
 
 
 def load(data: bytes) -> Object:
