@@ -1,10 +1,10 @@
 """`make mutants`: changes the source in many small ways, one at a time, and counts how many a test notices.
 
-    python -m tests.mutants [--sample 300] [--jobs 2] [--minutes M] [--floor 90] [PATH | PATH:LINE …]
+    python -m tests.mutants [--sample 300] [--part 1/1] [--jobs 2] [--minutes M] [--floor 90] [PATH | PATH:LINE …]
 
 A sample is drawn by lines, so that a line with many possible changes weighs no more than others; the seed is printed,
-and WEFT_SEED repeats the sample. Places given by hand are tried whole. The client's changes are all in a full sample,
-and in a smaller one in proportion.
+and WEFT_SEED repeats the sample, of which `--part 2/5` is the second fifth. The client's changes are all in a full
+sample, and in a smaller one in proportion. Of folders given by hand a sample is drawn, files and lines are tried whole.
 
 killed        a test failed that passes without the change, or else the type checker complains
 timed out     a test did not end: killed too, counted apart
@@ -64,8 +64,9 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
-    parser.add_argument("places", nargs="*", help="try all changes of a file or of a line, not a sample")
+    parser.add_argument("places", nargs="*", help="folders to draw from; or a file or a line, to try all its changes")
     parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--part", default="1/1", help="which part of the sample, of how many")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=600, help="what is not judged by then counts as not tried")
     parser.add_argument("--floor", type=float, default=90, help="percent that must be killed")
@@ -74,7 +75,8 @@ def main() -> int:
         parser.error("needs root: it makes namespaces")
     until = time.monotonic() + options.minutes * 60
     _measure()
-    tried, known = equivalent.split(_chosen(options.places, options.sample))
+    part, parts = map(int, options.part.split("/"))
+    tried, known = equivalent.split(_chosen(options.places, options.sample)[part - 1 :: parts])
     print(f"{len(tried)} changes to try, {options.jobs} at a time", flush=True)
     results = []
     with tempfile.TemporaryDirectory(prefix="weft-mutants-") as folder:
@@ -101,13 +103,16 @@ def _chosen(places: Sequence[str], size: int) -> list[Mutant]:
     everything = [mutant for path in sources() for mutant in operators.mutants(path, (CHECKOUT / path).read_text())]
     by_hand = csources.mutants()
     equivalent.check()
-    if places:
+    if folders := tuple(f"{place.rstrip('/')}/" for place in places if (CHECKOUT / place).is_dir()):
+        everything = [one for one in everything if one.path.startswith(folders)]
+        by_hand = [one for one in by_hand if one.path.startswith(folders)]
+    elif places:
         found = [one for one in [*everything, *by_hand] if one.path in places or f"{one.path}:{one.line}" in places]
         return found or sys.exit(f"mutants: nothing to change in {', '.join(places)}")
     seed = os.environ.get("WEFT_SEED") or str(random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")
     chance = random.Random(seed)
-    of_client = min(len(by_hand), round(size * _CLIENT_SHARE))
+    of_client = min(len(by_hand), round(size * len(by_hand) / len(csources.CHANGES) * _CLIENT_SHARE))
     lines: dict[tuple[str, int], list[Mutant]] = {}
     for mutant in everything:
         lines.setdefault((mutant.path, mutant.line), []).append(mutant)
