@@ -283,7 +283,8 @@ def test_a_file_of_it_opens_without_a_server(browser: BrowserContext, running: L
     refused = weft("ui", "--lab", running.name, "--export", str(nowhere), check=False)
     assert (refused.returncode, nowhere.parent.exists()) == (2, False)
     assert f"FLAG-001 --export {nowhere}: its directory does not exist" in refused.stderr
-    weft("ui", "--lab", running.name, "--export", str(file))
+    wrote = weft("ui", "--lab", running.name, "--export", str(file)).stdout
+    assert re.fullmatch(rf"wrote {re.escape(str(file))}, the lab at \d\d:\d\d:\d\d\n", wrote)
     with opened(browser, file.as_uri()) as page:
         node(page, "node1").click()
         page.get_by_role("button", name="Interfaces", exact=True).click()
@@ -295,6 +296,7 @@ def test_a_file_of_it_opens_without_a_server(browser: BrowserContext, running: L
 def test_a_node_shows_itself_and_its_peers(browser: BrowserContext, running: Lab, tmp_path: Path):
     file = tmp_path / "node.html"
     file.write_text(running.run("node1", "sh", "-c", "weft ui --export /tmp/it.html >/tmp/said && cat /tmp/it.html"))
+    assert re.fullmatch(r"wrote /tmp/it.html, this node at [\d:]{8}\n", running.run("node1", "cat", "/tmp/said"))
     with opened(browser, file.as_uri()) as page:
         expect(node(page, "172.31.0.12")).to_have_attribute("aria-label", re.compile("well"))
         expect(page.locator(".cluster .edge.well")).to_have_attribute("aria-label", re.compile("answers"))

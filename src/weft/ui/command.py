@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 import webbrowser
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +23,7 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.screen.rights import need_root
+from weft.screen.say import say
 from weft.ui import export as exporting
 from weft.ui.app import STATIC, make
 from weft.ui.sources import LabSource, NodeSource, Source
@@ -35,7 +37,7 @@ _CONNECTIONS: Final = 64
 class Connection(H11Protocol):
     """A client's connection. One too many ends the oldest that asks nothing, as at the health port.
 
-    So whoever opens many, and has no token, takes neither our descriptors nor the place of who has one.
+    So a client without a token that opens many takes neither our descriptors nor the owner's place.
     """
 
     _open: ClassVar[dict["Connection", None]] = {}
@@ -60,8 +62,12 @@ class Connection(H11Protocol):
 @lab_option
 @INSTANCE
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to serve it.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 is any that is free.")
-@click.option("--no-browser", is_flag=True, help="Open no browser, which needs a screen and no token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes any free port.")
+@click.option(
+    "--no-browser",
+    is_flag=True,
+    help="Do not open a browser; without a screen, or with a token, none is opened anyway.",
+)
 @click.option(
     "--export",
     "file",
@@ -91,8 +97,8 @@ def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool
         if not file.absolute().parent.is_dir():
             seen, expected = "its directory does not exist", "a file in a directory that exists"
             raise ConfigError(Problem(code="FLAG-001", where=f"--export {file}", seen=seen, expected=expected))
-        asyncio.run(_export(source, file))
-        click.echo(f"wrote {file}")
+        at = time.strftime("%H:%M:%S", time.localtime(asyncio.run(_export(source, file))))
+        say(f"wrote {file}, {'the lab' if isinstance(source, LabSource) else 'this node'} at {at}")
         return
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
@@ -158,7 +164,8 @@ async def _serve(source: Source, listener: socket.socket, token: str) -> None:
     await server.serve(sockets=[listener])
 
 
-async def _export(source: Source, file: Path) -> None:
+async def _export(source: Source, file: Path) -> float:
+    """Write what is shown now; returns the moment of it."""
     shown: dict[str, Any] = await Watch(source).once(pings=_PINGS)
     names = [piece["name"] for name, piece in shown["put"].items() if name.startswith(("node/", "pod/"))]
     links = {}
@@ -169,3 +176,4 @@ async def _export(source: Source, file: Path) -> None:
             continue
     texts = {path.name: path.read_text() for path in STATIC.iterdir()}
     write_atomically(file, exporting.page(texts, {**shown, "interfaces": links}).encode(), 0o644, sync=False)
+    return float(shown["unix"])
