@@ -52,6 +52,7 @@ class Upkeep:
         self._untold: float | None = None  # the moment since which our lease does not say what is true
         self._why_untold = ""
         self._refused_uplink = ""  # why the uplink as it is now cannot be used
+        self._ailing_since = now()  # of an uplink that cannot be used
         words = "" if leasing.confirmed else "of an earlier run, until the store answers"
         self._history.note("lease-taken", leasing.lease.id, words=words)  # here: the node is not up yet
         status.parts["published"] = self._publishing_problem
@@ -110,7 +111,7 @@ class Upkeep:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _follow_uplink(self) -> None:
-        """Notice a new name, address, MTU or segment of the uplink, and decide anew (IFACE-002)."""
+        """Notice a new name, address, MTU or segment of the uplink, and decide again (IFACE-002)."""
         while True:
             # What mends an uplink may be a link whose notices are not followed.
             broken = self._network.uplink_problem is not None
@@ -142,9 +143,11 @@ class Upkeep:
         before, uplink = self._network.uplink_problem, self._network.inputs.facts.uplink
         after = self._network.uplink_problem = ailing(uplink, snapshot) or refused
         if after is None and before is not None:
-            log.info("IFACE-002 the uplink %s can be used again", uplink.name)
+            seconds = self._now() - self._ailing_since
+            log.info("IFACE-002 the uplink %s can be used again after %.0f s", uplink.name, seconds)
             self._history.note("uplink-back", uplink.name, code="IFACE-002")
         elif after is not None and after != before:
+            self._ailing_since = self._now() if before is None else self._ailing_since
             self._history.note("uplink-lost", uplink.name, code=after.code, words=after.seen)
             if after != refused:  # which was said
                 log.warning("%s", after)
@@ -160,9 +163,11 @@ class Upkeep:
         if facts == inputs.facts:
             self._network.links.try_again()
             return
-        log.info("IFACE-002 the uplink changed: %s", why)
-        was, now = changes.of_uplink(inputs.facts.uplink, facts.uplink)
-        self._history.note("uplink-changed", facts.uplink.name, code="IFACE-002", words=why, was=was, now=now)
+        was, now = changes.of_uplink(inputs.facts, facts)
+        name = facts.uplink.name
+        words = why if name != inputs.facts.uplink.name else ""  # of the same link nobody asks why it was chosen
+        log.info("IFACE-002 the uplink changed: was %s, now %s%s", was, now, words and f": {words}")
+        self._history.note("uplink-changed", name, code="IFACE-002", words=words, was=was, now=now)
         changed = replace(inputs, facts=facts)
         inputs.backend.check(changed)
         self._network.set_inputs(changed, snapshot.ips)
@@ -172,7 +177,7 @@ class Upkeep:
         self._network.subnet_file.renew()
 
     async def _follow_addresses(self) -> None:
-        """List the node's addresses anew when one came or went, on whatever link: no peer may take them."""
+        """List the node's addresses again when one came or went, on whatever link: no peer may take them."""
         while True:
             await self._network.addresses_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -220,5 +225,5 @@ class Upkeep:
             where=f"lease {lease.id}",
             seen=f"it tells peers {was}, and this node has {now}" + (f": {self._why_untold}" * bool(self._why_untold)),
             expected="a store that takes what changes",
-            hint="Peers send to what they are told; weftd tries again by itself",
+            hint="Peers still send to the address in the lease; weftd tries again by itself",
         )

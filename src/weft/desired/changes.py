@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from weft.desired.inputs import Uplink
+from weft.desired.inputs import Facts
 from weft.model.lease import Lease
 
 
@@ -12,12 +12,12 @@ def of_lease(before: Lease, after: Lease) -> tuple[str, str]:
     return _differing(_told(before), _told(after))
 
 
-def of_uplink(before: Uplink, after: Uplink) -> tuple[str, str]:
+def of_uplink(before: Facts, after: Facts) -> tuple[str, str]:
     """What differs between two uplinks; the name stands first if anything does."""
     was, now = _differing(_link(before), _link(after))
-    if not was or before.name != after.name:
+    if not was or before.uplink.name != after.uplink.name:
         return was, now
-    return f"{before.name}, {was}", f"{after.name}, {now}"
+    return f"{before.uplink.name}, {was}", f"{after.uplink.name}, {now}"
 
 
 def reached(lease: Lease) -> str:
@@ -40,14 +40,16 @@ def _told(lease: Lease) -> dict[str, str]:
     }
 
 
-def _link(uplink: Uplink) -> dict[str, str]:
+def _link(facts: Facts) -> dict[str, str]:
     """An uplink; a new index of the same name is another link."""
+    uplink = facts.uplink
     return {
         "link": uplink.name,
         "IPv4": _or_none(uplink.v4),
         "IPv6": _or_none(uplink.v6),
         "MTU": str(uplink.mtu),
         "index": str(uplink.index),
+        "networks": " ".join(map(str, facts.onlink)) or "none",
     }
 
 

@@ -1,19 +1,20 @@
 """What a change is in words."""
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 
 from tests.support import builders
 from weft.desired import changes
 from weft.desired.backends import vxlan
-from weft.desired.inputs import Uplink
+from weft.desired.inputs import Facts, Uplink
 from weft.model.value import replace
 
 LEASE = builders.lease(2, vxlan)
 ATTRS = replace(LEASE.attrs, backend="vxlan", data={"VNI": 1, "VtepMAC": "a"}, public_ip=ip_address("172.31.0.2"))
 BEFORE = replace(LEASE, attrs=replace(ATTRS, public_ipv6=None, data_v6=None))
 UPLINK = Uplink(name="eth0", index=2, mtu=1500, v4=ip_address("172.31.0.1"))
+FACTS = Facts(uplink=UPLINK, public_v4=UPLINK.v4, public_v6=None)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +59,10 @@ def test_how_a_peer_is_reached():
     ],
 )
 def test_an_uplink_that_is_another(changed, was, now):
-    assert changes.of_uplink(UPLINK, replace(UPLINK, **changed)) == (was, now)
+    after = replace(FACTS, uplink=replace(FACTS.uplink, **changed))
+    assert changes.of_uplink(FACTS, after) == (was, now)
+
+
+def test_an_uplink_whose_networks_are_others():
+    after = replace(FACTS, onlink=(ip_network("172.31.0.0/24"),))
+    assert changes.of_uplink(FACTS, after) == ("eth0, networks none", "eth0, networks 172.31.0.0/24")
