@@ -257,7 +257,10 @@ def test_cleanup_removes_exactly_what_is_ours_and_proves_it(cluster: Cluster, co
     assert listed.stdout.count("would remove") == removed.stdout.count("removed ")
     assert not node.subnet_file.exists()
     again = json.loads(weft(node, "cleanup", "-o", "json", f"--subnet-file={node.subnet_file}").stdout)
+    files = again.pop("files")
     assert again == {"dry_run": False, "found": [], "left": [], "foreign": [], "problems": []}
+    said = weft(node, "cleanup", f"--subnet-file={node.subnet_file}").stdout.splitlines()
+    assert said[:-1] == [f"left {path}: {why}" for path, why in files.items()]
 
 
 @pytest.mark.parametrize("config", [VXLAN, HOST_GW], ids=["vxlan", "host-gw"])

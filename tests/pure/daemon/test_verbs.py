@@ -102,6 +102,8 @@ LINES = (
     "file /run/subnet.env",
 )
 LEFT = "left link theirs: weft makes none like it\n"
+FILES = {"/s": "who this node is"}
+KEPT = "left /s: who this node is\n"
 UNSEEN = Problem(code="CLEAN-001", where="route x", seen="nothing tells whose it is")
 
 
@@ -113,7 +115,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch, done: Done) -> list[object]:
         return done
 
     monkeypatch.setattr(verbs, "clean_up", clean_up)
-    monkeypatch.setattr(verbs, "files_left", lambda *_: [])
+    monkeypatch.setattr(verbs, "files_left", lambda *_: FILES)
     return asked
 
 
@@ -122,12 +124,12 @@ def test_a_clean_up_says_what_it_removes_and_what_it_leaves(monkeypatch, capsys)
     removed = "".join(f"removed {line}\n" for line in LINES)
     assert weft(capsys, "cleanup", "--state-dir=/s") == (
         0,
-        f"{removed}{LEFT}nothing of weft is left in the kernel\n",
+        f"{removed}{LEFT}{KEPT}nothing of weft is left in the kernel\n",
         "",
     )
     would = removed.replace("removed", "would remove")
     dry = weft(capsys, "cleanup", "--dry-run", "--subnet-file=/f", "--state-dir=/s")
-    assert dry == (0, f"{would}{LEFT}5 found\n", "")
+    assert dry == (0, f"{would}{LEFT}{KEPT}5 found\n", "")
     assert asked == [("/run/flannel/subnet.env", "/s", False), ("/f", "/s", True)]
 
 
@@ -137,16 +139,23 @@ def test_a_clean_up_that_was_refused_something_has_failed(monkeypatch, capsys, r
     left = [*refused, *(f"still there: {line}" for line in still.lines)]
     removed = "".join(f"removed {line}\n" for line in LINES if line not in still.lines)
     said = "".join(f"CLEAN-001 {line}\n" for line in left)
-    assert weft(capsys, "cleanup", "--state-dir=/s") == (1, f"{removed}5 found\n", said)
+    assert weft(capsys, "cleanup", "--state-dir=/s") == (1, f"{removed}{KEPT}5 found\n", said)
     document = json.loads(weft(capsys, "cleanup", "--state-dir=/s", "-o", "json")[1])
-    assert document == {"dry_run": False, "found": list(LINES), "left": left, "foreign": [], "problems": []}
+    assert document == {
+        "dry_run": False,
+        "found": list(LINES),
+        "left": left,
+        "foreign": [],
+        "files": FILES,
+        "problems": [],
+    }
 
 
 @pytest.mark.parametrize("options, unseen_in", [((), "still"), (("--dry-run",), "found")])
 def test_what_a_clean_up_cannot_see_is_not_proved_to_be_gone(monkeypatch, capsys, options, unseen_in):
     unseen = {unseen_in: Found(unseen=(UNSEEN,), foreign=FOUND.foreign)}
     cleaned(monkeypatch, Done(**({"found": Found()} | unseen)))
-    said = (1, f"{LEFT}0 found\n", "CLEAN-001 route x: nothing tells whose it is\n")
+    said = (1, f"{LEFT}{KEPT}0 found\n", "CLEAN-001 route x: nothing tells whose it is\n")
     assert weft(capsys, "cleanup", "--state-dir=/s", *options) == said
     document = json.loads(weft(capsys, "cleanup", "--state-dir=/s", "-o", "json", *options)[1])
     assert [problem["where"] for problem in document["problems"]] == ["route x"]

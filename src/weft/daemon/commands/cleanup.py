@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.cni.host.descriptors import open_node
-from weft.cni.install import conflist, inventory
+from weft.cni.install import conflist, inventory, nodepart
 from weft.cni.install.directories import Directories
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
@@ -124,21 +124,25 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
 def _refuse_beside_flanneld() -> None:
     for pid, name in processes(Path("/proc")).items():
         if name == "flanneld":
-            seen, hint = f"flanneld runs here (pid {pid})", "Stop it first, or leave it what weft has made"
+            seen, hint = (
+                f"flanneld runs here (pid {pid})",
+                "Stop it first; if it is to go on, do not clean up: it uses what weft has made",
+            )
             raise ConfigError(Problem(code="INST-001", where="weft cleanup", seen=seen, hint=hint))
 
 
-def files_left(site: Site, environ: Mapping[str, str]) -> list[str]:
+def files_left(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the files that a clean-up leaves, as far as they exist, each with what it is for."""
     places = Directories.known(environ)
     kept = {
         site.state_dir: "who this node is; remove it if the node shall take another name and subnet",
+        nodepart.directory(environ): "a copy of weft that serves plugins; 'weft cni uninstall' removes it",
         Path("/run/weft"): "goes with the next boot",
         places.bin_dir / inventory.LIST: "plugins are installed there; 'weft cni handback' gives the places back",
         places.conf_dir / conflist.NAME: "the network that runtimes use; remove it if nothing serves it any more",
         Path("/var/lib/cni"): "what runtimes and host-local remember of pods",
     }
-    return [f"{path}: {why}" for path, why in kept.items() if path.exists()]
+    return {str(path): why for path, why in kept.items() if path.exists()}
 
 
 def _describe(link: LinkInfo) -> str:

@@ -104,7 +104,7 @@ async def preview(options: Options, world: World) -> Preview:
     steps = diff(decider.wanted, have, prune=listing is not None)
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
     refused = [lease for lease in roster.leases if not decider.part(lease.id)]
-    # The daemon that runs here lets go of its device when it is started anew; of several it is not known whose it is.
+    # The daemon that runs here lets go of its device when it restarts; of several it is not known whose it is.
     alone = len(daemons.living()) <= 1
     former = [
         link

@@ -78,14 +78,15 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     done = asyncio.run(clean_up(site, dry_run=dry_run))
     looked = done.found if dry_run else done.still
     proved = not (done.left or looked.unseen)
+    files = files_left(site, os.environ)
     if output in DOCUMENTS:
         problems = [fields_of(each) for each in looked.unseen]
         lines = {"found": done.found.lines, "left": done.left, "foreign": looked.foreign}
-        _print(output, {"dry_run": dry_run, **lines, "problems": problems})
+        _print(output, {"dry_run": dry_run, **lines, "files": files, "problems": problems})
     else:
         for line in done.found.lines if dry_run else done.removed:
             say(f"{'would remove' if dry_run else 'removed'} {line}")
-        for line in (*looked.foreign, *files_left(site, os.environ)):
+        for line in (*looked.foreign, *(f"{path}: {why}" for path, why in files.items())):
             say(f"left {line}")
         for line in done.left:
             say(f"CLEAN-001 {line}", err=True)
