@@ -8,12 +8,13 @@ import asyncio
 import errno
 import os
 import signal
-import sys
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 _CHUNK: Final = 1 << 16  # what a pipe holds
+_LOOK_SECONDS: Final = 0.02  # between two looks at a program whose end no descriptor tells
 MOST: Final = 1 << 16  # bytes of output that are kept
 
 
@@ -33,23 +34,12 @@ class KilledError(OSError):
         self.said = said
 
 
-def wait_by_descriptors() -> None:
-    """Have asyncio wait for programs by descriptors, not by a thread for each, where the kernel gives them.
-
-    It does not before Linux 5.3, nor where a filter of system calls refuses them.
-    """
-    if sys.version_info < (3, 12):  # which looks by itself
-        with suppress(OSError):
-            os.close(os.pidfd_open(os.getpid()))
-            asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
-
-
 async def run(
     arguments: Sequence[str],
     *,
     environ: Mapping[str, str] | None,
     text: bytes = b"",
-    seconds: float,
+    seconds: float | None,
     most: int = MOST,
     apart: bool = False,
     cut: bool = False,
@@ -58,61 +48,96 @@ async def run(
     """Run a program with `text` on its input; `environ` None is this process's. With `apart` its streams are kept so.
 
     `started` gets its number before it gets any input. Raises the kernel's `OSError` when it cannot be started, and
-    `KilledError` after so many seconds, or when it prints more than `most` bytes, unless the rest is to be `cut`: it is
-    killed with all that it has started.
+    `KilledError` after so many seconds, None for no limit, or when it prints more than `most` bytes, unless the rest is
+    to be `cut`: it is killed with all that it has started.
     """
-    out, err, full = bytearray(), bytearray(), asyncio.Event()
-    over = None if cut else full
+    out, err, over = bytearray(), bytearray(), asyncio.get_running_loop().create_future()
+    full = None if cut else over
     with ExitStack() as held:
-        into = held.enter_context(_reading(out, most, over))
-        errors = held.enter_context(_reading(err, most, over)) if apart else into
-        given = asyncio.subprocess.PIPE if started is not None else held.enter_context(_input(text))
-        process = await asyncio.create_subprocess_exec(
-            *arguments, env=environ, stdin=given, stdout=into, stderr=errors, start_new_session=True
+        into = held.enter_context(_reading(out, most, full))
+        errors = held.enter_context(_reading(err, most, full)) if apart else into
+        process = subprocess.Popen(  # noqa: ASYNC220 - as asyncio starts one
+            arguments, env=environ, stdin=subprocess.PIPE, stdout=into, stderr=errors, start_new_session=True
         )
-        if started is not None and process.stdin is not None:
-            started(process.pid)
-            process.stdin.write(text)
-            process.stdin.close()
         try:
-            await _end(process, full, seconds)
+            if started is not None:
+                started(process.pid)
+            held.enter_context(_writing(process.stdin, text))
+            async with asyncio.timeout(seconds):
+                await _end(process, over)
         except TimeoutError:
             raise KilledError(errno.ETIMEDOUT, f"killed after {seconds:g} s", bytes(out)) from None
         finally:
-            if process.returncode is None:
+            if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-    if full.is_set():
+                await _end(process)
+    if over.done():
         raise KilledError(errno.EFBIG, f"it prints more than {most} bytes", bytes(out))
-    return Ran(process.returncode or 0, bytes(out), bytes(err))
+    return Ran(process.returncode, bytes(out), bytes(err))
 
 
-async def _end(process: asyncio.subprocess.Process, full: asyncio.Event, seconds: float) -> None:
-    """Wait until a program ends or has printed too much. Raises `TimeoutError`."""
-    waits = [asyncio.ensure_future(process.wait()), asyncio.ensure_future(full.wait())]
+def run_here(
+    arguments: Sequence[str], *, environ: Mapping[str, str], text: bytes = b"", seconds: float | None, most: int
+) -> Ran:
+    """As `run`, with both streams apart, for a thread that has no event loop."""
+    return asyncio.run(run(arguments, environ=environ, text=text, seconds=seconds, most=most, apart=True))
+
+
+async def _end(process: "subprocess.Popen[bytes]", *others: "asyncio.Future[None]") -> None:
+    """Wait until a program has ended, or one of the others is done.
+
+    Not by asyncio's own means, of which those that work in each thread take a further thread for each program.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
     try:
-        async with asyncio.timeout(seconds):
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:  # before Linux 5.3, or a filter of system calls refuses it
+        while process.poll() is None and not any(other.done() for other in others):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(_LOOK_SECONDS)
+        return
+    loop.add_reader(descriptor, ended.cancel)  # it is done then, however often that is said
+    try:
+        await asyncio.wait((ended, *others), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waits:
-            each.cancel()
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    process.poll()
 
 
 @contextmanager
-def _input(text: bytes) -> Iterator[int]:
-    """Give a file in memory with a text, to be read from its start: a program need not read it."""
-    given = os.memfd_create("input", os.MFD_CLOEXEC)
+def _writing(pipe: IO[bytes] | None, text: bytes) -> Iterator[None]:
+    """Write a text into a pipe as it is read there, and close it behind it, or at the end: nobody has to read it."""
+    assert pipe is not None  # noqa: S101 - it was asked for
+    loop, left = asyncio.get_running_loop(), memoryview(text)
+    os.set_blocking(pipe.fileno(), False)
+
+    def close() -> None:
+        if not pipe.closed:
+            loop.remove_writer(pipe)
+            pipe.close()
+
+    def give() -> None:
+        nonlocal left
+        try:
+            left = left[os.write(pipe.fileno(), left) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            left = left[:0]
+        if not left:
+            close()
+
+    loop.add_writer(pipe, give)
     try:
-        os.write(given, text)
-        os.lseek(given, 0, os.SEEK_SET)
-        yield given
+        yield
     finally:
-        os.close(given)
+        close()
 
 
 @contextmanager
-def _reading(said: bytearray, most: int, full: asyncio.Event | None) -> Iterator[int]:
+def _reading(said: bytearray, most: int, full: "asyncio.Future[None] | None") -> Iterator[int]:
     """Give a pipe whose content comes into `said`, `most` bytes at most, until the end, even if others hold it then."""
     loop = asyncio.get_running_loop()
     out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -124,7 +149,7 @@ def _reading(said: bytearray, most: int, full: asyncio.Event | None) -> Iterator
         if len(said) > most:
             del said[most:]
             if full is not None:
-                full.set()
+                full.cancel()
                 loop.remove_reader(out)
 
     loop.add_reader(out, take)

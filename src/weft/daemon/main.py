@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from weft import __version__
-from weft.beside.programs import wait_by_descriptors
 from weft.beside.threads import keep_one_in_reserve
 from weft.config.flags import changed, parse_flags
 from weft.config.kubernetes import as_typed
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
-    """Run the daemon until it is told to stop; returns the exit status."""
+    """Run the daemon until it has to stop; returns the exit status."""
     try:
         options = parse_flags(argv, environ)
     except ConfigError as error:
@@ -68,7 +67,6 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
     # it is off already, before anything was loaded.
     gc.disable()
-    wait_by_descriptors()
     keep_one_in_reserve()
     return asyncio.run(_serve(options, world))
 

@@ -5,15 +5,13 @@ Nothing is sent, and nothing is listed of which there may be thousands. What is 
 daemon its memory.
 """
 
+import errno
 import json
-import os
-import select
-import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from weft.beside.programs import KilledError, run_here
 from weft.diag.look import ENVIRON, Places, networks, part, settings, ways
 from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
@@ -97,21 +95,12 @@ def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 def _short(command: tuple[str, ...], most: int) -> str:
     """What a program prints. Raises `OSError` for one that fails, takes too long, or prints more than `most` bytes."""
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    data, end = b"", time.monotonic() + _SECONDS
-    with subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=nothing, env=ENVIRON) as process:
-        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-        poller = select.poll()
-        poller.register(process.stdout, select.POLLIN)
-        while len(data) <= most and poller.poll(max(0.0, end - time.monotonic()) * 1000):
-            more = os.read(process.stdout.fileno(), most + 1)
-            if not more:
-                break
-            data += more
-        else:
-            process.kill()
-    if len(data) > most:
-        raise OSError(f"{' '.join(command)}: more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them")
-    if process.returncode:
-        raise OSError(f"{' '.join(command)}: exit {process.returncode}")
-    return data.decode(errors="replace")
+    try:
+        ran = run_here(command, environ=ENVIRON, seconds=_SECONDS, most=most)
+    except KilledError as error:
+        long = f"more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them"
+        why = long if error.errno == errno.EFBIG else error.strerror
+        raise OSError(f"{' '.join(command)}: {why}") from None
+    if ran.status:
+        raise OSError(f"{' '.join(command)}: exit {ran.status}")
+    return ran.out.decode(errors="replace")

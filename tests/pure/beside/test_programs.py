@@ -15,7 +15,6 @@ if number:
         raise OSError(number, os.strerror(number))
     os.pidfd_open = refuse
 from weft.beside import programs
-programs.wait_by_descriptors()
 async def run():
     return [await programs.run(["/bin/sh", "-c", f"echo {n}; exit {n}"], environ=None, seconds=20) for n in (0, 3)]
 print([(ran.status, ran.out) for ran in asyncio.run(run())])

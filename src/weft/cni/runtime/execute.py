@@ -1,16 +1,14 @@
 """Finding plugins in directories and running them, as every runtime does (cni.md §2.4, §2.5)."""
 
 import errno
-import math
 import os
-import selectors
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from weft.beside.programs import KilledError, run_here
 from weft.model.value import Value
 from weft.wire.cni import failure
 from weft.wire.cnichain import Ran, Step
@@ -18,10 +16,6 @@ from weft.wire.cnichain import Ran, Step
 _BUSY_ATTEMPTS: Final = 6
 _BUSY_SECONDS: Final = 1.0
 _MOST: Final = 4 << 20  # bytes of an output; a result is of some thousand
-_CHUNK: Final = 1 << 16
-# What is in the pipes at a program's end is there at once; who else has them may have them for ever.
-_LINGER_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 0.02  # between two looks at a program whose end is told by no descriptor
 
 
 def _to_stderr(data: bytes) -> None:
@@ -77,7 +71,7 @@ def execute(path: str, env: Mapping[str, str], stdin: bytes, *, timeout: float |
     """
     for attempt in range(1, _BUSY_ATTEMPTS + 1):
         try:
-            return _run(path, env, stdin, math.inf if timeout is None else timeout)
+            return _run(path, env, stdin, timeout)
         except OSError as error:
             if error.errno != errno.ETXTBSY or attempt == _BUSY_ATTEMPTS:
                 raise failure(f"netplugin failed with no error message: {path}: {error.strerror}") from error
@@ -85,59 +79,13 @@ def execute(path: str, env: Mapping[str, str], stdin: bytes, *, timeout: float |
     raise AssertionError("the last attempt returns")
 
 
-def _run(path: str, env: Mapping[str, str], stdin: bytes, timeout: float) -> Ran:
-    given = os.memfd_create("stdin", os.MFD_CLOEXEC)
+def _run(path: str, env: Mapping[str, str], stdin: bytes, timeout: float | None) -> Ran:
     try:
-        os.write(given, stdin)
-        os.lseek(given, 0, os.SEEK_SET)
-        pipe = subprocess.PIPE
-        child = subprocess.Popen([path], env=env, stdin=given, stdout=pipe, stderr=pipe)
-    finally:
-        os.close(given)
-    with child:
-        try:
-            said, ending = _listen(child, timeout)
-        finally:
-            child.kill()  # nothing, if it has ended
-            status = child.wait()
-    if ending:
-        return Ran(exit=1, ending=ending)
-    ending = f"signal: {signal.strsignal(-status)}" if status < 0 else ""
-    return Ran(exit=status, stdout=said["stdout"], stderr=said["stderr"], ending=ending)
-
-
-def _listen(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[dict[str, bytes], str]:
-    """Return what a program says on its two outputs until its end, and why it has to be killed, if it has."""
-    said = {"stdout": bytearray(), "stderr": bytearray()}
-    end, ended = time.monotonic() + timeout, _descriptor(child.pid)
-    with selectors.DefaultSelector() as waiting:
-        if ended is not None:
-            waiting.register(ended, selectors.EVENT_READ, "")
-        for name in said:
-            waiting.register(getattr(child, name), selectors.EVENT_READ, name)
-        running, why = True, f"no answer within {timeout:g} s"
-        try:
-            while (running or waiting.get_map()) and (left := end - time.monotonic()) > 0:
-                longest = _LOOK_SECONDS if running and ended is None else math.inf
-                for key, _ in waiting.select(None if min(left, longest) == math.inf else min(left, longest)):
-                    more = os.read(key.fd, _CHUNK) if key.data else b""
-                    if not more:
-                        waiting.unregister(key.fileobj)
-                    elif len(said[key.data]) + len(more) > _MOST:
-                        return {}, f"it printed more than {_MOST >> 20} MiB"
-                    else:
-                        said[key.data] += more
-                if running and child.poll() is not None:
-                    running, end, why = False, time.monotonic() + _LINGER_SECONDS, ""
-        finally:
-            if ended is not None:
-                os.close(ended)
-    return {name: bytes(data) for name, data in said.items()}, why
-
-
-def _descriptor(pid: int) -> int | None:
-    """A descriptor that says when a process has ended; None where the kernel has none (before 5.3), or a filter."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
+        ran = run_here([path], environ=env, text=stdin, seconds=timeout, most=_MOST)
+    except KilledError as error:
+        late = error.errno == errno.ETIMEDOUT
+        return Ran(
+            exit=1, ending=f"no answer within {timeout:g} s" if late else f"it printed more than {_MOST >> 20} MiB"
+        )
+    ending = f"signal: {signal.strsignal(-ran.status)}" if ran.status < 0 else ""
+    return Ran(exit=ran.status, stdout=ran.out, stderr=ran.err, ending=ending)
