@@ -273,3 +273,52 @@ def test_only_what_begins_on_the_node_can_be_tried(node: Node):
     both = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (both.returncode, both.stdout) == (2, "")
     assert "--from and --probe exclude each other" in both.stderr
+
+
+# A user namespace of its own, as of a container's root: the processes of others are seen in /proc, and even with all
+# capabilities the kernel refuses a look at their namespaces. NODE is a bridge with two pods, then a command is run.
+SHUT_OUT = """
+set -e
+trap 'kill $pods' EXIT
+sysctl -qw net.ipv4.ip_forward=1
+ip link set lo up; ip link add br7 type bridge; ip address add 10.9.0.1/24 dev br7; ip link set br7 up
+for number in 2 3; do
+  unshare --net sleep 1000 & pods="$pods $!"
+  until [ "$(readlink /proc/$!/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+  ip link add p$number master br7 up type veth peer name eth0 netns $!
+  nsenter --net=/proc/$!/ns/net sh -ec "ip link set lo up; ip address add 10.9.0.$number/24 dev eth0
+    ip link set eth0 up; ip route add default via 10.9.0.1"
+done
+! readlink /proc/1/ns/net
+"$@"
+"""
+HIDDEN = re.compile(r"pods of /proc/1/ns/net and \d+ more: even root may not look into that namespace")
+
+
+def shut_out(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "10-net.conflist").write_text(json.dumps(BRIDGE))
+    verb, *rest = arguments
+    files = ("--conf-dir", str(folder), "--subnet-file", str(folder / "none"))
+    apart = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", SHUT_OUT, "sh"]
+    command = [*apart, WEFT, verb, *files, *rest]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_check_goes_on_where_the_kernel_hides_processes_even_from_root(tmp_path: Path):
+    ran = shut_out(tmp_path, "check", "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["failed"] == 0
+    assert {each["trial"]["source"] for each in found["trials"]} >= {"10.9.0.2", "10.9.0.3"}
+    assert [each for each in found["untried"] if HIDDEN.fullmatch(each)]
+    assert HIDDEN.search(shut_out(tmp_path, "check").stdout)
+
+
+def test_a_trace_is_proved_where_the_kernel_hides_processes_even_from_root(tmp_path: Path):
+    ran = shut_out(tmp_path, "trace", "--probe", "-o", "json", "10.9.0.2", "10.9.0.3")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["verdict"] == "it arrives, and the answer comes back"
+    elsewhere = shut_out(tmp_path, "trace", "--probe", "10.9.0.77", "10.9.0.3")
+    assert elsewhere.returncode == 2
+    assert "10.9.0.77 is no address of this node" in elsewhere.stderr
+    assert HIDDEN.search(elsewhere.stderr)

@@ -11,6 +11,7 @@ from typing import Final
 
 from weft.forward import control
 from weft.kernel import tun
+from weft.kernel.buffers import widen
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -19,8 +20,6 @@ _IP_MTU_DISCOVER: Final = 10  # linux/in.h
 _IPV6_MTU_DISCOVER: Final = 23  # linux/in6.h
 _IPV6_FREEBIND: Final = 78
 _PMTUDISC_DO: Final = 2
-_SO_SNDBUFFORCE: Final = 32  # asm-generic/socket.h
-_SO_RCVBUFFORCE: Final = 33
 _SO_NETNS_COOKIE: Final = 71  # Linux 5.14
 _SOL_RAW: Final = 255
 _ICMP_FILTER: Final = 1  # linux/icmp.h
@@ -88,8 +87,8 @@ def _udp(held: ExitStack, job: Job) -> int:
     """Open the socket of the port, alone: with SO_REUSEPORT any root, as a container's, would get its share."""
     family = socket.AF_INET if job.local.version == 4 else socket.AF_INET6
     opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SENDS)
-    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVES)
+    widen(opened, _SENDS, socket.SO_SNDBUF)
+    widen(opened, _RECEIVES)
     opened.setsockopt(socket.SOL_UDP, _UDP_GRO, job.joined)
     if family == socket.AF_INET:
         opened.setsockopt(socket.SOL_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)

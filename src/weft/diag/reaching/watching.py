@@ -11,11 +11,11 @@ from typing import Final
 
 from weft.diag.reaching.pods import Pods
 from weft.diag.tracing.counted import Counted, Wanted
+from weft.kernel.buffers import widen
 from weft.model.value import replace
 
 _ETH_P_ALL: Final = 3  # linux/if_ether.h
-_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
-_SO_ATTACH_FILTER: Final = 26
+_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h
 _BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
 _SHOWN: Final = 256  # bytes of each frame: a probe lies within, whatever it is wrapped in
 _LONGEST: Final = 400  # bytes: a probe is short, and so is what answers it
@@ -52,7 +52,7 @@ def watch(pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, sen
 
 
 def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
-    """Go on with `read`, which is told how many seconds it may wait: for a second, or until a bit after all answers."""
+    """Go on with `read`, which gets the seconds that it may wait: for a second, or until a bit after all answers."""
     until, settled = time.monotonic() + _SECONDS, False
     while (left := until - time.monotonic()) > 0:
         read(left)
@@ -85,7 +85,7 @@ def _open() -> socket.socket:
         program = ctypes.create_string_buffer(_SHORT, len(_SHORT))
         filter_ = struct.pack("HP", len(_STEPS), ctypes.addressof(program))
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
-        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        widen(sock, _BUFFER)
     except BaseException:
         sock.close()
         raise

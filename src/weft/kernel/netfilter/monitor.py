@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Final, Self
 
 from weft.desired.firewall import FWD, POSTRTG
+from weft.kernel.buffers import widen
 from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER
 from weft.kernel.portholders import shown
@@ -29,7 +30,6 @@ from weft.model.value import Value
 _NFNLGRP_NFTABLES: Final = 7
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
-_SO_RCVBUFFORCE: Final = 33
 
 _NFNL_SUBSYS_NFTABLES: Final = 10
 _NFT_MSG_NEWTABLE: Final = 0
@@ -199,14 +199,7 @@ def _subscribe() -> socket.socket:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
     try:
         sock.setblocking(False)  # noqa: FBT003 (its only argument)
-        # Linux counts this against no limit; without CAP_NET_ADMIN in the first user namespace it is refused.
-        try:
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        widen(sock, _BUFFER_BYTES)
         sock.bind((0, 0))
         sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _NFNLGRP_NFTABLES)
     except BaseException:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, Self
 
+from weft.kernel.buffers import widen
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
 from weft.model.kernel.nftset import Change, Delete, Element, Table
@@ -19,8 +20,6 @@ NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}
 
 # A transaction is one send, and each of its refusals one answer: a pod may map a thousand ports.
 _BUFFER_BYTES: Final = 4 << 20
-_SO_SNDBUFFORCE: Final = 32
-_SO_RCVBUFFORCE: Final = 33
 
 _SUBSYS: Final = 10  # NFNL_SUBSYS_NFTABLES
 _BATCH_BEGIN: Final = 16
@@ -76,11 +75,7 @@ class NfSocket:
         """Open one in the calling thread's network namespace."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
         try:
-            for forced, modest in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
-                try:
-                    sock.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
-                except PermissionError:  # in a user namespace the machine's limit holds
-                    sock.setsockopt(socket.SOL_SOCKET, modest, _BUFFER_BYTES)
+            widen(sock, _BUFFER_BYTES, socket.SO_SNDBUF, socket.SO_RCVBUF)
             return cls(NetlinkSocket(sock))
         except BaseException:
             sock.close()

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from typing import Final, Self
 
+from weft.kernel.buffers import widen
 from weft.kernel.rtnetlink import neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
@@ -35,7 +36,6 @@ _SPARED: Final = (
 )
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
-_SO_RCVBUFFORCE: Final = 33
 # RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV4_NETCONF, _IPV6_NETCONF
 _GROUPS: Final = (1, 3, 5, 7, 9, 11, 24, 25)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
@@ -50,7 +50,7 @@ _RETRY_SECONDS: Final = 1.0
 class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
-    Iterate over it anew, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
+    Iterate over it again, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
     are by then: what was read may have been lost, or taken in by half.
 
     `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When
@@ -100,10 +100,7 @@ class Monitor:
         """Open a monitor in the calling thread's namespace, which must be that of `rtnl`."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-            except PermissionError:  # in a user namespace the machine's limit holds (net.core.rmem_max)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            widen(sock, _RECEIVE_BYTES)
             return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports, rest=rest)
         except BaseException:
             sock.close()
@@ -171,7 +168,7 @@ class Monitor:
         return notices
 
     def _start_over(self, reason: str) -> list[Notice]:
-        """Throw away what is waiting, older than the look that `Resync` asks for, and learn the links anew."""
+        """Throw away what is waiting, older than the look that `Resync` asks for, and learn the links again."""
         before = self._astray
         try:
             self._drain()

@@ -4,13 +4,13 @@ import socket
 from functools import partial
 from typing import Final
 
+from weft.kernel.buffers import widen
 from weft.lab.inside.cluster import World
 from weft.lab.stamps import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
 
 _ETH_P_ALL: Final = 3  # linux/if_ether.h
-_SO_RCVBUFFORCE: Final = 33  # asm-generic/socket.h
 _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 
 
@@ -25,10 +25,7 @@ def _open(where: str, link: str) -> socket.socket:
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
-        except PermissionError:  # in a user namespace the machine's limit holds
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        widen(sock, _BUFFER)
         if link:
             _bind(sock, where, link)
     except BaseException:
