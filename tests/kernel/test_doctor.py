@@ -119,7 +119,7 @@ def test_what_is_mended_is_shown_run_and_looked_at_again(broken: Node):
     assert {"mended   KERN-002 sysctl net/ipv4/ip_forward", "mended   BRIDGE-006 bridge br7"} <= set(lines)
     assert broken.codes() == ["CNI-001"]
     nothing = broken.doctor("--fix", "--yes").stdout
-    assert nothing.endswith("1 fault, 0 warnings\nnothing of it has a command that is certain to mend it\n")
+    assert nothing.endswith("1 fault, 0 warnings\nno finding has a command that is certain to mend it\n")
 
 
 @pytest.mark.parametrize("answer, left", [("n", True), ("", True), ("y", False)])
@@ -171,6 +171,16 @@ def test_what_cannot_be_seen_is_said(node: Node):
     hidden = node.doctor("--bin-dir", "/nowhere")
     assert "not seen plugins: plugins: No such file or directory\n" in hidden.stdout
     assert hidden.stdout.endswith("1 check could not see what it needs\n")
+
+
+def test_in_a_pod_it_does_not_say_that_no_network_manager_runs_on_the_host(node: Node, monkeypatch: pytest.MonkeyPatch):
+    node.configure(BRIDGE)
+    checked = "link-managers: no network manager takes links of pods for its own"
+    assert checked in node.doctor("-v").stdout
+    monkeypatch.setenv("POD_NAME", "kube-flannel-ds-x1")
+    said = node.doctor("-v").stdout
+    assert "not seen link-managers: managers: a pod does not see them: run '/var/lib/weft/node/" in said
+    assert checked not in said
 
 
 def test_a_node_of_flanneld(flannels: Node):

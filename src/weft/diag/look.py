@@ -1,6 +1,6 @@
 """Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing.
 
-What cannot be read is told by its name, with the reason, and the rest is read all the same.
+What cannot be read is listed by its name, with the reason, and the rest is read all the same.
 """
 
 import os
@@ -56,20 +56,21 @@ _NFT: Final = ("nft", "-j", "list", "ruleset")
 _SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
+_ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
 class Places(Value):
-    """Where a node has its files, and which of its daemons is meant."""
+    """Where a node has its files, and which of its daemons is meant. `run` is None in a pod: its own is another."""
 
     subnet_file: Path = Path("/run/flannel/subnet.env")
     conf_dir: Path = conf.DIRECTORY
     bin_dir: Path = Path("/opt/cni/bin")
     data_dir: Path = Path("/var/lib/cni/networks")
     proc: Path = Path("/proc")
-    run: Path = Path("/run")
+    run: Path | None = Path("/run")
     instance: str | None = None
 
 
@@ -102,6 +103,8 @@ def look(places: Places) -> Sight:
         running = frozenset(processes(places.proc).values())
         seen["programs"], seen["link_programs"] = _PROGRAMS & running, host.link_programs(running)
     with part(unseen, "managers"):
+        if places.run is None:
+            raise OSError(f"a pod does not see them: run '{_ON_THE_NODE} doctor' on the node")
         seen["managers"] = host.managers(places.run, seen.get("links", ()))
     with part(unseen, "clock"):
         seen["clock"] = host.clock()

@@ -1,4 +1,4 @@
-"""The options by which a command is told where a node has its files, and which of its daemons is meant."""
+"""The options that say where a node has its files, and which of its daemons is meant."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -44,4 +44,5 @@ def place_options(command: Command) -> Command:
 def places_of(given: Mapping[str, Any]) -> Places:
     """What they say."""
     directories = {name: Path(given[name]) for name in NAMES if name != "instance"}
-    return Places(instance=given["instance"], **directories)
+    run = None if os.environ.get("POD_NAME") else _DEFAULT.run
+    return Places(instance=given["instance"], run=run, **directories)
