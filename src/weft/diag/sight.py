@@ -3,12 +3,12 @@
 Of each part that could not be seen `unseen` says why, by the part's name; it is empty then, and no check judges by it.
 """
 
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Final, Literal
 
 from weft.diag.rules.ruleset import Ruleset
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
-from weft.model.net import Ip, Net
+from weft.model.net import Ip, Net, within
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, field
 from weft.wire.subnetenv import PluginEnv
@@ -255,13 +255,6 @@ def _is_peers(net: Net, sight: Sight) -> bool:
 def within_any(net: Net, networks: tuple[Net, ...]) -> bool:
     """Tell whether a range lies in one of others."""
     return any(within(net, each) for each in networks)
-
-
-def within(net: Net, other: Net) -> bool:
-    """Tell whether a range lies in another one of its family."""
-    if isinstance(net, IPv4Network):
-        return isinstance(other, IPv4Network) and net.subnet_of(other)
-    return isinstance(other, IPv6Network) and net.subnet_of(other)
 
 
 def overlap(net: Net, other: Net) -> bool:

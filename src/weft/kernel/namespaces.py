@@ -23,12 +23,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 def unshare(flags: int) -> None:
     """Give the calling thread namespaces of its own. `OSError`."""
-    _check(_libc.unshare(flags), "unshare")
+    checked(_libc.unshare(flags), "unshare")
 
 
 def setns(descriptor: int, kind: int) -> None:
     """Move the calling thread into the namespace that `descriptor` stands for. `OSError`."""
-    _check(_libc.setns(descriptor, kind), "setns")
+    checked(_libc.setns(descriptor, kind), "setns")
 
 
 def processes(proc: Path) -> dict[int, str]:
@@ -42,7 +42,8 @@ def processes(proc: Path) -> dict[int, str]:
     return found
 
 
-def _check(result: int, what: str) -> None:
+def checked(result: int, what: str) -> None:
+    """Raise the `OSError` of a call into libc that has failed."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)

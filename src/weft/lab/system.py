@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from weft.kernel.namespaces import checked
+
 # linux/mount.h
 MS_NOSUID: Final = 0x2
 MS_NODEV: Final = 0x4
@@ -26,12 +28,12 @@ _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctype
 def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str = "") -> None:
     """Mount `source` on `target`. `kind` is the file system's name, empty to bind or to change propagation."""
     result = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data.encode() or None)
-    _check(result, target)
+    checked(result, target)
 
 
 def unmount(target: str) -> None:
     """Take the mount at `target` away, at once for new users and later for those that still use it."""
-    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
+    checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
 
 
 def start_time(pid: int, proc: int | None = None) -> int | None:
@@ -56,9 +58,3 @@ def number_inside(pid: int) -> int:
     except OSError:
         return 0
     return int(status.partition("NSpid:")[2].partition("\n")[0].split()[-1])
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), what)

@@ -31,6 +31,13 @@ def is_reachable(ip: Ip) -> bool:
     return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or mapped is not None or scoped)
 
 
+def within(net: Net, other: Net) -> bool:
+    """Tell whether a range lies in another one of its family."""
+    if isinstance(net, IPv4Network):
+        return isinstance(other, IPv4Network) and net.subnet_of(other)
+    return isinstance(other, IPv6Network) and net.subnet_of(other)
+
+
 def number_of(ip: Ip) -> int:
     """An address as a number that no address of the other family has. One of IPv4 holds its number: no more is kept."""
     return int(ip) if ip.version == 4 else int(ip) | _IPV6

@@ -101,7 +101,7 @@ class NodeKernel:
 
 async def _explained(failure: Failure) -> Failure:
     """Say who has the port of a device that listens: beside the loop, for that all processes are looked at."""
-    port = getattr(failure.step.object, "port", 0) if isinstance(failure.step, Put) else 0
+    port = failure.step.object.port if isinstance(failure.step, Put) else 0
     if failure.errno == errno.EADDRINUSE and port:
         with suppress(OSError):  # there can be no more threads
             message = await beside(partial(with_holder, failure.message, failure.errno, port))

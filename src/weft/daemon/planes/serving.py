@@ -81,5 +81,5 @@ def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
 def failed(step: Step, error: OSError) -> Failure:
     """Say of a step how it failed."""
     number = error.errno or errno.EIO
-    message = with_holder(error.strerror or str(error), number, getattr(step.object, "port", 0))
+    message = with_holder(error.strerror or str(error), number, step.object.port)
     return Failure(step=step, errno=number, message=message)

@@ -6,11 +6,12 @@ from itertools import product
 from typing import Final
 
 from weft.diag.finding import Check, Finding
-from weft.diag.sight import Sight, overlap, within, within_any
+from weft.diag.sight import Sight, overlap, within_any
 from weft.diag.tracing.routing import UNICAST, removing
 from weft.model.errors import Problem
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import RouteInfo
+from weft.model.net import within
 from weft.model.text import counted
 
 _NEARLY: Final = 0.9  # of a subnet's addresses

@@ -36,6 +36,7 @@ class Object(Value, gc=False):
     code_if_refused = "VTEP-002"
     advice = "See `ip -d link show`"  # to people, where it is refused
     vital = False  # without it no peer is reached
+    port = 0  # the UDP port at which it listens
     patience = 60.0  # the longest pause, in seconds, between two tries to put what is refused
 
     def __hash__(self) -> int:

@@ -3,9 +3,7 @@
 A daemon's own are its devices, what sits on them, and the routes into its networks.
 """
 
-from ipaddress import IPv4Network, IPv6Network
-
-from weft.model.net import Net
+from weft.model.net import Net, within
 from weft.model.value import Value
 
 
@@ -18,10 +16,4 @@ class Ownership(Value):
 
     def leads_to(self, net: Net) -> bool:
         """Tell whether `net` lies inside one of the networks."""
-        return any(_within(net, network) for network in self.networks)
-
-
-def _within(net: Net, network: Net) -> bool:
-    if isinstance(net, IPv4Network):
-        return isinstance(network, IPv4Network) and net.subnet_of(network)
-    return isinstance(network, IPv6Network) and net.subnet_of(network)
+        return any(within(net, network) for network in self.networks)
