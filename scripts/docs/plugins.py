@@ -75,7 +75,7 @@ PAGES = {
     "host-local": Page(
         lead=(
             "Gives addresses from ranges, and remembers each as a file that upstream's host-local reads too. "
-            "It is an IPAM plugin: another plugin names it in `ipam` and runs it."
+            "It is an IPAM plugin: another one names it in `ipam` and runs it."
         ),
         conf=IpamConf,
         example={
@@ -89,7 +89,7 @@ PAGES = {
     ),
     "static": Page(
         lead=(
-            "Gives the addresses that it is told. It is an IPAM plugin: another plugin names it in `ipam` and runs it."
+            "Gives the addresses that are configured. It is an IPAM plugin: another one names it in `ipam` and runs it."
         ),
         conf=StaticKeys,
         example={

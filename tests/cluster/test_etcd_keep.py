@@ -246,7 +246,7 @@ async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefi
         await soon(anext(events))
         server.put(f"{prefix}/subnets/{own.lease.id}", "no JSON")
         assert await soon(anext(events)) == TakenOver(
-            lease=None, reason=f"lease {own.lease.id} was written by nobody that can be read"
+            lease=None, reason=f"lease {own.lease.id} was written by somebody who cannot be read"
         )
 
 
@@ -260,7 +260,7 @@ async def test_a_key_with_more_in_it_than_is_ever_received_is_not_ours(own_serve
         own_server.fill([(f"{prefix}/subnets/{own.lease.id}", "x" * (5 << 20))])
         event = await soon(anext(events))
         assert isinstance(event, TakenOver)
-        assert "nobody that can be read" in event.reason
+        assert "somebody who cannot be read" in event.reason
     again = await store.acquire(chooser(netconf(), attrs()))
     assert again.lease.id != own.lease.id, "it is somebody's, so it is not free"
 

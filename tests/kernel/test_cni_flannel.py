@@ -153,7 +153,7 @@ def test_a_delegates_error_passes_unchanged(site, pod):
     assert answer.code == 999
     assert answer.msg.startswith('container veth name ("eth0") peer provided')
     assert state_names(site) == {"c1"}  # ours leaves nothing when it fails
-    assert "flannel: the delegate was told " + (states(site) / "c1").read_text() in answer.stderr
+    assert "flannel: called the delegate with " + (states(site) / "c1").read_text() in answer.stderr
     answer = add(site, config(site, delegate={"type": "nope"}), pod, id_="c3")
     assert (answer.code, answer.msg) == (999, 'failed to find plugin "nope" in path [/usr/lib/cni]')
 

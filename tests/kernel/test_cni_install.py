@@ -360,7 +360,7 @@ def test_a_list_that_somebody_has_broken_is_no_licence(weft, bin_dir):
         code, _, err = weft("uninstall")
         assert code == 2
         assert f"HOST-002 {bin_dir}/.weft-installed: it cannot be read" in err
-        assert "'weft cni install' writes it anew" in err
+        assert "'weft cni install' writes it again" in err
         assert names(bin_dir) == before
     weft("install")
     assert weft("uninstall")[0] == 0

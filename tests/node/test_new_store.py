@@ -43,7 +43,7 @@ def test_nodes_with_names_serve_each_other_and_start_again_without_the_store(
     folder.rename(tmp_path / "away")
     alpha.ip("route del 10.5.20.0/24")
     alpha.start(env={"NODES": str(folder), "NODE": "alpha"})
-    alpha.says("using the lease of before")
+    alpha.says("using the earlier lease")
     assert "10.5.20.0/24" in routes(alpha)
     [memory] = alpha.state_dir.glob("*/cluster.jsonl")
     head, peer = map(json.loads, memory.read_text().splitlines())

@@ -122,7 +122,7 @@ def test_a_wall_clock_that_jumps_ends_no_lease(own_cluster: Cluster, wall_clock:
     node.stop()
     own_cluster.etcd.stop()
     node.start(env=wall_clock.env)
-    assert node.lines("using the lease of before"), "it is the same boot, whose clock nobody has set"
+    assert node.lines("using the earlier lease"), "it is the same boot, whose clock nobody has set"
 
 
 @pytest.mark.parametrize("hours", [25, -25])
@@ -145,7 +145,7 @@ def test_after_another_boot_a_lease_counts_only_if_the_wall_clock_can_be_right(
     wall_clock.set(0)
     node.kill()
     node.start(env=wall_clock.env)
-    assert node.lines("using the lease of before")
+    assert node.lines("using the earlier lease")
 
 
 def test_a_subnet_that_was_given_away_meanwhile_is_replaced_and_that_is_said(own_cluster: Cluster):

@@ -23,6 +23,13 @@ DOCS = ROOT / "docs"
 PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 CODE = re.compile(r"\b[A-Z][A-Z0-9]+-\d{3}\b")
 
+# Words of an English that nobody speaks; `docs/spec` repeats what others wrote.
+BANNED = re.compile(r"\b(that is none|is told|anew|whoever|nobody that|of now|meanwhile to)\b", re.IGNORECASE)
+TEXTS = [
+    *(page for page in PAGES if page.parent != DOCS / "spec"),
+    *(path for path in (ROOT / "src").rglob("*.*") if path.suffix in (".py", ".c", ".h", ".js", ".html")),
+]
+
 PERMANENT = speccoverage.required((ROOT / "tests" / "spec" / "problem-codes.txt").read_text())
 
 
@@ -164,6 +171,16 @@ def test_every_section_that_is_cited_is_there():
         if not document.startswith("RFC ") and section not in there.get(document, ())
     ]
     assert wrong == []
+
+
+def test_pages_messages_and_comments_are_in_plain_words():
+    texts = ((path, " ".join(path.read_text().split())) for path in TEXTS)
+    found = [
+        f"{path.relative_to(ROOT)}: {text[max(0, match.start() - 30) : match.end() + 30]}"
+        for path, text in texts
+        for match in BANNED.finditer(text)
+    ]
+    assert found == []
 
 
 def test_the_architecture_names_files_that_exist():

@@ -121,7 +121,7 @@ class _Reader:
     def _positional(self, argument: str) -> None:
         last = self._last
         shown = "an argument (not shown)" if last is not None and last.secret else repr(argument)
-        hint = "Everything weftd is told is a flag."
+        hint = "weftd takes flags alone."
         if last is not None and last.kind == "bool" and argument in _TRUE | _FALSE:
             hint = f"Booleans take their value with '=': --{last.name}={argument}."
         self._problem("command line", f"{shown} is not a flag", expected="flags only", hint=hint)

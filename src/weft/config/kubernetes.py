@@ -1,4 +1,4 @@
-"""What a daemon in Kubernetes is told besides its flags: variables of its pod, and the prefix of its annotations.
+"""What a daemon in Kubernetes knows besides its flags: variables of its pod, and the prefix of its annotations.
 
 Pure, as `weft.config.flags`: the environment is passed in (flannel.md §1.4, §5.3).
 """

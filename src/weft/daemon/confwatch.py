@@ -62,7 +62,7 @@ class ConfWatch:
                 self._say(self._judge())
 
     def _judge(self) -> Problem | None:
-        """What is wrong with the text of now, beside that of the start."""
+        """What is wrong with the present text, beside that of the start."""
         try:
             new = parse_netconf(self._text, self._store.source, backends=self._backends, etcd=self._store.chooses)
         except ConfigError as error:

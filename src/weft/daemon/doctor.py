@@ -1,4 +1,4 @@
-"""Asks the doctor's cheap checks once a minute, so that what ails the node beside weft is told before somebody looks.
+"""Asks the doctor's cheap checks once a minute, so that the node's other problems are reported early.
 
 What it finds is a warning in the log, once, and stands in `weft status` as long as it is so. It changes nothing, and
 decides nothing itself: the checks are those of `weft doctor`. The look is taken in a thread, and what that needs is

@@ -293,7 +293,7 @@ class Node:
         except Unavailable as error:
             problem = error.problems[0]
             if problem.code == "STORE-001" and leasing.use_recorded():
-                log.warning("%s; using the lease of before", problem)
+                log.warning("%s; using the earlier lease", problem)
                 return True
             self._wait(problem)
             return False

@@ -120,7 +120,7 @@ class Peers:
     def _note(self, touched: AbstractSet[str]) -> None:
         """Have it said soon which of these leases have become peers, or are none any more.
 
-        Not at once: the line would be written while the kernel is told, and one process has one interpreter.
+        Not at once: the line would be written while the kernel gets its messages, and one process has one interpreter.
         """
         if self._status.waiting is not None:  # at the start their number is enough
             self._announced = dict(self._roster.believed)
@@ -150,7 +150,9 @@ class Peers:
 
     def _note_changed(self, leases: tuple[Lease, Lease]) -> None:
         was, now = changes.of_lease(*leases)
-        self._history.note("changed", leases[0].id, words="" if was else "its lease was made anew", was=was, now=now)
+        self._history.note(
+            "changed", leases[0].id, words="" if was else "it has a new lease that says the same", was=was, now=now
+        )
 
     def _note_refused(self, problem: Problem) -> None:
         self._history.note("refused", problem.where, code=problem.code, words=problem.seen)
@@ -163,8 +165,8 @@ class Peers:
         self._mark = event.mark
         if lost:
             log.warning(
-                "STORE-003 the store has lost what it held, or is another one. Leases that it does not know any more"
-                " may be living nodes': %d more are served until another claims what is theirs, 24 hours at most",
+                "STORE-003 the store has lost what it held, or is another one. %d leases that it no longer has are"
+                " served until another node claims their subnets, 24 hours at most: their nodes may be alive",
                 len(self._roster.unproven) - before,
             )
         if not self._reconciler.complete:
@@ -182,7 +184,7 @@ class Peers:
         if before is None or before.code != code:
             log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
             self._history.note("store-lost", "store", code=code, words=f"{what} ({lost.reason})")
-        hint = "Pods keep their network; new nodes are not seen, and our lease ends in the end"
+        hint = "Pods keep their network; new nodes are not seen, and our lease expires"
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
     def _say_refused(self, refused: Mapping[str, Problem]) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Change(Value, frozen=False):
-    """What is to be decided anew: everything, what is needed once, or some peers by their leases' ids.
+    """What is to be decided again: everything, what is needed once, or some peers by their leases' ids.
 
     `since` is when the first of the peers was marked.
     """
@@ -53,17 +53,17 @@ class Reconciler:
         return self._more or self._changed.is_set()
 
     def everything(self) -> None:
-        """Have everything decided anew: what decides about all has changed."""
+        """Have everything decided again: what decides about all has changed."""
         self._change.everything = True
         self._changed.set()
 
     def once(self) -> None:
-        """Have it decided anew what the node needs once."""
+        """Have what the node needs once decided again."""
         self._change.once = True
         self._changed.set()
 
     def peers(self, ids: Iterable[str]) -> None:
-        """Have it decided anew what these peers need."""
+        """Have what these peers need decided again."""
         self._change.peers.update(ids)
         if self._change.since is None:
             self._change.since = self._clock()
@@ -75,7 +75,7 @@ class Reconciler:
             keeper.look_again()
 
     def start_over(self) -> None:
-        """Have everything looked at and decided anew, as if nothing was known."""
+        """Have everything looked at and decided again, as if nothing was known."""
         self.everything()
         self.look_again()
 

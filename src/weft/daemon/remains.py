@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 async def remove(world: World, directory: Path, inputs: Inputs) -> None:
     """Remove what nothing serves: a daemon that runs a back end has claimed its device.
 
-    `directory` is this instance's; beside its own networks, of now and before, those count that others here know.
+    `directory` is this instance's. Networks of other instances here, and former ones, count as ours, too.
     """
     networks = (*inputs.netconf.networks, *inputs.former_networks)
     for name, undo in world.undo.items():

@@ -80,7 +80,7 @@ class Decider:
         return news
 
     def decide(self, *, everything: bool = False, once: bool = False, peers: Iterable[str] = ()) -> Iterator[set[Key]]:
-        """Decide anew about everything, about what is needed once, or about some `peers`, slice by slice.
+        """Decide again about everything, about what is needed once, or about some `peers`, slice by slice.
 
         Yields the keys of each slice that were wanted before or are now.
         """

@@ -1,4 +1,4 @@
-"""What harm a lease would do by itself, whoever else holds one (settled.md §7).
+"""What harm a lease would do by itself, without a look at others (settled.md §7).
 
 A subnet outside the cluster's network or on top of what this node needs; a public address or a MAC that is
 ours or nobody's. Thousands of leases are judged at a start, so ranges are compared as numbers.
@@ -20,7 +20,7 @@ class Ours(Value):
 
     `networks` are the cluster's networks, `subnets` our own leases, `addresses` every address of this node,
     `prefixes` what the node reaches without a gateway, and `macs` our VTEPs'. A prefix that holds a whole network
-    (nodes in 10.0.0.0/8, pods in 10.244.0.0/16) is no obstacle: whoever chose the network gave it to the pods.
+    (nodes in 10.0.0.0/8, pods in 10.244.0.0/16) is no obstacle: who chose the network gave it to the pods.
     """
 
     networks: tuple[Net, ...]

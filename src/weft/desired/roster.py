@@ -221,7 +221,7 @@ class Roster:
             self._superseded.append((lease_id, "its time is over"))
 
     def judge_by(self, ours: Ours) -> None:
-        """Judge all anew by what is ours now."""
+        """Judge all again by what is ours now."""
         self._judge = Judge(ours)
         for lease_id in [name for name, former in self._former.items() if self._harm(former) is not None]:
             self._give_up(lease_id)

@@ -65,7 +65,7 @@ def guard(pid: int) -> int:
         if removed < 0:
             return 0
         held.callback(os.close, removed)
-        # Watched before it is listed: a name that goes meanwhile is told of.
+        # Watched before it is listed: the watch tells of a name that goes meanwhile.
         if libc.inotify_add_watch(removed, os.fsencode(_FOLDER), _IN_DELETE) < 0:
             return 0
         here = Path("/proc/thread-self/ns/net").stat()

@@ -36,14 +36,14 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
         subnets = (int(pool.last) - int(pool.first) >> bits) + 1
         if subnets < nodes:
             seen = f"{name} {pool.network} has {subnets} subnets (/{pool.subnet_len}) for {nodes} nodes"
-            hint = "A wider network, smaller subnets of nodes or fewer nodes do."
+            hint = "Take a wider network, smaller subnets of nodes, or fewer nodes."
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="a subnet for each node", hint=hint)
             )
         room = (1 << bits) - _NOT_FOR_PODS
         if room < pods:
             seen = f"{fullest} has {pods} pods, and its IPv{family} subnet (/{pool.subnet_len}) room for {room}"
-            hint = "Larger subnets of nodes or fewer pods do."
+            hint = "Take larger subnets of nodes, or fewer pods."
             problems.append(
                 Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
             )

@@ -33,7 +33,7 @@ _numbers: Final = count(1)
 
 
 class Lab:
-    """A lab that is up. Each method asks it anew."""
+    """A lab that is up. Each method asks it again."""
 
     def __init__(self, place: Place) -> None:
         """`place` is that of a lab that was found or started."""

@@ -28,7 +28,7 @@ class OwnLease(Value):
 
 
 class Held(Value):
-    """The own lease is ours, as `own` says: seen at the start, renewed, or put anew."""
+    """The own lease is ours, as `own` says: seen at the start, renewed, or put again."""
 
     own: OwnLease
 

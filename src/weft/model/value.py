@@ -47,7 +47,7 @@ else:
 
 
 def replace(value: _V, **changes: Any) -> _V:
-    """The same value but for some fields. Raises `TypeError` for a name that is none."""
+    """The same value but for some fields. Raises `TypeError` for an unknown name."""
     made: _V = msgspec.structs.replace(value, **changes)  # type: ignore[type-var]
     return made
 

@@ -4,7 +4,7 @@ The rules of the order, all of them needed:
 
 - Adding comes before removing, so that a path is never without its objects while it changes.
 - A link comes before what sits on it, and a neighbour and an FDB entry before the route that uses them.
-- A link that cannot change in place is made anew by its one step, which looks first whether that is possible; what
+- A link that cannot change in place is replaced by its one step, which looks first whether that is possible; what
   sat on it is then missing, not different.
 - A plan may stop after any step, and each step may be done twice.
 """
@@ -35,7 +35,7 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
     """Say which steps lead from `have` to `want`.
 
     With `keys`, look at those objects only (and at what sits on a link of theirs that must be recreated).
-    Without `prune`, remove nothing, because the view is incomplete; a link is still made anew.
+    Without `prune`, remove nothing, because the view is incomplete; a link is still replaced.
     """
     looked_at = want.keys() | have.keys() if keys is None else set(keys)
     recreated = {

@@ -44,7 +44,7 @@ def reason(step: Step, *, served: Mapping[Key, Lease], refused: Iterable[Lease])
 def was_and_now(wanted: Object, found: Object | None) -> tuple[str, str]:
     """What a repair found of an object, and what that is again: the fields that differ, or all of it if these say less.
 
-    No secret is told: it shows as the same text on both sides.
+    No secret is shown: it reads as the same text on both sides.
     """
     if found is None:
         return GONE, ""

@@ -19,7 +19,7 @@ PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkou
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal on which a line can be written anew."""
+    """Tell whether a stream is a terminal on which a line can be written again."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

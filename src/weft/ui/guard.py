@@ -29,7 +29,7 @@ _COOKIE: Final = "weft-ui"
 
 
 class Guard:
-    """An ASGI application around another one. Without a `token` whoever reaches the socket may read."""
+    """An ASGI application around another one. Without a `token` everybody who reaches the socket may read."""
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app

@@ -1,6 +1,6 @@
 """What the page shows, as pieces of JSON by their names: a pure function of what the lab and its daemons say.
 
-A piece is sent anew when it has changed, so none holds what another look would tell otherwise without a reason: times
+A piece is sent again when it has changed, so none holds what another look would tell otherwise without a reason: times
 are Unix times, rounded, instead of ages.
 """
 

@@ -1,6 +1,6 @@
 """What the pages are told: it follows a source while a page is open, and tells each page what that has not yet.
 
-A page that reads slowly is told less often, never less: each is compared with what it was told last.
+A page that reads slowly gets fewer messages, and misses nothing: each compares with what it got last.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _STATES_AGAIN: Final = 2.0  # seconds between two looks at all when nothing happ
 _STATES_NODE: Final = 0.02  # and so much more for each node
 _AFTER_EVENT: Final = 0.1  # seconds from an event to a look: what follows from it may still be under way
 _AWAY_AGAIN: Final = 1.0  # seconds before a source that does not answer is asked again
-_QUIET: Final = 10.0  # seconds without news after which a page is told that there are none
+_QUIET: Final = 10.0  # seconds without news after which a page gets word that all is quiet
 _LOOK_UP: Final = 0.25  # seconds between two looks at whether the page is to end
 
 
@@ -69,7 +69,7 @@ class Watch:
         return self._view
 
     async def page(self) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-        """What one page is told: `all` first, then each `change`; `quiet` now and then when there is none."""
+        """What one page gets: `all` first, then each `change`; `quiet` now and then when there is none."""
         self._pages += 1
         if self._pages == 1:
             loops = (self._follow_events, self._follow_states, self._follow_pings)

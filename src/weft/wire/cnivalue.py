@@ -1,7 +1,7 @@
 """Values that CNI's JSON is read into and written from, by the keys of their fields (`weft.model.keyed`).
 
 A missing key, `null` and an empty text leave the default. Texts of errors are `cnijson`'s; of several faults the first
-in the order of the fields is told.
+in the order of the fields is reported.
 """
 
 from collections.abc import Callable

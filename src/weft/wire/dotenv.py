@@ -1,7 +1,7 @@
 """dotenv files, as much of them as people and tools write into subnet.env (flannel.md §3.3).
 
 `KEY=value` or `KEY: value`, comments, single and double quotes, `export`, `$VAR` and `${VAR}` of earlier lines.
-A line that is none of this costs that line alone.
+A line of another form costs that line alone.
 """
 
 import re

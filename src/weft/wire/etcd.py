@@ -1,6 +1,6 @@
 """Keys and values in etcd, byte for byte as flannel writes them (flannel.md §4.2).
 
-Pure: text and bytes in, values out. Nothing here knows how etcd is reached. Whoever may write to the store may
+Pure: text and bytes in, values out. Nothing here knows how etcd is reached. Anybody who may write to the store may
 write anything, so every reader here answers with a value or with `PeerError`, whatever the bytes.
 """
 

@@ -12,7 +12,7 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
     client → daemon   Opened      errno, 0 if a descriptor comes with it          each answered by this
     daemon → client   Done        exit status, stdout, stderr                     once, at the end
 
-A client that is told of no beginning may do the work itself: a daemon that cannot send `Begun`, because the client has
+A client that hears of no beginning may do the work itself: a daemon that cannot send `Begun`, because the client has
 closed or shut its end down, does nothing. So a client that gives up shuts its end down first and looks once more. A
 `Done` without `Begun` is a refusal. Version 1 knew no `Begun`.
 
@@ -33,7 +33,7 @@ from typing import Final
 from weft.model.value import Value, field
 
 VERSION: Final = 2
-# From this version on a client is told that its request is begun.
+# From this version on a client hears that its request is begun.
 TELLS_BEGUN: Final = 2
 # Its own version and the previous one: node and client are upgraded in any order.
 ACCEPTED: Final = frozenset({VERSION - 1, VERSION})
@@ -198,7 +198,7 @@ def decode_call(frame: Frame) -> Call:
         except FrameError as error:
             raise VariableError(str(error)) from error
         if not equals or not name.startswith("CNI_"):
-            raise FrameError("a variable that is none of the CNI_ variables")
+            raise FrameError("a variable that is no CNI_ variable")
         env[name] = value
     return Call(
         plugin=_text(plugin, "the plugin's name"),

@@ -1,6 +1,6 @@
 """What a lease says besides its subnets, as flannel writes it into a store: JSON and addresses.
 
-Whoever may write to the store may write anything, so every reader here answers with a value or with `PeerError`.
+Anybody who may write to the store may write anything, so every reader here answers with a value or with `PeerError`.
 """
 
 import json
@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import LeaseAttrs
 
-# A lease takes some 200 bytes. Whoever may write to the store may put 1.5 MB under each of thousands of names.
+# A lease takes some 200 bytes. A writer to the store may put 1.5 MB under each of thousands of names.
 LONGEST: Final = 4096
 # What decodes may still be too deep to be compared. Lease data are two objects deep.
 _MOST_NESTED: Final = 64
@@ -71,7 +71,7 @@ def _public_v4(value: Any) -> IPv4Address | None:
 
 def _public_v6(value: Any) -> IPv6Address:
     try:
-        # A zone (`fe80::1%eth0`) names a link of whoever wrote it, and would make one address look like another.
+        # A zone (`fe80::1%eth0`) names a link of the writer, and would make one address look like another.
         return IPv6Address(_text(value).replace("%", " "))
     except ValueError:
         raise ValueError(f"PublicIPv6 is {shown(value)}, not an IPv6 address") from None

@@ -235,7 +235,7 @@ async def test_what_became_of_peers_is_history(network: Network):
     assert (event.was, event.now) == (f"public IP {two.attrs.public_ip}", f"public IP {other.attrs.public_ip}")
     await network.peers.take(Changed(put=(replace(other, created=99),)))
     await comes(lambda: len(history(network)) == 6)
-    assert network._status.history.events[-1].words == "its lease was made anew"
+    assert network._status.history.events[-1].words == "it has a new lease that says the same"
 
 
 async def test_of_thousands_that_come_at_once_some_are_history(network: Network):

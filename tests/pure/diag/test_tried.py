@@ -255,9 +255,7 @@ def test_what_answers_alone_tell():
     assert beyond.verdict == "192.0.2.2 refuses it: nothing listens at the port, or a firewall says so"
     lost = [counted(leg, lambda *_: 0) for leg in legs(POD1, POD2, KNOWN)]
     unread = outcome(lost, Answers(sent=3, reached=1, unread=70), due=True)
-    assert unread.verdict.startswith(
-        "1 of 3 answers came back, and of the others nothing is told: 70 packets were not read"
-    )
+    assert unread.verdict.startswith("1 of 3 answers came back; 70 packets were not read")
     assert (unread.well, unread.problem) == (False, None)
     kernel = outcome(lost, Answers(sent=3, reached=0, refusal="Permission denied"), due=True)
     assert kernel.verdict == "FW-002 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"

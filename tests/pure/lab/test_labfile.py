@@ -172,7 +172,7 @@ MISTAKES = {
     ),
     "nodes: 2\npods: 6\nnetwork: {Network: 10.244.0.0/16, SubnetLen: 30, Backend: {Type: vxlan}}": (
         "3 network: node1 has 6 pods, and its IPv4 subnet (/30) room for 1; expected an address for each pod. "
-        "Larger subnets of nodes or fewer pods do."
+        "Take larger subnets of nodes, or fewer pods."
     ),
     "pods: 0\nnodes: [{name: a, pods: 5}]\n"
     "network:\n  {EnableIPv4: false, EnableIPv6: true, IPv6Network: fd05::/64, IPv6SubnetLen: 126,\n"

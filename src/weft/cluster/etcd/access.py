@@ -35,7 +35,7 @@ class Timing(Value):
 class Access(Value):
     """What the user said about reaching etcd. Files are paths, empty for none.
 
-    `password_file` holds the password of now, the others are PEM.
+    `password_file` holds the present password, the others are PEM.
     """
 
     endpoints: tuple[str, ...]
@@ -71,7 +71,7 @@ def parse_endpoints(access: Access) -> tuple[Endpoint, ...]:
 def tls_context(access: Access) -> ssl.SSLContext:
     """Build the context for `https://` endpoints: TLS 1.2 or newer, the given CA, else the system's roots.
 
-    Read anew for every connection, so renewed certificates are picked up; files may hang. Raises `ConfigError`.
+    Read again for every connection, so renewed certificates are picked up; files may hang. Raises `ConfigError`.
     """
     if bool(access.cert_file) != bool(access.key_file):
         given, missing = ("cert", "key") if access.cert_file else ("key", "cert")

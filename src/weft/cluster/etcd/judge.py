@@ -33,7 +33,7 @@ def continues(mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
     """Tell whether a list can come from the history in which we knew the leases `made` at `mark`.
 
     Revisions that went back show that it cannot. Where new writes have made up for the lost ones, so may the leases:
-    at the revision that we know nothing can be missing, and what we know cannot have been made anew before it.
+    at the revision that we know nothing can be missing, and what we know cannot have been made again before it.
     """
     known, now = mark_in(mark), mark_in(listed.mark or ())
     if known is None or now is None:

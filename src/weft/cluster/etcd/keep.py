@@ -103,7 +103,9 @@ class Keeper:
         own = self._key.adopt(self._own, kv)
         if own is None:
             other = self._key.lost_to(name, kv)
-            whose = "nobody that can be read" if other is None else f"the node {other.attrs.public_ip or other.attrs}"
+            whose = (
+                "somebody who cannot be read" if other is None else f"the node {other.attrs.public_ip or other.attrs}"
+            )
             self._told.put_nowait(TakenOver(lease=other, reason=f"lease {name} was written by {whose}"))
             return None
         etcd_lease = proof_in(own).etcd_lease

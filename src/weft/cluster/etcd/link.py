@@ -144,7 +144,7 @@ class Conversation(Generic[RequestT, ReplyT]):
 
 
 class _Channel(Channel):
-    """grpclib's channel, but its connection is made once, not anew behind our back, and can be dropped at once."""
+    """grpclib's channel, but its connection is made once, not again behind our back, and can be dropped at once."""
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, reach: Reach) -> None:
         super().__init__(endpoint.host, endpoint.port, ssl=context)

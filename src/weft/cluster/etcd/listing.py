@@ -36,7 +36,7 @@ def mark_of(header: ResponseHeader) -> Mark:
 
 
 async def list_leases(client: Client, prefix: str) -> Listing:
-    """List what lies below `prefix` (`…/subnets/`); begins anew when a compaction comes between two pages."""
+    """List what lies below `prefix` (`…/subnets/`); begins again when a compaction comes between two pages."""
     while True:
         with suppress(CompactedError):
             return await _pages(client, prefix.encode())
@@ -56,7 +56,7 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
             if limit > 1:
                 limit = max(1, limit // _SMALLER)
                 continue
-            # One value alone is too large: etcd takes such when it is told to. Its key can still be listed.
+            # One value alone is too large: etcd takes such if it is configured to. Its key can still be listed.
             request.keys_only = True
             reply = await client.call(lambda link: link.kv.Range, request)
             if mark is None:  # another key may be the first by now: look at this revision

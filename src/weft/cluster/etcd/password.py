@@ -1,4 +1,4 @@
-"""The password that etcd is told: as given, or as its file says now, so that it can be changed while weftd runs."""
+"""The password for etcd: as given, or as its file says now, so that it can be changed while weftd runs."""
 
 import errno
 import logging
@@ -24,7 +24,7 @@ def from_file(path: str) -> Secret:
 
 
 class Password:
-    """What is told at each authentication."""
+    """What is sent at each authentication."""
 
     def __init__(self, access: Access) -> None:
         self._file = access.password_file
@@ -46,7 +46,7 @@ class Password:
                 return  # a pipe, which was read at the start and holds nothing a second time
             problem = str(_problem(self._file, error))
             if problem != self._said:
-                log.warning("%s; going on with the password of before", problem)
+                log.warning("%s; going on with the earlier password", problem)
             self._said = problem
 
 

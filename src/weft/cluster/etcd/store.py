@@ -115,7 +115,7 @@ class EtcdStore:
 
     @property
     def unpublished(self) -> Problem | None:
-        """None: whoever changes our key takes our lease, and weftd takes another one."""
+        """None: who changes our key takes our lease, and weftd takes another one."""
         return None
 
     async def ready(self) -> None:

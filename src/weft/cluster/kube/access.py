@@ -74,7 +74,7 @@ class Access(Value):
         return urlsplit(self.url).path.rstrip("/")
 
     def context(self) -> ssl.SSLContext | None:
-        """Build the TLS context, anew for each connection, so that renewed files are picked up. None for http.
+        """Build the TLS context, a new one for each connection, so that renewed files are picked up. None for http.
 
         Reads files, which may hang. Raises `ConfigError`.
         """

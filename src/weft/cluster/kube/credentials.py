@@ -13,14 +13,14 @@ _LARGEST: Final = 1 << 16
 
 
 class Credentials(Protocol):
-    """Gives the token of now."""
+    """Returns the current token."""
 
     async def token(self) -> Secret | None:
         """The token; None to send none. Raises `Unavailable` while there is none."""
         ...
 
     def refused(self) -> None:
-        """Have the next token be got anew: the API has refused this one."""
+        """Get a new token at the next call: the API has refused this one."""
         ...
 
 

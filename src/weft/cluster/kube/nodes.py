@@ -18,7 +18,7 @@ from weft.wire.kube import Node, Page, attrs_of, lease_of, read_page, subnets_of
 NODES: Final = "/api/v1/nodes"
 # A node takes 10 KB and more, so a page makes a megabyte, which takes 5 ms to decode.
 PAGE: Final = 100
-_AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for anew
+_AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for again
 _LISTS: Final = 5
 _DIGITS: Final = 20  # of a number of 64 bits
 
@@ -79,7 +79,7 @@ def is_older(version: str, other: str) -> bool:
 
 
 async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
-    """List all nodes; begins anew when the API forgets the list between two pages. Raises `Unavailable`."""
+    """List all nodes; begins again when the API forgets the list between two pages. Raises `Unavailable`."""
     for _ in range(_LISTS):
         try:
             return await _pages(client, prefix, own)

@@ -1,6 +1,6 @@
 """This node in the API: which it is, its subnets, what it publishes and what becomes of it (flannel.md §5.5).
 
-Its lease is its Node object: it lasts as long as that, and is another one when the node is registered anew.
+Its lease is its Node object: it lasts as long as that, and is another one when the node is registered again.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class OwnNode:
         """Change what the node says. Raises `Unavailable`, with LEASE-004 if it is another one by now."""
         node = await self._annotate(await self.read(), attrs)
         if node.uid != proof_in(own).uid:
-            raise Unavailable(Problem(code="LEASE-004", where=f"node {node.name}", seen="registered anew meanwhile"))
+            raise Unavailable(Problem(code="LEASE-004", where=f"node {node.name}", seen="deleted and registered again"))
         return replace(own, lease=replace(own.lease, attrs=attrs))
 
     async def available(self) -> None:
@@ -208,5 +208,5 @@ def _lost(own: OwnLease, node: Node | None) -> str:
     if node is None:
         return f"node {own.lease.id} was deleted"
     if node.uid != proof_in(own).uid:
-        return f"node {own.lease.id} was deleted and registered anew"
+        return f"node {own.lease.id} was deleted and registered again"
     return ""

@@ -138,7 +138,7 @@ class KubeStore:
         self._own.hold(own)
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
-        """Change what our node says; `Unavailable` with LEASE-004 if it was registered anew meanwhile."""
+        """Change what our node says; `Unavailable` with LEASE-004 if it was registered again meanwhile."""
         return await self._own.publish(own, attrs)
 
     @property

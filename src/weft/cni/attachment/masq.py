@@ -173,7 +173,7 @@ def nft_leftovers(have: nft.Listing, is_lost: Callable[[str], bool]) -> list[str
 
 
 def _nft_frame(have: nft.Listing) -> list[str]:
-    """Return what makes table and chains. The base chain is only filled anew if it is not as it should be."""
+    """Return what makes table and chains. The base chain is only filled again if it is not as it should be."""
     frame = [
         f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',
         f'add chain {_TABLE} {_CHECKS} {{ comment "{_CHECKS_COMMENT}"; }}',

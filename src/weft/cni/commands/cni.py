@@ -241,7 +241,9 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
 @cni.command()
 @click.argument("network", shell_complete=_networks)
 @click.argument("netns", default="", metavar="[NETNS]", shell_complete=_namespaces)
-@click.option("--all", "everything", is_flag=True, help="Nothing is alive: free everything, as 'cnitool gc' does.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Take no attachment for alive: free everything, as 'cnitool gc' does."
+)
 @_network
 def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any) -> None:  # noqa: ARG001
     """Free what attachments that are gone have left.

@@ -69,7 +69,7 @@ _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
     help="Put a copy of weft and all that it needs below the state directory, to stand in for weftd where that is a "
     "pod: the node needs no Python. The state directory must have the same path in the pod.",
 )
-@click.option("--no-standin", is_flag=True, help="Have nothing stand in for weftd.")
+@click.option("--no-standin", is_flag=True, help="Install no stand-in: plugins work only while weftd runs.")
 @click.option("--check", is_flag=True, help="Change nothing: list what the networks there need, and what is missing.")
 @output_option
 def install_command(
@@ -157,7 +157,7 @@ def _remember(chosen: Directories) -> None:
         chosen.remember(os.environ, partial(complain, programs=False))
     except OSError as error:
         where = shlex.join(["--net-dir", str(chosen.conf_dir), "--path", str(chosen.bin_dir)])
-        say(f"not noted ({error}): tell `weft cni` each time {where}", err=True)
+        say(f"not written down ({error}): give each `weft cni` command {where}", err=True)
 
 
 _SAID: Final = {

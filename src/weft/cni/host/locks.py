@@ -7,7 +7,7 @@ The lock is one byte of a file under `--state-dir`, which both see; a checksum o
 delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
 is held on its behalf: it carries the holder's token in its environment and is let through.
 
-No request waits for long: what holds a turn may hang, and a caller that is told so in time can act.
+No request waits for long: what holds a turn may hang, and a caller that learns it in time can act.
 """
 
 import os

@@ -31,7 +31,7 @@ _HOW_SIZE: Final = ctypes.sizeof(_OpenHow)
 
 @cache
 def _how(flags: int, mode: int) -> _OpenHow:
-    """Return what openat2 is told; the few that there are serve for ever."""
+    """Return the arguments of openat2; the few that there are serve for ever."""
     return _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
 
 

@@ -20,8 +20,8 @@ NFTABLES: Final = "nftables"
 
 _PROBES: Final = {IPTABLES: ("iptables", "-t", "filter", "-S", "INPUT"), NFTABLES: ("nft", "list", "tables")}
 _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
-# Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that this
-# is what its caller is told.
+# Another program may hold the lock of iptables. Less than a request may take (LIMIT_SECONDS in `server`), so that its
+# caller gets to know this.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
 

@@ -79,7 +79,7 @@ def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
         if seen := gone or found.why:
             yield Problem(code="CNI-001", where=_where(found.path), seen=seen, hint=hint)
     if SETTINGS in inventory.digests and not inventory.owns(SETTINGS):
-        seen = "it is not there as weft has written it, so nothing stands in for weftd while that is away"
+        seen = "it is missing or not as weft wrote it, so nothing stands in for weftd while that is away"
         yield Problem(code="CNI-001", where=str(bin_dir / SETTINGS), seen=seen, hint=hint)
     for found in Replaced.beside(bin_dir).unfit(judging.NAMES):
         yield Problem(

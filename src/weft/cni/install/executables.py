@@ -93,7 +93,7 @@ def put_client(inventory: Inventory, names: Sequence[str], content: bytes) -> No
 def _check_interpreter(path: Path) -> None:
     """Refuse an interpreter that others than root could exchange, or whose weft they could.
 
-    Whoever may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
+    A user who may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
     does not own what lies in it. The client looks again before it starts a stand-in (check_way, interpreter.c).
     """
     if not path.is_absolute() or "\n" in str(path):

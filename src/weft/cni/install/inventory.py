@@ -36,7 +36,7 @@ class Inventory(Value, frozen=False):
         except FileNotFoundError:
             return cls(bin_dir=bin_dir)
         except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-            expected, hint = "what 'weft cni install' has written", "'weft cni install' writes it anew."
+            expected, hint = "what 'weft cni install' has written", "'weft cni install' writes it again."
             seen = f"it cannot be read: {error}"
             problem = Problem(code="HOST-002", where=str(path), seen=seen, expected=expected, hint=hint)
             raise ConfigError(problem) from error

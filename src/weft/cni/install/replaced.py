@@ -52,7 +52,7 @@ class Replaced(Value):
         """Keep what somebody has put under a name, unless it is kept already; tells whether it is the first.
 
         What cannot serve is not the first under a name that was `ours` before. It stays in place until another file
-        gets the name, but for a directory. It is copied: with a second name of the same file, whoever writes to it
+        gets the name, but for a directory. It is copied: with a second name of the same file, who writes to it
         there would change what is kept.
         """
         if found.state in ("missing", "ours", "spoilt"):

@@ -52,7 +52,7 @@ def read_addresses(call: Call, ipam_type: str) -> None:
 
 
 def add_addresses(call: Call, ipam_type: str) -> Result:
-    """Run IPAM ADD. A program that fails is told DEL, so that it leaves nothing (cni.md §1.9).
+    """Run IPAM ADD. A program that fails gets DEL, so that it leaves nothing (cni.md §1.9).
 
     If the client has gone, it is not known how far the program came, and DEL is owed.
     """

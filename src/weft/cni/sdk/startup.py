@@ -37,8 +37,8 @@ class Subject(Value):
 class Plugin(Value):
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
-    A verb that is None has nothing to do and succeeds. `about` is what a person who starts the program by hand is
-    told. `read` reads the configuration of an ADD and does no more, so that a wrong one is refused before another
+    A verb that is `None` has nothing to do and succeeds. `about` is for a person who starts the program by hand.
+    `read` reads the configuration of an ADD and does no more, so that a wrong one is refused before another
     plugin makes anything for this one.
     """
 
@@ -232,7 +232,7 @@ def _dispatch(
 
 
 def _add(plugin: Plugin, call: Call) -> bytes:
-    """Attach as a runtime asks for it: its first plugin begins anew, and if a later one fails, nothing is left."""
+    """Attach as a runtime asks for it: its first plugin begins again, and if a later one fails, nothing is left."""
     if cnijson.value_of(call.config, "prevResult") is None:
         _free_earlier(call)
         return plugin.add(call)

@@ -22,7 +22,7 @@ from weft.model.errors import ConfigError, Problem
 # The descriptor on which the client that has started it listens already.
 _LISTENING: Final = 3
 _IDLE_SECONDS: Final = 5.0
-# Less than what a request may take (LIMIT_SECONDS in `server`), so that its caller is told why it failed.
+# Less than what a request may take (LIMIT_SECONDS in `server`), so that its caller learns why it failed.
 _COMING_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.05
 _NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"

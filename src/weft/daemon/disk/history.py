@@ -1,4 +1,4 @@
-"""The history of a node on disk: a line of JSON for each event, so that a restart loses none that is told.
+"""The history of a node on disk: a line of JSON for each event, so that a restart loses none.
 
 It is written whole, some seconds after an event and at the end, not at each: a burst is one write.
 """

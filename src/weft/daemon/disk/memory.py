@@ -130,7 +130,7 @@ def _token(value: Any) -> Token:
     """A token of the file; as an object in those that etcd alone wrote."""
     each = tuple(value.values() if isinstance(value, dict) else value)
     if not all(isinstance(part, int | str) for part in each):
-        raise ValueError("a token that is none")
+        raise ValueError("no token")
     return each
 
 
@@ -163,6 +163,6 @@ class _Clock:
 def _own(data: Any, clock: _Clock) -> OwnLease:
     expires = None if data["expires"] is None else clock.read(float(data["expires"]))
     if expires is not None and not isfinite(expires):
-        raise ValueError("a time that is none")
+        raise ValueError("no time")
     token = data["token"] if "token" in data else (data["etcd_lease"], data["mod_revision"])  # before there were others
     return OwnLease(lease=_lease(data["lease"])[0], expires=expires, token=_token(token))

@@ -1,4 +1,4 @@
-"""The plane of charon: its process, and the keys and connections that it is told.
+"""The plane of charon: its process, and the keys and connections that it gets.
 
 The process outlives the daemon: one that starts finds the charon of before, so no packet is lost, and tells it all
 again, of which charon takes what differs. charon does not tell keys or a connection's options, so what this daemon has

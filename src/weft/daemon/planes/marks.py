@@ -16,7 +16,7 @@ _MOST: Final = 20  # moments that are kept, of each code
 class Marks(Value, frozen=False):
     """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
 
-    `decided` are keys about which was decided anew, `changed` those that somebody else changed in a way that
+    `decided` are keys that were decided again, `changed` those that somebody else changed in a way that
     is known, `unseen` in a way that is not; `by` says who, where that is known. `since` is when the first of what is
     decided came from the store.
     """

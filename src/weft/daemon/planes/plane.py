@@ -199,7 +199,7 @@ class Keeper:
             keys.update(key for key in wanted if key[0] in self.plane.kinds)
             keys.update(self._present.objects)
         steps = diff(wanted, self._present.objects, keys=keys, prune=self._may_remove())
-        # What sits on a link that is made anew may be another plane's.
+        # What sits on a link that is replaced may be another plane's.
         steps = [step for step in steps if step.object.key[0] in self.plane.kinds]
         self._settle(keys & self.tally.failing.keys() - {step.object.key for step in steps})
         mended: list[repairs.Repair] = []

@@ -139,7 +139,7 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """The commands for one peer, who is told by its subnets, its addresses and its own words."""
+    """The commands for one peer, which its subnets, its addresses and its own words describe."""
     attrs = lease.attrs
     check_type(lease, "extension")
     text = "" if attrs.data is None else attrs.data

@@ -1,6 +1,6 @@
 """Gathers what a report of one node needs beside its sight: listings, configuration, the log; without secrets.
 
-A text that cannot be had is told with the reason. Programs are run by their names, with no word of anybody else's.
+For a text that cannot be had, the reason is listed. Programs are run by their names, with no word of anybody else's.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """What a trial tells of the ways between nodes: its packet and its answer are two trips, of which each passed or not.
 
-Which one failed is told by whether the target saw the packet. Pure.
+Whether the target saw the packet tells which one failed. Pure.
 """
 
 from collections.abc import Iterator

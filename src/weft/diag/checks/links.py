@@ -125,7 +125,7 @@ def _narrower(sight: Sight) -> Iterator[Finding]:
     if wide:
         have = "1 pod has" if len(wide) == 1 else f"{len(wide)} pods have"
         seen = f"{have} MTU {_from_to(wide.values())} ({', '.join(list(wide)[:_NAMED])}{' …' * (len(wide) > _NAMED)})"
-        hint = "Their large packets are lost where ICMP is filtered. Start these pods anew"
+        hint = "Their large packets are lost where ICMP is filtered. Recreate these pods"
         problem = Problem(
             code="MTU-001",
             where="MTU of pods",

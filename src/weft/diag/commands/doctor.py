@@ -60,7 +60,7 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
             say(one_line(line))
         diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
     elif fix and not planned and diagnosis.findings:
-        say("nothing of it has a command that is certain to mend it")
+        say("no finding has a command that is certain to mend it")
     return 0 if diagnosis.is_well else 3
 
 

@@ -1,1 +1,1 @@
-"""A packet's way on a node, step by step, and how it is told. Pure."""
+"""A packet's way on a node, step by step, and how it reads. Pure."""

@@ -74,7 +74,7 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
         return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)
     if answers.unread:
         many = f"{answers.unread} packets were not read, so many pass this node; try again"
-        return Outcome(verdict=f"{came}, and of the others nothing is told: {many}", well=False, leg=end)
+        return Outcome(verdict=f"{came}; {many}", well=False, leg=end)
     parting = parted(legs, answers.sent)
     if parting is None:
         return Outcome(verdict=f"{came}, and no device shows where the others were lost", well=False, leg=end)

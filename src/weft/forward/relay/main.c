@@ -5,7 +5,7 @@
  * All that it works with is open when it starts, so it needs no right, and gives all away: descriptor 3 is the
  * listening socket of the daemon's questions, 4 and 5 are raw sockets for errors by ICMP and ICMPv6, 6 is the UDP
  * socket, and from 7 on come the queues of the device. Without IPv6 5 is the one for ICMP again, which takes no such
- * message. PORT is that of all peers; ABOUT is given back to whoever asks what this relay is for. It ends with its
+ * message. PORT is that of all peers; ABOUT is the answer to who asks what this relay is for. It ends with its
  * device.
  *
  * The socket is one alone: whatever shares its port by SO_REUSEPORT would be given packets. One thread receives, so

@@ -101,8 +101,8 @@ static int is_whole(const unsigned char *ip)
     return is_v6(ip) ? IPV6_HEADER + get16(ip + 4) > LEAST_MTU : ip[6] & 0x40;
 }
 
-/* The way to the peer is too narrow: a packet that may not be fragmented is told so, of any other the datagram is. Tells
- * whether it was sent. */
+/* The way to the peer is too narrow: the sender of a packet that may not be fragmented gets an error, the datagram of
+ * any other packet is fragmented. Tells whether it was sent. */
 static int send_fragmented(struct queue *queue, struct mmsghdr *message, const struct peer *peer)
 {
     const unsigned char *ip = message->msg_hdr.msg_iov[0].iov_base;

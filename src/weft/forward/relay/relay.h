@@ -218,7 +218,7 @@ int in_once(struct queue *queue);
 void say_error(struct queue *queue, const unsigned char *ip, size_t size, enum error error, uint32_t mtu);
 void count(atomic_uint_fast64_t *counter, uint64_t number);
 
-/* control.c: what is asked and heard, and what is told of it. */
+/* control.c: what is asked and heard, and the words for it. */
 struct daemon {
     int listener;
     const char *about;

@@ -1,1 +1,1 @@
-"""strongSwan's charon: its process, and what it is told."""
+"""strongSwan's charon: its process, and what weftd tells it."""

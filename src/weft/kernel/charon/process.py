@@ -32,7 +32,7 @@ _PLUGINS: Final = (
     "random nonce openssl aes sha1 sha2 sha3 hmac cmac xcbc kdf gmp curve25519 gcm ccm ctr chapoly"
     " {packets}kernel-netlink socket-default vici"
 )
-# Unless it is told otherwise, charon looks through all peers for each message of theirs (a table of one row), and at
+# By default charon looks through all peers for each message of theirs (a table of one row), and at
 # each pod's link and route for a better way to its peers (roam events).
 _CONFIGURATION: Final = """charon {{
   load = {plugins}
@@ -78,7 +78,7 @@ def installed() -> Path | None:
 def start(configured: Path, log: Path) -> int:
     """Start charon with a configuration; returns its number. `OSError` if it cannot be.
 
-    What it says goes to `log`, anew. It shares no descriptor with this process, and no terminal.
+    What it says goes to `log`, which begins again. It shares no descriptor with this process, and no terminal.
     """
     program = installed()
     if program is None:

@@ -57,7 +57,7 @@ class Nft:
             ),
         )
         try:
-            await self._tools.run("nft", ("--check", "-f", "-"), make(probe, anew=False))
+            await self._tools.run("nft", ("--check", "-f", "-"), make(probe, replace=False))
         except ToolError:
             return False
         return True
@@ -86,23 +86,23 @@ async def version(tools: Tools) -> tuple[str, bool]:
 def change(want: RuleSet | None, text: str | None, family: int) -> str:
     """Write the transaction from our table as listed in `text` (None: there is none) to `want`; "" for no change."""
     if text is None:
-        return "" if want is None else make(want, anew=False)
+        return "" if want is None else make(want, replace=False)
     if want is None:
         return remove(family)
     have = parse(text, family)
     if _mark(family) in text and _shape(have) == _shape(want):
         return refill(want, have)
-    return "" if have == want else make(want, anew=True)
+    return "" if have == want else make(want, replace=True)
 
 
-def make(want: RuleSet, *, anew: bool) -> str:
-    """Write the transaction that makes our table; `anew`: in place of the one that is there.
+def make(want: RuleSet, *, replace: bool) -> str:
+    """Write the transaction that makes our table; `replace`: in place of the one that is there.
 
     The hook of a chain and the comment of a table cannot be changed (the kernel refuses the one and ignores the
     other), so a table of another shape is deleted and made in one transaction.
     """
     table = TABLES[want.family]
-    lines = _removal(table) if anew else []
+    lines = _removal(table) if replace else []
     lines.append(f'add table {table} {{ comment "{_mark(want.family)}"; }}')
     for chain in want.chains:
         comment = f' comment "{chain.comment}";' if chain.comment else ""

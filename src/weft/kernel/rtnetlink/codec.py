@@ -4,7 +4,7 @@ Encoding needs the index of the object's link, decoding the names of all links. 
 apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
 way that the model has no words for. The last gives an object that equals nothing we want, so that the diff
 puts it right: a route without a way out, an FDB entry with an unspecified remote, a link with MTU 0 (it can be
-mended) or of no kind (it must be made anew).
+mended) or of no kind (it must be replaced).
 """
 
 from collections.abc import Mapping

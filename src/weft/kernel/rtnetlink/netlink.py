@@ -45,7 +45,7 @@ _TRUNCATED: Final = int(socket.MSG_TRUNC)
 # then it is lost, asked for again, and finds room.
 _BUFFER: Final = 1 << 16
 _DUMP_ATTEMPTS: Final = 20
-# Counting starts anew here: far from where 32 bits end, whatever one batch adds.
+# Counting starts again here: far from where 32 bits end, whatever one batch adds.
 _LAST_SEQUENCE: Final = 1 << 31
 # Nothing takes so long; it only keeps a broken socket from hanging its thread for good.
 _TIMEOUT_SECONDS: Final = 30

@@ -85,7 +85,7 @@ class Reader:
     """Reads messages about the links in `devices` or `uplinks`, or that are ours or pods' by their alias.
 
     `devices` are the links that are ours whatever their alias, `uplinks` names and indexes of those that
-    carry traffic between nodes; both are read anew with each message. `ports` are the netlink ports of our own sockets.
+    carry traffic between nodes; both are read again with each message. `ports` are those of our own netlink sockets.
     """
 
     def __init__(self, *, devices: Devices, uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
@@ -256,7 +256,7 @@ class Reader:
         return self._is_uplink(info.index, info.name) or is_ours(info, self._devices)
 
     def _is_uplink(self, index: int, name: str) -> bool:
-        """An uplink that was renamed is one by its index, one that was made anew by its name."""
+        """An uplink that was renamed is one by its index, one that was replaced by its name."""
         return index in self._uplinks or name in self._uplinks
 
 

@@ -159,7 +159,7 @@ def _endpoint_in(value: bytes | None) -> Endpoint | None:
 def _net(found: Attributes) -> Net:
     ip, length = found.ip(_ADDRESS), found.number(_LENGTH)
     if ip is None or length is None or length > ip.max_prefixlen:
-        raise Malformed("an allowed address that is none")
+        raise Malformed("an allowed address that cannot be read")
     return ip_network((ip, length), strict=False)
 
 

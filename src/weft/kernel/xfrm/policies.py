@@ -70,7 +70,7 @@ def missing() -> str:
 
 
 def present() -> list[Policy]:
-    """See all of our form in this namespace, whoever has made them: flanneld's are the same."""
+    """See all of our form in this namespace, flanneld's too: they are the same."""
     policies = Policies.open()
     if policies is None:
         return []

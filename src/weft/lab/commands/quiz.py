@@ -253,7 +253,7 @@ def _noticed(place: Place, report: LabReport) -> list[str]:
 
 
 def _started(place: Place, report: LabReport) -> Iterator[str]:
-    """Try to start a pod on each node. What the plugins say is left to whoever tries it: they may name the fault."""
+    """Try to start a pod on each node. What the plugins say is not shown here: they may name the fault."""
     for node in report.nodes:
         try:
             pod = ask(place, protocol.Run(spec.Pod(name=_POD, node=node.name)), PodReport)

@@ -67,7 +67,7 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
 
 
 def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
-    """Compute the way between two places of a lab, and try it by probes. `ConfigError` for a place that is none."""
+    """Compute the way between two places of a lab, and try it by probes. `ConfigError` for an unknown place."""
     report = ask(place, protocol.Ps(), LabReport)
     begin, goal = _asked(report, source, target, six=six, udp=udp)
     visits = _visits(place, report, begin, goal)

@@ -14,7 +14,7 @@ from weft.lab.graph.words import head
 from weft.model.text import counted
 
 _COLUMNS: Final = 4  # nodes beside each other
-_MOST_PODS: Final = 12  # of one node; of more, the number is told
+_MOST_PODS: Final = 12  # of one node; of more, the number is shown
 _READY: Final = "ready"
 # Pixels.
 _CARD: Final = 250  # the width of a node

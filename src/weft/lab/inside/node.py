@@ -193,7 +193,7 @@ async def settled(node: RunningNode) -> None:
         seen = "its own /proc could not be mounted"
     finally:
         loop.remove_reader(output)
-    expected = "a machine that lets us mount one"
+    expected = "a machine that lets weft mount one"
     raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
 
 

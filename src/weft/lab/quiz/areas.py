@@ -43,7 +43,7 @@ _FAMILIES: Final = {
         complaint="one node serves thousands of short connections, and nobody knows how many more it can",
     ),
     "FW": Area(
-        where="The way is there. Something on it is told not to let these packets pass.",
+        where="The way is there. Something on it does not let these packets pass.",
         look="'nft list ruleset' on each node shows the rules of all programs; 'weft lab trace A B' names the rule.",
     ),
     "HOST": Area(

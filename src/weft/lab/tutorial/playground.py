@@ -27,7 +27,7 @@ from weft.lab.tutorial.lesson import Attempt, Lesson, Typed
 from weft.lab.tutorial.seen import Seen
 from weft.model.errors import ConfigError, Problem, Unavailable
 
-_PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is told to use, beside a lab's own
+_PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is to use, beside a lab's own
 _LINGER: Final = 0.1  # seconds in which what an attempt has sent is in the capture
 _PATIENCE: Final = 10  # seconds for one attempt
 
@@ -103,7 +103,7 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = 
     if status:
         seen, hint = (
             f"exit {status}: {' '.join(stderr.split())[:300]}",
-            "'weft lab tutorial reset' begins the lesson anew.",
+            "'weft lab tutorial reset' begins the lesson again.",
         )
         raise Unavailable(Problem(code="LAB-002", where=f"the tutorial's {node}", seen=seen, hint=hint))
     return stdout

@@ -1,4 +1,4 @@
-"""What back end ipsec keeps, as objects: charon, the keys and connections it is told, and the kernel's policies."""
+"""What back end ipsec keeps, as objects: charon, its keys and connections, and the kernel's policies."""
 
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Literal
@@ -88,7 +88,7 @@ class SharedKey(_Kept):
 
 
 class Connection(_Kept):
-    """What charon is told of a peer. An unknown `proposal`, of what an earlier daemon has told, is empty."""
+    """What charon gets to know of a peer. A `proposal` is empty if it is unknown: an earlier daemon's."""
 
     local: End
     remote: End
@@ -144,7 +144,7 @@ class Policy(Object):
 
 
 def connection_of(name: str) -> Connection | None:
-    """What a connection's name tells; None for a name that is none of ours."""
+    """What a connection's name tells; None for a name of others."""
     try:
         public, subnet, far_subnet, far_public = name.split("-")
         local = End(IPv4Address(public), IPv4Network(subnet))

@@ -26,7 +26,7 @@ class Wanted(Value):
 
 
 class Follower:
-    """One daemon, of which everything is told once."""
+    """One daemon, and the last of its events that was shown."""
 
     def __init__(self) -> None:
         self.last = 0  # the number of the latest event

@@ -1,6 +1,6 @@
 """What a node's daemon says of itself: one value, and exactly what `weft status -o json` prints.
 
-Everything is told as it is for people and programs alike: addresses and objects as text, times in seconds. A daemon of
+It reads the same for people and programs: addresses and objects as text, times in seconds. A daemon of
 another version may leave out what is new and add what is not known here.
 """
 

@@ -14,7 +14,7 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
   const pods = Math.max(...nodes.map((node) => node.pods.length));
   const below = services(model, picked, pick);
   const free = Math.max(320, room.height - 44 - (below ? 64 : 0));
-  const notes = new Map(nodes.map((node) => [node.name, [...node.place, ...(then ? [] : node.notes)]])); // what the lab does to links is known of now alone
+  const notes = new Map(nodes.map((node) => [node.name, [...node.place, ...(then ? [] : node.notes)]])); // what the lab does to links is known for the present alone
   const about = (node, fits) => [node.subnets[0] ?? "no subnet", ...notes.get(node.name)].flatMap((text) => lines(text, fits));
   const layout = places(nodes.length, room.width, free, { pods, words: (fits) => Math.max(...nodes.map((node) => about(node, fits).length)) });
   const at = new Map(nodes.map((node, number) => [node.name, layout.at[number]]));

@@ -1,4 +1,4 @@
-// The page: where we are, what was chosen, and which keys do what. Everything is drawn anew from the model.
+// The page: where we are, what was chosen, and which keys do what. Everything is drawn again from the model.
 
 import { h, show, focusOn } from "./dom.js";
 import { Model, past } from "./model.js";

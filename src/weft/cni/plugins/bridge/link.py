@@ -46,7 +46,7 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
             mtu=conf.mtu,
             mac=mac,
             vlan_filtering=conf.vlan_filtering,
-            # Without a querier the kernel floods all the same, but for each new port starts all ports' timers anew.
+            # Without a querier the kernel floods all the same, but for each new port restarts all ports' timers.
             mcast_snooping=not conf.is_gateway,
             alias=BRIDGE_ALIAS,
         )

@@ -28,7 +28,7 @@ NAME: Final = "firewall"
 
 _NO_RESULT: Final = "missing prevResult from earlier plugin"
 _NO_TOOL: Final = "HOST-002: install the package that holds its program"
-_BROKEN: Final = "CHECK-001: somebody has changed or removed rules; start the pod anew"
+_BROKEN: Final = "CHECK-001: somebody has changed or removed rules; recreate the pod"
 
 
 def _add(call: Call) -> bytes:

@@ -21,9 +21,9 @@ _SET_BY_FLANNEL: Final = ("name", "ipam")
 class Kept(Value):
     """All that DEL needs."""
 
-    data_dir: Annotated[str, Key("dataDir", "Where a file for each container says what its delegate was told.")] = (
-        DATA_DIR
-    )
+    data_dir: Annotated[
+        str, Key("dataDir", "Where a file for each container keeps the configuration of its delegate.")
+    ] = DATA_DIR
 
 
 class FlannelConf(Kept):
@@ -47,7 +47,7 @@ class FlannelConf(Kept):
 
 
 class Ipam(Value):
-    """What is read of `ipam` when the delegate is told, and not before: to detach, it need not be right."""
+    """What is read of `ipam` when the delegate is called, and not before: to detach, it need not be right."""
 
     routes: Annotated[tuple[RouteConfig, ...], Key("routes", "More routes for the container.")] = ()
 

@@ -40,7 +40,7 @@ def _add(call: Call) -> bytes:
         call.host.files.replace(path, stdin, parents=0o700)
         done = _run(call, made["type"], stdin, undo)
         if done.exit:
-            call.note(f"flannel: the delegate was told {stdin.decode()}")
+            call.note(f"flannel: called the delegate with {stdin.decode()}")
         delegate.check(done)
         undo.pop_all()
     return done.stdout
@@ -88,7 +88,7 @@ def _check(call: Call) -> None:
     conf = flannelconf.parse(call.config)
     found = flannelstate.find(call, conf)
     if found is None:
-        hint = f"CNI-002: neither {conf.data_dir}/{call.container_id} nor a file beside it tells what ADD was told"
+        hint = f"CNI-002: neither {conf.data_dir}/{call.container_id} nor a file beside it has its configuration"
         raise failure(f"flannel: no state of container {call.container_id}, interface {call.ifname}", hint)
     path, stdin = found
     try:

@@ -46,7 +46,9 @@ class RangeKeys(Value):
     subnet: Annotated[Cidr | None, Key("subnet", "The subnet, as `10.1.0.0/16`, without host bits.")] = None
     start: Annotated[Ip | None, Key("rangeStart", "The first address to give.", default=_NEXT)] = None
     end: Annotated[Ip | None, Key("rangeEnd", "The last one; IPv4's broadcast never.", default="the last")] = None
-    gateway: Annotated[Ip | None, Key("gateway", "Is told, never given.", default=_NEXT)] = None
+    gateway: Annotated[
+        Ip | None, Key("gateway", "The plugin reports it, and gives it to no container.", default=_NEXT)
+    ] = None
 
 
 RangeSets = tuple[tuple[RangeKeys, ...], ...]

@@ -64,7 +64,7 @@ class Store:
         return ip in self._view.owners
 
     def is_living(self, ip: Ip, look: Callable[[], frozenset[Ip]], *, again: bool) -> bool:
-        """Tell whether a living pod has an address, whoever it is reserved for: a reservation may have got lost.
+        """Tell whether a living pod has an address, even one reserved for another: a reservation may have got lost.
 
         `look` asks the kernel: once for each reading of the directory, because we see to what comes later, and
         `again` when the answer would be yes, because pods end.
@@ -116,7 +116,7 @@ class Store:
             return None
 
     def look_again(self) -> None:
-        """Read the directory anew: our memory may be a tick of the clock behind another program."""
+        """Read the directory again: our memory may be a tick of the clock behind another program."""
         self._view = self._read_all()
 
     def settle(self) -> None:

@@ -123,8 +123,8 @@ def free_if_dead(call: Call, holder: Element) -> bool:
 def put_back(host: Host, attachment: Attachment) -> bool:
     """Have an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
 
-    Returns whether that was so and all is well now. One whose request is running is left to that, a port that is
-    another's meanwhile to him.
+    Returns whether that was so and all is well now. Skips an attachment whose request is running, and ports that now
+    belong to another one.
     """
     with host.claim(attachment.container_id) as claimed:
         return claimed and _complete(host, attachment)
@@ -145,7 +145,7 @@ def _complete(host: Host, attachment: Attachment) -> bool:
 
 
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:
-    """Have UDP flows to the mapped ports begin anew; `of_container`: only those that lead to it.
+    """Have UDP flows to the mapped ports begin again; `of_container`: only those that lead to it.
 
     What fails is only noted: such an entry ends by itself half a minute after the last packet.
     """

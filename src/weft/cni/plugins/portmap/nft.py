@@ -70,7 +70,7 @@ def base_rules(conf: PortmapConf, family: int) -> dict[str, list[str]]:
 def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list[str]:
     """Return the lines for nft that add what is missing.
 
-    A shared chain is emptied and filled anew only if it differs: that makes the kernel wait, 10 ms and more.
+    A shared chain is emptied and filled again only if it differs: that makes the kernel wait, 10 ms and more.
     """
     table = table_of(family)
     base, own = base_rules(wanted.conf, family), rules_of(wanted, family, comment)

@@ -1,4 +1,4 @@
-"""static's configuration: the addresses that it is told, from four places, checked. It behaves as upstream's binary.
+"""static's configuration: the addresses to give, from four places, checked. It behaves as upstream's binary.
 
 The specification has no section for it; texts and precedence were read off Debian's `static` (1.1.1), to which the
 tests compare each case. What the runtime says counts most: `runtimeConfig.ips`, then `args.cni.ips`; either replaces

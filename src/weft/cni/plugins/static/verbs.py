@@ -1,4 +1,4 @@
-"""static: an IPAM plugin that gives a container the addresses that it is told, and keeps no state."""
+"""static: an IPAM plugin that gives a container the addresses of its configuration, and keeps no state."""
 
 from typing import Final
 

@@ -42,7 +42,7 @@ _RATE: Final = _Quantity("rate", read_rate)
 @click.option("--loss", type=_LOSS, metavar="SHARE", help="How many packets are lost, as 5%; 0 ends it.")
 @click.option("--rate", type=_RATE, metavar="RATE", help="Bits a second at most, as 50mbit; 0 ends it.")
 @click.option("--up/--down", default=None, help="Plug the cable in, or pull it.")
-@click.option("--clear", is_flag=True, help="Make the link as it is in a new lab.")
+@click.option("--clear", is_flag=True, help="Reset the link to what it is in a new lab.")
 @lab_option
 @output_option
 def link(

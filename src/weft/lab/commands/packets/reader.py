@@ -149,7 +149,7 @@ class Readers:
     def batches(self, *, until: float | None = None) -> Iterator[list[Packet]]:
         """Yield packets as they come, in order of time, until the clock (`time.monotonic`) shows `until`, or `stop`.
 
-        What comes together is one list: whoever shows packets at once does so after each.
+        What comes together is one list: a caller that shows packets at once does so after each.
         """
         order = Order()
         waiting, stopped = select.poll(), False

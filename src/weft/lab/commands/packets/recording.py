@@ -1,4 +1,4 @@
-"""Takes packets from their sockets until it is told to stop, and writes those that are wanted: to a file, or as lines.
+"""Takes packets from their sockets until it has to stop, and writes those that are wanted: to a file, or as lines.
 
 A file is for Wireshark and the like; lines are for people, documents for programs. Each is flushed whenever no packet
 waits, so that a reader sees them at once.
@@ -49,7 +49,7 @@ def record(
     count: int | None,
     seconds: float | None,
 ) -> int:
-    """Write until `count` packets, `seconds`, Ctrl-C or the end of whoever reads; return how many there were.
+    """Write until `count` packets, `seconds`, Ctrl-C or the end of the reader; return how many there were.
 
     `announce` says that it begins: from then on Ctrl-C is its end, at which what has come is still written.
     """

@@ -37,7 +37,7 @@ class Switch:
         try:
             await self._go(self.now, wanted, places)
         except (WeftError, OSError):
-            with suppress(WeftError, OSError):  # what cannot be put back either is told by the first refusal
+            with suppress(WeftError, OSError):  # the first refusal says what cannot be put back either
                 await self._go(wanted, self.now, places)
             raise
         self.now = wanted

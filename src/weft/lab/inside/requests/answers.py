@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
-    """Answer a request about a lab that is up. Raises what the client is told: `WeftError`, `OSError`."""
+    """Answer a request about a lab that is up. Raises what the client gets: `WeftError`, `OSError`."""
     match request:
         case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces():
             await connection.done(await _seen(world, request))

@@ -68,7 +68,7 @@ LESSON: Final = Lesson(
     question="Who types all this when Kubernetes starts a pod?",
     why="""\
 A plugin does: a program that the container runtime runs for each pod.
-It is told by environment variables what to do and to which namespace, reads its configuration from standard input,
+Environment variables tell it what to do and to which namespace; it reads its configuration from standard input,
 and prints what it has made.
 That is all of CNI.
 

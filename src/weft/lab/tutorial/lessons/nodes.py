@@ -82,7 +82,7 @@ Follow the answer from green: which route takes it off node2?
 By a route that somebody has put there: 10.244.2.0/24 via node2's address.
 This is all that flannel's back end host-gw does; a daemon makes these routes from the nodes' leases.
 
-A Linux machine is no router until it is told so, and a request whose answer finds no way back looks just as one
+A Linux machine is no router until somebody makes it one, and a request whose answer finds no way back looks just as one
 that was lost: always look at both directions.
 
 It works because the nodes share a segment.

@@ -94,8 +94,8 @@ Your plugin gives it a second name, which says so: links may have several.
         look("node1", _VERSION, "Runtimes ask this first."),
         Typed("node1", _LIST, "A list: first bridge, with other addresses than in the lesson before, then yours."),
     ),
-    task="Have ADD give the node's end of the pair, the one in prevResult whose name begins with veth, the further "
-    "name pod-NAME, where NAME is the last part of the path in CNI_NETNS. Then make a namespace purple, and attach it "
+    task="Have ADD give the node's end of the pair, the one in prevResult whose name begins with veth, the altname "
+    "pod-NAME, where NAME is the last part of the path in CNI_NETNS. Then make a namespace purple, and attach it "
     "by the list labelled: `weft cni add` is a runtime for one call.",
     rest=(
         Typed("node1", _written(_LABEL)),
@@ -104,7 +104,7 @@ Your plugin gives it a second name, which says so: links may have several.
         look("node1", f"ip link show {_NAME}", "The link answers to its second name."),
     ),
     hints="""\
-`ip link property add dev LINK altname NAME` gives a link a further name.
+`ip link property add dev LINK altname NAME` gives a link an altname, a second name.
 The links are in the list interfaces of prevResult.
 
 `weft cni add --path /run/plugins:/opt/cni/bin labelled /run/netns/purple` attaches purple, `weft cni del` with the
