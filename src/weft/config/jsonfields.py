@@ -64,8 +64,8 @@ def shown(value: Any, *, quote: bool = True) -> str:
 class Fields:
     """One object: typed reads of its keys, and `problems` for everything that could not be read.
 
-    `prefix` is put before key names in messages (`Backend.`). Null is an empty object; with anything else that
-    is none, `is_object` is false, which has been noted as a problem.
+    `prefix` is put before key names in messages (`Backend.`). Null is an empty object; with anything else
+    `is_object` is false, which has been noted as a problem.
     """
 
     def __init__(self, value: Any, where: str, problems: list[Problem], *, prefix: str = "") -> None:

@@ -109,11 +109,11 @@ def asker(port: int) -> str:
 
     The kernel gives a process's first socket the process's number as its port, in its own pid namespace, and others one
     that says nothing; and a process may choose any. A program that has ended, or whose files we may not look at, proves
-    nothing: without CAP_SYS_PTRACE that is whoever has more rights than we have.
+    nothing: without CAP_SYS_PTRACE that may be a process with more rights than we have.
     """
     folder = Path("/proc") / str(port)
     try:
-        # The name first: whoever asked for one change may be gone in a moment.
+        # The name first: who asked for one change may be gone in a moment.
         told = dict(line.split(":\t", 1) for line in (folder / "status").read_text(errors="replace").splitlines())
     except (OSError, ValueError):
         told = {}
