@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from tests.node.test_status import ask, asked
 from tests.node.test_store import change_memory
 from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
-from tests.support.weftd import Cluster, eventually
+from tests.support.weftd import Cluster, Daemon, eventually
 from weft.cni import build
 from weft.cni.host.state import chosen
 from weft.cni.install.executables import install
@@ -54,6 +55,25 @@ def test_calls_of_plugins_are_counted(cluster: Cluster, tmp_path: Path, bin_dir:
     assert (call["count"], call["failed"]) == (1, 0)
     assert 0 < call["median_ms"] <= call["worst_ms"]
     assert "calls      flannel ADD 1, " in ask(node).stdout
+
+
+def test_what_pods_send_and_receive_is_counted_by_their_names(cluster: Cluster, tmp_path: Path, bin_dir: Path):
+    cluster.configure()
+    node = cluster.node(1).start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    web = attach(runtime, "web", "db")["web"]
+    web.run(f"ping -q -c 5 -i 0.01 -s 1000 {node.v4[1]}")
+    assert carried(node, "web", "sent") >= 5 * 1028
+    assert carried(node, "web", "received") >= 5 * 1028
+    assert carried(node, "db", "sent") < 5 * 1028
+    runtime.call("DEL", "db", None)
+    eventually(lambda: 'pod="db"' not in node.get("/metrics")[1], seconds=20)
+
+
+def carried(node: Daemon, pod: str, direction: str) -> float:
+    page = node.get("/metrics")[1]
+    [line] = re.findall(rf'^weft_pod_bytes_total{{direction="{direction}",.*pod="{pod}"}} (\S+)$', page, re.MULTILINE)
+    return float(line)
 
 
 def test_at_its_start_it_frees_what_is_proved_to_be_leaked(cluster: Cluster, tmp_path: Path, bin_dir: Path):

@@ -43,6 +43,7 @@ class Runtime:
             "CNI_CONTAINERID": name,
             "CNI_NETNS": pod.path if pod else "",
             "CNI_IFNAME": "eth0" if name else "",
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name}" if name else "",
             "CNI_PATH": str(self.bin_dir),
             "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock"),
         }

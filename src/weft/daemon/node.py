@@ -111,7 +111,7 @@ class Node:
                     self._status,
                     up=self._up,
                     stranded_pods=self._stranded_pods,
-                    calls=self._report.calls,
+                    report=self._report,
                 )
                 self._start_control(parts, held)
                 await self._start(store, tasks, parts, held)

@@ -67,6 +67,7 @@ class Reporter:
         self.rules = ""  # the version of the program that writes them
         self.config = ""  # short for the network configuration
         self.calls = Calls()
+        self.pods: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {}  # by the aliases of links
         self.findings: list[Problem] = []
         self._now = now
         self._began = now()
@@ -224,6 +225,8 @@ def peer_state(
         seconds=round(min([seconds, *(age for age in ages if age is not None)]), 1),
         sent=packets.sent,
         received=packets.received,
+        sent_bytes=packets.sent_bytes,
+        received_bytes=packets.received_bytes,
         heard=packets.heard,
     )
 

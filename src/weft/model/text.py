@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+_PREFIXES: Final = ("", "k", "M", "G", "T")
+_THOUSAND: Final = 1000
 _ALL_OF: Final = 12  # names are listed whole; of more, these
 _SOME_OF: Final = 3
 
@@ -38,6 +40,15 @@ def shortly(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def shown_amount(amount: float) -> str:
+    """An amount in three digits or four, with a space for a unit behind it: `0 `, `999 `, `12.3 k`, `4.56 G`."""
+    for prefix in _PREFIXES:
+        if amount < _THOUSAND or prefix == _PREFIXES[-1]:
+            break
+        amount /= _THOUSAND
+    return f"{amount:.{0 if not prefix or amount >= 100 else 1}f} {prefix}"
 
 
 def one_of(known: Iterable[str], wanted: str) -> str:

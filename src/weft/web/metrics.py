@@ -1,14 +1,11 @@
 """`/metrics`: the node's state as Prometheus reads it (https://prometheus.io/docs/instrumenting/exposition_formats/).
 
-Numbers of one node, with labels of few values: no peer has a series of its own. What the daemon need not know is
-looked at when it is asked for: counters of devices, addresses that are given. The library is imported with this module,
-at the first request for it.
+Numbers of one node, with labels of few values: pods and peers have series of their own, so many of them at most. What
+the daemon need not know is looked at when it is asked for: counters of links, addresses that are given. The library is
+imported with this module, at the first request for it.
 """
 
-import fcntl
-import socket
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from itertools import accumulate
@@ -24,20 +21,31 @@ from prometheus_client.core import (
     Metric,
 )
 
-from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState
+from weft.model.kernel.marks import POD_ALIAS
+from weft.model.kernel.reported import Counted, LinkCounts
+from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState, PeerState
 
-# Where host-local keeps a file for each address; of this process's network namespace, what its devices have counted.
+# Where host-local keeps a file for each address.
 RESERVED: Final = Path("/var/lib/cni/networks")
-COUNTED: Final = Path("/proc/self/net/dev")
-_SIOCGIFMTU: Final = 0x8921
-_ERRORS: Final = {"received": (2, 3), "sent": (10, 11)}  # columns with errors and drops, after the name
 _SMALL: Final = 2  # of an IPv4 subnet: the network's address and the last one
+_MOST: Final = 500  # pods, and peers, that have series of their own
+
+_Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
-def render(state: NodeState, reserved: Path = RESERVED, counted: Path = COUNTED) -> str:
-    """The page. May take 20 ms with the first import, so it is made in a thread."""
+def render(
+    state: NodeState,
+    reserved: Path = RESERVED,
+    *,
+    links: Sequence[LinkCounts] = (),
+    pods: Mapping[str, str] | None = None,
+) -> str:
+    """The page. May take 20 ms with the first import, so it is made in a thread.
+
+    `links` are all of the node; `pods` are namespaces and names of its pods, as `default/web`, by the aliases of links.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(state, reserved, counted))
+    registry.register(_Collected(state, reserved, links, pods or {}))
     ProcessCollector(registry=registry)
     return generate_latest(registry).decode()
 
@@ -45,10 +53,11 @@ def render(state: NodeState, reserved: Path = RESERVED, counted: Path = COUNTED)
 class _Collected:
     """One state, as a collector of the library."""
 
-    def __init__(self, state: NodeState, reserved: Path, counted: Path) -> None:
+    def __init__(self, state: NodeState, reserved: Path, links: Sequence[LinkCounts], pods: Mapping[str, str]) -> None:
         self._state = state
         self._reserved = reserved
-        self._counted = counted
+        self._links = links
+        self._pods = pods
 
     def collect(self) -> Iterator[Metric]:
         """Give each family with its samples."""
@@ -68,7 +77,7 @@ class _Collected:
             yield _gauge("weft_store_event_age_seconds", "For how long the store has said nothing.", state.heard)
         yield _counter("weft_faults", "Parts of the daemon that a fault of weft's ended.", (), [((), state.faults)])
         yield from self._network()
-        yield from self._tunnel()
+        yield from self._traffic()
         yield from self._loops()
         yield from self._calls()
         yield from self._store()
@@ -113,17 +122,56 @@ class _Collected:
             yield (family, "used"), used
             yield (family, "free"), max(0, subnet.num_addresses - bridge - used)
 
-    def _tunnel(self) -> Iterator[Metric]:
-        """Give what the devices have lost that carry packets between nodes, and how long those may be."""
-        names = self._state.network.devices if self._state.network is not None else []
-        rows = {name: mtu for name in names if (mtu := _mtu(name))}
-        yield _gauges("weft_device_mtu_bytes", "The MTU of a device.", ("device",), _by_name(rows))
+    def _traffic(self) -> Iterator[Metric]:
+        """Give what links have counted: the devices that carry packets between nodes, the uplink, the pods' own."""
+        state = self._state
+        network, uplink = state.network, state.uplink
+        names = {*(network.devices if network else ()), *([uplink.name] if uplink else ())}
+        devices = [link for link in self._links if link.name in names]
+        tunnel = [link for link in devices if network is not None and link.name in network.devices]
+        yield _gauges("weft_device_mtu_bytes", "The MTU of a device.", ("device",), _mtus(tunnel))
+        device = ("device", "direction")
+        lost = [((link.name,), link.counted.received_lost, link.counted.sent_lost) for link in tunnel]
         yield _counter(
             "weft_device_lost_packets",
             "Packets that a device dropped, or could not take or send.",
-            ("device", "direction"),
-            _lost(self._counted, rows),
+            device,
+            _both_ways(lost),
         )
+        carried = [((link.name,), link.counted) for link in devices]
+        yield _counter("weft_device_bytes", "Bytes that a device carried.", device, _bytes(carried))
+        yield _counter("weft_device_packets", "Packets that a device carried.", device, _packets(carried))
+        yield from self._pods_traffic()
+        yield from self._peers_traffic()
+
+    def _pods_traffic(self) -> Iterator[Metric]:
+        """Give what pods sent and received: the reverse of what the host's end of a pod's links has counted."""
+        links = [link for link in self._links if link.alias.startswith(POD_ALIAS)]
+        known = [((*self._pod(link), link.name), link.counted.reversed()) for link in links[:_MOST]]
+        labels = ("namespace", "pod", "interface", "direction")
+        yield _counter("weft_pod_bytes", "Bytes that a pod sent and received.", labels, _bytes(known))
+        yield _counter("weft_pod_packets", "Packets that a pod sent and received.", labels, _packets(known))
+        lost = [(names, each.received_lost, each.sent_lost) for names, each in known]
+        yield _counter("weft_pod_lost_packets", "Packets of a pod that its link dropped.", labels, _both_ways(lost))
+        left = {"peers": max(0, len(self._counted_peers()) - _MOST), "pods": len(links) - len(known)}
+        yield _gauges(
+            "weft_without_series", "Pods and peers that are too many to have series.", ("of",), _by_name(left)
+        )
+
+    def _pod(self, link: LinkCounts) -> tuple[str, str]:
+        namespace, _, name = self._pods.get(link.alias, "").partition("/")
+        return namespace, name
+
+    def _counted_peers(self) -> list[PeerState]:
+        return [peer for peer in self._state.peers if peer.sent_bytes is not None]
+
+    def _peers_traffic(self) -> Iterator[Metric]:
+        """Give what back ends know of each peer: WireGuard counts bytes, udp's relay packets, too."""
+        peers, labels = self._counted_peers()[:_MOST], ("peer", "direction")
+        carried = [((peer.id,), peer.received_bytes or 0, peer.sent_bytes or 0) for peer in peers]
+        yield _counter("weft_peer_bytes", "Bytes of a peer.", labels, _both_ways(carried))
+        packets = [((peer.id,), peer.received or 0, peer.sent or 0) for peer in peers if peer.sent is not None]
+        yield _counter("weft_peer_packets", "Packets of a peer.", labels, _both_ways(packets))
 
     def _loops(self) -> Iterator[Metric]:
         loops = self._state.loops
@@ -193,24 +241,23 @@ def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
     yield from _by_name(counts)
 
 
-def _mtu(name: str) -> int:
-    """The MTU of a device; 0 if there is none of that name."""
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        answer = fcntl.ioctl(asking, _SIOCGIFMTU, struct.pack("16si20x", name.encode(), 0))
-        mtu: int = struct.unpack_from("i", answer, 16)[0]
-        return mtu
-    return 0
+def _mtus(links: Iterable[LinkCounts]) -> _Samples:
+    return (((link.name,), link.mtu) for link in links)
 
 
-def _lost(file: Path, names: Iterable[str]) -> Iterator[tuple[tuple[str, str], int]]:
-    """What devices have lost, in each direction (proc(5), /proc/net/dev)."""
-    with suppress(OSError):
-        for line in file.read_text().splitlines():
-            name, _, rest = line.strip().partition(":")
-            if name in names:
-                columns = rest.split()
-                for direction, (errors, drops) in _ERRORS.items():
-                    yield (name, direction), int(columns[errors]) + int(columns[drops])
+def _both_ways(counts: Iterable[tuple[tuple[str, ...], int, int]]) -> _Samples:
+    """What was received and what was sent, by labels, as samples with the direction as a further label."""
+    for names, received, sent in counts:
+        yield (*names, "received"), received
+        yield (*names, "sent"), sent
+
+
+def _bytes(counts: Iterable[tuple[tuple[str, ...], Counted]]) -> _Samples:
+    return _both_ways((names, each.received_bytes, each.sent_bytes) for names, each in counts)
+
+
+def _packets(counts: Iterable[tuple[tuple[str, ...], Counted]]) -> _Samples:
+    return _both_ways((names, each.received_packets, each.sent_packets) for names, each in counts)
 
 
 def _by_name(counts: dict[str, int]) -> Iterator[tuple[tuple[str], int]]:
@@ -221,14 +268,14 @@ def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(name, what, value=value)
 
 
-def _gauges(name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+def _gauges(name: str, what: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
     family = GaugeMetricFamily(name, what, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-def _counter(name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+def _counter(name: str, what: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
     family = CounterMetricFamily(name, what, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)

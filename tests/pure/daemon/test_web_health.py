@@ -11,6 +11,8 @@ import pytest
 
 from weft.daemon import services
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.marks import POD_ALIAS
+from weft.model.kernel.reported import Counted, LinkCounts
 from weft.model.node.nodestate import (
     BOUNDS,
     CallState,
@@ -22,6 +24,7 @@ from weft.model.node.nodestate import (
     PeerState,
     RefusedState,
     RequestState,
+    UplinkState,
 )
 from weft.model.node.status import Status
 from weft.model.value import replace
@@ -32,6 +35,7 @@ SILENT = Problem(code="STORE-001", where="etcd", seen="no\nanswer")
 BROKEN = Problem(code="VTEP-002", where="flannel.1", seen="taken")
 
 
+PEER = PeerState(id="a", subnets=[], public=[], backend="vxlan")
 STATE = NodeState(
     version="1.2.3",
     instance="x",
@@ -247,6 +251,8 @@ def test_metrics_are_the_state_in_numbers():
         'weft_peers{state="failing"} 1.0',
         'weft_peers{state="refused"} 1.0',
         'weft_peers{state="served"} 1.0',
+        'weft_without_series{of="peers"} 0.0',
+        'weft_without_series{of="pods"} 0.0',
         'weft_reconcile_rounds_total{plane="routes"} 7.0',
         'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 3.0',
         'weft_plane_numbers{plane="routes",what="packets sent"} 5.0',
@@ -306,24 +312,83 @@ def test_addresses_that_are_given_and_left_are_counted(tmp_path: Path):
     ]
 
 
-def test_what_devices_of_the_tunnel_have_lost_is_counted(tmp_path: Path):
+def link(name: str, *counts: int, alias: str = "") -> LinkCounts:
+    """Received and sent: bytes, packets, lost."""
+    names = ("received_bytes", "sent_bytes", "received_packets", "sent_packets", "received_lost", "sent_lost")
+    return LinkCounts(name=name, alias=alias, mtu=1450, counted=Counted(**dict(zip(names, counts, strict=False))))
+
+
+def test_what_devices_of_the_tunnel_carry_and_lose_is_counted():
     from weft.web import metrics
 
-    network = NetworkState(networks=[], backend="vxlan", mtu=1450, devices=["lo", "gone"], config="abc")
-    file = tmp_path / "dev"
-    file.write_text(
-        "Inter-|   Receive                |  Transmit\n"
-        " face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed\n"  # noqa: E501 - as it is
-        "    lo: 1 2 3 4 0 0 0 0 5 6 70 8 0 0 0 0\n  eth0: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n"
-    )
-    page = metrics.render(replace(STATE, network=network, heard=3.5), tmp_path, file)
+    network = NetworkState(networks=[], backend="vxlan", mtu=1450, devices=["flannel.1", "gone"], config="abc")
+    uplink = UplinkState(name="eth0", index=2, mtu=1500, addresses=[], why="")
+    links = [link("flannel.1", 1, 2, 3, 4, 5, 6), link("eth0", 10, 20, 30, 40, 50, 60), link("eth1", 9, 9, 9, 9, 9, 9)]
+    page = metrics.render(replace(STATE, network=network, uplink=uplink, heard=3.5), links=links)
     assert series(page, "weft_device_lost") == [
-        'weft_device_lost_packets_total{device="lo",direction="received"} 7.0',
-        'weft_device_lost_packets_total{device="lo",direction="sent"} 78.0',
+        'weft_device_lost_packets_total{device="flannel.1",direction="received"} 5.0',
+        'weft_device_lost_packets_total{device="flannel.1",direction="sent"} 6.0',
     ]
-    assert series(page, "weft_device_mtu") == ['weft_device_mtu_bytes{device="lo"} 65536.0']
+    assert series(page, "weft_device_bytes") == [
+        'weft_device_bytes_total{device="flannel.1",direction="received"} 1.0',
+        'weft_device_bytes_total{device="flannel.1",direction="sent"} 2.0',
+        'weft_device_bytes_total{device="eth0",direction="received"} 10.0',
+        'weft_device_bytes_total{device="eth0",direction="sent"} 20.0',
+    ]
+    assert series(page, 'weft_device_packets_total{device="eth0",direction="sent"}')[0].endswith(" 40.0")
+    assert series(page, "weft_device_mtu") == ['weft_device_mtu_bytes{device="flannel.1"} 1450.0']
     assert series(page, "weft_config") == ['weft_config_info{backend="vxlan",digest="abc"} 1.0']
     assert series(page, "weft_store_event") == ["weft_store_event_age_seconds 3.5"]
+
+
+def test_a_pod_has_sent_what_the_hosts_end_of_its_link_has_received():
+    from weft.web import metrics
+
+    pods = [link("veth1", 1, 2, 3, 4, 5, 6, alias=f"{POD_ALIAS}aa"), link("veth2", alias=f"{POD_ALIAS}bb")]
+    page = metrics.render(STATE, links=[*pods, link("veth3", 7)], pods={f"{POD_ALIAS}aa": "default/web"})
+    known = 'interface="veth1",namespace="default",pod="web"'
+    assert [line for line in series(page, "weft_pod_") if known in line] == [
+        f'weft_pod_bytes_total{{direction="received",{known}}} 2.0',
+        f'weft_pod_bytes_total{{direction="sent",{known}}} 1.0',
+        f'weft_pod_packets_total{{direction="received",{known}}} 4.0',
+        f'weft_pod_packets_total{{direction="sent",{known}}} 3.0',
+        f'weft_pod_lost_packets_total{{direction="received",{known}}} 6.0',
+        f'weft_pod_lost_packets_total{{direction="sent",{known}}} 5.0',
+    ]
+    unknown = 'weft_pod_bytes_total{direction="sent",interface="veth2",namespace="",pod=""} 0.0'
+    assert unknown in series(page, "weft_pod_bytes")
+    assert "veth3" not in page
+
+
+def test_peers_have_series_where_their_back_end_counts():
+    from weft.web import metrics
+
+    relayed = replace(PEER, id="10.1.2.0-24", sent=1, received=2, sent_bytes=100, received_bytes=200)
+    wireguard = replace(PEER, id="10.1.3.0-24", sent_bytes=5, received_bytes=6)
+    page = metrics.render(replace(STATE, peers=[relayed, wireguard, replace(PEER, id="10.1.4.0-24")]))
+    assert series(page, "weft_peer_bytes") == [
+        'weft_peer_bytes_total{direction="received",peer="10.1.2.0-24"} 200.0',
+        'weft_peer_bytes_total{direction="sent",peer="10.1.2.0-24"} 100.0',
+        'weft_peer_bytes_total{direction="received",peer="10.1.3.0-24"} 6.0',
+        'weft_peer_bytes_total{direction="sent",peer="10.1.3.0-24"} 5.0',
+    ]
+    assert series(page, "weft_peer_packets") == [
+        'weft_peer_packets_total{direction="received",peer="10.1.2.0-24"} 2.0',
+        'weft_peer_packets_total{direction="sent",peer="10.1.2.0-24"} 1.0',
+    ]
+
+
+def test_there_is_a_bound_to_series():
+    from weft.web import metrics
+
+    links = [link(f"veth{n}", 1, alias=f"{POD_ALIAS}{n}") for n in range(503)]
+    peers = [replace(PEER, id=f"p{n}", sent_bytes=1, received_bytes=1) for n in range(5000)]
+    page = metrics.render(replace(STATE, peers=peers), links=links)
+    assert len(series(page, "weft_pod_bytes_total")) == len(series(page, "weft_peer_bytes_total")) == 1000
+    assert series(page, "weft_without_series") == [
+        'weft_without_series{of="peers"} 4500.0',
+        'weft_without_series{of="pods"} 3.0',
+    ]
 
 
 def test_every_metric_is_in_the_reference_and_no_other():
@@ -362,9 +427,12 @@ def test_the_page_of_metrics_is_made_once_a_second(monkeypatch: pytest.MonkeyPat
     made = []
 
     class Report:
-        async def look(self) -> NodeState:
+        async def whole(self) -> NodeState:
             made.append(1)
             return STATE
+
+        def pods(self, _: object) -> dict[str, str]:
+            raise OSError
 
     async def ask() -> None:
         scrapes = services.Scrapes(Report())  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
 """The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails."""
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Final
 
 from weft.cni.attachment import interface, masq, veth
 from weft.cni.sdk import delegate, record
@@ -14,6 +16,8 @@ from weft.model.net import Mac
 from weft.model.value import Value, replace
 from weft.wire import cniresult
 from weft.wire.cni import CniError, failure
+
+_POD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}")  # Kubernetes has no other names
 
 
 class Pair(Value):
@@ -52,10 +56,19 @@ def make_links(
     veth.refuse_second(call, container)
     link, name = veth.make(call, container, mtu=mtu, mac=mac)
     on_failure(undo, call, lambda: interface.disable(call, link, link.link))
-    known = Record(veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check, ipam=ipam_type)
+    known = Record(
+        veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check, ipam=ipam_type, pod=_pod(call.args)
+    )
     on_failure(undo, call, lambda: record.put_back(call, record.LINKS, before))
     record.write(call, known)
     return Pair(link=link, name=name, known=known)
+
+
+def _pod(args: str) -> str:
+    """Return the namespace and name of a pod as Kubernetes' runtimes say them, `default/web`; empty if they do not."""
+    told = dict(pair.partition("=")[::2] for pair in args.split(";"))
+    pod = f"{told.get('K8S_POD_NAMESPACE', '')}/{told.get('K8S_POD_NAME', '')}"
+    return pod if _POD.fullmatch(pod) else ""
 
 
 def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:

@@ -7,7 +7,7 @@ a time with a pause after each, so that requests never wait for more.
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
@@ -21,6 +21,7 @@ from weft.cni.sdk.host import ClientGone
 from weft.desired.leaks import State, Stranded
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
+from weft.model.kernel.marks import POD_ALIAS
 
 _EVERY_SECONDS: Final = 300.0
 # A request takes the interpreter for a few milliseconds; between two looks it finds it free.
@@ -78,6 +79,26 @@ def stranded(node: Node, bridges: Mapping[str, str]) -> list[Stranded]:
             if problem is not None:
                 found.append(Stranded(key=key, problem=problem, bridge=bridge if bridge in deleted else ""))
     return found
+
+
+class PodNames:
+    """Knows pods' namespaces and names by the aliases of their links: a record is read once, while its link is there.
+
+    To be called in the node's own network namespace, by one at a time.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._known: dict[str, str] = {}
+
+    def of(self, aliases: Iterable[str]) -> Mapping[str, str]:
+        """Return those of the links with these aliases, as `default/web`; empty where that is not known."""
+        wanted = set(aliases)
+        if new := wanted - self._known.keys():
+            with node_host(self._node) as host:
+                self._known |= {alias: record.pod_of_key(host, alias.removeprefix(POD_ALIAS)) for alias in new}
+        self._known = {alias: pod for alias, pod in self._known.items() if alias in wanted}
+        return self._known
 
 
 def _stranding(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:

@@ -38,7 +38,8 @@ class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
     `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says
-    that there are rules against spoofed MACs. `ipam` is the plugin that gives the addresses.
+    that there are rules against spoofed MACs. `ipam` is the plugin that gives the addresses. `pod` is what Kubernetes'
+    runtimes say of it, as `default/web`; empty of other containers.
     """
 
     veth: Annotated[str, Key("veth")] = ""
@@ -47,6 +48,7 @@ class Record(Value):
     addresses: Annotated[tuple[Cidr, ...], Key("addresses")] = ()
     spoof_check: Annotated[bool, Key("spoofCheck")] = False
     ipam: Annotated[str, Key("ipam")] = ""
+    pod: Annotated[str, Key("pod")] = ""
 
 
 @lru_cache(maxsize=64)
@@ -146,6 +148,13 @@ def of_key(host: Host, subject: str, key: str) -> Attachment | None:
         return None if known is None else _attachment(known)
     except JsonError:
         return None
+
+
+def pod_of_key(host: Host, key: str) -> str:
+    """Return the pod of the attachment of this name, as `default/web`; empty if that is not known."""
+    known = _load(host, f"/{LINKS}/{key}.json") if _KEY.fullmatch(key) else None
+    found = None if known is None else as_value(Record, known)
+    return "" if found is None else found.pod
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:

@@ -11,7 +11,7 @@ from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, state_in
 from weft.kernel import asking
 from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
-from weft.model.text import one_line, shortly
+from weft.model.text import one_line, shortly, shown_amount
 from weft.model.value import Value, field, fields_of, replace
 from weft.screen.documents import DOCUMENTS, output_with, piece, show_report
 from weft.screen.rights import need_root
@@ -34,6 +34,8 @@ class Row(Value):
     seconds: float | None = None
     sent: int | None = None
     received: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
     heard: float | None = None
 
     @property
@@ -77,8 +79,8 @@ def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> in
     """Show the other nodes: how each is reached, whether it is served, and for how long.
 
     A peer is `served`; or it `lacks` objects that the kernel refuses or has not yet; or its lease is `unusable`, or
-    `refused`, with the code of the reason. SENT and RECEIVED are packets that the relay of back end udp has carried,
-    HEARD is the last handshake with wireguard.
+    `refused`, with the code of the reason. SENT and RECEIVED are packets that the relay of back end udp has carried, or
+    bytes where wireguard counts these; HEARD is its last handshake.
 
     \b
       weft peers
@@ -124,8 +126,8 @@ def text(found: Iterable[Row], *, wide: bool) -> str:
         "PUBLIC IP": [" ".join(row.public) or "-" for row in listed],
         "BACK END": [row.backend or "-" for row in listed],
         "FOR": [_ago(row.seconds) for row in listed],
-        "SENT": [_number(row.sent) for row in listed],
-        "RECEIVED": [_number(row.received) for row in listed],
+        "SENT": [_carried(row.sent, row.sent_bytes) for row in listed],
+        "RECEIVED": [_carried(row.received, row.received_bytes) for row in listed],
         "HEARD": [f"{_ago(row.heard)} ago" if row.heard is not None else "-" for row in listed],
         "LEASE": [row.id for row in listed],
         "STATE": [one_line(_state(row, wide=wide)) for row in listed],
@@ -186,7 +188,7 @@ def _place(row: Row) -> tuple[object, ...]:
 
 def _lasting(row: Row) -> Row:
     """Without what is another with each look."""
-    return replace(row, seconds=None, sent=None, received=None, heard=None)
+    return replace(row, seconds=None, sent=None, received=None, sent_bytes=None, received_bytes=None, heard=None)
 
 
 def _state(row: Row, *, wide: bool = False) -> str:
@@ -205,5 +207,6 @@ def _ago(seconds: float | None) -> str:
     return "-" if seconds is None else shortly(seconds)
 
 
-def _number(number: int | None) -> str:
-    return "-" if number is None else str(number)
+def _carried(packets: int | None, octets: int | None) -> str:
+    """Packets where they are counted, else bytes."""
+    return str(packets) if packets is not None else f"{shown_amount(octets)}B" if octets is not None else "-"

@@ -103,8 +103,11 @@ class RelayPlane:
             peers = call.peers()
         if running is None:
             return {}
-        found = ((each.key, peers.get(each.via)) for each in [*running.forwards.values()])
-        return {key: Traffic(sent=one[0][0], received=one[1][0]) for key, one in found if one is not None}
+        found = ((each.key, peers[each.via]) for each in [*running.forwards.values()] if each.via in peers)
+        return {
+            key: Traffic(sent=sent, sent_bytes=sent_bytes, received=received, received_bytes=received_bytes)
+            for key, ((sent, sent_bytes), (received, received_bytes)) in found
+        }
 
     def _look(self) -> dict[Key, Object]:
         self._children.reap()

@@ -9,10 +9,12 @@ from weft.model.value import Value
 
 
 class Traffic(Value, gc=False):
-    """Packets of a peer, since what carries them began to count, and how many seconds ago it was heard of."""
+    """Packets and bytes of a peer, since what carries them began to count, and how many seconds ago it was heard of."""
 
     sent: int | None = None
     received: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
     heard: float | None = None
 
 

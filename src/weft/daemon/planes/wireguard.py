@@ -43,7 +43,7 @@ class WireguardPlane:
     def __init__(self) -> None:
         self.counts: Mapping[str, int] = {}
         self._kernel: InKernel | None = None
-        self._handshakes: Mapping[Key, int] = {}  # of each peer the latest, in Unix seconds, 0 for none
+        self._seen: Mapping[Key, Seen] = {}
         self._processes = InProcess()
         self._children = Children()
 
@@ -67,15 +67,22 @@ class WireguardPlane:
         return await beside(partial(self._apply, steps))
 
     async def traffic(self) -> Mapping[Key, Traffic]:
-        """When each peer proved itself last, as of the latest look."""
+        """When each peer proved itself last, and bytes, as of the latest look."""
         now = time.time()
-        return {key: Traffic(heard=round(now - each, 1)) for key, each in self._handshakes.items() if each}
+        return {
+            key: Traffic(
+                sent_bytes=each.sent,
+                received_bytes=each.received,
+                heard=round(now - each.handshake, 1) if each.handshake else None,
+            )
+            for key, each in self._seen.items()
+        }
 
     def _look(self, known: Objects) -> dict[Key, Object]:
         self._children.reap()
         found: dict[Key, Object] = {}
         peers = sessions = 0
-        handshakes: dict[Key, int] = {}
+        by_key: dict[Key, Seen] = {}
         now = int(time.time())
         for name in _DEVICES:
             maker = self._maker(name)
@@ -87,8 +94,8 @@ class WireguardPlane:
             found.update((thing.key, thing) for thing in (*own, *seen))
             peers += len(seen)
             sessions += sum(now - each.handshake < _SESSION_SECONDS for each in device.peers)
-            handshakes.update((thing.key, each.handshake) for thing, each in zip(seen, device.peers, strict=True))
-        self._handshakes = handshakes
+            by_key.update((thing.key, each) for thing, each in zip(seen, device.peers, strict=True))
+        self._seen = by_key
         self.counts = {"peers": peers, "sessions": sessions}
         return found
 

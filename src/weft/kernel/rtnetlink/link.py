@@ -17,7 +17,7 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
-from weft.model.kernel.reported import BridgeInfo, LinkInfo, PortInfo
+from weft.model.kernel.reported import BridgeInfo, Counted, LinkCounts, LinkInfo, PortInfo
 from weft.model.net import Mac
 
 RTM_NEWLINK: Final = 16
@@ -68,6 +68,9 @@ _AF_INET6: Final = 10
 _IFLA_INET6_ADDR_GEN_MODE: Final = 8
 _IN6_ADDR_GEN_MODE_NONE: Final = 1
 _RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
+_IFLA_STATS64: Final = 23
+# struct rtnl_link_stats64: packets, bytes, errors and drops, each received and sent; others behind them
+_STATS64: Final = Struct("=8Q")
 _NO_NAMESPACE: Final = 0xFFFFFFFF
 _IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask of flags to change
 
@@ -101,6 +104,31 @@ def parse_link(body: bytes) -> LinkInfo:
         if kind == "bridge"
         else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
+    )
+
+
+def list_counters() -> tuple[int, bytes]:
+    """The dump request for all links with their counters, of which `parse_counters` reads the answers."""
+    return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)
+
+
+def parse_counters(body: bytes) -> LinkCounts:
+    """Read no more of RTM_NEWLINK than what a link has counted, and what it is called. Raises `Malformed`."""
+    attrs = parse(body, _IFINFOMSG.size)
+    stats = attrs.get(_IFLA_STATS64, bytes(_STATS64.size))
+    received, sent, received_bytes, sent_bytes, *lost = fixed(_STATS64, stats)
+    return LinkCounts(
+        name=attrs.text(IFLA_IFNAME),
+        alias=attrs.text(IFLA_IFALIAS),
+        mtu=attrs.number(IFLA_MTU) or 0,
+        counted=Counted(
+            received_bytes=received_bytes,
+            sent_bytes=sent_bytes,
+            received_packets=received,
+            sent_packets=sent,
+            received_lost=lost[0] + lost[2],
+            sent_lost=lost[1] + lost[3],
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final, Self, Unpack
 from weft.kernel.rtnetlink import link
 from weft.kernel.rtnetlink.link import LinkChanges
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
-from weft.model.kernel.reported import LinkInfo
+from weft.model.kernel.reported import LinkCounts, LinkInfo
 from weft.model.net import Mac
 from weft.model.value import replace
 
@@ -70,6 +70,10 @@ class LinkCalls:
     def links(self) -> list[LinkInfo]:
         """All links, by index."""
         return [link.parse_link(body) for body in self.dump(*link.list_links())]
+
+    def counters(self) -> list[LinkCounts]:
+        """What all links have counted, by index, in one question."""
+        return [link.parse_counters(body) for body in self.dump(*link.list_counters())]
 
     def link(self, which: str | int) -> LinkInfo | None:
         """One link by name or index, None if there is none."""

@@ -163,7 +163,8 @@ def _seen(said: dict[str, str], nets: list[str]) -> Seen:
         psk=None if psk == _NO_KEY else Secret(_base64(psk)),
         keepalive=int(said.get("persistent_keepalive_interval", 0)),
     )
-    return Seen(peer=peer, handshake=int(said.get("last_handshake_time_sec", 0)))
+    handshake, sent, received = (int(said.get(each, 0)) for each in ("last_handshake_time_sec", "tx_bytes", "rx_bytes"))
+    return Seen(peer=peer, handshake=handshake, sent=sent, received=received)
 
 
 def _endpoint(text: str) -> Endpoint | None:

@@ -46,6 +46,8 @@ _FLAGS: Final = 3
 _ENDPOINT: Final = 4
 _KEEPALIVE: Final = 5
 _LAST_HANDSHAKE: Final = 6
+_RX_BYTES: Final = 7
+_TX_BYTES: Final = 8
 _ALLOWED_IPS: Final = 9
 _REMOVE_ME: Final = 1  # WGPEER_F_*
 _REPLACE_ALLOWED_IPS: Final = 2
@@ -141,7 +143,12 @@ def _peer_in(key: bytes, parts: list[Attributes]) -> Seen:
         psk=None if psk == _NO_KEY else Secret(_base64(psk)),
         keepalive=first.number(_KEEPALIVE) or 0,
     )
-    return Seen(peer=peer, handshake=_seconds(first.get(_LAST_HANDSHAKE, b"")))
+    return Seen(
+        peer=peer,
+        handshake=_seconds(first.get(_LAST_HANDSHAKE, b"")),
+        sent=first.number(_TX_BYTES) or 0,
+        received=first.number(_RX_BYTES) or 0,
+    )
 
 
 def _endpoint_in(value: bytes | None) -> Endpoint | None:

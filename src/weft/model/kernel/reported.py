@@ -35,6 +35,40 @@ class PortVlans(Value):
 NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
+class Counted(Value, gc=False):
+    """What a link has counted since it was made: bytes, packets, and those that it dropped or could not take or send.
+
+    A packet that the kernel has put together of several, or has still to split, counts once.
+    """
+
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    received_packets: int = 0
+    sent_packets: int = 0
+    received_lost: int = 0
+    sent_lost: int = 0
+
+    def reversed(self) -> "Counted":
+        """The same as the other end of a pair of links sees it."""
+        return Counted(
+            received_bytes=self.sent_bytes,
+            sent_bytes=self.received_bytes,
+            received_packets=self.sent_packets,
+            sent_packets=self.received_packets,
+            received_lost=self.sent_lost,
+            sent_lost=self.received_lost,
+        )
+
+
+class LinkCounts(Value):
+    """A link's counters, with what it is called and how long its packets may be."""
+
+    name: str
+    alias: str
+    mtu: int
+    counted: Counted
+
+
 class LinkInfo(Value):
     """A network interface (linux/if_link.h).
 

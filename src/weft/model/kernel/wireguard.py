@@ -37,10 +37,12 @@ class Peer(Value):
 
 
 class Seen(Value):
-    """A peer as it is, with the time of its last handshake in Unix seconds, 0 for none."""
+    """A peer as it is, with the time of its last handshake in Unix seconds, 0 for none, and the bytes of both ways."""
 
     peer: Peer
     handshake: int
+    sent: int = 0
+    received: int = 0
 
 
 class Device(Value):

@@ -74,8 +74,8 @@ class PeerState(Value):
     """Another node whose lease is believed. `lacks` are its objects that are not as wanted, and why: a refusal's words.
 
     `trouble` is why nothing can be made of its lease, `doubt` why it is served by what it said before. `seconds` is how
-    long it has been so. Where the back end counts for each peer, `sent` and `received` are packets, and `heard` is how
-    many seconds ago the peer was heard of.
+    long it has been so. Where the back end counts for each peer, `sent` and `received` are packets, `sent_bytes` and
+    `received_bytes` bytes, and `heard` is how many seconds ago the peer was heard of.
     """
 
     id: str
@@ -88,6 +88,8 @@ class PeerState(Value):
     seconds: float | None = None
     sent: int | None = None
     received: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
     heard: float | None = None
 
 
