@@ -17,7 +17,16 @@ from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
 from weft.lab.quiz.game import Score
-from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, ServiceReport, ThroughputReport, TurnReport
+from weft.lab.report import (
+    LabReport,
+    LinksReport,
+    PingReport,
+    PodReport,
+    ServiceReport,
+    ThroughputReport,
+    TrafficReport,
+    TurnReport,
+)
 from weft.model.errors import Problem
 from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
@@ -113,6 +122,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab ps": LabReport,
     "weft lab status": dict[str, NodeState | None],
     "weft lab monitor": {"node": str, **{field.name: field.type for field in msgspec.structs.fields(Event)}},
+    "weft lab top": TrafficReport,
     "weft lab down": {"down": str},
     "weft lab list": [{"name": str, "state": str, "pid": int}],
     "weft lab clean": {"removed": [str]},

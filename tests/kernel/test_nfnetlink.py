@@ -46,6 +46,16 @@ def test_nft_sees_what_we_add_and_we_see_it_too(netns, nf):
     assert nf.element(TABLE, "ports", TCP_8080) is None
 
 
+def test_we_see_what_elements_have_counted(netns, nf):
+    netns.run(
+        "nft 'add set inet try seen { type ipv4_addr; flags dynamic; size 16; };"
+        " add chain inet try out { type filter hook output priority 0; };"
+        " add rule inet try out update @seen { ip daddr counter }'; ping -q -c 3 -i 0.01 -s 72 127.0.0.1"
+    )
+    [found] = nf.elements(TABLE, "seen")
+    assert (found.key, found.packets, found.octets) == (bytes((127, 0, 0, 1)), 6, 600)
+
+
 def test_we_see_what_nft_adds(netns, nf):
     netns.run('nft add element inet try ports { udp . 53 comment "dns" : 10.1.1.3 . 5353 }')
     [found] = nf.elements(TABLE, "ports")

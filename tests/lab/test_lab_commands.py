@@ -155,6 +155,21 @@ def test_ps_goes_on_until_it_is_ended(running):
     assert (child.returncode, said.strip()) == (130, b"")
 
 
+def test_top_on_a_terminal_goes_on_until_ctrl_c(running):
+    ours, theirs = pty.openpty()
+    command = [WEFT, "lab", "top", "--lab", running.name]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as child:
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"in each second") < 2:
+            seen += os.read(ours, 1 << 16)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    os.close(ours)
+    assert b"pod1-1" in seen
+    assert (child.returncode, said.strip()) == (130, b"")
+
+
 def test_ps_tells_of_a_daemon_that_does_not_answer_and_of_one_that_ended():
     with lab("--nodes", "2", "--pods", "0") as running:
         pids = {node["name"]: str(node["pid"]) for node in running.ps()["nodes"]}

@@ -74,6 +74,40 @@ def test_a_link_that_loses_packets(changed: Lab):
     assert changed.reached("node1", "node2") == {4: True, 6: True}
 
 
+def test_top_shows_what_pods_and_ways_carry_and_what_a_bad_link_takes(changed: Lab):
+    """In a lab of vxlan and IPv4: the pods' pings are in the nodes' tunnel, and nobody else says anything."""
+    changed.weft("link", "node2", "--loss", "50%")
+    target = changed.pod("pod2-1")["addresses"][0].partition("/")[0]
+    ping = ("lab", "exec", "--lab", changed.name, "pod1-1", "--", "ping", "-q", "-i", "0.01", "-w", "20", target)
+    with subprocess.Popen([str(WEFT), *ping], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sending:
+        try:
+            seen = eventually(lambda: busy(changed.json("top")), seconds=20)
+        finally:
+            sending.terminate()
+    ways = {(way["source"], way["target"]): way for way in seen["ways"]}
+    pods = {pod["name"]: pod for pod in seen["pods"]}
+    assert pods["pod1-1"]["sent_packets"] > pods["pod2-1"]["received_packets"] > pods["pod1-1"]["received_packets"] > 1
+    assert pods["pod3-1"]["sent_packets"] <= 5
+    assert ways["node1", "node2"]["lost"] > 1
+    assert ways["node1", "node2"]["packets"] > ways["node2", "node1"]["packets"], (
+        "half of the echoes are never answered"
+    )
+    assert ("node1", "node3") not in ways or ways["node1", "node3"]["lost"] == 0
+    text = changed.weft("top", "--once").stdout
+    assert re.search(r"^POD +ON +SENT +RECEIVED +PACKETS SENT +PACKETS RECEIVED +LOST$", text, re.MULTILINE)
+
+
+def busy(report: Any) -> Any:
+    """The report, once the ways in it are busy."""
+    return report if sum(way["packets"] for way in report["ways"]) > 60 else None
+
+
+def test_counting_at_the_switch_ends_by_itself(changed: Lab):
+    changed.weft("top", "--once")
+    assert "bridge weft-lab-count" in switch(changed, "nft", "list", "tables")
+    eventually(lambda: "weft-lab-count" not in switch(changed, "nft", "list", "tables"), seconds=90)
+
+
 def test_a_link_with_a_rate_holds_packets_back_both_ways(running: Lab):
     running.weft("link", "node2", "--rate", "2mbit")
     assert set(queues(running)) == {"port2", "port2-in"}

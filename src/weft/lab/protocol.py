@@ -59,6 +59,10 @@ class Interfaces(msgspec.Struct, frozen=True, tag=True):
     where: str
 
 
+class Traffic(msgspec.Struct, frozen=True, tag=True):
+    """Ask what nodes, pods and ways between nodes have carried so far. Answered by a `TrafficReport`."""
+
+
 class Run(msgspec.Struct, frozen=True, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
@@ -168,6 +172,7 @@ Request = (
     | States
     | AskNews
     | Interfaces
+    | Traffic
     | Run
     | Remove
     | Exec

@@ -204,5 +204,43 @@ class SentReport(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str
 
 
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node's uplink or a pod has sent and received; `lost` are packets that its link could not carry.
+
+    Of a pod, `node` is where it runs. `id` tells it from an earlier one of its name.
+    """
+
+    name: str
+    node: str = ""
+    id: str = ""
+    sent_bytes: float
+    sent_packets: float
+    received_bytes: float
+    received_packets: float
+    lost: float
+
+
+class WayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What went from one node to another by the switch; `lost` are packets that the lab's own losses and cuts took."""
+
+    source: str
+    target: str
+    bytes: float
+    packets: float
+    lost: float
+
+
+class TrafficReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What nodes, pods and ways between nodes have carried by the moment `seconds`, or within so many, in each second.
+
+    A way that nothing went is left out.
+    """
+
+    seconds: float
+    nodes: list[Carried]
+    pods: list[Carried]
+    ways: list[WayReport]
+
+
 class Nothing(msgspec.Struct, frozen=True):
     """It is done, and there is nothing to tell."""

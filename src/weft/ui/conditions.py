@@ -1,9 +1,10 @@
-"""What the page shows of a lab beside its nodes and pods: Services, segments, and what links and cuts do. Pure."""
+"""What the page shows of a lab beside its nodes and pods: Services, segments, traffic, what links and cuts do. Pure."""
 
 from typing import Any
 
 from weft.lab import links
-from weft.lab.report import LabReport, NodeReport
+from weft.lab.report import LabReport, NodeReport, TrafficReport
+from weft.model.text import shown_amount
 from weft.ui.measuring import Pair
 
 
@@ -20,6 +21,22 @@ def services(report: LabReport) -> dict[str, dict[str, Any]]:
             "pods": list(dict.fromkeys(end.pod for end in each.endpoints)),
         }
         for each in report.services
+    }
+
+
+def traffic(report: TrafficReport) -> dict[str, Any]:
+    """A piece of what pods and ways between nodes carry in each second, in words; of those that carry anything."""
+    return {
+        "pods": {
+            each.name: f"sends {shown_amount(each.sent_bytes)}B/s, receives {shown_amount(each.received_bytes)}B/s"
+            for each in report.pods
+            if each.sent_bytes or each.received_bytes
+        },
+        "ways": {
+            f"{each.source}/{each.target}": f"{shown_amount(each.bytes)}B/s"
+            + (f", {each.lost:.0f} packets/s lost" if each.lost else "")
+            for each in report.ways
+        },
     }
 
 

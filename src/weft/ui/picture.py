@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from weft.daemon.commands.peers import Row, rows
 from weft.lab.links import ITSELF
-from weft.lab.report import LabReport, NodeReport
+from weft.lab.report import LabReport, NodeReport, TrafficReport
 from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
@@ -48,8 +48,17 @@ class View(Value):
     names: dict[str, str] = field(default_factory=dict)  # of nodes, by all that events call them
 
 
-def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: float) -> View:
-    """View a lab and what its daemons say of themselves, as it was seen at that Unix time."""
+def of_lab(
+    report: LabReport,
+    states: Mapping[str, NodeState | None],
+    *,
+    unix: float,
+    carried: TrafficReport | None = None,
+) -> View:
+    """View a lab and what its daemons say of themselves, as it was seen at that Unix time.
+
+    `carried` is what was carried in each second, where that is known.
+    """
     names = {word: node.name for node in report.nodes for word in _words(node.subnets, node.underlay)}
     pods: dict[str, list[str]] = {node.name: [] for node in report.nodes}
     for pod in report.pods:
@@ -80,6 +89,7 @@ def of_lab(report: LabReport, states: Mapping[str, NodeState | None], *, unix: f
                 for pod in report.pods
             },
             **conditions.services(report),
+            **({} if carried is None else {"traffic": conditions.traffic(carried)}),
         },
         pairs=[(a, b) for number, a in enumerate(order) for b in order[number + 1 :]],
         cuts=conditions.cuts(report),

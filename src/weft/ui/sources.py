@@ -22,7 +22,8 @@ from weft.lab import protocol
 from weft.lab.commands import tracing
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
-from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport
+from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport
+from weft.lab.traffic import rates
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Told
 from weft.ui import measuring
@@ -65,11 +66,16 @@ class LabSource:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._carried: TrafficReport | None = None  # as of the latest look
 
     async def look(self) -> View:
-        asking = (self._ask(protocol.Ps(), LabReport), self._ask(protocol.States(), StatesReport))
-        lab, said = await asyncio.gather(*asking)
-        return of_lab(lab, said.states, unix=time.time())
+        lab, said, now = await asyncio.gather(
+            self._ask(protocol.Ps(), LabReport),
+            self._ask(protocol.States(), StatesReport),
+            self._ask(protocol.Traffic(), TrafficReport),
+        )
+        before, self._carried = self._carried, now
+        return of_lab(lab, said.states, unix=time.time(), carried=None if before is None else rates(before, now))
 
     async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
         news = await self._ask(protocol.AskNews(dict(after)), NewsReport)

@@ -151,22 +151,26 @@ def test_rules_at_the_switch():
         "add table bridge weft-lab",
         "delete table bridge weft-lab",
         "add table bridge weft-lab",
+        "add set bridge weft-lab lost { type ether_addr . ether_addr; flags dynamic; size 65535; }",
+        "add chain bridge weft-lab lose",
+        "add rule bridge weft-lab lose update @lost { ether saddr . ether daddr counter }",
+        "add rule bridge weft-lab lose drop",
         "add chain bridge weft-lab prerouting { type filter hook prerouting priority 0; }",
-        'add rule bridge weft-lab prerouting iifname "port1" numgen random mod 1000000 <= 49999 drop',
+        'add rule bridge weft-lab prerouting iifname "port1" numgen random mod 1000000 <= 49999 goto lose',
         "add chain bridge weft-lab postrouting { type filter hook postrouting priority 0; }",
-        'add rule bridge weft-lab postrouting oifname "port1" numgen random mod 1000000 <= 49999 drop',
+        'add rule bridge weft-lab postrouting oifname "port1" numgen random mod 1000000 <= 49999 goto lose',
         "add chain bridge weft-lab forward { type filter hook forward priority 0; }",
-        'add rule bridge weft-lab forward iifname "port2" oifname "port1" drop',
+        'add rule bridge weft-lab forward iifname "port2" oifname "port1" goto lose',
         "add chain bridge weft-lab input { type filter hook input priority 0; }",
-        'add rule bridge weft-lab input iifname "port1" ip daddr 172.31.0.1 drop',
-        'add rule bridge weft-lab input iifname "port1" ip6 daddr fd31::1 drop',
-        'add rule bridge weft-lab input iifname "port1" ip daddr 172.30.0.3 drop',
+        'add rule bridge weft-lab input iifname "port1" ip daddr 172.31.0.1 goto lose',
+        'add rule bridge weft-lab input iifname "port1" ip6 daddr fd31::1 goto lose',
+        'add rule bridge weft-lab input iifname "port1" ip daddr 172.30.0.3 goto lose',
         "add chain bridge weft-lab output { type filter hook output priority 0; }",
-        'add rule bridge weft-lab output oifname "port2" ip saddr 172.31.0.1 drop',
-        'add rule bridge weft-lab output oifname "port2" ip6 saddr fd31::1 drop',
+        'add rule bridge weft-lab output oifname "port2" ip saddr 172.31.0.1 goto lose',
+        'add rule bridge weft-lab output oifname "port2" ip6 saddr fd31::1 goto lose',
     ]
-    assert " <= 999999 drop" in rules.transaction({"port1": 100.0}, [])
-    assert " <= 0 drop" in rules.transaction({"port1": 0.000001}, [])
+    assert " <= 999999 goto lose" in rules.transaction({"port1": 100.0}, [])
+    assert " <= 0 goto lose" in rules.transaction({"port1": 0.000001}, [])
     assert rules.transaction({}, []).splitlines() == ["add table bridge weft-lab", "delete table bridge weft-lab"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.pages import Seen, lab, peer, public, state, subnet
 from weft.diag.checking.trial import EndpointReport
 from weft.lab.links import ITSELF, Cut, Link
-from weft.lab.report import ServiceReport
+from weft.lab.report import Carried, ServiceReport, TrafficReport, WayReport
 from weft.model.errors import Problem
 from weft.model.node.history import Event
 from weft.model.node.nodestate import LoopState, RefusedState
@@ -319,3 +319,20 @@ def test_the_latest_probes_are_kept():
     assert not noted(known, None, at=1).is_cut
     assert noted(noted(known, None, at=1), None, at=2).is_cut
     assert Measured(probes=(None,), at=1).milliseconds is None
+
+
+def test_what_is_carried_is_a_piece_of_its_own_in_words():
+    seen = lab(2)
+    zero = {"sent_packets": 0, "received_packets": 0, "lost": 0}
+    busy = Carried(name="pod1-1", node="node1", sent_bytes=1500, received_bytes=0, **zero)
+    idle = Carried(name="pod2-1", node="node2", sent_bytes=0, received_bytes=0, **zero)
+    ways = [
+        WayReport(source="node1", target="node2", bytes=2e6, packets=9, lost=3),
+        WayReport(source="node2", target="node1", bytes=10, packets=1, lost=0),
+    ]
+    carried = TrafficReport(seconds=1.0, nodes=[], pods=[busy, idle], ways=ways)
+    assert ui.of_lab(seen.lab, seen.states, unix=UNIX, carried=carried).more["traffic"] == {
+        "pods": {"pod1-1": "sends 1.5 kB/s, receives 0 B/s"},
+        "ways": {"node1/node2": "2.0 MB/s, 3 packets/s lost", "node2/node1": "10 B/s"},
+    }
+    assert "traffic" not in shown(seen)

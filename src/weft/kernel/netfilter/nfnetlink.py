@@ -16,7 +16,7 @@ from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, Net
 from weft.model.kernel.nftset import Change, Delete, Element, Table
 
 NETLINK_NETFILTER: Final = 12
-NFPROTO: Final = {"inet": 1, "ip": 2, "ip6": 10}
+NFPROTO: Final = {"inet": 1, "ip": 2, "bridge": 7, "ip6": 10}
 
 # A transaction is one send, and each of its refusals one answer: a pod may map a thousand ports.
 _BUFFER_BYTES: Final = 4 << 20
@@ -47,6 +47,10 @@ _NFTA_LIST_ELEM: Final = 1
 _NFTA_ELEM_KEY: Final = 1
 _NFTA_ELEM_DATA: Final = 2
 _NFTA_ELEM_USERDATA: Final = 6
+_NFTA_ELEM_EXPR: Final = 7
+_NFTA_EXPR_DATA: Final = 2
+_NFTA_COUNTER_BYTES: Final = 1
+_NFTA_COUNTER_PACKETS: Final = 2
 _NFTA_DATA_VALUE: Final = 1
 # libnftnl's udata.h: what nft itself writes and shows as a comment; the same number for rules and elements.
 _UDATA_COMMENT: Final = 0
@@ -181,11 +185,14 @@ def _elements_in(body: bytes, name: str) -> Iterator[Element]:
     listed = parse(body, _HEAD.size).get(_NFTA_LIST_ELEMENTS, b"")
     for _, item in parse_list(listed):
         found = parse(item)
+        counter = found.nest(_NFTA_ELEM_EXPR).nest(_NFTA_EXPR_DATA)
         yield Element(
             set=name,
             key=_value(found, _NFTA_ELEM_KEY),
             data=_value(found, _NFTA_ELEM_DATA),
             comment=_comment(found.get(_NFTA_ELEM_USERDATA, b"")),
+            packets=counter.network_number(_NFTA_COUNTER_PACKETS) or 0,
+            octets=counter.network_number(_NFTA_COUNTER_BYTES) or 0,
         )
 
 

@@ -42,6 +42,7 @@ _PLACES: Final = {
     "start": "changes.stopping:start_again",
     "status": "daemons:status",
     "stop": "changes.stopping:stop",
+    "top": "top:top",
     "trace": "tracing:trace",
     "tutorial": "tutorial:tutorial",
     "unexpose": "exposing:unexpose",

@@ -16,13 +16,16 @@ class Table(Value, kw_only=False):
 class Element(Value):
     """`key` and `data` are the concatenated fields, each padded to four bytes; a set's element has no data.
 
-    `comment` is what `nft list` shows: at most 128 bytes with its end, so 127 of text.
+    `comment` is what `nft list` shows: at most 128 bytes with its end, so 127 of text. `packets` and `octets` are what
+    its counter has counted, where it has one.
     """
 
     set: str
     key: bytes
     data: bytes = b""
     comment: str = ""
+    packets: int = 0
+    octets: int = 0
 
 
 class Add(Value, kw_only=False):

@@ -30,7 +30,7 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
   const picture = s(
     "svg",
     { class: `cluster ${layout.style}s`, viewBox: `0 0 ${room.width} ${height}`, width: room.width, height, role: "group", "aria-label": summary(model) },
-    drawn.map((edge) => line(edge, ways.get(edge), marked)),
+    drawn.map((edge) => line(edge, ways.get(edge), marked, then ? [] : model.carried(edge.a, edge.b))),
     nodes.map((node, number) =>
       shape(node, status(node), {
         layout,
@@ -83,10 +83,10 @@ function isDrawn(edge, troubled) {
   return (troubled.get(edge.a) ?? 0) <= MANY && (troubled.get(edge.b) ?? 0) <= MANY;
 }
 
-function line(edge, way, marked) {
+function line(edge, way, marked, carried) {
   const isMarked = marked?.pairs.some((pair) => pair.includes(edge.a) && pair.includes(edge.b));
   const d = way.map(({ x, y }, number) => `${number ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-  const words = [`${edge.a} – ${edge.b}: ${HEALTH[edge.health]}, ${measured(edge)}`, ...edge.words];
+  const words = [`${edge.a} – ${edge.b}: ${HEALTH[edge.health]}, ${measured(edge)}`, ...edge.words, ...carried];
   return s(
     "g",
     { class: `edge ${edge.health}${isMarked ? " marked" : ""}`, role: "img", "aria-label": words.join("; ") },

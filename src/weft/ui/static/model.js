@@ -39,6 +39,16 @@ export class Model {
     return this.pieces.get(`service/${name}`);
   }
 
+  // What a pod carries now, or what goes each way between two nodes, in words; nothing where nothing does.
+  carriedBy(pod) {
+    return this.pieces.get("traffic")?.pods[pod] ?? "";
+  }
+
+  carried(one, other) {
+    const ways = this.pieces.get("traffic")?.ways ?? {};
+    return [[one, other], [other, one]].filter(([from, to]) => ways[`${from}/${to}`]).map(([from, to]) => `${from} → ${to}: ${ways[`${from}/${to}`]}`);
+  }
+
   pod(name) {
     return this.pieces.get(`pod/${name}`);
   }

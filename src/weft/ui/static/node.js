@@ -54,6 +54,7 @@ function pods(model, found, picked, pick, links) {
       "li",
       {},
       h("button", { type: "button", class: `pod${picked === pod ? " picked" : ""}`, "aria-pressed": String(picked === pod), "data-key": `pod/${pod}`, click: () => pick(pod) }, pod),
+      model.carriedBy(pod) ? h("span", { class: "detail" }, model.carriedBy(pod)) : null,
       h("button", { type: "button", class: "plain", "data-key": `links/${pod}`, click: () => links(pod) }, "interfaces"),
     );
   return card("Pods", h("ul", { class: "pods" }, found.pods.map(row)), h("p", { class: "detail" }, picked ? hint(model, picked) : "Choose two to see the way between them."));
@@ -107,7 +108,7 @@ function peers(detail, model, { name, heard }, open) {
       peer.public.join(" ") || "–",
       [badge(STATES[peer.state], peer.state), ...peer.why.map((why) => h("div", { class: "why" }, why))],
       peer.since === null ? "–" : span((heard ?? model.unix) - peer.since),
-      edge?.tried ? measured(edge) : "–",
+      [edge?.tried ? measured(edge) : "–", ...model.carried(name, peer.name).map((way) => h("div", { class: "detail" }, way))],
       ...(counts ? [`${peer.sent ?? "–"} / ${peer.received ?? "–"}`] : []),
     ];
   };

@@ -1,6 +1,6 @@
-"""The rules at the lab's switch that lose packets and cut ways, as one transaction for nft. Pure.
+"""The rules at the lab's switch that lose packets and cut ways, and those that count, each a transaction for nft. Pure.
 
-They are a table of the family bridge in the lab's own namespace: no node sees a rule that is not its own.
+They are tables of the family bridge in the lab's own namespace: no node sees a rule that is not its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,10 @@ from weft.model.value import Value
 from weft.wire import nft
 
 TABLE: Final = Table("bridge", "weft-lab")
+COUNTING: Final = Table("bridge", "weft-lab-count")
+SENT, LOST = "sent", "lost"  # sets of packets by the MACs from and to which they go
+_PAIRS: Final = "{ type ether_addr . ether_addr; flags dynamic; size 65535; }"
+_PAIR: Final = "{ ether saddr . ether daddr counter }"
 _PARTS: Final = 1_000_000  # the loss of a packet is drawn among so many numbers
 
 
@@ -31,19 +35,40 @@ def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[Place, Place]]
     rules: dict[str, list[str]] = {}
     for port, loss in losses.items():
         last = max(1, round(loss * _PARTS / 100)) - 1
-        drop = f"numgen random mod {_PARTS} <= {last} drop"
-        rules.setdefault("prerouting", []).append(f'iifname "{port}" {drop}')
-        rules.setdefault("postrouting", []).append(f'oifname "{port}" {drop}')
+        lose = f"numgen random mod {_PARTS} <= {last}"
+        rules.setdefault("prerouting", []).append(f'iifname "{port}" {lose}')
+        rules.setdefault("postrouting", []).append(f'oifname "{port}" {lose}')
     for source, target in cuts:
         hook, matches = _cut(source, target)
-        rules.setdefault(hook, []).extend(f"{match} drop" for match in matches)
+        rules.setdefault(hook, []).extend(matches)
     # Adding first makes deleting succeed where there is no table.
     lines = [f"add table {TABLE}", f"delete table {TABLE}"]
     if rules:
-        lines.append(f"add table {TABLE}")
+        lines += [
+            f"add table {TABLE}",
+            f"add set {TABLE} {LOST} {_PAIRS}",
+            f"add chain {TABLE} lose",
+            # Two rules: one that cannot count, because the set is full, goes no further.
+            f"add rule {TABLE} lose update @{LOST} {_PAIR}",
+            f"add rule {TABLE} lose drop",
+        ]
     for hook, texts in rules.items():
         lines.append(f"add chain {TABLE} {hook} {{ type filter hook {hook} priority 0; }}")
-        lines += [f"add rule {TABLE} {hook} {text}" for text in texts]
+        lines += [f"add rule {TABLE} {hook} {text} goto lose" for text in texts]
+    return nft.payload(lines)
+
+
+def counting(*, wanted: bool) -> str:
+    """Write what begins to count what each node sends to each other one, or what ends it."""
+    lines = [f"add table {COUNTING}", f"delete table {COUNTING}"]
+    if wanted:
+        chain = "{ type filter hook prerouting priority -300; }"
+        lines += [
+            f"add table {COUNTING}",
+            f"add set {COUNTING} {SENT} {_PAIRS}",
+            f"add chain {COUNTING} prerouting {chain}",
+            f"add rule {COUNTING} prerouting update @{SENT} {_PAIR}",
+        ]
     return nft.payload(lines)
 
 

@@ -1,9 +1,11 @@
 """The lab's switch as it is set now: which links are down or bad, and which ways are cut."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
@@ -13,9 +15,11 @@ from weft.lab.inside.processes import Processes
 from weft.lab.links import STORE, Conditions, Link
 from weft.lab.spec import Node
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.kernel.nftset import Element
 from weft.model.net import Family
 
 _NFT: Final = ("nft", "-f", "-")
+_COUNT_SECONDS: Final = 30.0
 
 
 class Switch:
@@ -27,6 +31,7 @@ class Switch:
         self._families = families
         self._rtnl = rtnl
         self._processes = processes
+        self._end: asyncio.TimerHandle | None = None  # of counting, while that goes on
 
     async def set(self, wanted: Conditions, nodes: Iterable[Node]) -> None:
         """Set conditions between these nodes, the lab's. What is refused leaves all as it was.
@@ -52,6 +57,25 @@ class Switch:
         for node, place in places.items():
             if had.link(node).up != wanted.link(node).up:
                 self._turn(place.port, wanted.link(node))
+
+    async def carried(self) -> tuple[list[Element], list[Element]]:
+        """Return what was sent and what was lost, by the MACs from and to which it went.
+
+        Counting begins with the first question, and ends some time after the last: each packet pays for it.
+        """
+        loop = asyncio.get_running_loop()
+        if self._end is None:
+            await self.load(rules.counting(wanted=True))
+        else:
+            self._end.cancel()
+        self._end = loop.call_later(_COUNT_SECONDS, lambda: loop.create_task(self._count_no_more()))
+        with closing(NfSocket.open()) as asking:
+            return asking.elements(rules.COUNTING, rules.SENT), asking.elements(rules.TABLE, rules.LOST)
+
+    async def _count_no_more(self) -> None:
+        self._end = None
+        with suppress(WeftError, OSError):
+            await self.load(rules.counting(wanted=False))
 
     def _place(self, node: Node) -> Place:
         addresses = tuple(underlay.address_of(node, family) for family in self._families)

@@ -1,15 +1,22 @@
 """What a lab says of itself: what there is, how daemons are, what happened. Changes nothing."""
 
 import asyncio
+import time
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import asking
 from weft.lab.inside.cluster import World
+from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
-from weft.lab.report import InterfacesReport, LabReport, NewsReport, StatesReport
+from weft.lab.report import Carried, InterfacesReport, LabReport, NewsReport, StatesReport, TrafficReport, WayReport
+from weft.model.kernel.reported import Counted
+
+_MAC: Final = 6  # bytes; with its padding in a key of two 8
+_FIELD: Final = 8
 
 
 async def report(world: World) -> LabReport:
@@ -47,6 +54,46 @@ async def news(world: World, after: Mapping[str, int]) -> NewsReport:
     asked = (asking.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
     found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
     return NewsReport(nodes=found, lab=world.history.told(after.get(ITSELF, 0)))
+
+
+async def traffic(world: World) -> TrafficReport:
+    """Return what nodes, pods and ways between nodes have carried so far."""
+    sent, lost = await world.switch.carried()
+    names = {bytes(mac(node.spec)): name for name, node in world.nodes.items()}
+    lost_by = {each.key: each.packets for each in lost}
+    pairs = {each.key: each for each in (*lost, *sent)}  # of one that both have, what was sent
+    ways = [
+        WayReport(source=source, target=target, bytes=each.octets, packets=each.packets, lost=lost_by.get(key, 0))
+        for key, each in pairs.items()
+        if (source := names.get(key[:_MAC])) and (target := names.get(key[_FIELD : _FIELD + _MAC]))
+    ]
+    ports = {link.name: link.counted.reversed() for link in world.rtnl.counters()}
+    nodes = [_carried(name, ports.get(port(node.spec.index), Counted())) for name, node in world.nodes.items()]
+    ends = {
+        (name, link.name): link.counted.reversed()
+        for name, node in world.nodes.items()
+        for link in node.rtnl.counters()
+    }
+    pods = [
+        _carried(pod.spec.name, ends.get((pod.spec.node, pod.host_end), Counted()), pod.spec.node, pod.sandbox.id)
+        for pod in world.in_order()
+    ]
+    order = list(world.nodes)
+    ways.sort(key=lambda way: (order.index(way.source), order.index(way.target)))
+    return TrafficReport(seconds=time.monotonic(), nodes=nodes, pods=pods, ways=ways)
+
+
+def _carried(name: str, counted: Counted, node: str = "", number: str = "") -> Carried:
+    return Carried(
+        name=name,
+        node=node,
+        id=number,
+        sent_bytes=counted.sent_bytes,
+        sent_packets=counted.sent_packets,
+        received_bytes=counted.received_bytes,
+        received_packets=counted.received_packets,
+        lost=counted.sent_lost + counted.received_lost,
+    )
 
 
 async def interfaces(world: World, where: str) -> InterfacesReport:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
     """Answer a request about a lab that is up. Raises what the client gets: `WeftError`, `OSError`."""
     match request:
-        case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces():
+        case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces() | protocol.Traffic():
             await connection.done(await _seen(world, request))
         case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
             await connection.done(await _changed(world, request))
@@ -36,7 +36,8 @@ async def answer(world: World, connection: Connection, request: protocol.Request
 
 
 async def _seen(
-    world: World, request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces
+    world: World,
+    request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces | protocol.Traffic,
 ) -> msgspec.Struct:
     """Return what is asked about a lab, which stays as it is."""
     match request:
@@ -48,6 +49,8 @@ async def _seen(
             return await account.news(world, after)
         case protocol.Interfaces(where):
             return await account.interfaces(world, where)
+        case protocol.Traffic():
+            return await account.traffic(world)
 
 
 async def _changed(

@@ -1,0 +1,109 @@
+"""`weft lab top`: what nodes, pods and ways between nodes carry in each second."""
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import click
+
+from weft.lab import protocol
+from weft.lab.commands import start
+from weft.lab.commands.choose import ask, base, lab_option
+from weft.lab.report import Carried, TrafficReport
+from weft.lab.traffic import rates
+from weft.model.table import table
+from weft.model.text import shown_amount
+from weft.screen.documents import DOCUMENTS, output_option, show_report
+from weft.screen.say import is_screen
+from weft.screen.watching import pause, redraw
+
+_SECONDS: Final = 1.0  # between two readings
+_AROUND: Final = 10  # lines of a screen that are no rows: headings, empty lines, the prompt
+
+_CARRIED: Final = ("SENT", "RECEIVED", "PACKETS SENT", "PACKETS RECEIVED", "LOST")
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one reading, over a second, as is done where there is no terminal.")
+@lab_option
+@output_option
+def top(lab: str, output: str, *, once: bool) -> None:
+    """Show what nodes, pods and ways between nodes carry in each second, the busiest first, until Ctrl-C.
+
+    Of a node it is what its uplink carries, of a way what goes from one node to another by the lab's switch, in their
+    tunnel or without one. LOST are packets: of a node or pod those that its link could not carry, of a way those that
+    `weft lab link --loss` and `weft lab partition` took.
+
+    \b
+      weft lab top
+      weft lab top --once
+      weft lab top -o json | jq '.pods[] | select(.sent_bytes > 1e6) | .name'
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    readings = _Readings(lab)
+    live = not once and output not in DOCUMENTS and is_screen(sys.stdout)
+    rows = max(1, shutil.get_terminal_size().lines - _AROUND) if live else None
+
+    def render(report: TrafficReport) -> tuple[TrafficReport, str]:
+        return report, text(readings.name, report, rows)
+
+    if live:
+        redraw(output, readings.take, render, sleep=lambda _: None)  # a reading takes its second itself
+    show_report(output, *render(readings.take()))
+
+
+class _Readings:
+    """Readings of the counters of a lab, by its name or the only one. `ConfigError` once it is not up any more."""
+
+    def __init__(self, lab: str) -> None:
+        self.name = start.find(base(), lab).name
+        self._before = self._ask()
+
+    def take(self) -> TrafficReport:
+        """Wait a second, and return what was carried since the reading before, in each second."""
+        pause(_SECONDS)
+        before, self._before = self._before, self._ask()
+        return rates(before, self._before)
+
+    def _ask(self) -> TrafficReport:
+        return ask(start.find(base(), self.name), protocol.Traffic(), TrafficReport)
+
+
+def text(name: str, report: TrafficReport, rows: int | None = None) -> str:
+    """Return the tables, of so many rows together: all by name, or the busiest where there is no room for all."""
+    nodes = [((each.name, *_cells(each)), each.sent_bytes + each.received_bytes) for each in report.nodes]
+    pods = [((each.name, each.node, *_cells(each)), each.sent_bytes + each.received_bytes) for each in report.pods]
+    ways = [
+        ((each.source, each.target, _bytes(each.bytes), _number(each.packets), _number(each.lost)), each.bytes)
+        for each in report.ways
+    ]
+    each_has = None if rows is None else max(1, rows // 3)
+    parts = [f"lab {name}: in each second, over {report.seconds:.1f} s\n"]
+    for heading, listed in (
+        (("NODE", *_CARRIED), nodes),
+        (("POD", "ON", *_CARRIED), pods),
+        (("FROM", "TO", "BYTES", "PACKETS", "LOST"), ways),
+    ):
+        if listed:
+            parts.append(_table(heading, listed, each_has))
+    return "\n".join(parts)
+
+
+def _table(heading: Sequence[str], rows: Sequence[tuple[tuple[str, ...], float]], most: int | None) -> str:
+    busiest: Callable[[tuple[tuple[str, ...], float]], float] = lambda row: -row[1]  # noqa: E731
+    shown = sorted(rows, key=busiest)[:most]
+    left = len(rows) - len(shown)
+    return table(heading, (cells for cells, _ in shown)) + (f"and {left} more, less busy\n" if left else "")
+
+
+def _cells(each: Carried) -> tuple[str, ...]:
+    sent, received = _bytes(each.sent_bytes), _bytes(each.received_bytes)
+    return sent, received, _number(each.sent_packets), _number(each.received_packets), _number(each.lost)
+
+
+def _bytes(amount: float) -> str:
+    return f"{shown_amount(amount)}B/s"
+
+
+def _number(amount: float) -> str:
+    return f"{amount:.0f}"
