@@ -1,6 +1,7 @@
 """What a lab would be, before it is: the addresses that its nodes and pods get when it starts. Pure."""
 
 from collections import Counter
+from ipaddress import ip_address
 from typing import Final
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from weft.lab import spec
 from weft.lab.fitting import share, understand
 from weft.lab.inside import underlay
-from weft.model.net import Family
+from weft.model.net import Family, Net
 
 _FIRST: Final = 2  # of a subnet's addresses: the bridge has the one before, and host-local gives out the others in turn
 
@@ -49,6 +50,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     nat: list[int]
 
 
+def _asks(pod: spec.Pod, net: Net) -> bool:
+    """Tell whether a pod asks for an address of this subnet's family."""
+    return bool(pod.ip) and ip_address(pod.ip).version == net.version
+
+
 def planned(lab: spec.Lab) -> Plan:
     """Return what a lab would be."""
     network = understand(lab.network)
@@ -61,7 +67,7 @@ def planned(lab: spec.Lab) -> Plan:
     for pod in lab.pods:
         place = _FIRST + before[pod.node]
         before[pod.node] += 1
-        addresses = [f"{net[place]}/{net.prefixlen}" for net in subnets[pod.node]]
+        addresses = [f"{pod.ip if _asks(pod, net) else net[place]}/{net.prefixlen}" for net in subnets[pod.node]]
         pods.append(PlannedPod(name=pod.name, node=pod.node, addresses=addresses))
     return Plan(
         name=lab.name,

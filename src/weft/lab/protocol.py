@@ -63,6 +63,10 @@ class Traffic(msgspec.Struct, frozen=True, tag=True):
     """Ask what nodes, pods and ways between nodes have carried so far. Answered by a `TrafficReport`."""
 
 
+class Describe(msgspec.Struct, frozen=True, tag=True):
+    """Ask what would have to be started to have this lab again. Answered by a `Lab`."""
+
+
 class Run(msgspec.Struct, frozen=True, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
@@ -173,6 +177,7 @@ Request = (
     | AskNews
     | Interfaces
     | Traffic
+    | Describe
     | Run
     | Remove
     | Exec

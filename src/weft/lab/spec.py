@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from weft.lab.links import STORE
+from weft.lab.links import STORE, Cut, Link
 from weft.model.errors import Problem
 from weft.model.net import Family
 
@@ -100,7 +100,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 
     With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
     On `bare` nodes there is neither daemon nor pod network: what is in them is built by hand. Segments of `nat` are
-    behind one: their nodes are known outside by the router's address, and nothing begins a connection to them.
+    behind one: their nodes are known outside by the router's address, and nothing begins a connection to them. `links`
+    that are not as new, by node, and `cuts` are set once all is up.
     """
 
     name: str
@@ -113,6 +114,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[Service, ...] = ()
     bare: bool = False
     nat: tuple[int, ...] = ()
+    links: dict[str, Link] = {}
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def option(self) -> str:

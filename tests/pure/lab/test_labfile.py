@@ -129,10 +129,11 @@ def test_the_network_goes_to_the_store_as_written():
 MISTAKES = {
     "name: a\nnods: 3\n": (
         "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes, "
-        "nat, services. Did you mean 'nodes'?"
+        "nat, cuts, services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
-        "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings. Did you mean 'pods'?"
+        "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings, link."
+        " Did you mean 'pods'?"
     ),
     "name: a\nname: b\n": "2: 'name' a second time",
     "nodes:\n- a\n- b\n- a\n": "4: a second node named 'a'",

@@ -8,9 +8,10 @@ from typing import Any, get_args
 
 import click
 
-from weft.lab import places, spec
+from weft.lab import places, protocol, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import DEFAULT, VARIABLE, backends, base, labs, within
+from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab_option, labs, within
+from weft.lab.report import LabReport, NewsReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
 from weft.screen.beside import Progress, next_commands
@@ -142,22 +143,38 @@ def schema() -> None:
 
 
 @click.command()
-@click.argument("file", type=_FILE)
-@click.option("--to", type=click.Choice(("kind", "containerlab")), default="kind", show_default=True, help="For what.")
-def export(file: Path, to: str) -> None:
-    """Print a file for kind or containerlab with the nodes and ports of a lab FILE; - is standard input.
+@click.argument("file", type=_FILE, required=False)
+@click.option("--to", type=click.Choice(("lab", "kind", "containerlab")), help="For what: of a FILE kind, else lab.")
+@lab_option
+def export(file: Path | None, to: str | None, lab: str) -> None:
+    """Print the lab file that would start the lab that runs now, or a FILE for kind or containerlab.
+
+    Such a lab file has nodes, pods with their addresses and ports, the network configuration of now, Services, and what
+    links do and partitions cut. What has no place in it is named on standard error. - is standard input.
 
     \b
+      weft lab export >lab.yaml
+      weft lab down; weft lab up lab.yaml
       weft lab export lab.yaml >kind.yaml
       kind create cluster --config kind.yaml
       weft lab export --to containerlab lab.yaml >lab.clab.yml
 
-    Comments in it say what weft needs there besides, and what has no place there. `weft lab up` reads such files.
+    Comments in a file for kind or containerlab say what weft needs there besides, and what has no place there. `weft
+    lab up` reads such files, too.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab.files import clabexport, kindexport
+    from weft.lab.files import clabexport, kindexport, labexport
 
-    written = kindexport.written if to == "kind" else clabexport.written
-    click.echo(written(_wanted(file, "", spec.Overrides())), nl=False)
+    written = {"lab": labexport.written, "kind": kindexport.written, "containerlab": clabexport.written}
+    if file is not None:
+        click.echo(written[to or "kind"](_wanted(file, "", spec.Overrides())), nl=False)
+        return
+    place = start.find(base(), lab)
+    described, report = ask(place, protocol.Describe(), spec.Lab), ask(place, protocol.Ps(), LabReport)
+    done = ask(place, protocol.AskNews({}), NewsReport).lab.events
+    exported, left_out = labexport.exported(described, report, done)
+    click.echo(written[to or "lab"](exported), nl=False)
+    for line in left_out:
+        say(f"weft: not in the file: {line}", err=True)
 
 
 @click.command()

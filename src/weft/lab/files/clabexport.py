@@ -55,6 +55,7 @@ def _comments(lab: spec.Lab) -> Iterator[str]:
         "nodes of Kubernetes": lab.kubelets,
         "segments of the underlay": len(lab.segments) > 1,
         "NAT": lab.nat,
+        "what links do to packets, and cuts": lab.links or lab.cuts,
         "daemons that are not weft's": any(node.daemon for node in lab.nodes),
     }
     if said := [what for what, there in left_out.items() if there]:

@@ -65,6 +65,7 @@ def _comments(lab: spec.Lab, network: NetConf) -> Iterator[str]:
         "Services (kubectl makes them)": lab.services,
         "segments of the underlay": len(lab.segments) > 1,
         "NAT": lab.nat,
+        "what links do to packets, and cuts": lab.links or lab.cuts,
         "daemons that are not weft's": any(node.daemon for node in lab.nodes),
         "names of nodes (kind has its own)": [node.name for node in lab.nodes] != names(lab.name, len(lab.nodes)),
     }

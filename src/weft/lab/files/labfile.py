@@ -10,6 +10,7 @@
     nat: [2]                     # segments that are behind one
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
+    cuts: [{from: node1, to: node2}]
 
 A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, by kindfile.py, and by clabfile.py one of
 containerlab, which has a `topology`.
@@ -25,8 +26,9 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec
-from weft.lab.files import clabfile, kindfile, labkeys, overrides, portmappings, yamlfile
+from weft.lab.files import clabfile, details, kindfile, labkeys, overrides, portmappings, yamlfile
 from weft.lab.fitting import misfits, understand
+from weft.lab.links import STORE, Link
 from weft.lab.services import filekey
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Family
@@ -89,6 +91,7 @@ class _Reader(yamlfile.Reader):
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self._ports = portmappings.Mappings(self)
+        self._links: dict[str, Link] = {}  # by node
         self._folder = os.path.dirname(where)  # noqa: PTH120 - text, and "" for standard input
 
     def lab(self, root: yaml.Node, name: str) -> spec.Lab:
@@ -99,6 +102,7 @@ class _Reader(yamlfile.Reader):
         text, checked = self._network(network)
         store, kubelets = self._store(parts)
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
+        places = [*(each.name for each in nodes), STORE]
         if kubelets and any(each.segment > 1 for each in nodes):
             self.problem(parts["kubernetes"], "several segments in a lab of Kubernetes nodes", expected="one segment")
         if kubelets and any(each.daemon for each in nodes):
@@ -115,6 +119,8 @@ class _Reader(yamlfile.Reader):
             store=store,
             kubelets=kubelets,
             nat=self._nat(parts.get("nat"), {each.segment for each in nodes}),
+            links={name: link for name, link in self._links.items() if link != Link()},
+            cuts=tuple(details.cuts(self, parts.get("cuts"), places)),
         )
         lab = filekey.read(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
@@ -182,6 +188,8 @@ class _Reader(yamlfile.Reader):
                 name=name, index=index, segment=self._segment(parts), daemon=self._daemon(parts), ports=ports
             )
             nodes.setdefault(name, made)
+            if "link" in parts:
+                self._links[name] = details.link(self, parts["link"])
             found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
@@ -254,12 +262,13 @@ class _Reader(yamlfile.Reader):
             return
         for item in node.value:
             parts = self.mapping(item, tuple(labkeys.POD), "pod", needed=labkeys.needed(labkeys.POD))
-            values = {key: self.value(part, str, f"a pod's {key}") for key, part in parts.items()}
-            name, on = values.get("name"), values.get("node")
+            name, on = (
+                self.value(parts[key], str, f"a pod's {key}") if key in parts else None for key in ("name", "node")
+            )
             if on is not None and on not in nodes:
                 self.problem(parts["node"], f"a pod on node {on!r}", expected="a node of this lab", known=nodes)
             elif name is not None and on is not None:
-                yield parts["name"], spec.Pod(name=name, node=on)
+                yield parts["name"], details.pod(self, parts, name, on)
 
     def _distinct(self, found: list[tuple[yaml.Node | None, spec.Pod]], nodes: Iterable[str]) -> tuple[spec.Pod, ...]:
         pods: dict[str, spec.Pod] = {}

@@ -73,6 +73,14 @@ PORT: Final[Keys] = MappingProxyType(
         "protocol": Key("TCP, and nothing else.", {"const": "TCP"}),
     }
 )
+LINK: Final[Keys] = MappingProxyType(
+    {
+        "down": Key("Whether it is down: false by default.", {"type": "boolean"}),
+        "delay": Key("How long each packet takes longer in each direction, as `20ms`.", _TEXT),
+        "loss": Key("The share of packets that is lost in each direction, as `5%`.", _TEXT),
+        "rate": Key("What may pass in each direction, as `50mbit`.", _TEXT),
+    }
+)
 NODE: Final[Keys] = MappingProxyType(
     {
         "name": Key("The node's name.", _NAME, needed=True),
@@ -80,12 +88,28 @@ NODE: Final[Keys] = MappingProxyType(
         "segment": Key("The part of the underlay that it is in: 1 by default.", _number(1, spec.MOST_SEGMENTS)),
         "daemon": Key("The program that serves it in weftd's place, with flannel's flags: flanneld, say.", _PROGRAM),
         PORTS: Key("Ports of the machine's loopback that lead to ports of the node.", _list(_object(PORT))),
+        "link": Key("What its link does to packets once all is up: nothing by default.", _object(LINK)),
+    }
+)
+HOST_PORT: Final[Keys] = MappingProxyType(
+    {
+        "hostPort": Key("The port of the node that leads to it.", _PORT, needed=True),
+        "containerPort": Key("The port of the pod.", _PORT, needed=True),
+        "protocol": Key("TCP by default.", {"enum": list(get_args(spec.Protocol))}),
     }
 )
 POD: Final[Keys] = MappingProxyType(
     {
         "name": Key("The pod's name.", _NAME, needed=True),
         "node": Key("The node that it runs on.", _TEXT, needed=True),
+        "ip": Key("The address that it asks for: the next that is free by default.", _TEXT),
+        "ports": Key("Ports of its node that lead to it.", _list(_object(HOST_PORT))),
+    }
+)
+CUT: Final[Keys] = MappingProxyType(
+    {
+        "from": Key("The node whose packets are lost, or `store`.", _TEXT, needed=True),
+        "to": Key("The node that they are for, or `store`.", _TEXT, needed=True),
     }
 )
 SERVICE: Final[Keys] = MappingProxyType(
@@ -131,6 +155,7 @@ LAB: Final[Keys] = MappingProxyType(
         "store": Key("What holds the leases: etcd by default.", {"enum": list(get_args(spec.Store))}),
         "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
         "nat": Key("Segments behind a NAT, from 2 on.", _list(_number(2, spec.MOST_SEGMENTS))),
+        "cuts": Key("Ways from a node to another on which no packet gets, once all is up.", _list(_object(CUT))),
         SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
     }
 )

@@ -29,6 +29,7 @@ from weft.lab.inside.offloads import finish_checksums
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
 from weft.lab.inside.watch import Arrivals
+from weft.lab.links import Conditions
 from weft.lab.report import PodReport, ServiceReport
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -119,6 +120,7 @@ class World:
             self._name_hosts()
             return
         await self._fill(self.lab.nodes, self.lab.pods, note)
+        await self.switch.set(Conditions(links=self.lab.links, cuts=frozenset(self.lab.cuts)), self.lab.nodes)
 
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
         """Add nodes, with pods on them, to a lab on etcd that is up. Raises the first thing that fails."""

@@ -13,6 +13,7 @@ from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
 from weft.lab.report import Carried, InterfacesReport, LabReport, NewsReport, StatesReport, TrafficReport, WayReport
+from weft.lab.spec import Lab
 from weft.model.kernel.reported import Counted
 
 _MAC: Final = 6  # bytes; with its padding in a key of two 8
@@ -54,6 +55,19 @@ async def news(world: World, after: Mapping[str, int]) -> NewsReport:
     asked = (asking.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
     found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
     return NewsReport(nodes=found, lab=world.history.told(after.get(ITSELF, 0)))
+
+
+async def description(world: World) -> Lab:
+    """Return what would have to be started to have this lab again, as far as one can be told so."""
+    await world.look_at_network()
+    now = world.switch.now
+    return msgspec.structs.replace(
+        world.lab,
+        pods=tuple(running.spec for running in world.in_order()),
+        services=tuple(world.services.services),
+        links=dict(now.links),
+        cuts=tuple(now.in_order()),
+    )
 
 
 async def traffic(world: World) -> TrafficReport:

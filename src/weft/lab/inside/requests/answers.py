@@ -23,7 +23,14 @@ T = TypeVar("T")
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
     """Answer a request about a lab that is up. Raises what the client gets: `WeftError`, `OSError`."""
     match request:
-        case protocol.Ps() | protocol.States() | protocol.AskNews() | protocol.Interfaces() | protocol.Traffic():
+        case (
+            protocol.Ps()
+            | protocol.States()
+            | protocol.AskNews()
+            | protocol.Interfaces()
+            | protocol.Traffic()
+            | protocol.Describe()
+        ):
             await connection.done(await _seen(world, request))
         case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
             await connection.done(await _changed(world, request))
@@ -37,7 +44,12 @@ async def answer(world: World, connection: Connection, request: protocol.Request
 
 async def _seen(
     world: World,
-    request: protocol.Ps | protocol.States | protocol.AskNews | protocol.Interfaces | protocol.Traffic,
+    request: protocol.Ps
+    | protocol.States
+    | protocol.AskNews
+    | protocol.Interfaces
+    | protocol.Traffic
+    | protocol.Describe,
 ) -> msgspec.Struct:
     """Return what is asked about a lab, which stays as it is."""
     match request:
@@ -51,6 +63,8 @@ async def _seen(
             return await account.interfaces(world, where)
         case protocol.Traffic():
             return await account.traffic(world)
+        case protocol.Describe():
+            return await account.description(world)
 
 
 async def _changed(

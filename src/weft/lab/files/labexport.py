@@ -1,0 +1,163 @@
+"""`spec.Lab` → a lab file, which `labfile` reads again as the same lab; and a running lab as one to be started. Pure.
+
+A file says what a lab is when it starts. What has become of a lab since, and no file can say, is named.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from weft.lab import spec
+from weft.lab.files import labkeys
+from weft.lab.links import Link
+from weft.lab.planned import planned
+from weft.lab.report import LabReport
+from weft.model.errors import ConfigError, Problem
+from weft.model.node.history import Event
+
+_RATES: Final = {"gbit": 1_000_000_000, "mbit": 1_000_000, "kbit": 1_000, "bit": 1}
+_HOW_MANY: Final = 12  # digits of a quantity
+
+
+def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[spec.Lab, list[str]]:
+    """Return a lab that would be as the one that runs, and in words what it would not have.
+
+    `report` is how that one is, `done` what commands have done to it. `ConfigError` if it was built by hand.
+    """
+    if lab.bare:
+        seen = "its nodes are bare: what is in them was built by hand"
+        raise ConfigError(Problem(code="LAB-001", where=lab.name, seen=seen, expected="a lab of `weft lab up`"))
+    elsewhere = [pod for pod in lab.pods if pod.network]
+    kept = msgspec.structs.replace(lab, pods=tuple(pod for pod in lab.pods if not pod.network))
+    fixed = kept if lab.kubelets else msgspec.structs.replace(kept, pods=tuple(_with_addresses(kept, report)))
+    left_out = [f"pod {pod.name}: network {pod.network!r}, which files of its node configure" for pod in elsewhere]
+    return fixed, [*left_out, *_differences(fixed, report), *_states(lab, report), *_faults(done)]
+
+
+def _with_addresses(lab: spec.Lab, report: LabReport) -> Iterator[spec.Pod]:
+    """Yield the pods, on nodes where one would get another address by itself each with its own.
+
+    A pod can ask for one address, so those of two families are left as they are.
+    """
+    has = {pod.name: pod.addresses for pod in report.pods}
+    gets = {pod.name: pod.addresses for pod in planned(lab).pods}
+    others = {pod.node for pod in lab.pods if has.get(pod.name) != gets[pod.name] or pod.ip}
+    for pod in lab.pods:
+        addresses = has.get(pod.name, [])
+        own = addresses[0].partition("/")[0] if len(addresses) == 1 and pod.node in others else pod.ip
+        yield msgspec.structs.replace(pod, ip=own)
+
+
+def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:
+    """Yield which subnets and addresses would be others."""
+    plan = planned(lab)
+    subnets = {node.name: node.subnets for node in plan.nodes}
+    for node in report.nodes:
+        will = subnets.get(node.name, [])
+        if will and node.subnets and will != node.subnets:
+            yield f"{node.name}: subnet {', '.join(node.subnets)}; it would get {', '.join(will)}"
+    asked = {pod.name: pod.ip for pod in lab.pods}
+    gets = {pod.name: pod.addresses for pod in plan.pods}
+    for pod in report.pods:
+        if pod.name in gets and not asked[pod.name] and gets[pod.name] and gets[pod.name] != pod.addresses:
+            yield f"pod {pod.name}: {', '.join(pod.addresses)}; it would get {', '.join(gets[pod.name])}"
+
+
+def _states(lab: spec.Lab, report: LabReport) -> Iterator[str]:
+    """Yield what does not run as it should, and what nobody but Kubernetes knows."""
+    for node in report.nodes:
+        if node.daemon not in ("ready", "none"):
+            yield f"weftd of {node.name}: {node.daemon}"
+    if report.store_state != "ready":
+        yield f"store: {report.store_state}"
+    if lab.kubelets:
+        yield "what Kubernetes' API holds: pods, Services and the rest; `kubectl get -A -o yaml` shows it"
+
+
+def _faults(done: Iterable[Event]) -> list[str]:
+    """Return the faults that were made and not mended."""
+    there: dict[str, None] = {}
+    for event in done:
+        if event.kind == "broke" and not event.words:
+            there[event.subject] = None
+        elif event.kind == "mended":
+            there.pop(event.subject, None)
+    return [f"fault {subject}, of `weft lab break`" for subject in there]
+
+
+def written(lab: spec.Lab) -> str:
+    """Return the file."""
+    file: dict[str, Any] = {
+        "apiVersion": labkeys.API,
+        "kind": labkeys.KIND,
+        "name": lab.name,
+        "network": json.loads(lab.network),
+        "nodes": [_node(node, lab.links.get(node.name, Link())) for node in lab.nodes],
+    }
+    if lab.kubelets:
+        file["kubernetes"] = True
+    else:
+        file["pods"] = [_pod(pod) for pod in lab.pods] or 0
+        file |= {"store": lab.store} if lab.store != "etcd" else {}
+    if lab.nat:
+        file["nat"] = list(lab.nat)
+    if lab.services:
+        file[labkeys.SERVICES] = [_service(service) for service in lab.services]
+    if lab.cuts:
+        file["cuts"] = [{"from": cut.source, "to": cut.target} for cut in lab.cuts]
+    return yaml.safe_dump(file, sort_keys=False, width=120)
+
+
+def _node(node: spec.Node, link: Link) -> Any:
+    made: dict[str, Any] = {"name": node.name}
+    if node.segment != 1:
+        made["segment"] = node.segment
+    if node.daemon:
+        made["daemon"] = node.daemon
+    if node.ports:
+        made[labkeys.PORTS] = [
+            {"hostPort": port.outside, "containerPort": port.inside, "listenAddress": port.address}
+            for port in node.ports
+        ]
+    if link != Link():
+        quantities = {
+            "down": not link.up,
+            "delay": link.delay and f"{link.delay:.{_HOW_MANY}g}ms",
+            "loss": link.loss and f"{link.loss:.{_HOW_MANY}f}".rstrip("0").rstrip(".") + "%",
+            "rate": link.rate and _rate(link.rate),
+        }
+        made["link"] = {key: value for key, value in quantities.items() if value}
+    return made if len(made) > 1 else node.name
+
+
+def _rate(bits: int) -> str:
+    unit, size = next((unit, size) for unit, size in _RATES.items() if bits % size == 0)
+    return f"{bits // size}{unit}"
+
+
+def _pod(pod: spec.Pod) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": pod.name, "node": pod.node}
+    if pod.ip:
+        made["ip"] = pod.ip
+    if pod.ports:
+        made["ports"] = [
+            {"hostPort": port.outside, "containerPort": port.inside, "protocol": port.protocol} for port in pod.ports
+        ]
+    return made
+
+
+def _service(service: spec.Service) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "name": service.name,
+        "port": service.port,
+        "targetPort": service.target_port,
+        "protocol": service.protocol,
+        "pods": list(service.pods),
+        "clusterIP": list(service.addresses),
+    }
+    if service.node_port:
+        made["nodePort"] = service.node_port
+    return made
