@@ -20,7 +20,7 @@ from weft.model.kernel.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
-from weft.model.value import Value, replace
+from weft.model.value import Value
 
 _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 # What a link that concerns us has in its description: our alias, or that of what pods share.
@@ -119,11 +119,7 @@ class Reader:
     def read(self, message: Reply) -> Iterator[Notice]:
         """What a message says. Raises `Malformed`."""
         reader = self._readers.get(message.kind)
-        if reader is None:
-            return iter(())
-        if message.port == 0 or message.port in self._ports:
-            return reader(message)
-        return (replace(each, port=message.port) if isinstance(each, Seen) else each for each in reader(message))
+        return iter(()) if reader is None else reader(message)
 
     def _new_link(self, message: Reply) -> Iterator[Notice]:
         if _of_a_port(message):
@@ -184,7 +180,7 @@ class Reader:
             return
         if is_ours(on, self._devices) and message.port not in self._ports:
             key, thing = codec.decode_address(info, on.name)
-            yield Seen(key, None if gone else thing)
+            yield Seen(key, None if gone else thing, message.port)
         if self._is_uplink(on.index, on.name):
             yield UplinkChanged(on.name)
 
@@ -196,11 +192,11 @@ class Reader:
             return
         if protocol == PROTOCOL:
             key, thing = codec.decode_route(body, self._names)
-            yield Seen(key, None if gone else thing)
+            yield Seen(key, None if gone else thing, message.port)
             return
         if not gone and message.flags & NLM_F_REPLACE:
             # Someone's route took the place of another, perhaps of ours, which gets no notice of its own.
-            yield Seen(codec.decode_route(body, {})[0], None)
+            yield Seen(codec.decode_route(body, {})[0], None, message.port)
         info = route.parse_route(body)
         name = self._names.get(info.index, "")
         if info.table == MAIN_TABLE and (prefixlen == 0 or self._is_uplink(info.index, name)):
@@ -218,7 +214,7 @@ class Reader:
             return
         decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
         key, thing = decode(message.body, on.name)
-        yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing)
+        yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing, message.port)
 
     def _concerns(self, index: int, name: str, body: bytes) -> bool:
         """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
