@@ -44,11 +44,10 @@ def shortly(seconds: float) -> str:
 
 def shown_amount(amount: float) -> str:
     """An amount in three digits or four, with a space for a unit behind it: `0 `, `999 `, `12.3 k`, `4.56 G`."""
-    for prefix in _PREFIXES:
-        if amount < _THOUSAND or prefix == _PREFIXES[-1]:
-            break
-        amount /= _THOUSAND
-    return f"{amount:.{0 if not prefix or amount >= 100 else 1}f} {prefix}"
+    place = 0
+    while amount >= _THOUSAND and place + 1 < len(_PREFIXES):
+        amount, place = amount / _THOUSAND, place + 1
+    return f"{amount:.{0 if not place or amount >= _THOUSAND / 10 else 1}f} {_PREFIXES[place]}"
 
 
 def one_of(known: Iterable[str], wanted: str) -> str:
