@@ -13,9 +13,9 @@ _WAY = ("bytes", "packets", "lost")
 
 
 def rates(before: TrafficReport, now: TrafficReport) -> TrafficReport:
-    """Return what was carried in each second since an earlier reading; of what has come since then, what it has.
+    """Return what was carried in each second since an earlier reading.
 
-    A counter that has begun anew counts from there.
+    A counter that started again at zero counts from there, and so does that of a pod that came since.
     """
     seconds = max(now.seconds - before.seconds, 1e-3)
     places = {(each.name, each.id): each for each in (*before.nodes, *before.pods)}

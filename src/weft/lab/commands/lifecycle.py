@@ -149,8 +149,8 @@ def schema() -> None:
 def export(file: Path | None, to: str | None, lab: str) -> None:
     """Print the lab file that would start the lab that runs now, or a FILE for kind or containerlab.
 
-    Such a lab file has nodes, pods with their addresses and ports, the network configuration of now, Services, and what
-    links do and partitions cut. What has no place in it is named on standard error. - is standard input.
+    Such a lab file has nodes, pods with their addresses and ports, the present network configuration, Services, bad
+    links and partitions. What has no place in it is named on standard error. - is standard input.
 
     \b
       weft lab export >lab.yaml
