@@ -8,8 +8,6 @@ from contextlib import closing, suppress
 from ipaddress import ip_address
 from pathlib import Path
 
-import pytest
-
 from tests.support.netns import Netns, wire
 from weft.diag.look import Places, look
 from weft.diag.rules.matching import Packet
@@ -242,7 +240,6 @@ class World:
         return "", False
 
 
-@pytest.mark.timeout(300)
 def test_the_prediction_is_what_the_kernel_does(make_netns: Callable[[], Netns], tmp_path: Path):
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")

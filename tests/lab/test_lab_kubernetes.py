@@ -23,6 +23,8 @@ from tests.support.lab import WEFT, Lab, lab, weft
 from tests.support.weftd import eventually
 from weft.lab import cgroups
 
+pytestmark = pytest.mark.timeout(1800)  # for a machine that is busy with other work
+
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
 PLUGIN = MANIFEST.with_name("kubectl-weft")
 NET_ADMIN, NET_RAW = 12, 13  # linux/capability.h

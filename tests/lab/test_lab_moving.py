@@ -16,6 +16,8 @@ from tests.support import apiserver
 from tests.support.kubenodes import FLANNEL, PODS, WEFT, KubeNodes, kube_nodes, wait_gone
 from tests.support.weftd import eventually
 
+pytestmark = pytest.mark.timeout(1800)  # for a machine that is busy with other work
+
 CHECKOUT = Path(__file__).parents[2]
 PAGE = CHECKOUT / "docs" / "howto" / "move-a-cluster.md"
 RING = {"first1": "first2", "first2": "first3", "first3": "first1"}
