@@ -24,6 +24,7 @@ IPIP = {**VXLAN, "Backend": {"Type": "ipip"}}
 _ICMP, _UDP, _ESP = 1, 17, 50
 _IKE = {500, 4500}  # ports
 SECONDS = 60.0  # all is emulated
+EVERY = 0.02  # seconds between packets: enough of them, and the daemon has a processor meanwhile
 
 
 @cache
@@ -61,7 +62,7 @@ def check_wireguard_in_the_kernel() -> None:
         _sends(one, two)
         pod, other = one.pods[0], two.pods[0]
         index, own = link["ifindex"], wg(one)[0]
-        with nothing_lost(pod, other, other.ips[0]):
+        with nothing_lost(pod, other, other.ips[0], every=EVERY):
             one.stop()
             one.start()
         assert one.netns.json("ip -j link show flannel-wg")[0]["ifindex"] == index
@@ -106,7 +107,7 @@ def check_ipip_between_daemons() -> None:
         assert one.env["FLANNEL_MTU"] == "1480"
         _sends(one, two)
         pod, other = one.pods[0], two.pods[0]
-        with nothing_lost(pod, other, other.ips[0]):
+        with nothing_lost(pod, other, other.ips[0], every=EVERY):
             one.stop()
             one.start()
 
@@ -118,7 +119,7 @@ def check_udp_by_another_kernel() -> None:
         one.says("the kernel carries packets itself")
         cross(one, two)
         pod, other = one.pods[0], two.pods[0]
-        with nothing_lost(pod, other, other.ips[0]):
+        with nothing_lost(pod, other, other.ips[0], every=EVERY):
             one.stop()
             one.start()
         programs = two.netns.call(lambda: Programs.find("flannel0"))
@@ -160,7 +161,7 @@ def _goes_as_esp(seen: Sequence[Packet], one: Daemon, two: Daemon) -> None:
 
 def _outlives_its_daemon_and_charon(one: Daemon, two: Daemon) -> None:
     pod, other, before = one.pods[0], two.pods[0], charon(one)
-    with nothing_lost(pod, other, other.ips[0]):
+    with nothing_lost(pod, other, other.ips[0], every=EVERY):
         one.stop()
         one.start()
         assert charon(one) == before
