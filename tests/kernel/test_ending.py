@@ -56,7 +56,7 @@ def test_where_the_kernel_gives_no_descriptors_of_processes_it_ends_all_the_same
     thread.start()
     thread.join()
     try:
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(100) == -signal.SIGTERM
     finally:
         process.kill()
 

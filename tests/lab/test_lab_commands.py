@@ -323,7 +323,7 @@ def test_exec_gives_signals_to_the_command(running):
         assert child.stdout is not None
         assert child.stdout.readline() == "on\n"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) == 9
+        assert child.wait(100) == 9
 
 
 def test_a_command_ends_when_its_user_is_gone(running):

@@ -247,7 +247,7 @@ def test_an_interrupted_up_leaves_nothing(number, after):
             assert line, "up ended early"
         pid = supervisor(name)
         child.send_signal(number)
-        child.wait(15)
+        child.wait(100)
     gone(pid)
     if number != signal.SIGKILL:
         assert child.returncode == 128 + number

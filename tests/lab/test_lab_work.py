@@ -59,7 +59,7 @@ def test_a_command_in_all_nodes_is_ended_by_ctrl_c(running):
         for node in ("node1", "node2"):
             running.run(node, "sh", "-c", "until test -s /run/me; do :; done")
         child.send_signal(signal.SIGINT)
-        assert child.wait(10) == 130
+        assert child.wait(100) == 130
     for node in ("node1", "node2"):
         running.run(node, "timeout", "10", "sh", "-c", "while test -d /proc/$(cat /run/me); do :; done; rm /run/me")
 

@@ -28,7 +28,7 @@ def watch(node: Daemon, *words: str) -> "tuple[subprocess.Popen[str], Path]":
 def interrupted(process: "subprocess.Popen[str]") -> int:
     """The exit status of a command after Ctrl-C."""
     process.send_signal(signal.SIGINT)
-    return process.wait(10)
+    return process.wait(100)
 
 
 def test_each_peer_with_its_state(cluster: Cluster):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import in_time
 from tests.support.weftd import DUAL, VXLAN, Cluster, eventually, peer_mac
 
 
@@ -122,8 +123,10 @@ def test_it_waits_for_the_configuration_and_may_be_stopped_meanwhile(cluster: Cl
 def test_a_signal_ends_a_ready_daemon_with_0(cluster: Cluster, number):
     cluster.configure()
     node = cluster.node(1).start()
+    began = time.monotonic()
     node.signal(number)
-    assert node.wait(3) == 0
+    assert node.wait() == 0
+    assert in_time(began, 3)
     node.says(f"{number.name}: stopping")
 
 

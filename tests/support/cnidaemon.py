@@ -21,7 +21,7 @@ from tests.support.netns import Netns
 from tests.support.waiting import looks
 
 CHECKOUT = Path(__file__).parents[2]
-SECONDS = 20
+SECONDS = 60
 
 
 class CniDaemon:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weft.wire import frames
 
-SECONDS = 10
+SECONDS = 60
 
 
 def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool = False) -> frames.Done | None:
