@@ -108,6 +108,18 @@ def test_a_lab_is_drawn_and_its_edges_are_measured(page: Page):
     assert all(names), names
 
 
+def test_what_pods_and_peers_carry_is_in_a_nodes_view(page: Page, running: Lab):
+    target = running.pod("pod2-1")["addresses"][0].partition("/")[0]
+    ping = [WEFT, "lab", "exec", "--lab", running.name, "pod1-1", "--", "ping", "-q", "-i", "0.02", "-w", "60", target]
+    with subprocess.Popen(ping, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sending:
+        try:
+            node(page, "node1").click()
+            expect(page.locator(".pods li", has_text="pod1-1")).to_contain_text("sends", timeout=30_000)
+            expect(page.get_by_role("table", name="Peers")).to_contain_text("node1 → node2: ", timeout=30_000)
+        finally:
+            sending.terminate()
+
+
 def test_a_node_and_its_interfaces(page: Page):
     node(page, "node1").click()
     expect(page.get_by_role("heading", name="node1", exact=True)).to_be_focused()

@@ -68,8 +68,10 @@ def test_what_is_set_is_read_again():
     for endpoint in (PEER.endpoint, Endpoint(ip_address("fd00::2"), 1), None):
         peer = Peer(key=key(2), endpoint=endpoint, allowed=PEER.allowed, psk=PEER.psk, keepalive=25)
         [sent] = [each for _, each in _list(parse(set_peers("wg", {key(2): peer}), 4)[8])]
-        found = device_in([told(private=1, port=7, peers=nest(0, sent, attribute(6, pack("=qq", 1700000000, 5))))])
-        assert found == Device(private=Secret(key(1)), port=7, peers=(Seen(peer=peer, handshake=1700000000),))
+        counted = attribute(6, pack("=qq", 1700000000, 5)) + attribute(7, pack("=Q", 70)) + attribute(8, pack("=Q", 80))
+        found = device_in([told(private=1, port=7, peers=nest(0, sent, counted))])
+        seen = Seen(peer=peer, handshake=1700000000, sent=80, received=70)
+        assert found == Device(private=Secret(key(1)), port=7, peers=(seen,))
 
 
 def test_a_peer_whose_addresses_go_on_in_the_next_part_is_one():

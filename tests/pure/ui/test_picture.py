@@ -1,18 +1,23 @@
 """What the page shows, of what a lab and its daemons say."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from tests.support.pages import Seen, lab, peer, public, state, subnet
 from weft.diag.checking.trial import EndpointReport
+from weft.lab import protocol
 from weft.lab.links import ITSELF, Cut, Link
-from weft.lab.report import Carried, ServiceReport, TrafficReport, WayReport
-from weft.model.errors import Problem
+from weft.lab.places import Place
+from weft.lab.report import Carried, ServiceReport, StatesReport, TrafficReport, WayReport
+from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event
 from weft.model.node.nodestate import LoopState, RefusedState
 from weft.model.value import replace
 from weft.ui import picture as ui
 from weft.ui.measuring import Measured, due, noted
+from weft.ui.sources import LabSource
 
 UNIX = 1_000_000.0
 PROBLEM = Problem(code="ADDR-002", where="lease x", seen="clashes")
@@ -336,3 +341,22 @@ def test_what_is_carried_is_a_piece_of_its_own_in_words():
         "ways": {"node1/node2": "2.0 MB/s, 3 packets/s lost", "node2/node1": "10 B/s"},
     }
     assert "traffic" not in shown(seen)
+
+
+async def test_a_lab_that_cannot_count_what_is_carried_is_shown_all_the_same(monkeypatch):
+    seen, source = lab(2), LabSource(Place(Path("/nowhere")))
+    refused = True
+    nothing = TrafficReport(seconds=1.0, nodes=[], pods=[], ways=[])
+
+    async def ask(request, _):
+        if isinstance(request, protocol.Traffic):
+            if refused:
+                raise ConfigError(PROBLEM)
+            return nothing
+        return seen.lab if isinstance(request, protocol.Ps) else StatesReport(states=seen.states)
+
+    monkeypatch.setattr(source, "_ask", ask)
+    assert "traffic" not in (await source.look()).more
+    refused = False
+    assert "traffic" not in (await source.look()).more, "it takes two readings"
+    assert (await source.look()).more["traffic"] == {"pods": {}, "ways": {}}
