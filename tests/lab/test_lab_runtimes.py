@@ -1,5 +1,6 @@
 """weft as a DaemonSet on nodes of containerd 1.6, 1.7 and 2: pods, and what nodes say when weft cannot serve."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +9,18 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lab import runtimes
-from tests.support.kubenodes import DAEMON_SET, NAMESPACE, NODES, PODS, SECONDS, WEFT, KubeNodes, kube_nodes, wait_gone
+from tests.support.kubenodes import (
+    DAEMON_SET,
+    NAMESPACE,
+    NODES,
+    PODS,
+    SECONDS,
+    WEFT,
+    KubeNodes,
+    kube_nodes,
+    pod,
+    wait_gone,
+)
 from tests.support.podpulse import pulse
 from tests.support.weftd import eventually
 
@@ -41,26 +53,42 @@ def readiness(nodes: KubeNodes) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_pods_start_and_end(nodes: KubeNodes, request: pytest.FixtureRequest):
+def test_pods_start_and_end_in_a_rolling_restart_and_no_node_is_unready(
+    nodes: KubeNodes, request: pytest.FixtureRequest
+):
     wanted = request.node.callspec.params["nodes"].removeprefix("containerd").strip("- ")
     versions = {node["status"]["nodeInfo"]["containerRuntimeVersion"] for node in nodes.api.get(NODES)["items"]}
     assert all(version.removeprefix("containerd://").removeprefix("v").startswith(wanted) for version in versions)
-    with pulse(nodes.api, list(nodes.inits)) as pods:
-        eventually(lambda: len(pods.starts) >= 8, seconds=SECONDS)
+    for node in nodes.inits:
+        nodes.api.post(PODS, pod(f"stays-{node}", node=node))
+    eventually(lambda: len(running(nodes, "stays-")) == len(nodes.inits), seconds=SECONDS)
+    there = running(nodes, "stays-")
+    with readiness(nodes) as said, pulse(nodes.api, list(nodes.inits)) as pods:
+        eventually(lambda: len(pods.starts) >= 4, seconds=SECONDS)
+        nodes.kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{DAEMON_SET}")
+        nodes.rolled_out()
+        more = len(pods.starts) + 4
+        eventually(lambda: len(pods.starts) >= more, seconds=SECONDS)
+        time.sleep(3)  # a runtime asks twice a second
         pods.settle(SECONDS)
-    assert not pods.errors
-    assert all(life.gone > life.ran for life in pods.lives.values())
+    assert said == []
+    assert pods.errors == []
+    assert [name for name, life in pods.lives.items() if life.gone == math.inf] == []
+    assert running(nodes, "stays-") == there
+    nodes.api.delete(PODS, gracePeriodSeconds=1)
     wait_gone(nodes.api, PODS)
     for node in nodes.inits:
         eventually(lambda node=node: not nodes.run(node, "ls", "/run/netns").split(), seconds=SECONDS)
 
 
-def test_no_node_is_unready_in_a_rolling_restart(nodes: KubeNodes):
-    with readiness(nodes) as said:
-        nodes.kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{DAEMON_SET}")
-        nodes.rolled_out()
-        time.sleep(3)  # a runtime asks twice a second
-    assert said == []
+def running(nodes: KubeNodes, names: str) -> dict[str, tuple[str, str]]:
+    """The address and the container of each pod that runs, by name."""
+    found = [each for each in nodes.api.get(PODS)["items"] if each["metadata"]["name"].startswith(names)]
+    return {
+        each["metadata"]["name"]: (each["status"]["podIP"], each["status"]["containerStatuses"][0]["containerID"])
+        for each in found
+        if each["status"].get("phase") == "Running"
+    }
 
 
 @pytest.mark.parametrize("nodes", ["containerd-2"], indirect=True)  # which asks networks how they are
