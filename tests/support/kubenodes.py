@@ -236,6 +236,9 @@ class KubeNodes:
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
+        if number == signal.SIGCONT:
+            for each in self.started:  # an nsenter stops itself with what it has started
+                each.send_signal(number)
         return len(found)
 
     def daemons(self, node: str) -> list[int]:
