@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -10,8 +11,10 @@ from tests.support.cnihost import Site
 from tests.support.netns import Losable
 from tests.support.weftd import eventually
 from weft.cni.sdk.host import RETIRED
+from weft.cni.sdk.startup import CALLED
 
 NETWORK = "net"
+NS_OF_A_TICK = 20_000_000  # by which a file may seem older than it is
 PLUGINS = ("bridge", "ptp")
 
 
@@ -135,6 +138,34 @@ def test_add_after_a_reboot(site, make_netns):
     site.reboot()
     assert add(site, "bridge", make_netns(), "c1").exit == 0
     assert len(site.reservations(NETWORK)) == 1
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("part", range(3))
+def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had_made(site, make_netns, plugin, part):
+    """Its client says when it was called first: what is older is not this call's, and stays."""
+    pod = make_netns()
+
+    def one(conf, previous, called=None):
+        more = {"runtimeConfig": ports(8080)} if conf["type"] == "portmap" else {}
+        extra = {CALLED: str(called)} if called else {}
+        return site.call(conf["type"], "ADD", {**conf, **previous, **more}, container=pod, id_="c1", extra=extra)
+
+    *before, last = chain(site, plugin)[: part + 1]
+    previous = {}
+    for conf in before:
+        previous = {"prevResult": one(conf, previous).json}
+    called = time.time_ns() - NS_OF_A_TICK
+    assert one(last, previous).exit == 0
+    if not before:
+        whole = seen(site)
+        assert "already" in one(last, previous, called=time.time_ns() + 10**9).msg
+        assert seen(site) == whole
+    again = one(last, previous, called=called)
+    assert again.exit == 0, again
+    assert len(site.reservations(NETWORK)) == 1
+    delete(site, plugin, "c1", pod=pod)
+    assert has_nothing(site)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

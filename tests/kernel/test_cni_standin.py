@@ -27,7 +27,7 @@ from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
 
 WITHOUT_RESOURCE = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
-LIMITS = ("SEND", "BEGIN", "START", "ANSWER")
+LIMITS = ("SEND", "BEGIN", "START", "ANSWER", "REPEAT")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,12 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client with limits of seconds."""
     limits = ["-DSEND_SECONDS=1", "-DBEGIN_SECONDS=1", "-DSTART_SECONDS=8"]
     return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client that waits for a daemon for ever."""
+    return compiled(tmp_path_factory.mktemp("patient"), "musl-gcc", "-DBEGIN_SECONDS=1000", "-static")
 
 
 class Node:
@@ -377,12 +383,27 @@ class TestDeath:
         assert outs == [b""] * 10
         assert node.started == 2
 
-    def test_one_that_is_killed_in_the_middle_says_what_to_do(self, node: Node, tmp_path: Path, make_netns):
-        client, release = waiting_add(node, tmp_path, make_netns().path)
+    def test_one_that_is_killed_in_the_middle_is_replaced(self, node: Node, tmp_path: Path, make_netns):
+        pod = make_netns()
+        client, release = waiting_add(node, tmp_path, pod.path)
+        before = pod.rtnl.link("eth0")
+        (tmp_path / "waits" / "runs").unlink()
         assert kill_stand_ins(node.run)
-        answer = json.loads(client.communicate(timeout=SECONDS)[0])
-        assert "the connection to weftd's stand-in was lost in the middle of ADD" in answer["msg"]
+        wait_for((tmp_path / "waits" / "runs").exists)
         release()
+        assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
+        after = pod.rtnl.link("eth0")
+        assert before is not None
+        assert after is not None
+        assert before.index != after.index
+        assert node.call("DEL", "") is None
+
+    def test_of_those_that_are_killed_again_and_again_it_says_what_to_do(self, node: Node, tmp_path: Path, make_netns):
+        client, _ = waiting_add(node, tmp_path, make_netns().path)
+        while client.poll() is None:
+            kill_stand_ins(node.run)
+        answer = json.loads(client.communicate(timeout=SECONDS)[0])
+        assert (answer["code"], "call DEL, which removes" in answer["msg"]) == (11, True)
         assert node.call("DEL", "") is None
 
     def test_it_finishes_what_runs_when_it_is_told_to_end(self, node: Node, tmp_path: Path, make_netns):
@@ -465,12 +486,58 @@ class TestHanging:
         assert node.call("DEL", "") is None
 
 
+class TestStoppedDaemon:
+    """The first call waits for a daemon that is stopped, and notes it; the others are done without it at once."""
+
+    @pytest.fixture
+    def daemon(self, node: Node, tmp_path: Path) -> Iterator[CniDaemon]:
+        made = CniDaemon(tmp_path / "daemon", node.netns, node.bin_dir)
+        yield made
+        made.process.send_signal(signal.SIGCONT)
+        made.stop()
+
+    def test_it_is_noted_until_it_begins_again(self, node: Node, daemon: CniDaemon, hasty: Path):
+        shutil.copy2(hasty, node.bin_dir / "loopback")
+        note = daemon.socket.with_name("cni.sock.hangs")
+        daemon.process.send_signal(signal.SIGSTOP)
+        assert node.call("DEL", "", plugin="loopback") is None
+        assert note.exists()
+        assert node.call("DEL", "", plugin="loopback") is None
+        assert (note.exists(), node.started, daemon.journal()) == (True, 1, [])
+        daemon.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: node.call("DEL", "", plugin="loopback") and not note.exists())
+        assert daemon.journal()
+
+    @pytest.mark.parametrize("age, waits", [(0, False), (3600, True)], ids=["of this daemon", "of an earlier one"])
+    def test_who_finds_the_note_waits_no_more(
+        self, node: Node, daemon: CniDaemon, patient: Path, age: int, waits: bool
+    ):
+        shutil.copy2(patient, node.bin_dir / "loopback")
+        note = daemon.socket.with_name("cni.sock.hangs")
+        note.touch()
+        made = int(daemon.socket.lstat().st_ctime)
+        os.utime(note, (made - age, made - age))
+        daemon.process.send_signal(signal.SIGSTOP)
+        client = node.start("DEL", "", plugin="loopback")
+        assert client.stdin
+        client.stdin.write(json.dumps(node.config).encode())
+        client.stdin.close()
+        client.stdin = None
+        if waits:
+            with pytest.raises(subprocess.TimeoutExpired):
+                client.communicate(timeout=2)
+            daemon.process.send_signal(signal.SIGCONT)
+        client.communicate(timeout=SECONDS)
+        assert (client.returncode, bool(daemon.journal())) == (0, waits)
+
+
 def test_the_limits_fit_together():
     """A call ends before its runtime gives it up, after two minutes at the least, whatever hangs."""
     header = (CHECKOUT / "src" / "weft" / "cni" / "client" / "weft.h").read_text()
     limits = {name: int(header.partition(f"#define {name}_SECONDS ")[2].split()[0]) for name in LIMITS}
-    # The daemon's socket, the directory's lock, the stand-in's socket; a hanging daemon, its stand-in, the answer.
-    assert 3 * limits["SEND"] + limits["BEGIN"] + limits["START"] + limits["ANSWER"] <= 120
+    # A server that was lost; the daemon's socket, the directory's lock, the stand-in's socket; a hanging daemon, its
+    # stand-in, the answer.
+    assert limits["REPEAT"] + 3 * limits["SEND"] + limits["BEGIN"] + limits["START"] + limits["ANSWER"] <= 120
 
 
 class TestDaemon:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from weft.cni.attachment import retire
 from weft.cni.sdk.host import Container, Done, Host, Request
+from weft.cni.sdk.startup import CALLED
 from weft.cni.serve import plugins, session
 from weft.cni.serve.standin import stand_in
 from weft.kernel.rtnetlink.addr import RTM_NEWADDR
@@ -32,8 +33,9 @@ from weft.kernel.rtnetlink.link import RTM_SETLINK
 
 DAEMON, STAND_IN, CLIENT = "daemon", "stand-in", "client"
 VICTIMS: Final = (DAEMON, STAND_IN, CLIENT)
-# Notes about a request: its client is about to be told that it begins, has been told by the daemon, or by a stand-in.
-BEGINS, BEGUN, ALONE = "begins", "begun", "alone"
+# Notes about a request: its client is about to be told that it begins, has been told so by the daemon or by a stand-in,
+# or once more by whomever.
+BEGINS, BEGUN, ALONE, ANEW = "begins", "begun", "alone", "anew"
 Arguments = tuple[Any, ...]
 
 
@@ -247,10 +249,12 @@ def watch(directory: Path, trap: Trap) -> None:
 
     def watched_begin(self: session.Session) -> bool:
         """Whatever dies in between: a request that its client takes for begun is noted as BEGINS at the least."""
-        note(directory, BEGINS, self.request.env)
+        anew = CALLED in self.request.env
+        if not anew:
+            note(directory, BEGINS, self.request.env)
         begun = begin(self)
         if begun:
-            note(directory, BEGUN if trap.role == DAEMON else ALONE, self.request.env)
+            note(directory, ANEW if anew else BEGUN if trap.role == DAEMON else ALONE, self.request.env)
         return begun
 
     def watched_reply(self: session.Session, done: Done) -> bool:

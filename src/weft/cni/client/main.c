@@ -1,7 +1,9 @@
 /* One call of a plugin: VERSION is answered here, everything else by the daemon, or what stands in for it. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,9 +17,13 @@
 extern char **environ;
 
 enum {
-    ATTEMPTS = 3,               /* stand-ins that are asked, each after one that has died */
+    ATTEMPTS = 3,               /* stand-ins that are asked, each after one that has died; servers that may be lost */
     LOOK_MICROSECONDS = 50000,  /* between two looks whether the daemon is there */
+    GLANCE_MILLISECONDS = 250,  /* for a daemon that was seen to hang */
 };
+
+/* Results of a call that are no exit status: no server has begun it, or the server that had begun it was lost. */
+enum { NOT_BEGUN = -1, LOST = -2 };
 
 /* Why a server has not begun, and whether it may live and hang. */
 struct refusal {
@@ -29,20 +35,22 @@ struct refusal {
 struct call {
     const char *plugin, *command, *problem;
     struct span input;
+    char called[64];    /* the variable that says when it was called */
+    int lost;           /* whether a server was lost that had begun it */
 };
 
 /* Who is asked, for messages. */
 static const char *server = "weftd";
 
-static void limit_wait(int connection, int direction, int seconds)
+static void limit_wait(int connection, int direction, int milliseconds)
 {
-    const struct timeval limit = {.tv_sec = seconds};
+    const struct timeval limit = {milliseconds / 1000, milliseconds % 1000 * 1000};
 
     setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);
 }
 
 /* A full backlog is waited for as long as for sending. */
-int connect_to(const char *path)
+int connect_to(const char *path, int milliseconds)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int connection;
@@ -54,7 +62,7 @@ int connect_to(const char *path)
     connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connection < 0)
         return -1;
-    limit_wait(connection, SO_SNDTIMEO, SEND_SECONDS);
+    limit_wait(connection, SO_SNDTIMEO, milliseconds);
     if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0)
         return connection;
     close(connection);
@@ -75,11 +83,12 @@ static int ask(int connection, const struct call *call)
     static struct span fields[MAX_FIELDS];
     static struct descriptors with; /* the same for each server that is asked */
     size_t size = 0;
-    int count = 5;
+    int count = 5 + call->lost;
 
     fields[0] = text(call->plugin);
     fields[3] = text(call->problem ? call->problem : "");
     fields[4] = call->problem && *call->problem ? text("") : call->input;
+    fields[5] = text(call->called);
     for (char **variable = environ; *variable; variable++) {
         if (strncmp(*variable, "CNI_", 4))
             continue;
@@ -120,19 +129,24 @@ static int finish(const struct frame *done)
     return (int)exit_status;
 }
 
-/* The server was lost after it had begun: what holds now, and what to do. */
-static int lost(const struct call *call, int error)
+/* What to do about a call that may have been begun. */
+static const char *what_then(const struct call *call)
 {
-    const char *command = call->command ? call->command : "";
-    const char *then = !strcmp(command, "ADD") ? "call DEL, which removes what ADD has made, then ADD again"
-                                               : "call it again, it takes up what was left undone";
+    if (call->command && !strcmp(call->command, "ADD"))
+        return "call DEL, which removes what ADD has made, then ADD again";
+    return "call it again, it takes up what was left undone";
+}
 
-    if (error == EAGAIN || error == ETIMEDOUT)
-        return fail(CODE_AGAIN, "%s has begun %s and not answered for %d s: %s", server, command, ANSWER_SECONDS, then);
+/* The server has begun and does not answer as it should: what holds now, and what to do. */
+static int unanswered(const struct call *call, int error)
+{
     if (error == EBADMSG)
         return fail(CODE_AGAIN, "%s has sent an answer that cannot be read", server);
-    return fail(CODE_AGAIN, "the connection to %s was lost in the middle of %s (%s): %s", server, command,
-                strerror(error), then);
+    if (error == ECONNRESET)
+        return fail(CODE_AGAIN, "the connection to %s was lost in the middle of %s: %s", server,
+                    call->command ? call->command : "", what_then(call));
+    return fail(CODE_AGAIN, "%s has begun %s and not answered for %d s: %s", server,
+                call->command ? call->command : "", ANSWER_SECONDS, what_then(call));
 }
 
 /* A server that hangs up may have said why before. */
@@ -144,7 +158,7 @@ static int hung_up(int error)
 static int not_begun(struct refusal *refusal, int hangs, const char *why)
 {
     *refusal = (struct refusal){hangs, why};
-    return -1;
+    return NOT_BEGUN;
 }
 
 /* Until the server says that it has begun another one can be asked, without doubt: one that cannot say so, because this
@@ -156,8 +170,10 @@ static int converse(int connection, const struct call *call, struct refusal *ref
 
     for (;;) {
         if (frame_receive(connection, &frame) < 0) {
+            if (begun && errno == ECONNRESET)
+                return LOST;
             if (begun || (errno != EAGAIN && errno != ECONNRESET))
-                return lost(call, errno);
+                return unanswered(call, errno);
             if (closed || errno == ECONNRESET)
                 return not_begun(refusal, closed, closed ? "it has not begun in time" : strerror(errno));
             shutdown(connection, SHUT_RDWR);
@@ -173,15 +189,15 @@ static int converse(int connection, const struct call *call, struct refusal *ref
             return fail(CODE_AGAIN, "%s speaks another version of the protocol: kind %d, version %u", server,
                         (int)frame.kind, frame.version);
         if (frame.kind == BEGUN)
-            limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS);
+            limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS * 1000);
         else if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
             return fail(CODE_AGAIN, "what %s has asked for could not be passed to it: %s", server, strerror(errno));
         begun = 1;
     }
 }
 
-/* Has a server do it, which may take `seconds` to begin; the exit status, or -1 if it has not begun, with why. */
-static int call_over(int connection, const struct call *call, int seconds, struct refusal *refusal)
+/* Has a server do it, which may take so long to begin; the exit status, LOST, or NOT_BEGUN with why. */
+static int call_over(int connection, const struct call *call, int milliseconds, struct refusal *refusal)
 {
     int status;
 
@@ -189,7 +205,7 @@ static int call_over(int connection, const struct call *call, int seconds, struc
         return not_begun(refusal, errno == EAGAIN, errno == EAGAIN ? "it accepts no connection" : strerror(errno));
     if (!served_by_root(connection))
         return fail(CODE_AGAIN, "the daemon's socket is not served by root");
-    limit_wait(connection, SO_RCVTIMEO, seconds);
+    limit_wait(connection, SO_RCVTIMEO, milliseconds);
     status = ask(connection, call);
     if (status < 0) /* it never begins what it has not got whole */
         status = not_begun(refusal, errno == EAGAIN, errno == EAGAIN ? "it does not read" : strerror(errno));
@@ -213,6 +229,27 @@ static time_t seconds_since_boot(void)
     return now.tv_sec;
 }
 
+/* Has the daemon do it once. A daemon that is stopped or hangs costs the first call BEGIN_SECONDS. That call leaves a note
+ * beside the socket. Later calls that find the note wait only a moment for the daemon to begin, and then go on without it.
+ * A note that is older than the socket is about an earlier daemon. */
+static int call_once(const struct call *call, const char *path, struct refusal *refusal)
+{
+    struct stat socket, noted;
+    char note[MAX_PATH];
+    int hung, status;
+
+    snprintf(note, sizeof note, "%s.hangs", path);
+    hung = stat(note, &noted) == 0 && stat(path, &socket) == 0 && noted.st_mtim.tv_sec >= socket.st_ctim.tv_sec;
+    status = call_over(connect_to(path, hung ? GLANCE_MILLISECONDS : SEND_SECONDS * 1000), call,
+                       hung ? GLANCE_MILLISECONDS : BEGIN_SECONDS * 1000, refusal);
+    if (hung == (status == NOT_BEGUN) || (status == NOT_BEGUN && !refusal->hangs))
+        return status;
+    unlink(note);
+    if (!hung)
+        close(open(note, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    return status;
+}
+
 /* Has the daemon do it. In Kubernetes the daemon is a pod, and no Python of the node has weft: the first pods of a node
  * come before the daemon, and some come while another one takes its place, which hangs up on those that it has not begun.
  * They wait, because kubelet tries again only after ten seconds. */
@@ -222,8 +259,9 @@ static int call_daemon(const struct call *call, const char *path, struct refusal
     int status;
 
     for (;;) {
-        status = call_over(connect_to(path), call, BEGIN_SECONDS, refusal);
-        if (status >= 0 || refusal->hangs || !is_work(call) || names_interpreter() || seconds_since_boot() >= end)
+        status = call_once(call, path, refusal);
+        if (status != NOT_BEGUN || refusal->hangs || !is_work(call) || names_interpreter() ||
+            seconds_since_boot() >= end)
             return status;
         usleep(LOOK_MICROSECONDS);
     }
@@ -245,8 +283,8 @@ static int call_standin(const struct call *call, const char *daemon, const char 
                 return 1;
             connection = connect_standin(&one);
         }
-        status = call_over(connection, call, START_SECONDS, &refusal);
-        if (status >= 0)
+        status = call_over(connection, call, START_SECONDS * 1000, &refusal);
+        if (status != NOT_BEGUN)
             return status;
         if (refusal.hangs) {
             forget_standin(&one);
@@ -255,8 +293,45 @@ static int call_standin(const struct call *call, const char *daemon, const char 
     }
     if (*last_words(&one))
         return fail(CODE_AGAIN, "weftd does not answer (%s), and its stand-in has ended: %s", why, last_words(&one));
-    return fail(CODE_AGAIN, "weftd does not answer (%s), nor does its stand-in (%s): nothing was done, call it again", why,
-                refusal.why);
+    return fail(CODE_AGAIN, "weftd does not answer (%s), nor does its stand-in (%s)%s", why, refusal.why,
+                call->lost ? "" : ": nothing was done, call it again");
+}
+
+/* Has the daemon do it, else a stand-in; the exit status, or LOST. */
+static int call_any(const struct call *call, const char *path)
+{
+    static char why[256];
+    struct refusal refusal;
+    int status;
+
+    server = "weftd";
+    status = call_daemon(call, path, &refusal);
+    if (status != NOT_BEGUN)
+        return status;
+    if (!call->lost)
+        return call_standin(call, path, refusal.why);
+    snprintf(why, sizeof why, "%s, after it had begun: %s", refusal.why, what_then(call));
+    return call_standin(call, path, why);
+}
+
+/* Has it done, and again if the server dies in the middle. DEL, CHECK and GC finish what was left undone. An ADD brings
+ * along when this call began, so that the next server first removes what is younger (`_undo_lost` in
+ * weft/cni/sdk/startup.py). A server that lives and has only closed the connection keeps the container's turn until it has
+ * undone its work. A delegate's call is not repeated: the call that has started the delegate is repeated as a whole. */
+static int call_again(struct call *call, const char *path)
+{
+    time_t end = seconds_since_boot() + REPEAT_SECONDS;
+    struct timespec now = {0};
+    int status;
+
+    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the clock of files */
+    snprintf(call->called, sizeof call->called, CALLED_VARIABLE "=%lld%09ld", (long long)now.tv_sec, now.tv_nsec);
+    status = call_any(call, path);
+    for (int left = ATTEMPTS; status == LOST && left && seconds_since_boot() < end && !getenv(TURN_VARIABLE); left--) {
+        call->lost = 1;
+        status = call_any(call, path);
+    }
+    return status == LOST ? unanswered(call, ECONNRESET) : status;
 }
 
 int main(int argc, char **argv)
@@ -264,8 +339,6 @@ int main(int argc, char **argv)
     const char *path = getenv("WEFT_CNI_SOCKET"), *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "";
     struct call call = {.command = getenv("CNI_COMMAND")};
-    struct refusal refusal;
-    int status;
 
     open_standard_streams();
     if (!*name || strlen(name) >= MAX_NAME)
@@ -278,7 +351,5 @@ int main(int argc, char **argv)
     if (call.command && *call.command)
         call.problem = read_input(&call.input);
     signal(SIGPIPE, SIG_IGN);
-    path = path && *path ? path : WEFT_SOCKET;
-    status = call_daemon(&call, path, &refusal);
-    return status < 0 ? call_standin(&call, path, refusal.why) : status;
+    return call_again(&call, path && *path ? path : WEFT_SOCKET);
 }

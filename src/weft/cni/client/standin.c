@@ -232,7 +232,7 @@ int connect_standin(struct standin *one)
 
     path_of(one, "", path);
     one->seen = present(one);
-    return connect_to(path);
+    return connect_to(path, SEND_SECONDS * 1000);
 }
 
 /* Becomes the interpreter. Nothing of the caller's is kept: a runtime waits until nothing has its pipes open. */

@@ -31,8 +31,14 @@
 #define START_SECONDS 30        /* until a stand-in of it begins, which has to start first */
 #endif
 #ifndef ANSWER_SECONDS
-#define ANSWER_SECONDS 60       /* for each answer after that; longer than the daemon's own limit */
+#define ANSWER_SECONDS 50       /* for each answer after that; longer than the daemon's own limit */
 #endif
+#ifndef REPEAT_SECONDS
+#define REPEAT_SECONDS 10       /* from its start on a call whose server dies in the middle of it is made again */
+#endif
+
+#define CALLED_VARIABLE "CNI_WEFT_CALLED"   /* set in a call that is made again; CALLED in sdk/startup.py */
+#define TURN_VARIABLE "CNI_WEFT_TURN"       /* set in a delegate's call; VARIABLE in host/locks.py */
 
 enum {
     VERSION = 2,
@@ -136,8 +142,8 @@ void forget_standin(const struct standin *one);
 /* standin.c: the last line that the stand-in has written which this process has started. */
 const char *last_words(const struct standin *one);
 
-/* main.c: connect to a socket; -1 with errno set when nothing answers there. */
-int connect_to(const char *path);
+/* main.c: connect to a socket, which may take so long; -1 with errno set when nothing answers there. */
+int connect_to(const char *path, int milliseconds);
 
 /* versions.c: the plugin that is called by this name. A name that is not ours is a copy's, and means what its file was
  * installed as; else it stays, for the server to refuse. */

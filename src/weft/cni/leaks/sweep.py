@@ -18,11 +18,13 @@ from weft.cni.registry import SUBJECTS, find
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
 from weft.cni.sdk.record import Record
+from weft.cni.sdk.startup import Call, Plugin
 from weft.desired import leaks
 from weft.desired.leaks import State, Trace, Verdict
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
+from weft.wire import cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError, Object
 
@@ -106,6 +108,20 @@ def undo_own(host: Host, attachment: Attachment) -> None:
     if end is not None:
         host.rtnl.delete_link(end.index)
     _free(host, attachment, records, _judge(host, attachment, records))
+
+
+def is_older(plugin: Plugin, call: Call, moment: int) -> bool:
+    """Tell whether a plugin had made its part of an attachment before a moment, in nanoseconds since 1970.
+
+    The first of a chain also by what its delegates keep: links and address. Those are of other plugins for later ones.
+    """
+    own = {plugin.keeps.name} if plugin.keeps else set()
+    first = set() if cnijson.value_of(call.config, "prevResult") else {record.LINKS, ipamrecord.SUBJECT}
+    for subject in own | first:
+        with suppress(FileNotFoundError):
+            if record.written(call.host, subject, call.attachment) < moment:
+                return True
+    return False
 
 
 def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:

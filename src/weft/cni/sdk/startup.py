@@ -19,6 +19,9 @@ from weft.wire.cnijson import JsonError
 
 T = TypeVar("T")
 
+# Set in a call that a client makes again because the server of the first one died: when it was called, in nanoseconds
+# since 1970 (client/main.c).
+CALLED: Final = "CNI_WEFT_CALLED"
 # From which version of the protocol a verb exists.
 _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
@@ -61,7 +64,7 @@ class Build(Value):
     returns the proof, else nothing; it raises what `Subject.undo` does. `free_own` does so for the attachment of the
     call itself, `free_network` for a whole network, and returns how many attachments that were. `undo_own` undoes what
     the plugins before this one have made of its attachment just now, if they were ours. `is_kept` tells whether a
-    subject has a record of an attachment.
+    subject has a record of an attachment, `is_older` whether a plugin had made its part of one before some moment.
     """
 
     find: Callable[[str], Plugin | None]
@@ -70,6 +73,7 @@ class Build(Value):
     free_network: Callable[[Host, str], int]
     undo_own: Callable[[Host, Attachment], None]
     is_kept: Callable[[Host, str, Attachment], bool]
+    is_older: Callable[["Plugin", "Call", int], bool]
 
 
 class Call(Value):
@@ -233,6 +237,7 @@ def _dispatch(
 
 def _add(plugin: Plugin, call: Call) -> bytes:
     """Attach as a runtime asks for it: its first plugin begins again, and if a later one fails, nothing is left."""
+    _undo_lost(plugin, call)
     if cnijson.value_of(call.config, "prevResult") is None:
         _free_earlier(call)
         return plugin.add(call)
@@ -244,6 +249,13 @@ def _add(plugin: Plugin, call: Call) -> bytes:
         if not again:
             _undo_chain(call)
         raise
+
+
+def _undo_lost(plugin: Plugin, call: Call) -> None:
+    """Remove what this call had made before its server died. What was there before the call stays: ADD then refuses."""
+    called = call.request.env.get(CALLED, "")
+    if called.isdecimal() and not call.build.is_older(plugin, call, int(called)):
+        plugin.delete(call)
 
 
 def _undo_chain(call: Call) -> None:

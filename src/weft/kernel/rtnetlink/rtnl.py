@@ -28,11 +28,16 @@ class Rtnl(LinkCalls):
     def addresses(self, index: int | None = None, *, family: int = 0, netns: int = -1) -> list[AddressInfo]:
         """The addresses of one link, or of all, of `family` 4 or 6 (0: both).
 
-        `netns` is the number of another namespace, as `LinkInfo.peer_netns` names it.
+        `netns` is the number of another namespace, as `LinkInfo.peer_netns` names it. A link that is gone has none.
         """
         number = _FAMILIES[family][0] if family else socket.AF_UNSPEC
         question = addr.list_addresses(index or 0, number, netns=netns)
-        return [addr.parse_address(body) for body in self.dump(*question)]
+        try:
+            return [addr.parse_address(body) for body in self.dump(*question)]
+        except NetlinkError as error:
+            if index and error.errno == errno.ENODEV:
+                return []
+            raise
 
     def add_address(
         self,
