@@ -167,6 +167,27 @@ def test_the_way_between_two_pods(page: Page, running: Lab):
     expect(page.locator(".cluster .edge.down")).to_have_count(0)
 
 
+def test_the_way_to_the_outside_and_packets_of_a_size(page: Page, running: Lab):
+    patience = 60_000
+    page.get_by_role("button", name="pod pod1-1 on").click()
+    page.locator(".hint").get_by_role("button", name="outside").click()
+    expect(page.get_by_role("heading", name="pod1-1 → outside")).to_be_visible()
+    expect(page.locator(".verdict.well")).to_be_visible(timeout=patience)
+    expect(page.locator(".hop", has_text="SNAT")).to_contain_text("becomes 172.31.0.11")
+    expect(page.get_by_text("then from 172.31.0.11 (eth0 of node1)")).to_be_visible()
+    expect(page.get_by_role("button", name="The other way")).to_have_count(0)
+    size = page.get_by_role("spinbutton", name="Packets of")
+    size.fill("9000")
+    size.press("Enter")
+    refused = "MTU-001 pod1-1: eth0 carries packets up to 1450 bytes"
+    expect(page.locator(".verdict.down")).to_contain_text(refused, timeout=patience)
+    expect(page.get_by_text("0 of 3 probes of 9000 bytes were answered")).to_be_visible()
+    assert page.url.endswith("#/trace/pod1-1/outside/9000")
+    size.fill("1450")
+    size.press("Enter")
+    expect(page.locator(".verdict.well")).to_be_visible(timeout=patience)
+
+
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])  # what moves has a place of its own in the stack
 def test_in_a_narrow_window_nothing_lies_over_the_time(browser: BrowserContext, url: str, motion: str):
     with opened(browser, f"{url}#/trace/pod1-1/pod2-1") as page:
@@ -330,6 +351,10 @@ def test_a_name_and_what_is_not_there_are_refused(url: str):
     with pytest.raises(HTTPError) as refused:
         OPENER.open(Request(f"{url}trace", data=b'{"source": "pod1-1", "target": "pod9"}'))  # noqa: S310 - as above
     assert b"pod9" in refused.value.read()
+    refused.value.close()
+    with pytest.raises(HTTPError) as refused:
+        OPENER.open(Request(f"{url}trace", data=b'{"source": "pod1-1", "target": "pod2-1", "size": 67}'))  # noqa: S310
+    assert b"68 - at `$.size`" in refused.value.read()
     refused.value.close()
 
 

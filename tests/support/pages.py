@@ -131,8 +131,10 @@ class MadeSource:
     async def interfaces(self, where: str) -> list[InterfaceState]:
         return [InterfaceState(index=2, name="eth0", kind="veth", state="up", mtu=1500, addresses=[f"of {where}"])]
 
-    async def trace(self, source: str, target: str) -> TraceReport:
-        raise ConfigError(Problem(code="LAB-002", where=f"{source} to {target}", seen="there are no packets here"))
+    async def trace(self, source: str, target: str, size: int) -> TraceReport:
+        raise ConfigError(
+            Problem(code="LAB-002", where=f"{source} to {target}", seen=f"there are no packets of {size} bytes here")
+        )
 
 
 @contextmanager

@@ -207,6 +207,12 @@ class Sight(Value):
         named = {name for network in self.networks for name in network.bridges}
         return [link for link in self.links if link.kind == "bridge" and link.name in named]
 
+    @property
+    def mtus_of_pods(self) -> dict[str, int]:
+        """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one than that."""
+        bridges = {bridge.index for bridge in self.bridges}
+        return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
+
 
 def _is_flannels(link: LinkInfo) -> bool:
     return link.kind in _CARRIERS and link.name.startswith("flannel")

@@ -127,7 +127,7 @@ class Capture(msgspec.Struct, frozen=True, tag=True):
 class Probe(msgspec.Struct, frozen=True, tag=True):
     """Send a probe with each of `numbers` from an address of a node or pod. `SentReport` answers.
 
-    With `kind` "icmp" there is no port.
+    With `kind` "icmp" there is no port. Each is as large as `sizes` says in the same order, or small without.
     """
 
     source: str
@@ -136,6 +136,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     kind: Kind
     numbers: list[int]
     port: int = 0
+    sizes: list[int] = []
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):

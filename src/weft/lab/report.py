@@ -98,7 +98,8 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
     `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
-    `cuts` are the ways that `weft lab partition` has cut.
+    `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
+    world outside of the nodes: the place where the store is.
     """
 
     name: str
@@ -111,6 +112,7 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     pods: list[PodReport]
     services: list[ServiceReport] = []
     cuts: list[Cut] = []
+    outside: list[str] = []
 
 
 class LinksReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,9 +201,13 @@ class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Probes are under way, but for those that the kernel refused to send, by the words of `refusal`."""
+    """Probes are under way, but for those that the kernel refused to send, by the words of `refusal`.
+
+    `mtu` is that of the link for which one was too large.
+    """
 
     refusal: str
+    mtu: int = 0
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from weft.diag.checking.trial import OUTSIDE
 from weft.lab.links import STORE, Cut, Link
 from weft.model.errors import Problem
 from weft.model.net import Family
@@ -26,9 +27,10 @@ MOST_NODES: Final = 1000
 MOST_SEGMENTS: Final = 8
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
 ALL: Final = "all"  # what commands call all nodes, or all logs
-# Names that mean something else already: all, the loopback (hosts(5)), the store, and the logs that are no node's.
+# Names that mean something else already: all, the loopback (hosts(5)), the store, what is outside of all nodes, and the
+# logs that are no node's.
 _PROGRAMS: Final = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-TAKEN: Final = frozenset((ALL, STORE, "localhost", "supervisor", *_PROGRAMS))
+TAKEN: Final = frozenset((ALL, STORE, OUTSIDE, "localhost", "supervisor", *_PROGRAMS))
 NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -149,6 +151,11 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
         """Return the options that were given, as people write them."""
         said = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return [f"--{name}" for name, value in said if value is not None and value is not False]
+
+
+def switch(segment: int) -> str:
+    """Return the name of a segment's bridge in the lab's own namespace."""
+    return "underlay" if segment == 1 else f"underlay{segment}"
 
 
 def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:

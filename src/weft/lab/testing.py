@@ -105,9 +105,9 @@ class Lab:
         """Break a node by a fault of `weft lab break`, or mend it."""
         breaking.change(self._place, self.report(), node, breaking.named(fault), mend=mend)
 
-    def trace(self, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
-        """Follow a packet, and prove its way by probes: all is well if the report's `well` is true."""
-        return tracing.follow(self._place, source, target, six=six, udp=udp)
+    def trace(self, source: str, target: str, *, six: bool = False, udp: bool = False, size: int = 0) -> TraceReport:
+        """Follow a packet, of so many bytes if that matters, and prove its way by probes: see the report's `well`."""
+        return tracing.follow(self._place, source, target, six=six, udp=udp, size=size)
 
     def check(self, *, quick: bool = False) -> CheckReport:
         """Try whether everything reaches everything: all is well if the report's `failed` is 0."""

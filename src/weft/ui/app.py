@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,10 +25,11 @@ _LONGEST: Final = 4096  # bytes of a question
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A trace that a page asks for: two pods or nodes by name."""
+    """A trace that a page asks for: two pods or nodes by name, or what else `weft lab trace` knows as a target."""
 
     source: str
     target: str
+    size: Annotated[int, msgspec.Meta(ge=68, le=65535)] | None = None
 
 
 def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:
@@ -59,7 +60,7 @@ def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:
         except msgspec.MsgspecError as error:
             return PlainTextResponse(f"{error}\n", 400)
         async with tracing:
-            return await _answer(source.trace(wanted.source, wanted.target))
+            return await _answer(source.trace(wanted.source, wanted.target, wanted.size or 0))
 
     app = Starlette(
         routes=[

@@ -56,8 +56,8 @@ class Source(Protocol):
         """The links of a node or pod."""
         ...
 
-    async def trace(self, source: str, target: str) -> TraceReport:
-        """The way of a packet between two pods or nodes."""
+    async def trace(self, source: str, target: str, size: int) -> TraceReport:
+        """The way of a packet between two pods or nodes; of so many bytes, if not 0."""
         ...
 
 
@@ -104,8 +104,8 @@ class LabSource:
     async def interfaces(self, where: str) -> list[InterfaceState]:
         return (await self._ask(protocol.Interfaces(where), InterfacesReport)).interfaces
 
-    async def trace(self, source: str, target: str) -> TraceReport:
-        return await beside(lambda: tracing.follow(self._place, source, target))
+    async def trace(self, source: str, target: str, size: int) -> TraceReport:
+        return await beside(lambda: tracing.follow(self._place, source, target, size=size))
 
     async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
         """As `weft.lab.commands.choose.ask`, but a page that is closed, or Ctrl-C, does not wait for the answer."""
@@ -169,8 +169,8 @@ class NodeSource:
         with Rtnl.open() as rtnl:
             return interfaces(rtnl)
 
-    async def trace(self, source: str, target: str) -> TraceReport:
-        raise _only_here(f"{source} to {target}", self._name)
+    async def trace(self, source: str, target: str, size: int) -> TraceReport:
+        raise _only_here(f"{source} to {target}{f' of {size} bytes' if size else ''}", self._name)
 
 
 def _only_here(where: str, name: str) -> ConfigError:

@@ -3,8 +3,8 @@
 from ipaddress import ip_address
 
 import pytest
-from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
+from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption
+from scapy.layers.inet6 import ICMPv6DestUnreach, ICMPv6PacketTooBig, IPv6
 from scapy.layers.l2 import Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
@@ -74,12 +74,41 @@ def test_probes_and_answers_are_found_in_frames(kind, source, target):
             assert found is not None
             assert (found.number, found.answer) == (NUMBERS[1], is_answer)
             assert found.target.endswith(ip_address(source if is_answer else target).packed)
+            assert found.source == ip_address(target if is_answer else source).packed
             assert probes.find(frame, kind, [0x3A5B6C7D]) is None
     # Only a program's host itself says that nothing listens for datagrams.
     by_target = probes.Seen(number=NUMBERS[1], answer=True, denies=True) if kind == "udp" else None
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {by_target}
     refused.src = "fd00::9" if ":" in source else "10.0.0.9"
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {None}
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+@pytest.mark.parametrize("kind", ["icmp", "udp"])
+@pytest.mark.parametrize("quoted", [2000, 548])
+def test_who_says_that_a_probe_is_too_large(kind, source, target, quoted):
+    """As routers say it, who quote all of the packet, or as much as they must."""
+    ask = bytes(answers(kind, source, target)[0]) + bytes(1400)
+    by, six = ("fd00::9", True) if ":" in source else ("10.0.0.9", False)
+    error = ICMPv6PacketTooBig(mtu=1380) if six else ICMP(type=3, code=4, nexthopmtu=1380)
+    for frame in wrapped(ip(by, source) / error / Raw(ask[:quoted])):
+        found = probes.find(frame, kind, NUMBERS, ports=(53,))
+        assert found == probes.Seen(number=NUMBERS[1], answer=False, mtu=1380, by=ip_address(by).packed)
+    # Other errors name no MTU, even where other things stand in its place.
+    other = ICMPv6DestUnreach(code=1) if six else ICMP(type=3, code=1, nexthopmtu=1380)
+    for frame in wrapped(ip(by, source) / other / Raw(ask[:quoted])):
+        assert probes.find(frame, kind, NUMBERS) is None
+
+
+def test_a_datagram_of_a_size():
+    assert probes.datagram(NUMBERS[0], size=99) == probes.datagram(NUMBERS[0]) + bytes(83)
+    assert probes.datagram(NUMBERS[0], size=3) == probes.datagram(NUMBERS[0])
+
+
+def test_behind_options_no_source_is_known():
+    packet = IP(src="10.0.0.1", dst="10.0.0.2", proto=1, options=[IPOption(b"\x94\x04\x00\x00")])
+    found = probes.find(bytes(packet / Raw(echoes.request(4, NUMBERS[0]))), "icmp", NUMBERS)
+    assert (found.number, found.source) == (NUMBERS[0], b"")
 
 
 @pytest.mark.parametrize("source, target", PAIRS)

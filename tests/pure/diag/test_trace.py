@@ -339,3 +339,150 @@ def test_flanneld_with_devices_that_know_peers_themselves():
 def test_the_smaller_metric_counts():
     other = replace(ROUTES[1], index=VXLAN, priority=5)
     assert way(PEER, of=IN, routes=(other, *ROUTES)).hops[-1].seen == "to 10.244.1.2 behind cni0"
+
+
+def large(size: int = 1450, **fields: Any) -> Packet:
+    return replace(packet(**fields), protocol="icmp", size=size)
+
+
+def six(size: int = 1450) -> Packet:
+    return replace(large(size), source=ip_address("fd00:1::2"), target=ip_address("fd00:2::3"))
+
+
+@pytest.mark.parametrize(
+    "of, changes, where",
+    [
+        (large(1400), links("flannel.1", mtu=1400), ""),
+        (large(1401), links("flannel.1", mtu=1400), "flannel.1"),
+        (packet(), links("flannel.1", mtu=68), ""),  # that has no size
+        (large(1301), {"routes": (*ROUTES[:2], replace(ROUTES[2], mtu=1300))}, f"route {ROUTES[2].dst}"),
+        (large(1300), {"routes": (*ROUTES[:2], replace(ROUTES[2], mtu=1300))}, ""),
+    ],
+)
+def test_what_is_larger_than_a_link_or_route_takes_is_dropped_before_rules(
+    of: Packet, changes: dict[str, Any], where: str
+):
+    found = way(of=of, **changes, rules=rules(policy="drop"))
+    if where:
+        assert code(found) == "MTU-001"
+        assert found.hops[-1].what == "size"
+        assert found.problem.where == where
+    else:
+        assert code(found) == "FW-002"
+
+
+def test_a_route_says_nothing_of_the_size_by_ipv6_or_of_what_the_node_itself_sends():
+    narrow = {"routes": (*ROUTES[:2], replace(ROUTES[2], mtu=1300))}
+    assert way(NODE, of=large(source="192.168.0.1"), **narrow).end == "sent"
+    gateway = RouteInfo(dst=ip_network("fd00:2::/64"), via=ip_address("fe80::9"), index=ETH0, mtu=1300)
+    pods = RouteInfo(dst=ip_network("fd00:1::/64"), index=CNI0)
+    assert way(of=six(), routes=(*ROUTES, pods, gateway)).end == "sent"
+
+
+@pytest.mark.parametrize(
+    "link, pod, hint",
+    [
+        ("flannel.1", 1450, "ip link set flannel.1 mtu 1450"),
+        ("flannel.1", 1500, "Pods here have MTU 1500, from before: start them anew"),
+        ("cni0", 1500, ""),
+    ],
+)
+def test_what_mends_a_link_that_is_too_narrow(link: str, pod: int, hint: str):
+    entry, of = (PEER, large(source="10.244.2.3", target="10.244.1.2")) if link == "cni0" else (POD, large())
+    found = way(entry, of=of, pod_mtus={"veth1": pod}, **links(link, mtu=1400))
+    assert (code(found), found.problem.hint) == ("MTU-001", hint)
+
+
+def test_an_outer_packet_that_is_larger_than_the_uplink_takes():
+    assert way(of=large(1450), **links("eth0", mtu=1500)).end == "sent"
+    found = way(of=large(1450), **links("eth0", mtu=1499))
+    assert found.end == "undecided"
+    [doubt] = [hop.suspect for hop in found.hops if hop.suspect is not None]
+    assert (doubt.code, doubt.where) == ("MTU-001", "link eth0")
+    assert doubt.seen == "outer packets of 1500 bytes are too large for eth0, MTU 1499: sent in fragments"
+
+
+def test_a_rule_that_drops_large_packets_alone():
+    long = meta("length", 1400, ">")
+    dropping = rules([long, DROP])
+    found = way(of=large(1401), rules=dropping)
+    assert code(found) == "MTU-001"
+    assert found.problem.seen.endswith("which lets small ones pass")
+    assert way(of=large(1400), rules=dropping).end == "sent"
+    assert way(rules=dropping).end == "undecided"
+    # What drops small ones, too, is no matter of the size. Of an outer packet the outer size counts.
+    assert code(way(of=large(1401), rules=rules([DROP]))) == "FW-002"
+    outer = at_input(long, DROP)
+    assert code(way(PEER, of=large(1351, source="10.244.2.3", target="10.244.1.2"), rules=outer)) == "MTU-001"
+    assert way(PEER, of=large(1350, source="10.244.2.3", target="10.244.1.2"), rules=outer).end == "delivered"
+
+
+FAR = packet(target="198.51.100.7")
+MASQUERADE, RETURN, ACCEPT = {"masquerade": None}, {"return": None}, {"accept": None}
+
+
+def leaving(*statements: Any, target: str = "198.51.100.7", **changes: Any) -> Way:
+    """A packet of a pod that goes outside, with one rule for NAT, or with an empty chain."""
+    found = rules(*([list(statements)] if statements else []))
+    chains = {name: replace(each, hook="postrouting", kind="nat") for name, each in found.chains.items()}
+    return way(sight=FLANNELD, of=packet(target=target), **({"rules": replace(found, chains=chains)} | changes))
+
+
+def test_a_pod_to_the_outside_is_masqueraded():
+    found = leaving(MASQUERADE)
+    assert (found.end, found.to) == ("sent", "192.168.0.254")
+    assert found.packet is not None
+    assert found.packet.source == "192.168.0.1"
+    assert steps(found) == ["from the pod by", "route", "rules at forward", "SNAT", "out by", "sent"]
+
+
+TO_IT = field("ip", "daddr", "198.51.100.7")
+
+
+@pytest.mark.parametrize(
+    "statements, daemons, seen, hint",
+    [
+        ((), True, "no rule translates it", "weftd's masquerade rules are gone"),
+        ((), False, "no rule translates it", "without --ip-masq"),
+        ((TO_IT, RETURN), True, "spares its target", "it can't answer them"),
+        ((TO_IT, ACCEPT), True, "spares its target", "it can't answer them"),
+        ((meta("mark", 0), RETURN), True, "no rule translates it", "are gone"),  # as kube-proxy's first one
+        ((field("ip", "daddr", "9.9.9.9"), MASQUERADE), True, "no rule translates it", "are gone"),
+    ],
+)
+def test_a_pod_that_leaves_with_its_own_address(statements: Any, daemons: bool, seen: str, hint: str):
+    found = leaving(*statements, subnet_env=replace(FLANNELD.subnet_env, ip_masq=daemons))  # type: ignore[type-var]
+    assert found.packet is not None
+    assert (found.end, found.packet.source) == ("sent", "10.244.1.2")
+    [hop] = [hop for hop in found.hops if hop.what == "NAT at postrouting"]
+    assert hop.seen.startswith("10.244.1.2 stays as it is: ")
+    assert hop.seen.endswith(seen)
+    assert hop.suspect is not None
+    assert hop.suspect.code == "NFT-002"
+    assert hint in hop.suspect.hint
+
+
+def test_who_knows_the_way_to_pods_is_asked_with_their_addresses():
+    def kept(found: Way) -> list[bool]:
+        return [hop.suspect is None for hop in found.hops if " stays as it is" in hop.seen]
+
+    assert kept(leaving()) == [False]
+    assert kept(leaving(target="192.168.0.2")) == [True]  # a node
+    assert kept(leaving(target="10.244.2.3")) == kept(leaving(target="10.244.1.3")) == []
+    assert kept(leaving(target="224.0.0.9")) == []
+    assert kept(way(NODE, of=replace(FAR, source=ip_address("192.168.0.1")))) == []
+    # What can't be told is not said; of a node without a network whatever leaves goes outside.
+    assert kept(leaving(meta("cpu", 0), MASQUERADE)) == []
+    assert kept(way(of=FAR, unseen={"rules": "no nft"})) == []
+    assert kept(leaving(subnet_env=None)) == [False]
+
+
+def test_without_a_way_to_the_outside():
+    def hint(found: Way) -> str:
+        assert (code(found), found.problem is not None) == ("ROUTE-001", True)
+        return "" if found.problem is None else found.problem.hint
+
+    assert hint(way(of=FAR, routes=ROUTES[1:])) == "This node has no default route either"
+    blocked = (*ROUTES, RouteInfo(dst=ip_network("198.51.100.0/24"), kind=7))
+    assert hint(way(of=FAR, routes=blocked)) == "ip -4 route delete unreachable 198.51.100.0/24"
+    assert "No lease is served" in hint(way(of=packet(), routes=ROUTES[1:2]))

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from weft.diag.reaching.echoes import request
-from weft.diag.tracing.counted import Counted, Wanted
+from weft.diag.tracing.counted import Counted, Sent, Told, Wanted
 from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import LOOPBACK, End, Leg, counted, legs
-from weft.diag.tracing.outcome import Answers, Outcome, outcome, parted
+from weft.diag.tracing.outcome import Answers, Outcome, Sized, outcome, parted
 from weft.diag.tracing.probes import Kind
-from weft.diag.tracing.tried import Asked, TraceReport, tried_diagram, tried_lines
+from weft.diag.tracing.tried import Asked, SourceSeen, TraceReport, passed, tried_diagram, tried_lines
 from weft.diag.tracing.tried import tried as put_together
 from weft.model.errors import Problem
 from weft.model.value import replace
@@ -145,13 +145,18 @@ def suspecting(what: str, problem: Problem, before: str, way: Way = OUT) -> Way:
     ],
 )
 def test_what_was_suspected_is_named_where_they_are_lost_and_nowhere_else(way: Way, lost_at: int, said: str):
+    between = lost_at == 5
     known: Any = [("node1", {"there": way, "back": IN}), KNOWN[1]]
     assert tried(0, lost_at, known=known).verdict.startswith(said)
     # It comes before what was predicted of a packet that does not get there.
     drop = Way(hops=hops("received by:eth0", "rules at input"), end="dropped", problem=DROPPED)
     known[1] = ("node2", {"there": drop, "back": OUT})
     found = tried(0, lost_at, known=known)
-    if said in (str(SILENT), str(ASTRAY)):
+    if between:
+        # That they leave one node and do not come to the other is seen, whatever is predicted there.
+        assert found.verdict.startswith(said) or found.problem == ASTRAY
+        assert found.verdict.endswith("; beyond that, the packet is dropped on node2: FW-002")
+    elif said in (str(SILENT), str(ASTRAY)):
         assert found.verdict == f"{said}; beyond that, the packet is dropped on node2: FW-002"
         assert found.problem in (SILENT, ASTRAY)
     else:
@@ -257,7 +262,7 @@ def test_what_answers_alone_tell():
     unread = outcome(lost, Answers(sent=3, reached=1, unread=70), due=True)
     assert unread.verdict.startswith("1 of 3 answers came back; 70 packets were not read")
     assert (unread.well, unread.problem) == (False, None)
-    kernel = outcome(lost, Answers(sent=3, reached=0, refusal="Permission denied"), due=True)
+    kernel = outcome(lost, Answers(sent=3, reached=0, taken=Sent(refusal="Permission denied")), due=True)
     assert kernel.verdict == "FW-002 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"
 
 
@@ -345,3 +350,161 @@ def test_as_text_and_as_a_diagram():
     assert sum(line == "node1, there" for line in said) == 1
     assert list(tried_lines(replace(report, elsewhere=0), explain=True))[-2] == "0 of 3 probes were answered"
     assert tried_diagram(report).startswith("sequenceDiagram\n  participant p0 as node1\n")
+
+
+NUMBERS = [1, 3, 5]
+
+
+def seen_up_to(lost_at: int, visits: Any = None, end: End = POD2, **fields: Any) -> Counted:
+    """What is counted if three probes pass the devices before this one and none behind it."""
+    passing = [(leg, hop) for leg in legs(POD1, end, visits or KNOWN) for hop in leg.way.hops if hop.device]
+    came = {(leg.place, hop.device, leg.direction): set(NUMBERS) for leg, hop in passing[:lost_at]}
+    return Counted(seen=came, **fields)
+
+
+def sized(lost_at: int, known: Any = None, told: dict[str, Told] | None = None, **fields: Any) -> TraceReport:
+    """A trace of 1,450 bytes, of which smaller packets have been tried."""
+    sent = fields.pop("sent", Sent())
+    what = Sized(size=1450, **{"searched": True} | fields)
+    counted = seen_up_to(lost_at, known, told=told or {}, sent=sent)
+    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
+    return put_together(asked, POD1, POD2, known or KNOWN, counted, sized=what)
+
+
+TOLD = Told(mtu=1400, by="10.244.1.1")
+TOO_LARGE = Problem(code="MTU-001", where="flannel.1", seen="1450 bytes are too large for flannel.1, MTU 1400")
+NARROW: Any = [
+    ("node1", {"there": Way(hops=hops("from the pod by:cni0", "size"), end="dropped", problem=TOO_LARGE), "back": IN}),
+]
+
+
+@pytest.mark.parametrize(
+    "lost_at, fields, code, said",
+    [
+        # It is lost where nothing was foreseen: the size is the cause if smaller ones pass there.
+        (5, {"largest": 1400}, "MTU-001", "node1 to node2: 1450 bytes are too large: eth0 of node1 sent 3, eth0 of"),
+        (5, {"largest": 1400}, "MTU-001", "received 0; pod1 is not told; the largest that passes has 1400 bytes. A li"),
+        (5, {"largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "0; pod1 is told by 10.244.1.1, MTU 1400; the large"),
+        (5, {"largest": 0}, "REACH-001", "node2 received 0; pod1 is not told; small ones are lost, too. See what is"),
+        (5, {"largest": None}, "REACH-001", "some of other sizes are lost and some are not: size does not decide"),
+        (5, {"searched": False}, "REACH-001", "eth0 of node2 received 0; pod1 is not told. See what is between"),
+        # The word does not come to the sender.
+        (5, {"largest": 1400, "told": {"node1": TOLD}}, "MTU-001", "by 10.244.1.1 it is said at node1, MTU 1400"),
+        # Of an answer, who answers is the sender.
+        (15, {"largest": 1400, "told": {"pod2": TOLD}}, "MTU-001", "eth0 of node1 received 0; pod2 is told by 10.244."),
+        # Foreseen.
+        (3, {"known": NARROW, "largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "on node1: MTU-001 flannel.1: 1450"),
+        (3, {"known": NARROW, "largest": 1400}, "MTU-001", "Something drops ICMP's 'fragmentation needed'"),
+        (3, {"known": NARROW, "largest": 0}, "MTU-001", "MTU 1400; pod1 is not told; small ones are lost, too"),
+        # Its own kernel refuses it, whatever is foreseen behind that.
+        (0, {"sent": Sent(refusal="Message too long", mtu=1400), "largest": 1400, "known": NARROW}, "MTU-001",
+         "MTU-001 pod1: eth0 carries packets up to 1400 bytes; pod1 is told by its own kernel, MTU 1400; the largest"),
+    ],
+)  # fmt: skip
+def test_a_packet_that_is_too_large(lost_at: int, fields: dict[str, Any], code: str, said: str):
+    found = sized(lost_at, **fields)
+    assert (found.well, found.problem.code) == (False, code)
+    assert said in found.verdict
+    assert str(found.problem) in found.verdict
+    assert found.sized is not None
+    assert found.sized.size == 1450
+    assert "0 of 3 probes of 1450 bytes were answered" in list(tried_lines(found, explain=False))
+
+
+def test_a_large_packet_that_passes():
+    found = sized(20, searched=False)
+    assert (found.verdict, found.sized) == ("it arrives, and the answer comes back", Sized(size=1450))
+    unread = put_together(
+        Asked(source="a", target="b", kind="icmp", numbers=NUMBERS),
+        *(POD1, POD2, KNOWN),
+        Counted(unread=9),
+        sized=Sized(size=99),
+    )
+    assert unread.verdict.endswith("try again; pod1 is not told")
+
+
+def test_which_passed():
+    seen = Counted(seen={("pod1", "eth0", "back"): {1}, ("pod2", "eth0", "there"): {1, 3}})
+    assert passed(NUMBERS, "icmp", POD1, POD2, seen) == [True, False, False]
+    assert passed(NUMBERS, "udp", POD1, POD2, seen) == [True, True, False]
+
+
+OUTSIDE = End(node="outside", address="172.31.0.1", device="underlay")
+UNKNOWN = Problem(code="NFT-002", where="packets to 172.31.0.1", seen="they leave as from 10.244.1.2: no rule")
+KEPT = Hop(what="NAT at postrouting", seen="10.244.1.2 stays as it is", suspect=UNKNOWN)
+SNAT = Hop(what="SNAT", seen="10.244.1.2 becomes 172.31.0.11")
+
+
+def leaving(nat: Hop, lost_at: int, *, kind: Kind = "icmp", seen: str = "10.244.1.2", beyond: str = "") -> TraceReport:
+    """A trace to the outside, with what NAT is predicted to do and the source that the uplink shows."""
+    there = Way(hops=(*hops("from the pod by:cni0"), nat, *hops("out by:eth0")), end="sent", to="172.31.0.1")
+    back = Way(hops=hops("out by:cni0"), end="delivered")
+    visits: Any = [("node1", {"there": there, "back": back})]
+    end = End(node=beyond, address="172.31.0.1") if beyond else OUTSIDE
+    before, after = {"10.244.1.2": set(NUMBERS)}, {seen: set(NUMBERS)}
+    sources = {
+        ("pod1", "eth0"): before,
+        ("node1", "cni0"): before,
+        ("node1", "eth0"): after,
+        ("outside", "underlay"): after,
+    }
+    counted = seen_up_to(lost_at, visits, end, sources=sources)
+    asked = Asked(source="pod1", target="outside", kind=kind, numbers=NUMBERS)
+    return put_together(asked, POD1, end, visits, counted, beyond=beyond)
+
+
+def test_the_source_is_said_as_it_was_seen():
+    found = leaving(SNAT, 99, seen="172.31.0.11")
+    assert (found.well, found.verdict) == (True, "it arrives, and the answer comes back")
+    assert found.sources == [
+        SourceSeen(place="pod1", device="eth0", address="10.244.1.2"),
+        SourceSeen(place="node1", device="eth0", address="172.31.0.11"),
+    ]
+    assert [(leg.place, leg.direction) for leg in found.legs] == [
+        *(("pod1", "there"), ("node1", "there"), ("outside", "there")),
+        *(("outside", "back"), ("node1", "back"), ("pod1", "back")),
+    ]
+    text = "\n".join(tried_lines(found, explain=False))
+    assert "out by" in text
+    assert ", from 172.31.0.11\n" in text
+    assert "seen to come from 10.244.1.2 (eth0 of pod1), then from 172.31.0.11 (eth0 of node1)\n" in text
+
+
+@pytest.mark.parametrize("beyond, lost_at", [("", 5), ("172.31.0.1", 4)])
+def test_nobody_outside_can_answer_a_pods_own_address(beyond: str, lost_at: int):
+    found = leaving(KEPT, lost_at, beyond=beyond)
+    assert (found.well, found.problem, found.verdict) == (False, UNKNOWN, str(UNKNOWN))
+    datagrams = leaving(KEPT, lost_at, kind="udp", beyond=beyond)
+    assert datagrams.well
+    assert datagrams.verdict.endswith(f": {UNKNOWN.seen}")
+    # Where it is answered it was no fault, and where the answer is lost later, another one.
+    assert leaving(KEPT, 99, beyond=beyond).verdict == "it arrives, and the answer comes back"
+    later = leaving(KEPT, lost_at + 1, beyond=beyond)
+    assert later.problem != UNKNOWN or beyond
+    # It is lost before it leaves.
+    assert leaving(KEPT, 3, beyond=beyond).problem.code == "FW-002"
+    # What was seen to be translated has left with another address, whatever was predicted.
+    assert leaving(KEPT, lost_at, seen="172.31.0.11", beyond=beyond).problem != UNKNOWN
+
+
+def test_a_translation_that_packets_do_not_show():
+    found = leaving(SNAT, 5)
+    assert found.problem is not None
+    assert (found.problem.code, found.problem.seen) == ("NFT-002", "they leave as from 10.244.1.2")
+    assert "notrack" in found.problem.hint
+    said = [hop.seen for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"]
+    assert said == ["10.244.1.2 becomes 172.31.0.11; yet eth0 shows 10.244.1.2"]
+    assert leaving(SNAT, 5, seen="172.31.0.11").problem.code == "FW-002"
+
+
+def test_what_is_said_of_a_probe_and_where_it_comes_from_are_kept():
+    found = Counted()
+    wanted = Wanted(kind="icmp", numbers=[7])
+    inner = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)) + request(4, 7)
+    error = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1, 3, 4, 0, 0, 0, 0, 5, 120)) + inner
+    found.note("node1", "eth0", error, wanted)
+    found.note("node2", "eth0", inner, wanted)
+    found.note("node2", "eth0", inner, wanted)
+    assert (found.told, found.seen) == ({"node1": Told(mtu=1400, by="10.0.0.9")}, {("node2", "eth0", "there"): {7}})
+    assert found.sources_at("node2", "eth0", {7}) == ["10.0.0.1"]
+    assert found.sources_at("node2", "eth0", {8}) == found.sources_at("node2", "eth1", {7}) == []

@@ -6,13 +6,15 @@ from typing import Final
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.judging import judged
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.trial import Outcome, Trial, Tried
+from weft.diag.checking.trial import Outcome, Trial
 from weft.model.net import Family
 from weft.model.value import Value, replace
 
 LEAST: Final[dict[Family, int]] = {4: 68, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
 _AGAIN: Final = 12  # trials: of those that a third of packets fails, all fail once in 500,000 times
 _AT_ONCE: Final = 40  # two rounds tell the sizes of an Ethernet apart
+_SMALL: Final = 68  # bytes: smaller than any link's MTU, in either family
+_SURE: Final = 3  # packets of a size of which all have to be alike
 
 
 class Bounds(Value):
@@ -28,13 +30,29 @@ class Bounds(Value):
         step = max(1, -(-len(inside) // _AT_ONCE))
         return list(inside[step - 1 :: step])
 
-    def narrowed(self, tried: Iterable[Tried]) -> "Bounds":
-        """The bounds after such sizes were tried: `low` is below the smallest that failed."""
-        outcomes = sorted((each.trial.size, not each.fault) for each in tried)
-        high = min((size for size, passed in outcomes if not passed), default=self.high)
-        return Bounds(
-            low=max((size for size, passed in outcomes if passed and size < high), default=self.low), high=high
-        )
+    def narrowed(self, outcomes: Iterable[tuple[int, bool]]) -> "Bounds":
+        """The bounds after some sizes passed and others did not: `low` is below the smallest that failed."""
+        tried = sorted(outcomes)
+        high = min((size for size, passed in tried if not passed), default=self.high)
+        return Bounds(low=max((size for size, passed in tried if passed and size < high), default=self.low), high=high)
+
+
+def largest(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> int | None:
+    """The largest packet that passes where one of `size` bytes does not; 0 if not even a small one does.
+
+    None if size does not decide: some pass that are larger than others that are lost. `passing` tells of each size.
+    """
+    bounds, least = Bounds(low=_SMALL, high=size), [_SMALL]
+    while sizes := [*least, *bounds.between]:
+        tried = list(zip(sizes, passing(sizes), strict=True))
+        lost = [each for each, passed in tried if not passed]
+        if least and len(lost) == len(tried):
+            return 0
+        if any(passed and each > min(lost, default=size) for each, passed in tried) or (least and not tried[0][1]):
+            return None
+        bounds, least = bounds.narrowed(tried), []
+    sure = passing([bounds.low] * _SURE + [bounds.high] * _SURE)
+    return bounds.low if list(sure) == [True] * _SURE + [False] * _SURE else None
 
 
 Attempt = Callable[[Sequence[Trial]], Sequence[Outcome]]
@@ -76,5 +94,5 @@ def measured(cause: Cause, attempt: Attempt) -> Cause:
     bounds = Bounds(low=LEAST[trial.family], high=trial.size)
     while sizes := bounds.between:
         wanted = [replace(trial, size=size) for size in sizes]
-        bounds = bounds.narrowed(judged(wanted, attempt(wanted)))
+        bounds = bounds.narrowed((each.trial.size, not each.fault) for each in judged(wanted, attempt(wanted)))
     return replace(cause, limit=bounds.low)

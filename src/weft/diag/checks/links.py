@@ -118,10 +118,7 @@ def _wider(sight: Sight) -> Iterator[Finding]:
 
 def _narrower(sight: Sight) -> Iterator[Finding]:
     """Pods keep the MTU that they were made with, when the network's becomes smaller."""
-    bridges = {bridge.index for bridge in sight.bridges}
-    # A pod sends by its own end of the pair of links: it may have another MTU than the host's.
-    mtus = {port.name: sight.pod_mtus.get(port.name, port.mtu) for port in sight.links if port.master in bridges}
-    wide = {name: mtu for name, mtu in mtus.items() if mtu > sight.mtu > 0}
+    wide = {name: mtu for name, mtu in sight.mtus_of_pods.items() if mtu > sight.mtu > 0}
     if wide:
         have = "1 pod has" if len(wide) == 1 else f"{len(wide)} pods have"
         seen = f"{have} MTU {_from_to(wide.values())} ({', '.join(list(wide)[:_NAMED])}{' …' * (len(wide) > _NAMED)})"

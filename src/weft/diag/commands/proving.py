@@ -1,23 +1,26 @@
 """`weft trace --probe`: sends what was predicted, from where it comes, and counts it at each link of this node."""
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
 
+from weft.diag.checking.sizes import largest
 from weft.diag.reaching.pods import Pods, hidden_words, pods_of
 from weft.diag.reaching.sending import send
 from weft.diag.reaching.watching import watch
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
-from weft.diag.tracing.counted import Wanted
+from weft.diag.tracing.counted import Counted, Wanted
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.legs import Direction, End
-from weft.diag.tracing.probes import Kind, numbers
+from weft.diag.tracing.outcome import Sized
+from weft.diag.tracing.probes import Kind, numbers, so_many
 from weft.diag.tracing.routing import is_own
-from weft.diag.tracing.tried import Asked, TraceReport, tried
+from weft.diag.tracing.tried import Asked, TraceReport, passed, tried
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
 
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
 
@@ -35,7 +38,8 @@ def prove(
     """
     name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
     others = [address for hop in there.hops for address in hop.others]
-    sent = numbers(randbits(32), 1 + len(others))
+    sent, size = numbers(randbits(32), 1 + len(others)), packet.size
+    sized = Sized(size=size) if size else None
     ports = {packet.target_port, *([there.packet.target_port] if there.packet is not None else [])}
     with pods_of(sight, name, "weft trace --probe") as pods:
         begin = _local(sight, pods, name, str(packet.source))
@@ -43,26 +47,37 @@ def prove(
             raise ConfigError(_elsewhere(str(packet.source), hidden_words(pods.hidden)))
         target = str(packet.target) if there.packet is None else there.packet.target
         end = _local(sight, pods, name, target)
-        counted = watch(
-            pods,
-            [name, *([end.place] if end is not None else [])],
-            Wanted(
-                kind=kind,
-                numbers=sent,
-                ports=ports,
-                chosen={each: ip_address(each).packed for each in (target, *others)},
-            ),
-            source=begin.place,
-            send=lambda: send(packet.source, packet.target, kind=kind, port=packet.target_port, numbers=sent),
-        )
-    beyond = "" if end is not None else there.to or target
-    asked = Asked(source=words[0], target=words[1], kind=kind, numbers=sent)
+        beyond = "" if end is not None else there.to or target
+        end = end or End(node=beyond, address=target)
+        places, chosen = ([] if beyond else [end.place]), {each: ip_address(each).packed for each in (target, *others)}
 
-    def concluded(ways: Ways) -> TraceReport:
-        return tried(asked, begin, end or End(node=beyond, address=target), [(name, ways)], counted, beyond=beyond)
+        def counted(numbers: Sequence[int], sizes: Sequence[int], places: Sequence[str]) -> Counted:
+            return watch(
+                pods,
+                places,
+                Wanted(kind=kind, numbers=numbers, ports=ports, chosen=chosen),
+                source=begin.place,
+                send=lambda: send(
+                    packet.source, packet.target, kind=kind, port=packet.target_port, numbers=numbers, sizes=sizes
+                ),
+                largest=max(sizes, default=0),
+            )
 
-    found = concluded(ways)
-    return found if found.well else concluded(look_again())
+        def passing(sizes: Sequence[int]) -> list[bool]:
+            tries = so_many(randbits(32), len(sizes))
+            return passed(tries, kind, begin, end, counted(tries, sizes, places))
+
+        def concluded(ways: Ways) -> TraceReport:
+            return tried(asked, begin, end, [(name, ways)], seen, beyond=beyond, sized=sized)
+
+        seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
+        asked = Asked(source=words[0], target=words[1], kind=kind, numbers=sent)
+        found = concluded(ways)
+        if found.well:
+            return found
+        if sized is not None and not (beyond and kind == "udp"):
+            sized = replace(sized, searched=True, largest=largest(size, passing))
+    return concluded(look_again())
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:

@@ -26,6 +26,13 @@ from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
 from weft.screen.rights import need_root
 
+SIZE: Final = click.option(
+    "--size",
+    type=click.IntRange(68, 65535),
+    metavar="BYTES",
+    callback=lambda _, __, given: given or 0,
+    help="A packet of this size, from the IP header on, that is not to be fragmented.",
+)
 EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each step is, in a sentence.")
 
 
@@ -33,33 +40,46 @@ EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each ste
 @output_with("mermaid")
 @EXPLAIN
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@SIZE
 @click.option("--probe", is_flag=True, help="Send three packets from SRC, and count them at each link of this node.")
 @place_options
 @FROM
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST[:PORT]")
 def trace(
-    output: str, source: str, target: str, *, explain: bool, udp: bool, probe: bool, file: Path | None, **where: Any
+    output: str,
+    source: str,
+    target: str,
+    size: int,
+    *,
+    explain: bool,
+    udp: bool,
+    probe: bool,
+    file: Path | None,
+    **where: Any,
 ) -> int:
     """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
 
     SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
     decide. With --probe, and a SRC of this node, three marked packets prove it: echo requests, or with a PORT what asks
     for a connection, or datagrams. Where the packet goes on to another node, run it there, too: `weft lab trace` does
-    so.
+    so. Of what leaves the pod network it says which rule masquerades it, and with --probe which source was seen at each
+    device. With --size it says where a packet is too large, and with --probe how large the largest is that passes.
 
     \b
       weft trace 10.244.1.2 10.244.2.3
       weft trace 10.244.1.2 10.244.2.3:5432
       weft trace 10.244.1.2 '[fd00::2]:53' --udp
       weft trace --probe 10.244.1.2 10.244.2.3
+      weft trace --probe --size 1450 10.244.1.2 10.244.2.3
+      weft trace --probe 10.244.1.2 192.0.2.7         # to the outside
       weft trace --from weft-bundle-node1.tar.gz 10.244.1.2 10.244.2.3
       weft trace --explain 10.244.1.2 10.244.2.3
       weft trace -o mermaid 10.244.1.2 10.244.2.3     # a sequence diagram, for Markdown
 
     Exits 0 if neither is dropped here, 3 if one is; with --probe, 0 if all is answered, or was sent on as a datagram.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    there = _packet(source, target, udp=udp)
+    there = _packet(source, target, udp=udp, size=size)
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "probe").sight
     ways = both_ways(sight, there)
     if probe:
@@ -116,6 +136,8 @@ def both_ways(sight: Sight, there: Packet) -> dict[Direction, tuple[Packet, Way]
         source_port=became.target_port,
         target_port=became.source_port,
         state="established",
+        # An echo reply is as large; by IPv4 it may be fragmented (icmp_sk_init in net/ipv4/icmp.c).
+        size=there.size if there.protocol == "ipv6-icmp" else 0,
     )
     return {"there": (there, way), "back": (back, follow(sight, back, entry_of(sight, back), original=there))}
 
@@ -135,7 +157,14 @@ def entry_of(sight: Sight, packet: Packet) -> Entry:
     return Entry(kind="remote")
 
 
-def _packet(source: str, target: str, *, udp: bool) -> Packet:
+def no_size(command: str) -> ConfigError:
+    """Say that what asks for a connection has no size of its own."""
+    hint = "Without a port it is an echo request, with --udp a datagram."
+    seen = "--size, and a port of TCP: what asks for a connection is small, whatever that carries later"
+    return ConfigError(Problem(code="FLAG-001", where=command, seen=seen, hint=hint))
+
+
+def _packet(source: str, target: str, *, udp: bool, size: int) -> Packet:
     """What the arguments say. Raises `ConfigError`."""
     host, port = _split(target)
     try:
@@ -149,9 +178,12 @@ def _packet(source: str, target: str, *, udp: bool) -> Packet:
             replace(_wrong(f"--udp to {target!r}, without a port"), expected="a port, as in 10.244.2.3:53")
         )
     if not port:
-        return Packet(source=sender, target=receiver, protocol="icmp" if sender.version == 4 else "ipv6-icmp")
+        protocol = "icmp" if sender.version == 4 else "ipv6-icmp"
+        return Packet(source=sender, target=receiver, protocol=protocol, size=size)
+    if size and not udp:
+        raise no_size("weft trace")
     protocol = "udp" if udp else "tcp"
-    return Packet(source=sender, target=receiver, protocol=protocol, source_port=SOME_PORT, target_port=port)
+    return Packet(source=sender, target=receiver, protocol=protocol, source_port=SOME_PORT, target_port=port, size=size)
 
 
 def _split(target: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from weft.diag.reaching.pods import Pods
-from weft.diag.tracing.counted import Counted, Wanted
+from weft.diag.tracing.counted import Counted, Sent, Wanted
 from weft.kernel.buffers import widen
 from weft.model.value import replace
 
@@ -18,28 +18,32 @@ _ETH_P_ALL: Final = 3  # linux/if_ether.h
 _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h
 _BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
 _SHOWN: Final = 256  # bytes of each frame: a probe lies within, whatever it is wrapped in
-_LONGEST: Final = 400  # bytes: a probe is short, and so is what answers it
+_LONGEST: Final = 400  # bytes: a probe that has no size is short, and so is what answers it
+_AROUND: Final = 100  # bytes: what a probe of some size may be wrapped in
+_QUOTING: Final = 1300  # bytes: an error about a probe quotes much of it (RFC 1812 §4.3.2.3, RFC 4443 §3.2)
 _AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
-# linux/filter.h: load the length; return nothing of a longer frame, else so many bytes.
-_STEPS: Final = ((0x80, 0, 0, 0), (0x25, 0, 1, _LONGEST), (0x06, 0, 0, 0), (0x06, 0, 0, _SHOWN))
-_SHORT: Final = b"".join(struct.pack("=HBBI", *step) for step in _STEPS)
 _SOL_PACKET: Final = 263
 _PACKET_STATISTICS: Final = 6  # linux/if_packet.h: what came, and what was dropped of it, as numbers of 32 bits
 _SECONDS: Final = 1.0  # for the answers
 _REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
 
 
-def watch(pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], str]) -> Counted:
-    """Send the probes from a place, and count them there and at the others; a second if one is not answered."""
-    counted = Counted()
+def watch(
+    pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], Sent], largest: int = 0
+) -> Counted:
+    """Send the probes from a place, and count them there and at the others; a second if one is not answered.
+
+    Of `largest` bytes is the largest, if they have a size.
+    """
+    counted, longest = Counted(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
     waiting = select.poll()
     with ExitStack() as held:
         sockets = {}
         for place in dict.fromkeys([source, *places]):
-            sock = held.enter_context(pods.run(place, _open))
+            sock = held.enter_context(pods.run(place, lambda: _open(longest)))
             sockets[sock.fileno()] = place, sock
             waiting.register(sock, select.POLLIN)
-        refusal = pods.run(source, send)
+        sent = pods.run(source, send)
 
         def read(seconds: float) -> None:
             for descriptor, _ in waiting.poll(1000 * seconds):
@@ -48,7 +52,7 @@ def watch(pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, sen
         while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
         behind = sum(_take(*each, counted, wanted) for each in sockets.values())
         unread = behind + sum(_dropped(sock) for _, sock in sockets.values())
-    return replace(counted, unread=unread, refusal=refusal)
+    return replace(counted, unread=unread, sent=sent)
 
 
 def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
@@ -77,13 +81,16 @@ def _dropped(sock: socket.socket) -> int:
     return int(dropped)
 
 
-def _open() -> socket.socket:
-    """A socket on all links of the namespace where the thread is."""
+def _open(longest: int) -> socket.socket:
+    """A socket on all links of the namespace where the thread is, for frames that are no longer."""
+    # linux/filter.h: load the length; return nothing of a longer frame, else so many bytes.
+    steps = ((0x80, 0, 0, 0), (0x25, 0, 1, longest), (0x06, 0, 0, 0), (0x06, 0, 0, _SHOWN))
+    short = b"".join(struct.pack("=HBBI", *step) for step in steps)
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
     try:
         sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
-        program = ctypes.create_string_buffer(_SHORT, len(_SHORT))
-        filter_ = struct.pack("HP", len(_STEPS), ctypes.addressof(program))
+        program = ctypes.create_string_buffer(short, len(short))
+        filter_ = struct.pack("HP", len(steps), ctypes.addressof(program))
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
         widen(sock, _BUFFER)
     except BaseException:

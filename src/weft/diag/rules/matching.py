@@ -27,6 +27,7 @@ _LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
 class Packet(Value):
     """A packet at a hook. `state` is connection tracking's word, and `translated` what NAT has done to its connection.
 
+    `size` is its bytes, the IP header's among them, which is not to be fragmented; 0 where that does not matter.
     `iif` and `oif` are empty where a hook has none. `kind` is that of its target's address as rules ask for it, `local`
     or `unicast`, which is known once the packet is at a hook behind the routing, or to whom knows the node. `mark` is
     None where it can't be told.
@@ -43,10 +44,12 @@ class Packet(Value):
     kind: str = ""
     mark: int | None = 0
     translated: frozenset[str] = frozenset()
+    size: int = 0
 
     def __str__(self) -> str:
         port = f":{self.target_port}" if self.target_port else ""
-        return f"{self.protocol} {self.source} to {self.target}{port}"
+        size = f", {self.size} bytes" if self.size else ""
+        return f"{self.protocol} {self.source} to {self.target}{port}{size}"
 
 
 def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -> bool | None:
@@ -125,6 +128,7 @@ def _about(packet: Packet, rules: Ruleset) -> dict[str, Any]:
         "oifname": packet.oif,
         "l4proto": packet.protocol,
         "nfproto": f"ipv{packet.source.version}",
+        "length": packet.size or None,
     }
 
 

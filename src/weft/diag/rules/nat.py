@@ -22,6 +22,7 @@ _OWN_ADDRESS: Final = ("masquerade", "redirect")
 _TRANSLATES: Final = ("dnat", "snat", *_OWN_ADDRESS)
 _DECIDES: Final = frozenset(("accept", "drop", "reject", "queue", "return", "continue", "jump", "goto", *_TRANSLATES))
 _MARK: Final = {"meta": {"key": "mark"}}
+_TARGETS: Final = [{"payload": {"protocol": protocol, "field": "daddr"}} for protocol in ("ip", "ip6")]
 
 
 class Translation(Value):
@@ -36,12 +37,14 @@ class Translation(Value):
 class Outcome(Value):
     """How a packet may leave the chains for NAT: with this mark, and translated or not.
 
-    `doubt` is a rule that can't be told, if there was one on the way.
+    `doubt` is a rule that can't be told, if there was one on the way. `spared` is the first rule that lets packets for
+    its target go on as they are.
     """
 
     mark: int | None
     translation: Translation | None = None
     doubt: str = ""
+    spared: str = ""
 
 
 # How a rule, or a chain, was left: to what comes next, to the calling chain, or out of the base chain.
@@ -172,6 +175,8 @@ class _Walk:
         elif kind in _TRANSLATES:
             yield from self._translated(rule, kind, said or {}, at)
         else:
+            spares = kind in ("return", "accept") and any(_asks_target(each) for each in rule.statements)
+            at = replace(at, spared=at.spared or str(rule)) if spares else at
             yield _At(outcome=at, how="back" if kind == "return" else "on" if kind == "continue" else "out")
 
     def _translated(self, rule: Rule, kind: str, said: Mapping[str, Any], at: Outcome) -> Iterator[_At]:
@@ -192,6 +197,12 @@ class _Walk:
                 continue
             address, port = value["concat"] if isinstance(value, dict) and "concat" in value else (value, None)
             yield _At(outcome=_made(rule, kind, address, port or said.get("port"), known), how="out")
+
+
+def _asks_target(statement: Statement) -> bool:
+    """Tell whether a statement looks at the address to which a packet goes."""
+    kind, said = statement
+    return kind == "match" and said["left"] in _TARGETS
 
 
 def _made(rule: Rule, kind: str, address: Any, port: Any, at: Outcome) -> Outcome:

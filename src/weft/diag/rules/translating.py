@@ -35,6 +35,17 @@ def behind(sight: Sight, hook: str, packet: Packet, original: Packet | None) -> 
     return packet, [*hops, hop]
 
 
+def kept(sight: Sight, packet: Packet) -> str | None:
+    """The rule by which a packet keeps its source on leaving, "" if no rule knows it.
+
+    None where rules translate it, or can't be told.
+    """
+    found = outcomes(sight.rules, "postrouting", replace(packet, kind="unicast"))
+    if "rules" in sight.unseen or any(each.translation is not None or each.doubt for each in found):
+        return None
+    return found[0].spared
+
+
 def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[Packet, Hop]:
     """The packet as the first translation makes it; the others are as likely."""
     first = made[0]

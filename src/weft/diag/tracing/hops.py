@@ -1,10 +1,11 @@
 """What a packet passes on one node, step by step, and how that ends."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from weft.model.errors import Problem
 from weft.model.value import Value
 
+NAT_ON_LEAVING: Final = "NAT at postrouting"
 End = Literal["delivered", "sent", "dropped", "undecided", "lost"]
 
 

@@ -16,6 +16,7 @@ _SENTENCES: Final = {
     "policy": "Rules (ip rule) choose by addresses, links or marks in which table the route is looked up.",
     "route": "Of all routes that have the target the one with the longest prefix says by which link it leaves.",
     "DNAT": "A rule gives the packet another destination before it is routed: so a Service's address leads to a pod.",
+    "size": "What must not be fragmented passes no link that carries less; the kernel tells its sender how much fits.",
     "SNAT": "A rule gives the packet another source before it leaves, so that the answer comes back to this node.",
     "conntrack": "The kernel remembers each connection that it translated, and changes the answers back.",
     "hairpin": "A bridge sends nothing back by the port it came from, unless the port is in hairpin mode.",

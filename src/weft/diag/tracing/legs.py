@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
+from weft.diag.checking.trial import OUTSIDE
 from weft.diag.tracing.hops import Hop, Way
 from weft.model.value import Value, field, replace
 
@@ -10,7 +11,7 @@ Direction = Literal["there", "back"]
 
 
 class End(Value):
-    """Where packets come from or go to: an address of a node, or of a pod on it.
+    """Where packets come from or go to: an address of a node, of a pod on it, or `OUTSIDE` of all nodes of a lab.
 
     The pod's link is its `device`, which leads to the node's `host_end`.
     """
@@ -25,6 +26,11 @@ class End(Value):
     def place(self) -> str:
         """The name of the node or the pod."""
         return self.pod or self.node
+
+    @property
+    def is_apart(self) -> bool:
+        """Tell whether it is a place of its own, beside the nodes on the way."""
+        return bool(self.pod) or self.node == OUTSIDE
 
 
 class Leg(Value):
@@ -61,16 +67,16 @@ def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:
 def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
     if source.pod and visits[0][1]["there"].hops[:1] == LOOPBACK:
         hop = replace(LOOPBACK[0], device="lo")
-        yield _in_pod(source, "there", hop, "delivered")
-        yield _in_pod(source, "back", hop, "delivered")
+        yield _apart(source, "there", hop, "delivered")
+        yield _apart(source, "back", hop, "delivered")
         return
     directions: tuple[tuple[Direction, End, End, Sequence[Visit]], ...] = (
         ("there", source, target, visits),
         ("back", target, source, visits[::-1]),
     )
     for direction, here, there, order in directions:
-        if here.pod:
-            yield _in_pod(here, direction, Hop(what="sent by", seen=here.device, device=here.device), "sent")
+        if here.is_apart:
+            yield _apart(here, direction, Hop(what="sent by", seen=here.device, device=here.device), "sent")
         for number, (node, ways) in enumerate(order):
             way = ways[direction]
             if number == 0 and here.host_end and here.node == node:
@@ -78,13 +84,11 @@ def _legs(source: End, target: End, visits: Sequence[Visit]) -> Iterator[Leg]:
             if number == len(order) - 1 and there.host_end and there.node == node and way.end != "dropped":
                 way = replace(way, hops=(*way.hops, *_host_end(there, way)))
             yield Leg(node=node, direction=direction, way=way)
-        if there.pod:
-            yield _in_pod(
-                there, direction, Hop(what="received by", seen=there.device, device=there.device), "delivered"
-            )
+        if there.is_apart:
+            yield _apart(there, direction, Hop(what="received by", seen=there.device, device=there.device), "delivered")
 
 
-def _in_pod(end: End, direction: Direction, hop: Hop, ends: Literal["sent", "delivered"]) -> Leg:
+def _apart(end: End, direction: Direction, hop: Hop, ends: Literal["sent", "delivered"]) -> Leg:
     return Leg(node=end.node, pod=end.pod, direction=direction, way=Way(hops=(hop,), end=ends))
 
 

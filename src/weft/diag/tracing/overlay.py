@@ -13,6 +13,7 @@ from weft.model.net import Ip
 from weft.model.value import replace
 
 _PERMANENT: Final = 0x80
+_WRAPPED: Final = {4: 50, 6: 70}  # bytes around a packet: Ethernet's header, and those of VXLAN, UDP and IP
 _ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: 'weft status' says what it knows of the peer"
 
 
@@ -28,7 +29,15 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
     address = None if by is None else address_on(sight, by.index, remote.version)
     port = next((device.port for device in sight.vxlans if device.name == carrier.name), 0)
     if by is not None and address is not None and port:
-        outer = Packet(source=remote, target=address, protocol="udp", iif=by.name, source_port=1, target_port=port)
+        outer = Packet(
+            source=remote,
+            target=address,
+            protocol="udp",
+            iif=by.name,
+            source_port=1,
+            target_port=port,
+            size=_outer_size(packet, remote),
+        )
         walk.quietly("prerouting", outer)
         walk.filtered("input", outer, code="REACH-001")
     walk.up(carrier, "unwrapped by", "VTEP-003")
@@ -65,13 +74,29 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
         walk.drop("outer packet", seen, Problem(code="REACH-001", where=f"node {remote}", seen=seen))
     own, asks = address_on(walk.sight, out.index, remote.version), remote
     if device is not None and own is not None:
-        outer = Packet(source=own, target=remote, protocol="udp", oif=out.name, target_port=device.port)
+        size = _outer_size(packet, remote)
+        outer = Packet(source=own, target=remote, protocol="udp", oif=out.name, target_port=device.port, size=size)
         asks = _next(walk, outer, out)
         for hook in ("output", "postrouting"):
             walk.quietly(hook, outer, code="REACH-001")
+        if size > out.mtu:
+            walk.doubts("outer packet", _cut(outer, out))
     walk.up(out, "outer packet by", "IFACE-002", carrier=True, asks=asks)
     walk.passes("sent", f"to {remote} in {carried}")
     walk.over("sent", to=str(remote), carried=carried)
+
+
+def _outer_size(packet: Packet, remote: Ip) -> int:
+    """The size of what a packet is wrapped in; 0 where its own does not matter."""
+    return packet.size and packet.size + _WRAPPED[remote.version]
+
+
+def _cut(outer: Packet, out: LinkInfo) -> Problem:
+    """Return what may lose an outer packet that is too large: nobody is told of that."""
+    seen = f"outer packets of {outer.size} bytes are too large for {out.name}, MTU {out.mtu}"
+    seen += ": sent in fragments" if outer.source.version == 4 else ""
+    hint = "Give the uplink the MTU that it had, or a smaller MTU in the network configuration's Backend"
+    return Problem(code="MTU-001", where=f"link {out.name}", seen=seen, hint=hint)
 
 
 def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:

@@ -29,24 +29,35 @@ _WORD: Final = 0xFFFFFFFF
 _HEADER: Final = 8  # of ICMP and of UDP
 _ADDRESS: Final = 16  # bytes, at most
 _ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages that quote a packet
+_TOO_LARGE: Final = {4: b"\x03\x04", 6: b"\x02"}  # type and code of those about the size (RFC 1191, RFC 4443 §3.2)
+_TOLD: Final = {4: 6, 6: 4}  # from where on in their header they name the MTU
+_PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
 
 
 class Seen(Value):
     """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address.
 
-    An answer that `denies` says that nothing listens at the port.
+    `source` is the address before that. An answer that `denies` says that nothing listens at the port. With an `mtu` it
+    is neither: the machine `by` says that the probe was too large for a link of it.
     """
 
     number: int
     answer: bool
     target: bytes = b""
+    source: bytes = b""
     denies: bool = False
+    mtu: int = 0
+    by: bytes = b""
 
 
 def numbers(first: int, ends: int) -> list[int]:
     """Return the numbers of the probes to send to something with so many ends, of which chance may choose one."""
-    count = _OF_EACH * ends if ends > 1 else _PROBES
-    return [first + number * _APART for number in range(min(count, _MOST))]
+    return so_many(first, min(_OF_EACH * ends if ends > 1 else _PROBES, _MOST))
+
+
+def so_many(first: int, count: int) -> list[int]:
+    """Return so many numbers."""
+    return [first + number * _APART for number in range(count)]
 
 
 def source_port(number: int) -> int:
@@ -54,9 +65,9 @@ def source_port(number: int) -> int:
     return _FIRST_PORT + number % _PORTS
 
 
-def datagram(number: int) -> bytes:
-    """Return what a datagram carries."""
-    return _DATA.pack(MARK, number)
+def datagram(number: int, *, size: int = 0) -> bytes:
+    """Return what a datagram carries: at least `size` bytes, filled with zeros."""
+    return _DATA.pack(MARK, number).ljust(size, b"\0")
 
 
 def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
@@ -82,10 +93,13 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
         return None
     refusal = _refusal(frame, at)
     if refusal is not None:
-        return Seen(number=number, answer=True, denies=True) if refusal and kind == "udp" else None
+        if refusal.mtu:
+            return Seen(number=number, answer=False, mtu=refusal.mtu, by=refusal.by)
+        return Seen(number=number, answer=True, denies=True) if refusal.targets and kind == "udp" else None
     by_port = int.from_bytes(frame[at : at + 2], "big") in ports
     answer = by_port if kind == "udp" else frame[at] in REPLY.values()
-    return Seen(number=number, answer=answer, target=frame[max(0, at - _ADDRESS) : at])
+    target = frame[max(0, at - _ADDRESS) : at]
+    return Seen(number=number, answer=answer, target=target, source=_source(frame, at))
 
 
 def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
@@ -95,15 +109,35 @@ def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
             flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
             fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
             if fitting and _refusal(frame, start) is None:
-                target = frame[max(0, start - _ADDRESS) : start]
                 return Seen(
-                    number=number, answer=answer, target=target, denies=answer and bool(frame[start + 13] & _RST)
+                    number=number,
+                    answer=answer,
+                    target=frame[max(0, start - _ADDRESS) : start],
+                    source=_source(frame, start),
+                    denies=answer and bool(frame[start + 13] & _RST),
                 )
     return None
 
 
-def _refusal(frame: bytes, at: int) -> bool | None:
-    """Tell whether it is the target that refuses the packet whose header at `at` an ICMP error quotes; None without."""
+def _source(frame: bytes, at: int) -> bytes:
+    """The source's address, of the IP header that ends at `at`; of one with options nothing."""
+    for version, size, protocol, start, end in ((4, 20, 9, 12, 16), (6, 40, 6, 8, 24)):
+        own = at - size
+        if own >= 0 and frame[own] >> 4 == version and frame[own + protocol] in _PROTOCOLS[version]:
+            return frame[own + start : own + end]
+    return b""
+
+
+class _Refusal(Value):
+    """An ICMP error: whether it is the `targets` own, and the MTU that one about the size names, with who says so."""
+
+    targets: bool
+    mtu: int
+    by: bytes
+
+
+def _refusal(frame: bytes, at: int) -> _Refusal | None:
+    """The ICMP error that quotes the packet whose header is at `at`; None if it is none."""
     for version, size, place, protocol, addresses in ((4, 20, 9, 1, (12, 16, 20)), (6, 40, 6, 58, (8, 24, 40))):
         quoted = at - size
         error = quoted - _HEADER  # behind an IP header of its own
@@ -111,7 +145,10 @@ def _refusal(frame: bytes, at: int) -> bool | None:
         kinds = (frame[own] >> 4, frame[quoted] >> 4, frame[own + place]) if own >= 0 else ()
         if kinds == (version, version, protocol) and frame[error] in _ERRORS[version]:
             source, target, end = addresses
-            return frame[own + source : own + target] == frame[quoted + target : quoted + end]
+            by = frame[own + source : own + target]
+            mtu = int.from_bytes(frame[error + _TOLD[version] : quoted], "big")
+            too_large = frame[error : error + len(_TOO_LARGE[version])] == _TOO_LARGE[version]
+            return _Refusal(targets=by == frame[quoted + target : quoted + end], mtu=mtu if too_large else 0, by=by)
     return None
 
 

@@ -8,9 +8,10 @@ from typing import Literal, NoReturn
 
 from weft.diag.checks.mending import setting
 from weft.diag.rules.matching import Packet
+from weft.diag.rules.translating import kept
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing import bridging, overlay
-from weft.diag.tracing.hops import Addressed, End, Hop, Way
+from weft.diag.tracing.hops import NAT_ON_LEAVING, Addressed, End, Hop, Way
 from weft.diag.tracing.legs import LOOPBACK
 from weft.diag.tracing.routing import UNICAST, is_astray, is_own, removing, route_to, routed, row
 from weft.diag.tracing.walk import OverError, Walk
@@ -76,8 +77,9 @@ def _go(walk: Walk, entry: Entry) -> NoReturn:
         _forwarded(walk, packet)
     route, link = _routed(walk, packet)
     packet = replace(packet, oif=link.name)
+    walk.fits(packet, route, link)
     walk.filtered("output" if entry.kind == "node" else "forward", packet)
-    _send(walk, packet, route, link)
+    _send(walk, packet, route, link, entry)
 
 
 def _enter(walk: Walk, entry: Entry) -> Packet:
@@ -126,6 +128,8 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
     if route is None or route.kind != UNICAST or link is None:
         seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
         hint = "No lease is served that has it: 'weft status' says which peers there are"
+        if _is_outside(walk.sight, packet.target):
+            hint = "This node has no default route either" if route is None else removing(walk.sight, route)
         where = f"route to {packet.target}"
         walk.drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
     at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
@@ -143,10 +147,39 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
     return route, link
 
 
-def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
+def _is_outside(sight: Sight, address: Ip) -> bool:
+    """Tell whether an address is none of the pod network, as far as that is known."""
+    return not any(address in net for net in (*sight.networks_of_pods, *sight.subnets))
+
+
+def _leaves_as_it_is(walk: Walk, packet: Packet) -> None:
+    """A pod's packet to the outside whose source no rule translates: whether an answer finds its way is not known."""
+    by = kept(walk.sight, packet)
+    if by is None:
+        return
+    words = f"{by} spares its target" if by else "no rule translates it"
+    seen = f"{packet.source} stays as it is: {words}"
+    if any(packet.target == peer.public for peer in peers(walk.sight)):  # a node knows the way to pods
+        walk.hops.append(Hop(what=NAT_ON_LEAVING, seen=seen))
+        return
+    env = walk.sight.subnet_env
+    hint = "Where the network outside has no route to the pods it can't answer them"
+    if not by and env is not None:
+        by_daemon = "weftd's masquerade rules are gone, which it puts back; or others come first: 'weft doctor'"
+        by_plugin = "The daemon runs without --ip-masq, and no plugin masquerades: ipMasq in the CNI configuration"
+        hint = f"{hint}. {by_daemon if env.ip_masq else by_plugin}"
+    where = f"packets to {packet.target}"
+    suspect = Problem(code="NFT-002", where=where, seen=f"they leave as from {packet.source}: {words}", hint=hint)
+    walk.hops.append(Hop(what=NAT_ON_LEAVING, seen=seen, suspect=suspect))
+
+
+def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: Entry) -> NoReturn:
     inside = link in walk.sight.devices
     walk.quietly("postrouting", packet)
-    packet = walk.by_nat("postrouting", packet)
+    before, packet = packet, walk.by_nat("postrouting", packet)
+    leaves = not inside and link.kind != "bridge" and packet.state == "new" and packet.source == before.source
+    if leaves and entry.kind == "pod" and _is_outside(walk.sight, packet.target) and not packet.target.is_multicast:
+        _leaves_as_it_is(walk, before)
     code = "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002"
     walk.up(link, "out by", code, asks=None if inside else route.via or packet.target)
     if inside:

@@ -2,21 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 
-from weft.diag.tracing.counted import Counted
+from weft.diag.tracing.counted import Counted, Told
+from weft.diag.tracing.hops import Hop
 from weft.diag.tracing.hopwords import lines
 from weft.diag.tracing.legs import End, Leg, Visit, counted, legs, unreached
-from weft.diag.tracing.outcome import Answers, outcome
+from weft.diag.tracing.outcome import Answers, Sized, of_size, outcome
 from weft.diag.tracing.probes import Kind
 from weft.diag.tracing.sequence import Stage, diagram
 from weft.model.errors import Problem
-from weft.model.value import Value
+from weft.model.value import Value, field, replace
+
+
+class SourceSeen(Value):
+    """From which address the probes were seen to come at a place's device, for the first time on their way."""
+
+    place: str
+    device: str
+    address: str
 
 
 class TraceReport(Value):
     """The legs in order, each with how many probes were seen at its devices.
 
     Of `tried` probes `reached` came back; `elsewhere` went to other pods of a Service. `verdict` is all of it in one
-    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to.
+    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to. `sources` are the
+    addresses from which they were seen to come on their way, as NAT changes them; `sized` is there if they had a size.
     """
 
     source: str
@@ -29,6 +39,8 @@ class TraceReport(Value):
     well: bool
     last: int
     problem: Problem | None = None
+    sources: list[SourceSeen] = field(default_factory=list)
+    sized: Sized | None = None
 
 
 class Asked(Value):
@@ -41,15 +53,38 @@ class Asked(Value):
 
 
 def tried(
-    asked: Asked, begin: End, end: End, visits: Sequence[Visit], seen: Counted, *, beyond: str = ""
+    asked: Asked,
+    begin: End,
+    end: End,
+    visits: Sequence[Visit],
+    seen: Counted,
+    *,
+    beyond: str = "",
+    sized: Sized | None = None,
 ) -> TraceReport:
-    """Put together what was predicted and what was seen. `beyond` is as `outcome` has it."""
+    """Put together what was predicted and what was seen. `beyond` is as `outcome` has it.
+
+    Probes of a size are `sized`, with what is known of others; what was said of them is among what was seen.
+    """
     ours = seen.towards(end.address, asked.numbers)
     found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
+    sources, found = _sources(found, seen, ours)
     reached = len(seen.anywhere(begin.place, "back") & _arrived(begin, end, seen, beyond=beyond) & ours)
     denied = len(seen.denied & ours)
-    answers = Answers(sent=len(ours), reached=reached, denied=denied, unread=seen.unread, refusal=seen.refusal)
+    answers = Answers(
+        sent=len(ours),
+        reached=reached,
+        denied=denied,
+        unread=seen.unread,
+        taken=seen.sent,
+        renamed=len(sources) > 1,
+    )
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
+    if sized is not None:
+        is_answer = result.problem is not None and found[result.leg].direction == "back"
+        sender = end.place if is_answer else begin.place
+        sized = _told(sized, seen, sender)
+        result = of_size(result, sized, sender)
     if result.unseen is not None:
         found = unreached(found, result.unseen.leg, result.unseen.device)
     return TraceReport(
@@ -63,7 +98,54 @@ def tried(
         well=result.well,
         last=result.leg,
         problem=result.problem,
+        sources=sources,
+        sized=sized,
     )
+
+
+def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: Counted) -> list[bool]:
+    """Which of these probes passed: what need not be answered came to its end, and what must be was."""
+    came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
+    return [number in came for number in numbers]
+
+
+def _told(sized: Sized, seen: Counted, sender: str) -> Sized:
+    """With what was said of their size: to the sender, or else at another place."""
+    if seen.sent.mtu:
+        return replace(sized, told=Told(mtu=seen.sent.mtu, by=""))
+    if sender in seen.told or not seen.told:
+        return replace(sized, told=seen.told.get(sender))
+    heard, told = next(iter(seen.told.items()))
+    return replace(sized, told=told, heard=heard)
+
+
+def _sources(found: Sequence[Leg], seen: Counted, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
+    """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
+    sources, shown = list[SourceSeen](), list[Leg]()
+    for leg in found:
+        hops = list[Hop]()
+        promised: int | None = None
+        for hop in leg.way.hops:
+            hops.append(hop)
+            promised = len(hops) - 1 if hop.what == "SNAT" else promised
+            for address in seen.sources_at(leg.place, hop.device, ours) if leg.direction == "there" else ():
+                if not sources:
+                    sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
+                elif sources[-1].address != address:
+                    hops[-1], promised = replace(hops[-1], seen=f"{hops[-1].seen}, from {address}"), None
+                    sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
+                elif promised is not None:
+                    hops[promised], promised = _broken(hops[promised], hop.device, address), None
+        shown.append(replace(leg, way=replace(leg.way, hops=tuple(hops))))
+    return sources, shown
+
+
+def _broken(hop: Hop, device: str, address: str) -> Hop:
+    """A translation that was predicted, and that packets do not show."""
+    seen = f"{hop.seen}; yet {device} shows {address}"
+    hint = "See whether a rule takes them out of connection tracking: 'nft list ruleset' with notrack, iptables -t raw"
+    problem = Problem(code="NFT-002", where=f"link {device}", seen=f"they leave as from {address}", hint=hint)
+    return replace(hop, seen=seen, passes=None, suspect=problem)
 
 
 def _arrived(begin: End, end: End, seen: Counted, *, beyond: str) -> set[int]:
@@ -89,5 +171,9 @@ def tried_lines(found: TraceReport, *, explain: bool) -> Iterator[str]:
         yield f"{leg.place}, {leg.direction}"
         yield from lines(leg.way, leg.counted, explain=explain)
     others = f"; {found.elsewhere} went to other pods" if found.elsewhere else ""
-    yield f"{found.reached} of {found.tried} probes were answered{others}"
+    size = f" of {found.sized.size} bytes" if found.sized is not None else ""
+    if len(found.sources) > 1:
+        seen = (f"{each.address} ({each.device} of {each.place})" for each in found.sources)
+        yield f"seen to come from {', then from '.join(seen)}"
+    yield f"{found.reached} of {found.tried} probes{size} were answered{others}"
     yield found.verdict

@@ -1,6 +1,6 @@
 """A packet under way on a node: the hops that it has passed, and what all parts of its way share. Pure."""
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.rules.matching import Packet
@@ -11,8 +11,11 @@ from weft.diag.tracing.hops import End, Hop, Way
 from weft.diag.tracing.routing import UNICAST, Choice, remedy, unanswered, words
 from weft.model.errors import Problem
 from weft.model.kernel.marks import MAIN_TABLE
-from weft.model.kernel.reported import NO_CARRIER, LinkInfo
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.net import Ip
+from weft.model.value import replace
+
+_SMALL: Final = 68  # bytes, with which packets pass any link (RFC 791 §3.2)
 
 
 class OverError(Exception):
@@ -86,6 +89,23 @@ class Walk:
             self.doubts("neighbour", _silent(silence, link))
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
+    def fits(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> None:
+        """A packet that must not be fragmented is no larger than the link carries by which it leaves.
+
+        Of what is forwarded the kernel asks the route, too, by IPv4 (ip_dst_mtu_maybe_forward in include/net/ip.h).
+        """
+        by_route = route.mtu if packet.source.version == 4 and packet.iif else 0
+        mtu, what = (by_route, f"route {route.dst}") if by_route else (link.mtu, link.name)
+        if packet.size <= mtu:
+            return
+        seen = f"{packet.size} bytes are too large for {what}, MTU {mtu}"
+        hint, pods = "", max(self.sight.mtus_of_pods.values(), default=0)
+        if link in self.sight.devices and self.sight.mtu:
+            hint = f"ip link set {link.name} mtu {self.sight.mtu}" if mtu < self.sight.mtu else ""
+            hint = f"Pods here have MTU {pods}, from before: start them anew" if pods > self.sight.mtu else hint
+        problem = Problem(code="MTU-001", where=what, seen=seen, hint=hint)
+        self.drop("size", f"{seen}: the sender is to be told", problem)
+
     def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
         """What rules say of a packet that choose a table, where that is not the main one."""
         if choice.doubt:
@@ -112,6 +132,8 @@ class Walk:
             whose = "the program that made it" if owner is None else owner.name
             hint = f"Have {whose} accept this; an accept elsewhere does not help"
             code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
+            if packet.size and judge(self.sight.rules, hook, replace(packet, size=_SMALL)).passes is not False:
+                code, seen = "MTU-001", f"{seen}, which lets small ones pass"
             problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
             self.drop(what, f"{packet}: {seen}", problem)
         seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"

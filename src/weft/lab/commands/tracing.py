@@ -7,18 +7,22 @@ from typing import Final
 import click
 import msgspec
 
-from weft.diag.commands.trace import EXPLAIN
+from weft.diag.checking.sizes import largest
+from weft.diag.checking.trial import OUTSIDE
+from weft.diag.commands.trace import EXPLAIN, SIZE, no_size
+from weft.diag.tracing.counted import Counted
 from weft.diag.tracing.hops import Addressed, Way
 from weft.diag.tracing.legs import Direction, End, Visit
-from weft.diag.tracing.probes import Kind, numbers
-from weft.diag.tracing.tried import Asked, TraceReport, tried, tried_diagram, tried_lines
+from weft.diag.tracing.outcome import Sized
+from weft.diag.tracing.probes import Kind, numbers, so_many
+from weft.diag.tracing.tried import Asked, TraceReport, passed, tried, tried_diagram, tried_lines
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
 from weft.lab.commands.counting import count
 from weft.lab.places import Place
 from weft.lab.report import LabReport
-from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, next_node, translated
+from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
 from weft.lab.tracing.itinerary import goal as goal_of
 from weft.model.errors import Problem, Unavailable
 from weft.screen.beside import next_commands
@@ -32,28 +36,33 @@ _MOST_NODES: Final = 6
 @click.argument("target", metavar="B[:PORT]", shell_complete=ends)
 @click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
 @click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@SIZE
 @EXPLAIN
 @lab_option
 @output_with("mermaid")
-def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bool, explain: bool) -> int:
+def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bool, udp: bool, explain: bool) -> int:
     """Say what a packet from A to B passes in each pod and node, and its answer; where it is lost, and why.
 
     It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
     for a connection, or datagrams. At a device, +3 says that all were seen there; before the first 0 they were lost.
     B may be a Service, or the port of a node that leads to one: one of its pods is followed, and only the probes count
-    that chance has sent there.
+    that chance has sent there. It may be an address, or `outside`: where the store is, and nobody knows pods. What NAT
+    makes of the source is said as it was seen at each device. With --size probes are never fragmented; if they are
+    lost, it says where, whether the sender is told the MTU, and tries how large the largest is that passes.
 
     \b
       weft lab trace pod1-1 pod2-1
       weft lab trace pod1-1 node2:80
       weft lab trace pod1-1 web:80
+      weft lab trace pod1-1 outside               # and how it is masqueraded
+      weft lab trace pod1-1 pod2-1 --size 1450    # small packets pass, and large ones do not
       weft lab trace --explain pod1-1 pod2-1
       weft lab trace -o mermaid pod1-1 pod2-1     # a sequence diagram, for Markdown
 
     Exits 0 if they arrive and come back, 3 if they are dropped or lost.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
-    found = follow(place, source, target, six=six, udp=udp)
+    found = follow(place, source, target, six=six, udp=udp, size=size)
     text = (
         tried_diagram(found)
         if output == "mermaid"
@@ -62,49 +71,72 @@ def trace(source: str, target: str, lab: str, output: str, *, six: bool, udp: bo
     show_report(output, msgspec.to_builtins(found), text)
     if found.well:
         return 0
-    next_commands(output, f"weft lab exec{within(place)} {found.legs[found.last].node} weft doctor")
+    node = next(leg.node for leg in found.legs[found.last :: -1] if leg.node != OUTSIDE)
+    next_commands(output, f"weft lab exec{within(place)} {node} weft doctor")
     return 3
 
 
-def follow(place: Place, source: str, target: str, *, six: bool = False, udp: bool = False) -> TraceReport:
-    """Compute the way between two places of a lab, and try it by probes. `ConfigError` for an unknown place."""
+def follow(
+    place: Place, source: str, target: str, *, six: bool = False, udp: bool = False, size: int = 0
+) -> TraceReport:
+    """Compute the way between two places of a lab, and try it by probes, of so many bytes if `size` is not 0.
+
+    `ConfigError` for an unknown place.
+    """
     report = ask(place, protocol.Ps(), LabReport)
-    begin, goal = _asked(report, source, target, six=six, udp=udp)
-    visits = _visits(place, report, begin, goal)
-    end = _end(report, visits, goal)
+    family = 6 if six else family_of(target) or report.families[0]
+    begin = end_of(report, source, family, asking=COMMAND)
+    goal = goal_of(report, begin, target, udp=udp)
     kind: Kind = "icmp" if not goal.port else "udp" if goal.udp else "tcp"
-    probe = protocol.Probe(
-        source=begin.place,
-        address=begin.address,
-        target=goal.address,
-        kind=kind,
-        port=goal.port,
-        numbers=numbers(randbits(32), len(goal.ends)),
-    )
-    places = _nodes(visits) + [each.place for each in (*goal.ends, end)]
+    if size and kind == "tcp":
+        raise no_size(COMMAND)
+    visits = _visits(place, report, begin, goal, size)
+    end = _end(report, visits, goal)
+    beyond = "" if end is not None else _there(visits)[-1].to or goal.address
+    end = end or End(node=beyond, address=goal.address)
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
-    seen = count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
-    asked = Asked(source=source, target=target, kind=kind, numbers=probe.numbers)
-    found = tried(asked, begin, end, visits, seen)
+    ends = {each.place: each.device if each.node == OUTSIDE else "" for each in (*goal.ends, end) if not beyond}
+
+    def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> Counted:
+        probe = protocol.Probe(
+            source=begin.place,
+            address=begin.address,
+            target=goal.address,
+            kind=kind,
+            port=goal.port,
+            numbers=sent,
+            sizes=sizes,
+        )
+        return count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
+
+    def passing(sizes: Sequence[int]) -> list[bool]:
+        tries = so_many(randbits(32), len(sizes))
+        return passed(tries, kind, begin, end, counted(tries, ends, list(sizes)))
+
+    sent = numbers(randbits(32), len(goal.ends))
+    seen = counted(sent, dict.fromkeys(_nodes(visits), "") | ends, [size] * len(sent) if size else [])
+    asked = Asked(source=source, target=target, kind=kind, numbers=sent)
+    sized = Sized(size=size) if size else None
+    found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
     if found.well:
         return found
-    # Probes have made nodes ask their neighbours for MACs: they know by now who does not answer.
-    again = _visits(place, report, begin, goal)
-    return tried(asked, begin, end, again, seen) if _nodes(again) == _nodes(visits) else found
+    if sized is not None and not (beyond and kind == "udp"):
+        sized = Sized(size=size, searched=True, largest=largest(size, passing))
+    if sized is None or not sized.largest:
+        # Probes have made nodes ask their neighbours for MACs: they know by now who does not answer.
+        again = _visits(place, report, begin, goal, size)
+        visits = again if _nodes(again) == _nodes(visits) else visits
+    return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
 
 
-def _asked(report: LabReport, source: str, target: str, *, six: bool, udp: bool) -> tuple[End, Goal]:
-    family = 6 if six else report.families[0]
-    return end_of(report, source, family, asking=COMMAND), goal_of(report, target, family, udp=udp)
-
-
-def _visits(place: Place, report: LabReport, begin: End, goal: Goal) -> list[Visit]:
+def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:
     """The nodes to which a packet comes in turn, with both ways on each: of it as it comes there."""
     visits: list[Visit] = []
     node: str | None = begin.node
     packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
     while node is not None and len(visits) < _MOST_NODES:
         words = [packet.source, _with_port(packet.target, packet.target_port), *(["--udp"] if goal.udp else [])]
+        words += ["--size", str(size)] if size else []
         ways = _ways(place, node, words)
         ways["there"] = translated(report, goal, node, ways["there"])
         visits.append((node, ways))
@@ -120,11 +152,15 @@ def _there(visits: Sequence[Visit]) -> list[Way]:
     return [ways["there"] for _, ways in visits]
 
 
-def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End:
-    """Where the packet comes to; where it does not come to anything, what it was sent to, or may have been."""
-    packet = _there(visits)[-1].packet
-    found = None if packet is None else end_at(report, packet.target)
-    return found or next(iter(goal.ends), End(node=visits[-1][0], address=goal.address))
+def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End | None:
+    """Where the packet comes to; where it does not come to anything, what it was sent to, or may have been.
+
+    None where that is no place of the lab.
+    """
+    node, way = visits[-1][0], _there(visits)[-1]
+    found = None if way.packet is None else end_at(report, way.packet.target)
+    last = End(node=node, address=goal.address) if goal.service or way.end == "delivered" else None
+    return found or next(iter(goal.ends), last)
 
 
 def _with_port(address: str, port: int) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from weft.cni.install import executables
+from weft.diag.checking.trial import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import misfits, understand
@@ -23,7 +24,7 @@ from weft.lab.inside import daemons, etcd, filesystem, health, nat, node, pod, r
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
-from weft.lab.inside.namespaces import Inside
+from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.offloads import finish_checksums
 from weft.lab.inside.pod import RunningPod
@@ -107,7 +108,7 @@ class World:
         families = self.lab.families
         underlay.make_switches(self.rtnl, families, self.lab.segments)
         if self.lab.nat:
-            await self.switch.load(nat.transaction(map(underlay.switch, self.lab.nat)))
+            await self.switch.load(nat.transaction(map(spec.switch, self.lab.nat)))
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))
@@ -242,6 +243,10 @@ class World:
                 self._unknown("node or pod", name, [*self.nodes, *(pod.spec.name for pod in self.in_order())])
             )
         return found
+
+    def room(self, name: str) -> Room | None:
+        """Return the namespaces of a node or a pod by name; None for the lab's own, outside of all nodes."""
+        return None if name == OUTSIDE else self.place(name).room
 
     def in_order(self) -> list[RunningPod]:
         """Return the pods by node, and pod1-2 before pod1-10."""

@@ -14,14 +14,13 @@ from weft.kernel import sysctl
 from weft.kernel.rtnetlink import neigh
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.spec import SERVICES, Node
+from weft.lab.spec import SERVICES, Node, switch
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import FORWARDING
 from weft.model.kernel.objects import Sysctl
 from weft.model.net import Family, Ip, Mac, Net
 
 UPLINK: Final = "eth0"
-_SWITCH: Final = "underlay"
 _BEYOND: Final = 32  # segment 1 is 172.31.0.0/16 and fd31::/64, segment 2 is 172.30.0.0/16 and fd30::/64
 _MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
 _BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
@@ -171,11 +170,6 @@ def _set(settings: Mapping[str, str]) -> None:
         refused = sysctl.write(Sysctl(name=name, value=value))
         if refused is not None and refused.errno != errno.ENOENT:  # a kernel without IPv6
             raise Unavailable(Problem(code="HOST-002", where="the router of the lab", seen=refused.message))
-
-
-def switch(segment: int) -> str:
-    """Return the name of a segment's bridge in the lab's own namespace."""
-    return _SWITCH if segment == 1 else f"{_SWITCH}{segment}"
 
 
 def _bring_up(rtnl: Rtnl, name: str) -> int:

@@ -1,12 +1,16 @@
 """Where a trace of a lab begins, what it may come to, and which node is next: by what the lab says of itself. Pure."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Final
 
+from weft.diag.checking.trial import OUTSIDE
 from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import End
 from weft.lab.report import LabReport, ServiceReport
+from weft.lab.spec import switch
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Ip
 from weft.model.text import one_of
 from weft.model.value import Value, replace
 
@@ -14,7 +18,10 @@ COMMAND: Final = "weft lab trace"
 
 
 class Goal(Value):
-    """What packets are sent to. `ends` are where they may come to: several pods, if it is `service`, by its name."""
+    """What packets are sent to. `ends` are where they may come to: several pods, if it is `service`, by its name.
+
+    An address that no place of the lab has, nothing is known to have.
+    """
 
     address: str
     ends: tuple[End, ...]
@@ -38,20 +45,36 @@ def end_at(report: LabReport, address: str) -> End | None:
     return next((end for end in _ends(report, 6 if ":" in address else 4) if end.address == address), None)
 
 
-def goal(report: LabReport, target: str, family: int, *, udp: bool) -> Goal:
-    """What `NAME`, `NAME:PORT` or `SERVICE:PORT` means. `ConfigError` if it means nothing."""
+def goal(report: LabReport, begin: End, target: str, *, udp: bool) -> Goal:
+    """What `NAME`, `NAME:PORT`, `SERVICE:PORT` or an address means, from `begin`. `ConfigError` if it means nothing."""
     name, port = _split(target)
-    service = next((each for each in report.services if each.name == name), None)
-    if service is None:
-        end = end_of(report, name, family, asking=COMMAND)
-        behind = next((each for each in report.services if port and _leads(each, port, udp=udp) and not end.pod), None)
-        ends = (end,) if behind is None else _behind(report, behind, family)
-        named = "" if behind is None else behind.name
-        return Goal(address=end.address, ends=ends, port=port, udp=udp, service=named)
-    if port != service.port:
-        expected = f"{name}:{service.port}"
-        seen = f"Service {name} has no port {port}" if port else f"Service {name} without a port"
+    family, address = ip_address(begin.address).version, _address(name)
+    if address is not None and address.version != family:
+        seen = f"{begin.place} is to send from its IPv{family} address, {begin.address}"
+        expected = f"an IPv{family} address"
         raise ConfigError(Problem(code="FLAG-001", where=f"{COMMAND}: {target}", seen=seen, expected=expected))
+    service = next((each for each in report.services if name in (each.name, *each.addresses)), None)
+    if service is not None:
+        return _to_service(report, service, target, port, family)
+    if name == OUTSIDE:
+        address = next(ip for ip in map(ip_address, report.outside) if ip.version == family)
+    end = end_of(report, name, family, asking=COMMAND) if address is None else _at(report, begin, str(address))
+    if end is None:
+        return Goal(address=str(address), ends=(), port=port, udp=udp)
+    if port and not end.is_apart:
+        behind = next((each for each in report.services if _leads(each, port, udp=udp)), None)
+        if behind is not None:
+            ends = _behind(report, behind, family)
+            return Goal(address=end.address, ends=ends, port=port, udp=udp, service=behind.name)
+    return Goal(address=end.address, ends=(end,), port=port, udp=udp)
+
+
+def _to_service(report: LabReport, service: ServiceReport, target: str, port: int, family: int) -> Goal:
+    name = service.name
+    if port != service.port:
+        seen = f"Service {name} has no port {port}" if port else f"Service {name} without a port"
+        where, expected = f"{COMMAND}: {target}", f"{name}:{service.port}"
+        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected=expected))
     address = next(each for each in service.addresses if (":" in each) == (family == 6))
     ends = _behind(report, service, family)
     return Goal(address=address, ends=ends, port=port, udp=service.protocol == "UDP", service=name)
@@ -100,11 +123,37 @@ def _behind(report: LabReport, service: ServiceReport, family: int) -> tuple[End
     return tuple(end for address in addresses if (end := end_at(report, address)) is not None)
 
 
+def family_of(target: str) -> int:
+    """The family of what is an address, as it is or before a port; 0 of a name."""
+    address = _address(_split(target)[0])
+    return 0 if address is None else address.version
+
+
+def _at(report: LabReport, begin: End, address: str) -> End | None:
+    """What has an address: a node, a pod, or the lab itself, whose switch of the sender's segment takes packets in."""
+    if address not in report.outside:
+        return end_at(report, address)
+    segment = next((node.segment for node in report.nodes if node.name == begin.node), 1)
+    return End(node=OUTSIDE, address=address, device=switch(segment))
+
+
+def _address(text: str) -> Ip | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def _split(target: str) -> tuple[str, int]:
-    """A name, and the port behind it; 0 if there is none."""
-    name, colon, port = target.partition(":")
+    """A name or an address, and the port behind it, of IPv6 behind brackets; 0 if there is none."""
+    if _address(target) is not None:
+        return target, 0
+    if target.startswith("[") and target.endswith("]"):
+        return target[1:-1], 0
+    name, colon, port = target.rpartition(":")
+    name = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     if not colon:
-        return name, 0
+        return target, 0
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         where, seen = f"weft lab trace: {target}", f"port {port!r}"
         raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="1 to 65535"))

@@ -2,7 +2,7 @@
 
 import { h, s, pressed } from "./dom.js";
 import { along, corners, fitting, lines, places, towards } from "./layout.js";
-import { HEALTH, MARKS, counted, measured, moment } from "./words.js";
+import { HEALTH, MARKS, OUTSIDE, counted, measured, moment } from "./words.js";
 
 const MANY = 8; // troubled edges of one node beyond which their number is shown instead of the edges
 const SHARES = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82]; // of an edge, where its label may be: in the middle those of opposite nodes would meet
@@ -52,7 +52,7 @@ export function cluster(model, { room, then, picked, open, pick, focus }) {
     ),
     drawn.map((edge) => label(edge, ways.get(edge), layout, taken)),
   );
-  return [h("h2", { class: "hidden" }, summary(model)), picture, below, legend(model, hasAll, picked)];
+  return [h("h2", { class: "hidden" }, summary(model)), picture, below, legend(model, hasAll, picked, pick)];
 }
 
 // Services are on no node: they stand below the picture, each with what it leads to.
@@ -225,7 +225,7 @@ function summary(model) {
   return `${model.lab?.kind === "node" ? "Node and its peers" : `Lab ${model.lab?.name ?? ""}`}: ${counted(nodes.length, "node")}${trouble}, ${counted(model.list("pod").length, "pod")}`;
 }
 
-function legend(model, hasAll, picked) {
+function legend(model, hasAll, picked, pick) {
   const sample = (health) =>
     h(
       "li",
@@ -234,7 +234,7 @@ function legend(model, hasAll, picked) {
       `${MARKS[health]} ${HEALTH[health]}`,
     );
   const hint = picked
-    ? [h("strong", {}, picked), model.service(picked) ? " ← choose the pod that asks it" : " → choose the other pod, or a Service, to see the way to it"]
+    ? [h("strong", {}, picked), model.service(picked) ? " ← choose the pod that asks it" : [" → choose the other pod, a Service, or ", h("button", { type: "button", class: "plain", "data-key": "outside", click: () => pick(OUTSIDE) }, OUTSIDE), ", to see the way to it"]]
     : !hasAll
       ? ["Edges that are well are not drawn."]
       : model.list("pod").length > 1

@@ -26,7 +26,7 @@ const state = {
 function place() {
   const [, kind, ...names] = location.hash.split("/").map(decodeURIComponent);
   if (kind === "node" && names[0]) return { view: names[1] === "interfaces" ? "interfaces" : "node", name: names[0] };
-  if (kind === "trace" && names[1]) return { view: "trace", source: names[0], target: names[1] };
+  if (kind === "trace" && names[1]) return { view: "trace", source: names[0], target: names[1], size: Number(names[2]) || 0 };
   return { view: "cluster" };
 }
 
@@ -75,11 +75,11 @@ async function lookAtLinks(name) {
   draw();
 }
 
-async function lookAtTrace(source, target) {
-  const key = JSON.stringify([source, target]);
+async function lookAtTrace({ source, target, size }) {
+  const key = JSON.stringify([source, target, size]);
   state.traces.delete(key);
   draw();
-  state.traces.set(key, kept ? { failed: "A file shows no new trace: 'weft ui' does, and 'weft lab trace'." } : await ask("trace", { source, target }));
+  state.traces.set(key, kept ? { failed: "A file shows no new trace: 'weft ui' does, and 'weft lab trace'." } : await ask("trace", { source, target, size: size || null }));
   draw();
 }
 
@@ -149,9 +149,10 @@ function content(here, then) {
     return interfaces(here.name, state.links.get(here.name), { back });
   }
   if (here.view === "trace") {
-    const { source, target } = here;
-    const found = state.traces.get(JSON.stringify([source, target]));
-    return trace(source, target, found, { again: () => lookAtTrace(source, target), turn: () => go("trace", target, source) });
+    const { source, target, size } = here;
+    const found = state.traces.get(JSON.stringify([source, target, size]));
+    const sized = (bytes) => go("trace", source, target, ...(bytes ? [bytes] : []));
+    return trace(here, found, { again: () => lookAtTrace(here), turn: () => go("trace", target, source), sized });
   }
   // In a narrow window the stage is as tall as what is in it.
   const tall = matchMedia("(max-width: 860px)").matches ? 480 : stage.clientHeight - 32;
@@ -189,7 +190,7 @@ function showLive(then) {
 function arrived() {
   const here = place();
   if (here.view === "interfaces") lookAtLinks(here.name);
-  if (here.view === "trace") lookAtTrace(here.source, here.target);
+  if (here.view === "trace") lookAtTrace(here);
   draw();
   stage.scrollTop = 0;
   focusOn(stage, here.view === "cluster" ? `node/${state.cameFrom ?? ""}` : "title");
@@ -197,7 +198,7 @@ function arrived() {
 }
 
 function typed(event) {
-  const isTyping = event.target.closest?.("dialog") || event.ctrlKey || event.altKey || event.metaKey;
+  const isTyping = event.target.closest?.("dialog, input[type=number]") || event.ctrlKey || event.altKey || event.metaKey;
   if (isTyping) return;
   if (event.key === "?") document.getElementById("keys").showModal();
   else if (event.key === "Escape") out();

@@ -12,6 +12,7 @@ export function weight(kind) {
   return MENDED.has(kind) ? "well" : ["left", "changed", "shaped"].includes(kind) ? "poor" : "unknown";
 }
 
+export const OUTSIDE = "outside"; // what a trace of a lab calls the world around its nodes
 export const EVENT_MARKS = { down: "✕", well: "✓", poor: "▲", unknown: "•" };
 
 export function clock(unix) {

@@ -1,6 +1,7 @@
 """Which trials a check of a lab consists of, and how each is judged."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from weft.diag.checking import sizes
 from weft.diag.checking.causes import causes
 from weft.diag.checking.judging import described, judged, untried
 from weft.diag.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
-from weft.diag.checking.trial import Outcome, Trial, Tried
+from weft.diag.checking.trial import Outcome, Trial
 from weft.lab.checking.trials import trials
 from weft.lab.report import LabReport
 from weft.lab.spec import HostPort
@@ -290,6 +291,39 @@ def test_the_largest_size_is_found_in_a_few_rounds(limit: int):
     while between := bounds.between:
         assert len(between) <= 40
         rounds += 1
-        outcomes = (Tried(trial=replace(OTHER, size=size), outcome=Outcome(answered=1)) for size in between)
-        bounds = bounds.narrowed(replace(each, fault="lost" if each.trial.size > limit else "") for each in outcomes)
+        bounds = bounds.narrowed((size, size <= limit) for size in between)
     assert (bounds.low, bounds.high, rounds) == (limit, limit + 1, 2)
+
+
+@pytest.mark.parametrize("size", [69, 1450, 9000, 65535])
+@pytest.mark.parametrize("share", [0, 0.5, 0.97, 1])
+def test_the_largest_that_passes_is_tried_until_it_is_sure(size: int, share: float):
+    limit, rounds = round(68 + share * (size - 69)), list[int]()
+
+    def passing(tried: Sequence[int]) -> list[bool]:
+        rounds.append(len(tried))
+        return [each <= limit for each in tried]
+
+    assert sizes.largest(size, passing) == limit
+    assert len(rounds) <= 4
+    assert max(rounds) <= 41
+
+
+@pytest.mark.parametrize(
+    "passes, found",
+    [
+        (lambda size: size < 0, 0),
+        (lambda size: size != 692, None),  # a larger one passes
+        (lambda size: 68 < size < 700, None),  # and the smallest is lost
+        (lambda size: size % 2 == 0, None),
+    ],
+)
+def test_where_size_does_not_decide_no_largest_is_said(passes: Callable[[int], bool], found: int | None):
+    assert sizes.largest(1450, lambda tried: [passes(size) for size in tried]) == found
+
+
+# The largest that was found is tried again: it is lost now and then, or a larger one passes.
+@pytest.mark.parametrize("again", [(1, 0, 1, 0, 0, 0), (1, 1, 1, 0, 1, 0)])
+def test_chance_is_no_size(again: Sequence[int]):
+    answers = iter([None, None, list(map(bool, again))])
+    assert sizes.largest(1450, lambda tried: next(answers) or [size <= 1350 for size in tried]) is None

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.inside import asking
+from weft.lab.inside import asking, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
@@ -39,6 +39,7 @@ async def report(world: World) -> LabReport:
         pods=[running.report() for running in world.in_order()],
         services=world.services.reports(),
         cuts=now.in_order(),
+        outside=[str(underlay.address(family).ip) for family in world.lab.families],
     )
 
 

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import msgspec
 
-from weft.diag.checking.trial import OUTSIDE
 from weft.diag.reaching import trying
 from weft.lab import protocol, spec
 from weft.lab.inside.cluster import World
@@ -97,7 +96,7 @@ async def _probe(
         case protocol.Try(trials):
 
             async def visit(place: str, work: Callable[[], T]) -> T:
-                return await world.inside.run(None if place == OUTSIDE else world.place(place).room, work)
+                return await world.inside.run(world.room(place), work)
 
             async with connection.telling() as note:
                 await connection.answer_while_wanted(trying.everything(visit, trials, note))

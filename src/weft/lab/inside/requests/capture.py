@@ -16,7 +16,7 @@ _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 
 async def open_socket(world: World, where: str, link: str) -> socket.socket:
     """Open a packet socket on one link of a node or pod, or with "" on all."""
-    return await world.inside.run(world.place(where).room, partial(_open, where, link))
+    return await world.inside.run(world.room(where), partial(_open, where, link))
 
 
 def _open(where: str, link: str) -> socket.socket:
