@@ -3,6 +3,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +67,43 @@ def test_the_conclusion_names_node_and_reason(running: Lab, fault: str, node: st
     [code] = re.findall("[A-Z]+-[0-9]{3}", begin)
     assert f"\n{node}, by doctor: {code} " in ran.stdout
     assert "weft lab trace" in ran.stderr
+
+
+def test_a_link_that_loses_some_packets_does_not_lose_every_one(running: Lab):
+    running.weft("link", "node2", "--loss", "30%")
+    try:
+        found = eventually(lambda: found if (found := check(running, "--quick"))["failed"] else None, seconds=120)
+    finally:
+        running.weft("link", "node2", "--clear")
+    assert re.match("(some|every lost packet|[0-9]+) ", found["conclusion"]), found["conclusion"]
+    assert "node2" in found["conclusion"] or "by doctor" in found["conclusion"]
+
+
+def test_what_an_uplink_that_became_narrow_loses_has_its_code(running: Lab):
+    running.weft("break", "node2", "uplink-narrow")
+    try:
+        eventually(lambda: running.node("node2")["mtu"] == 1330, seconds=60)  # weftd has seen it
+        found = check(running, "--quick")
+    finally:
+        running.weft("break", "node2", "uplink-narrow", "--mend")
+    assert found["failed"]
+    assert "MTU-001" in found["conclusion"], found["conclusion"]
+    assert "is not refused" not in found["conclusion"]
+    eventually(lambda: running.node("node2")["mtu"] == 1430, seconds=60)
+
+
+def test_pods_that_keep_their_mtu_behind_a_change_of_back_end_lose_nothing(tmp_path: Path):
+    with lab("--nodes", "2", "--pods", "1") as other:
+        wanted = tmp_path / "net-conf.json"
+        wanted.write_text(json.dumps(other.json("config") | {"Backend": {"Type": "host-gw"}}))
+        other.weft("config", "set", str(wanted))
+        other.weft("restart", "node1/weftd", "node2/weftd")
+        eventually(lambda: {other.node(name)["mtu"] for name in ("node1", "node2")} == {1500}, seconds=60)
+        found = check(other)
+        assert found["conclusion"] == f"everything reaches everything: {found['tried']} trials, and none failed"
+        # Pods have the MTU with which they were made, and send nothing larger.
+        large = json.loads(other.weft("trace", "-o", "json", "pod1-1", "pod2-1", "--size", "1500", check=False).stdout)
+        assert (large["problem"]["where"], large["sized"]["largest"]) == ("pod1-1", 1450)
 
 
 # Faults, on which node, and the first line of `weft check` on node1.

@@ -84,6 +84,27 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
         running.weft("break", "node2", "port-eaten", "--mend")
 
 
+def test_a_pod_reaches_itself_by_its_own_loopback(running: Lab):
+    found = trace(running, "pod1-1", "pod1-1")
+    assert [(leg["pod"], leg["counted"]) for leg in found["legs"]] == [("pod1-1", {"lo": 3})] * 2
+    assert found["verdict"] == "it arrives, and the answer comes back"
+
+
+def test_behind_the_place_of_a_loss_no_step_is_reached(running: Lab):
+    running.weft("break", "node2", "port-eaten")
+    try:
+        found = trace(running, "pod1-1", "pod2-1")
+        said = running.weft("trace", "pod1-1", "pod2-1", check=False).stdout
+    finally:
+        running.weft("break", "node2", "port-eaten", "--mend")
+    hops = [hop for leg in found["legs"] for hop in leg["way"]["hops"]]
+    reached = [hop["reached"] for hop in hops]
+    assert reached == sorted(reached, reverse=True)
+    assert next(hop["device"] for hop in hops if not hop["reached"]) == "flannel.1"
+    assert {leg["way"]["end"] for leg in found["legs"] if not leg["way"]["hops"][-1]["reached"]} == {"lost"}
+    assert "delivered" not in [line.strip() for line in said.splitlines()]
+
+
 def test_a_node_proves_its_own_part(running: Lab):
     source, target = (running.pod(name)["addresses"][0].split("/")[0] for name in ("pod1-1", "pod2-1"))
     found = json.loads(running.run("node1", "weft", "trace", "--probe", "-o", "json", source, target))

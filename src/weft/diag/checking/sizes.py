@@ -1,6 +1,7 @@
 """Further trials that make a cause exact: how large may a packet be, and is every one lost? Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, islice
 from typing import Final
 
 from weft.diag.checking.causes import Cause
@@ -78,10 +79,10 @@ def _is_own(trial: Trial, outcome: Outcome) -> bool:
 
 
 def tried_again(cause: Cause, attempt: Attempt) -> Cause:
-    """Try some of what a cause of losses explains again; `partly` says that some of it passed."""
+    """Try some of what a cause of losses explains again, few of them several times; `partly` says that some passed."""
     if cause.fault != "lost" or cause.passed:
         return cause
-    wanted = [each.trial for each in cause.examples[:_AGAIN]]
+    wanted = [each.trial for each in islice(cycle(cause.examples), _AGAIN)]
     some = any(outcome.answered for outcome in (*(each.outcome for each in cause.examples), *attempt(wanted)))
     return replace(cause, partly=some)
 
