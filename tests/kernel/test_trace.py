@@ -13,6 +13,8 @@ from weft.diag.look import Places, look
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
 from weft.diag.tracing.trace import Entry, follow
+from weft.kernel.pathmtu import never_fragment
+from weft.model.value import replace
 
 PORT = 7000
 WORLDS = 16
@@ -37,6 +39,21 @@ HARM = (
     "nft add rule inet t i udp dport 8472 drop",
     "nft add rule inet t i ip saddr 192.168.0.{other} tcp dport 8472 drop",
 )  # fmt: skip
+
+
+SIZE = 700
+# What is too narrow for packets of that size, or just not, on either node.
+NARROW = (
+    "true",
+    f"ip link set {{device}} mtu {SIZE}",
+    f"ip link set {{device}} mtu {SIZE - 1}",
+    f"ip route replace 10.244.0.0/16 via 10.244.{{other}}.0 dev flannel.1 onlink mtu {SIZE - 1}",
+    f"ip route replace 10.244.0.0/16 via 10.244.{{other}}.0 dev flannel.1 onlink mtu {SIZE}",
+    f"nft add rule inet t f meta length \\> {SIZE - 1} drop",
+    f"nft add rule inet t f meta length \\> {SIZE} drop",
+    f"nft add rule inet t i udp dport 8472 meta length {SIZE + 50} drop",
+    f"ip link set eth0 mtu {SIZE + 50}",
+)
 
 
 # To where the pod of node 1 sends: to that of node 2, or to an address that node 1 translates into it.
@@ -128,7 +145,7 @@ BESIDE = (
 class World:
     """Two nodes with a pod each. The pod of node 1 sends to `target`."""
 
-    target = DIRECT
+    target, size = DIRECT, 0
 
     def __init__(self, make_netns: Callable[[], Netns], folder: Path) -> None:
         self.folder = folder
@@ -162,7 +179,8 @@ class World:
 
     def harm(self, number: int, what: str) -> None:
         other = 3 - number
-        text = what.format(own=number, other=other, mac=MACS[other]) if what in HARM else what
+        device = "flannel.1" if number == 1 else "cni0"
+        text = what.format(own=number, other=other, mac=MACS[other], device=device) if what in HARM + NARROW else what
         self.nodes[number].run(text, check=False)
 
     def packet(self, source: str, target: str, ports: tuple[int, int], state: str = "new") -> Packet:
@@ -185,6 +203,7 @@ class World:
         """From where a datagram of the pod of node 1 comes to that of node 2, "" if not; and whether it is answered."""
         sights = {number: self.sight(number) for number in self.nodes}
         packet, entry = self.packet("10.244.1.2", self.target[0], (5000, self.target[1])), Entry(kind="pod")
+        packet = replace(packet, size=self.size)
         came = {}
         for number, sight in sights.items():
             came[number] = packet
@@ -195,6 +214,7 @@ class World:
                 return "", False
             assert way.packet is not None
             packet = self.packet(way.packet.source, way.packet.target, (way.packet.source_port, way.packet.target_port))
+            packet = replace(packet, size=self.size)
             entry = Entry(kind="remote", remote=ip_address("192.168.0.1"), wrapped=bool(way.carried))
         if way.end != "delivered" or str(packet.target) != "10.244.2.2" or packet.target_port != PORT:
             return "", False
@@ -223,10 +243,12 @@ class World:
             with closing(self.pods[1].call(lambda: socket.socket(*kind))) as here:
                 here.bind(("10.244.1.2", 5000))
                 here.settimeout(0.1)
+                if self.size:
+                    never_fragment(here, 4)
                 for _ in range(3):  # the first may wait for a neighbour
-                    here.sendto(b"x", self.target)
+                    here.sendto(bytes(max(1, self.size - 28)), self.target)
                     try:
-                        _, sender = there.recvfrom(9)
+                        _, sender = there.recvfrom(SIZE)
                         there.sendto(b"y", sender)
                     except TimeoutError:
                         continue
@@ -251,6 +273,9 @@ def test_the_prediction_is_what_the_kernel_does(make_netns: Callable[[], Netns],
             world.target = SERVICE
             made.append((1, rng.choice(SERVICES)))
         made += [(1, rng.choice(BESIDE)) for _ in range(rng.choice((0, 1, 2)))]
+        if rng.random() < 0.5:
+            world.size = SIZE
+            made.append((rng.choice((1, 2)), rng.choice(NARROW)))
         for number, what in made:
             world.harm(number, what)
         predicted = world.predicted()

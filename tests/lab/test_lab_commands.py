@@ -831,6 +831,8 @@ def test_the_shell_completes_names(running):
     assert completed("exec", *chosen, "pod2") == {"pod2-1", "pod2-2"}
     assert completed("ping", *chosen, "") >= {"node1", "node2", "pod1-1"}
     assert completed("logs", *chosen, "no") == {"node1", "node2"}
+    assert completed("trace", *chosen, "pod1-1", "o") == {"outside"}
+    assert completed("trace", *chosen, "--si") == {"--size"}
     assert running.name in completed("down", "")
     assert completed("up", "--ba") == {"--backend"}
 

@@ -12,11 +12,10 @@ from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
 
 ANSWERED = "it arrives, and the answer comes back"
-BOTH = [("vxlan", 4), ("vxlan", 6)]
+FAMILIES = pytest.mark.parametrize("family", [4, 6])
 # What NAT does is the same whatever the back end; sizes are not.
-FAMILIES = pytest.mark.parametrize("running, family", BOTH, indirect=["running"])
-ALL = pytest.mark.parametrize("running, family", [*BOTH, ("host-gw", 4), ("host-gw", 6)], indirect=["running"])
 VXLAN = pytest.mark.parametrize("running", ["vxlan"], indirect=True)
+BACKENDS = pytest.mark.parametrize("running", ["vxlan", "host-gw"], indirect=True)
 OUTSIDE = {4: "172.31.0.1", 6: "fd31::1"}
 NODE1 = {4: "172.31.0.11", 6: "fd31::11"}
 NOBODY = {4: "172.31.0.200", 6: "fd31::200"}
@@ -69,7 +68,8 @@ def after(running: Lab, node: str, made: str, undone: str) -> Iterator[None]:
         running.run(node, "sh", "-ec", undone)
 
 
-@ALL
+@BACKENDS
+@FAMILIES
 def test_what_leaves_is_seen_with_both_sources(running: Lab, family: int):
     for target in ("outside", OUTSIDE[family]):
         found = trace(running, "pod1-1", target, family)
@@ -94,6 +94,7 @@ def test_what_leaves_is_seen_with_both_sources(running: Lab, family: int):
     assert trace(running, "pod1-1", "outside:9", family, "--udp")["verdict"].startswith("it arrives, and is refused")
 
 
+@VXLAN
 @FAMILIES
 def test_without_masquerade_nobody_outside_can_answer(running: Lab, family: int):
     own = pod(running, "pod1-1", family)
@@ -112,6 +113,7 @@ def test_without_masquerade_nobody_outside_can_answer(running: Lab, family: int)
     eventually(lambda: trace(running, "pod1-1", "outside", family)["well"], seconds=240)
 
 
+@VXLAN
 @FAMILIES
 def test_a_range_that_is_not_masqueraded_is_named_by_its_rule(running: Lab, family: int):
     command = f"{TABLES[family]} -t nat %s POSTROUTING -d {OUTSIDE[family]} -j RETURN"
@@ -131,6 +133,7 @@ def test_a_range_that_is_not_masqueraded_is_named_by_its_rule(running: Lab, fami
             subprocess.run([*inside, route % "delete"], check=True)
 
 
+@VXLAN
 @FAMILIES
 def test_what_is_not_tracked_is_not_masqueraded_whatever_the_rules_say(running: Lab, family: int):
     own = pod(running, "pod1-1", family)
@@ -142,6 +145,7 @@ def test_what_is_not_tracked_is_not_masqueraded_whatever_the_rules_say(running: 
         assert said(found, "SNAT")[0].endswith(f"; yet eth0 shows {own}")
 
 
+@VXLAN
 @FAMILIES
 def test_other_targets(running: Lab, family: int):
     silent = trace(running, "pod1-1", NOBODY[family], family)
@@ -158,6 +162,7 @@ def test_other_targets(running: Lab, family: int):
     assert said(trace(running, "node1", "outside", family), "SNAT") == []
 
 
+@VXLAN
 @FAMILIES
 def test_a_service_by_its_address(running: Lab, family: int):
     running.weft("expose", "web", "--port", "80", "--target-port", "8080", "pod2-1")
@@ -175,7 +180,8 @@ def mtu(running: Lab) -> int:
     return int(running.node("node1")["mtu"])
 
 
-@ALL
+@BACKENDS
+@FAMILIES
 def test_a_packet_of_the_pods_mtu_passes_and_one_byte_more_its_own_kernel_refuses(running: Lab, family: int):
     most = mtu(running)
     for more in ([], ["--udp"]):
@@ -189,7 +195,8 @@ def test_a_packet_of_the_pods_mtu_passes_and_one_byte_more_its_own_kernel_refuse
     assert found["sized"]["told"]["by"] == ""
 
 
-@ALL
+@BACKENDS
+@FAMILIES
 def test_who_is_told_and_who_is_not(running: Lab, family: int):
     """The link by which it leaves node1 is narrower than pods' links."""
     device = {4: "flannel.1", 6: "flannel-v6.1"}[family] if mtu(running) < 1500 else "eth0"
@@ -219,7 +226,8 @@ def test_who_is_told_and_who_is_not(running: Lab, family: int):
                 assert found["problem"]["hint"].startswith("Something drops ICMP's") or device != "eth0"
 
 
-@ALL
+@BACKENDS
+@FAMILIES
 def test_what_is_lost_between_nodes_without_a_word_is_measured(running: Lab, family: int):
     rule = NARROW["vxlan" if mtu(running) < 1500 else "host-gw"]
     made = (

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from weft.diag.checking.trial import OUTSIDE
 from weft.lab import places, protocol
 from weft.lab.commands import start
 from weft.lab.links import DAEMON, STORE
@@ -64,7 +65,7 @@ def backends(_: click.Context, __: click.Parameter, incomplete: str) -> list[Com
 
 
 def _completer(*kinds: str) -> Completer:
-    """Return a completer for names of nodes, pods, daemons, the store or Services, and the word for all nodes."""
+    """Return a completer for names of nodes, pods, daemons, the store or Services, and for words such as `all`."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -79,6 +80,7 @@ def _completer(*kinds: str) -> Completer:
         if "store" in kinds:
             found.append(CompletionItem(STORE, help="what holds the leases"))
         found += [CompletionItem(ALL, help="every node") for kind in kinds if kind == ALL]
+        found += [CompletionItem(OUTSIDE, help="outside of all nodes") for kind in kinds if kind == OUTSIDE]
         return [item for item in found if str(item.value).startswith(incomplete)]
 
     return complete
@@ -97,7 +99,7 @@ nodes: Final = _completer("node")
 pods: Final = _completer("pod")
 nodes_and_pods: Final = _completer("node", "pod")
 services: Final = _completer("Service")
-ends: Final = _completer("node", "pod", "Service")
+ends: Final = _completer("node", "pod", "Service", OUTSIDE)
 nodes_and_store: Final = _completer("node", "store")
 things: Final = _completer("node", "daemon", "store")
 everywhere: Final = _completer("node", "pod", ALL)
