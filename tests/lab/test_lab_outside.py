@@ -190,7 +190,9 @@ def test_a_packet_of_the_pods_mtu_passes_and_one_byte_more_its_own_kernel_refuse
     found = trace(running, "pod1-1", "pod2-1", family, "--size", str(most + 1))
     assert found["problem"]["code"] == "MTU-001"
     assert found["problem"]["where"] == "pod1-1"
-    assert found["problem"]["seen"].startswith(f"eth0 carries packets up to {most} bytes; pod1-1 is told by its own")
+    assert found["problem"]["seen"].startswith(
+        f"eth0 carries packets up to {most} bytes; its own kernel tells pod1-1 MTU"
+    )
     assert found["sized"]["largest"] == found["sized"]["told"]["mtu"] == most
     assert found["sized"]["told"]["by"] == ""
 
@@ -214,7 +216,7 @@ def test_who_is_told_and_who_is_not(running: Lab, family: int):
             )
             assert found["sized"]["told"] == {"mtu": 1300, "by": gateway.split()[3].partition("/")[0]}
             assert found["sized"]["largest"] == 1300
-            assert "pod1-1 is told by" in found["problem"]["seen"]
+            assert " tells pod1-1 MTU 1300; the largest" in found["problem"]["seen"]
             kind = {4: "icmp type destination-unreachable", 6: "icmpv6 type packet-too-big"}[family]
             made = (
                 "nft 'add table inet z'; nft 'add chain inet z o { type filter hook output priority 0; }';"
@@ -222,7 +224,7 @@ def test_who_is_told_and_who_is_not(running: Lab, family: int):
             )
             with after(running, "node1", made, "nft delete table inet z"):
                 found = trace(running, "pod1-1", "pod2-1", family, "--size", size)
-                assert "; pod1-1 is not told; the largest that passes has 1300 bytes." in found["verdict"]
+                assert "; nobody tells pod1-1 the MTU; the largest that passes has 1300 bytes." in found["verdict"]
                 assert found["problem"]["hint"].startswith("Something drops ICMP's") or device != "eth0"
 
 
@@ -241,7 +243,10 @@ def test_what_is_lost_between_nodes_without_a_word_is_measured(running: Lab, fam
             assert found["problem"]["code"] == "MTU-001"
             assert found["problem"]["where"] == "node2"
             assert found["problem"]["seen"].startswith("1400 bytes are too large: eth0 of node2 received 3,")
-            assert f"pod1-1 is not told; the largest that passes has {1300 - around} bytes" in found["problem"]["seen"]
+            assert (
+                f"nobody tells pod1-1 the MTU; the largest that passes has {1300 - around} bytes"
+                in found["problem"]["seen"]
+            )
             assert found["sized"] == {
                 "size": 1400, "searched": True, "largest": 1300 - around, "told": None, "heard": ""
             }  # fmt: skip
@@ -255,7 +260,7 @@ def test_a_loss_that_size_does_not_decide(running: Lab):
     try:
         found = trace(running, "pod1-1", "pod2-1", 4, "--size", "1000")
         assert found["problem"]["code"] == "FW-002"
-        assert found["problem"]["seen"].endswith("pod1-1 is not told; small ones are lost, too")
+        assert found["problem"]["seen"].endswith("nobody tells pod1-1 the MTU; small ones are lost, too")
         assert found["sized"]["largest"] == 0
     finally:
         running.weft("break", "node2", "forward-dropped", "--mend")

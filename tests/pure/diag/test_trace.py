@@ -383,7 +383,7 @@ def test_a_route_says_nothing_of_the_size_by_ipv6_or_of_what_the_node_itself_sen
     "link, pod, hint",
     [
         ("flannel.1", 1450, "ip link set flannel.1 mtu 1450"),
-        ("flannel.1", 1500, "Pods here have MTU 1500, from before: start them anew"),
+        ("flannel.1", 1500, "Pods here have MTU 1500, from before: recreate them"),
         ("cni0", 1500, ""),
     ],
 )

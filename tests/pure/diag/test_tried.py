@@ -383,22 +383,22 @@ NARROW: Any = [
     [
         # It is lost where nothing was foreseen: the size is the cause if smaller ones pass there.
         (5, {"largest": 1400}, "MTU-001", "node1 to node2: 1450 bytes are too large: eth0 of node1 sent 3, eth0 of"),
-        (5, {"largest": 1400}, "MTU-001", "received 0; pod1 is not told; the largest that passes has 1400 bytes. A li"),
-        (5, {"largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "0; pod1 is told by 10.244.1.1, MTU 1400; the large"),
-        (5, {"largest": 0}, "REACH-001", "node2 received 0; pod1 is not told; small ones are lost, too. See what is"),
+        (5, {"largest": 1400}, "MTU-001", "received 0; nobody tells pod1 the MTU; the largest that passes has 1400 by"),
+        (5, {"largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "0; 10.244.1.1 tells pod1 MTU 1400; the largest"),
+        (5, {"largest": 0}, "REACH-001", "node2 received 0; nobody tells pod1 the MTU; small ones are lost, too. See"),
         (5, {"largest": None}, "REACH-001", "some of other sizes are lost and some are not: size does not decide"),
-        (5, {"searched": False}, "REACH-001", "eth0 of node2 received 0; pod1 is not told. See what is between"),
+        (5, {"searched": False}, "REACH-001", "eth0 of node2 received 0; nobody tells pod1 the MTU. See what"),
         # The word does not come to the sender.
-        (5, {"largest": 1400, "told": {"node1": TOLD}}, "MTU-001", "by 10.244.1.1 it is said at node1, MTU 1400"),
+        (5, {"largest": 1400, "told": {"node1": TOLD}}, "MTU-001", "at node1, 10.244.1.1 was seen to tell MTU 1400"),
         # Of an answer, who answers is the sender.
-        (15, {"largest": 1400, "told": {"pod2": TOLD}}, "MTU-001", "eth0 of node1 received 0; pod2 is told by 10.244."),
+        (15, {"largest": 1400, "told": {"pod2": TOLD}}, "MTU-001", "of node1 received 0; 10.244.1.1 tells pod2 MTU 1"),
         # Foreseen.
         (3, {"known": NARROW, "largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "on node1: MTU-001 flannel.1: 1450"),
         (3, {"known": NARROW, "largest": 1400}, "MTU-001", "Something drops ICMP's 'fragmentation needed'"),
-        (3, {"known": NARROW, "largest": 0}, "MTU-001", "MTU 1400; pod1 is not told; small ones are lost, too"),
+        (3, {"known": NARROW, "largest": 0}, "MTU-001", "MTU 1400; nobody tells pod1 the MTU; small ones"),
         # Its own kernel refuses it, whatever is foreseen behind that.
         (0, {"sent": Sent(refusal="Message too long", mtu=1400), "largest": 1400, "known": NARROW}, "MTU-001",
-         "MTU-001 pod1: eth0 carries packets up to 1400 bytes; pod1 is told by its own kernel, MTU 1400; the largest"),
+         "MTU-001 pod1: eth0 carries packets up to 1400 bytes; its own kernel tells pod1 MTU 1400; the largest"),
     ],
 )  # fmt: skip
 def test_a_packet_that_is_too_large(lost_at: int, fields: dict[str, Any], code: str, said: str):
@@ -420,7 +420,7 @@ def test_a_large_packet_that_passes():
         Counted(unread=9),
         sized=Sized(size=99),
     )
-    assert unread.verdict.endswith("try again; pod1 is not told")
+    assert unread.verdict.endswith("try again; nobody tells pod1 the MTU")
 
 
 def test_which_passed():

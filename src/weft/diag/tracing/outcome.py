@@ -76,8 +76,8 @@ class Sized(Value):
     """What is known of packets of `size` bytes that are not to be fragmented.
 
     `largest` is the size of the largest that passes where these don't: 0 if not even small ones do, None where that is
-    not known, although smaller ones were `searched`. `told` is what the sender is told of the MTU, of an answer the one
-    who answers; and `heard` the place where that was seen, if it did not come to the sender.
+    not known, although smaller ones were `searched`. `told` is who tells the sender (of an answer, the one
+    who answers) which MTU; and `heard` the place where that was seen, if it did not come to the sender.
     """
 
     size: int
@@ -88,11 +88,12 @@ class Sized(Value):
 
     def words(self, sender: str) -> str:
         """It, of packets that were lost."""
-        said = f"{sender} is not told"
+        said = f"nobody tells {sender} the MTU"
         if self.told is not None:
-            by = f"by {self.told.by}" if self.told.by else "by its own kernel"
-            said = f"{by} it is said at {self.heard}" if self.heard else f"{sender} is told {by}"
-            said = f"{said}, MTU {self.told.mtu}{f', and {sender} does not hear it' if self.heard else ''}"
+            by, mtu = self.told.by or "its own kernel", self.told.mtu
+            said = f"{by} tells {sender} MTU {mtu}"
+            if self.heard:
+                said = f"at {self.heard}, {by} was seen to tell MTU {mtu}, and {sender} does not hear it"
         if not self.searched:
             return said
         sizes = "some of other sizes are lost and some are not: size does not decide"

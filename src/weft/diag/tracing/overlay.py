@@ -92,7 +92,7 @@ def _outer_size(packet: Packet, remote: Ip) -> int:
 
 
 def _cut(outer: Packet, out: LinkInfo) -> Problem:
-    """Return what may lose an outer packet that is too large: nobody is told of that."""
+    """Return what may lose an outer packet that is too large: nobody tells its sender."""
     seen = f"outer packets of {outer.size} bytes are too large for {out.name}, MTU {out.mtu}"
     seen += ": sent in fragments" if outer.source.version == 4 else ""
     hint = "Give the uplink the MTU that it had, or a smaller MTU in the network configuration's Backend"

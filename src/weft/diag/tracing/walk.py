@@ -102,9 +102,9 @@ class Walk:
         hint, pods = "", max(self.sight.mtus_of_pods.values(), default=0)
         if link in self.sight.devices and self.sight.mtu:
             hint = f"ip link set {link.name} mtu {self.sight.mtu}" if mtu < self.sight.mtu else ""
-            hint = f"Pods here have MTU {pods}, from before: start them anew" if pods > self.sight.mtu else hint
+            hint = f"Pods here have MTU {pods}, from before: recreate them" if pods > self.sight.mtu else hint
         problem = Problem(code="MTU-001", where=what, seen=seen, hint=hint)
-        self.drop("size", f"{seen}: the sender is to be told", problem)
+        self.drop("size", f"{seen}: the kernel tells the sender", problem)
 
     def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
         """What rules say of a packet that choose a table, where that is not the main one."""

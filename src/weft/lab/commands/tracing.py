@@ -48,7 +48,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
     B may be a Service, or the port of a node that leads to one: one of its pods is followed, and only the probes count
     that chance has sent there. It may be an address, or `outside`: where the store is, and nobody knows pods. What NAT
     makes of the source is said as it was seen at each device. With --size probes are never fragmented; if they are
-    lost, it says where, whether the sender is told the MTU, and tries how large the largest is that passes.
+    lost, it says where, whether somebody tells the sender the MTU, and tries how large the largest is that passes.
 
     \b
       weft lab trace pod1-1 pod2-1
