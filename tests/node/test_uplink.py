@@ -257,7 +257,8 @@ def test_an_uplink_that_is_renamed_is_followed_by_its_index_and_nothing_is_taken
     if not live:
         rename = f"ip link set eth0 down; {rename}; ip link set wan0 up; ip route add default via 172.31.0.254"
     one.netns.run(rename)
-    one.says("IFACE-002 the uplink changed: was link eth0.*, now link wan0.*: .* by the uplink in use; not: --iface=eth0")
+    by = "by the uplink in use; not: --iface=eth0"
+    one.says(f"IFACE-002 the uplink changed: was link eth0.*, now link wan0.*: .* {by}")
     one.sees("ip route", f"{two.v4} ")
     assert reaches(here, there.ips[0])
     assert one.netns.rtnl.link("flannel.1") == before
