@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -68,6 +69,11 @@ def test_pods_reach_each_other(cluster: Cluster):
     eventually(lambda: asked(one)["loops"]["wireguard"]["counts"] == counted, seconds=15)
     [peer] = asked(one)["peers"]
     assert 0 <= peer["heard"] < 60
+    assert min(peer["sent_bytes"], peer["received_bytes"]) > 0
+    assert peer["sent"] is None, "WireGuard counts no packets"
+    for way in ("sent", "received"):
+        series = rf'^weft_peer_bytes_total{{direction="{way}",peer="{two.v4}"}} [1-9]'.replace("/", "-")
+        assert re.search(series, one.get("/metrics")[1], re.MULTILINE)
 
 
 @pytest.mark.spec("flannel.md §6.6/one-device")

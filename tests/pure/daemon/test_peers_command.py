@@ -51,6 +51,13 @@ def test_the_table_shows_what_is_known():
     ]
 
 
+def test_where_bytes_alone_are_counted_the_table_shows_those():
+    shown = text(
+        rows(replace(STATE, peers=[peer(2, sent_bytes=1500, received_bytes=0)], refused=[])).values(), wide=False
+    )
+    assert shown.splitlines()[1].split()[-5:] == ["1.5", "kB", "0", "B", "served"]
+
+
 def test_the_wide_table_has_leases_and_all_that_is_lacking():
     lines = text(rows(replace(STATE, peers=[peer(10, lacks=["a: no", "b: no"])], refused=[])).values(), wide=True)
     assert lines.splitlines() == [
