@@ -172,7 +172,7 @@ def test_a_supervisor_is_told_once_when_all_is_ready(cluster: Cluster, tmp_path:
     address = "@weft-test-notify" if abstract else str(tmp_path / "notify")
     listening = node.netns.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     with listening:
-        listening.settimeout(10)
+        listening.settimeout(100)
         listening.bind(address.replace("@", "\0"))
         node.spawn(env={"NOTIFY_SOCKET": address})
         assert listening.recv(4096) == b"READY=1"
