@@ -1,9 +1,10 @@
 """Files that hang, as on NFS whose server is gone: who reads them says so in time, and the end is not waited for."""
 
+import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import TokenFile
 from weft.model.errors import Unavailable
+from weft.model.secret import Secret
 from weft.model.value import replace
 
 QUICK = Timing(connect=0.3, call=0.3)
@@ -50,6 +52,33 @@ async def test_a_store_whose_file_hangs_is_away(tmp_path: Path, which: str, monk
         with pytest.raises(Unavailable, match="no answer within"):
             await ask
         assert in_time(began, 20)
+
+
+@pytest.mark.parametrize("how", ["hangs", "is a FIFO", "is gone", "says nonsense"])
+async def test_a_token_serves_until_the_api_refuses_it_while_its_file_cannot_be_read(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("weft.beside.files.read_small.__kwdefaults__", {"limit": 100, "seconds": 0.2})
+    monkeypatch.setattr("weft.cluster.kube.credentials._FRESH_SECONDS", 0.0)
+    file = tmp_path / "token"
+    file.write_text("x")
+    credentials = TokenFile(file)
+    assert await credentials.token() == Secret("x")
+    if how != "hangs":
+        file.unlink()
+    if how == "is a FIFO":
+        os.mkfifo(file)
+    if how == "says nonsense":
+        file.write_bytes(b"\xff\0")
+    with hung(tmp_path) if how == "hangs" else nullcontext():
+        assert await credentials.token() == Secret("x")
+        credentials.refused()
+        # Only what is wrong with the file itself is for an operator to mend.
+        with pytest.raises(Unavailable, match="STORE-001" if how == "hangs" else "STORE-002"):
+            await credentials.token()
+    file.unlink(missing_ok=True)
+    file.write_text("y")
+    assert await credentials.token() == Secret("y")
 
 
 def test_a_program_with_a_file_that_hangs_ends_at_once_when_it_is_told_to(tmp_path: Path):

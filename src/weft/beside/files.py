@@ -15,6 +15,10 @@ from weft.beside.threads import bounded
 LARGEST: Final = 1 << 20  # bytes, unless a caller knows better
 SECONDS: Final = 5.0
 
+# What the machine lacks, or its disk; a file that is wrong has other errors.
+_PASSING: Final = frozenset(
+    (errno.EAGAIN, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
+)
 _SAFELY: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -47,3 +51,8 @@ def read_now(path: Path | str, *, limit: int = LARGEST) -> bytes:
 def why(error: OSError) -> str:
     """What is wrong with a file: the kernel's words, or ours."""
     return error.strerror or str(error)
+
+
+def may_pass(error: OSError) -> bool:
+    """Tell whether it is the machine that fails, and the file may be right."""
+    return error.errno in _PASSING

@@ -50,24 +50,19 @@ async def beside(work: Callable[[], T]) -> T:
     Raises what `work` raises, and `OSError` when there can be no more threads and none is in reserve.
     """
     do, answer = _answering(work)
-    try:
-        start_thread(do)
-    except OSError:
-        if not _in_reserve.is_set():
-            raise
-        _turns.put(do)
+    _begin(do)
     return await asyncio.wrap_future(answer)
 
 
 async def bounded(key: object, work: Callable[[], T], *, seconds: float) -> T:
-    """The same for what may hang, for so many seconds at most: then `OSError` with ETIMEDOUT. Never by the reserve.
+    """The same for what may hang, for so many seconds at most: then `OSError` with ETIMEDOUT.
 
     Until the thread ends, who asks for the same `key` waits for that one.
     """
     under_way: Future[T] | None = _under_way.get(key)
     if under_way is None:
         do, under_way = _answering(work)
-        start_thread(do)
+        _begin(do)
         _under_way[key] = under_way
         under_way.add_done_callback(lambda _: _under_way.pop(key, None))
     waiting = asyncio.wrap_future(under_way)
@@ -91,6 +86,16 @@ def _answering(work: Callable[[], T]) -> "tuple[Callable[[], None], Future[T]]":
             answer.set_exception(error)
 
     return do, answer
+
+
+def _begin(do: Callable[[], None]) -> None:
+    """Have a thread do something, its own or the one in reserve."""
+    try:
+        start_thread(do)
+    except OSError:
+        if not _in_reserve.is_set():
+            raise
+        _turns.put(do)
 
 
 def _serve() -> None:

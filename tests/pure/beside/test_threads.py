@@ -48,6 +48,7 @@ async def test_where_there_can_be_no_more_threads_the_one_in_reserve_does_all_in
     with pytest.raises(SystemExit):
         await beside(fail)
     does = set(await asyncio.gather(*(beside(threading.get_ident) for _ in range(20))))
+    does |= {await module.bounded("a file", threading.get_ident, seconds=20)}
     assert len(does) == 1
     assert does != {threading.get_ident()}
 

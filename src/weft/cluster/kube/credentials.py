@@ -1,12 +1,15 @@
 """Whom the API is to take us for: a token, which may change while we run. Never logged, never on a command line."""
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Final, Protocol
 
 from weft.beside import files
 from weft.model.errors import Problem, Unavailable
 from weft.model.secret import Secret
+
+log = logging.getLogger(__name__)
 
 _FRESH_SECONDS: Final = 60.0  # as client-go; kubelet renews a token when a fifth of its time is left
 _LARGEST: Final = 1 << 16
@@ -39,7 +42,10 @@ class Fixed:
 
 
 class TokenFile:
-    """A file that another program renews: read again each minute, and when the API has refused what it held."""
+    """A file that another program renews: read again each minute, and when the API has refused what it held.
+
+    While it cannot be read the token of before serves, unless the API has refused that.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +56,13 @@ class TokenFile:
         """The token in the file."""
         now = asyncio.get_running_loop().time()
         if self._token is None or now >= self._until:
-            self._token, self._until = await self._read(), now + _FRESH_SECONDS
+            try:
+                self._token = await self._read()
+            except Unavailable as error:
+                if self._token is None:
+                    raise
+                log.warning("%s; going on with the token of before", error)
+            self._until = now + _FRESH_SECONDS
         return self._token
 
     def refused(self) -> None:
@@ -62,9 +74,10 @@ class TokenFile:
             text = (await files.read_small(self._path, limit=_LARGEST)).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = files.why(error) if isinstance(error, OSError) else "not a token"
+            passing = isinstance(error, OSError) and files.may_pass(error)
             raise Unavailable(
                 Problem(
-                    code="STORE-002",
+                    code="STORE-001" if passing else "STORE-002",
                     where=str(self._path),
                     seen=f"cannot be read: {why}",
                     expected="a token of the Kubernetes API",

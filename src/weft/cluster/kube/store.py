@@ -95,11 +95,13 @@ class KubeStore:
         return text
 
     async def net_conf(self) -> str:
-        """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
+        """The network configuration, as text. `Unavailable`: CONF-002 without one, STORE-001 while disks hang."""
         try:
             text = await files.read_small(self._net_conf)
         except OSError as error:
             seen = f"cannot be read: {files.why(error)}"
+            if files.may_pass(error):
+                raise Unavailable(Problem(code="STORE-001", where=self.source, seen=seen)) from None
             hint = "Mount the ConfigMap kube-flannel-cfg there, or give --net-config-path"
             raise Unavailable(
                 Problem(code="CONF-002", where=self.source, seen=seen, expected="a network configuration", hint=hint)
