@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_pods_reach_each_other(cluster: Cluster):
     for way in ("sent", "received"):
         series = rf'^weft_peer_bytes_total{{direction="{way}",peer="{two.v4}"}} [1-9]'.replace("/", "-")
         assert re.search(series, one.get("/metrics")[1], re.MULTILINE)
+
+
+def test_each_of_two_peers_has_its_own_of_all(cluster: Cluster):
+    """In what it is told, in what weftd reads of it, and in packets: whoever is mixed up with another gets none."""
+    cluster.configure(WG)
+    started = nodes(cluster, 1, 2, 3)
+    keys = {node.number: show(node)[0][1] for node in started}
+    assert len(set(keys.values())) == 3
+    for node in started:
+        others = [each for each in started if each is not node]
+        wanted = {keys[each.number]: [f"{each.public_v4}:51820", str(each.v4)] for each in others}
+        assert {seen: said[1:3] for seen, said in peers(node).items()} == wanted
+    for one, two in combinations(started, 2):
+        cross(one, two)
+    for node in started:
+        eventually(lambda node=node: asked(node)["loops"]["wireguard"]["counts"]["sessions"] == 2, seconds=15)
+        assert not node.lines("repair|VTEP-00"), "what weftd reads is what it has told"
 
 
 @pytest.mark.spec("flannel.md §6.6/one-device")

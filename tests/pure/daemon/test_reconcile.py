@@ -594,6 +594,7 @@ async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, cap
         raise OSError(4, "the kernel's list kept changing while it was read")
 
     node.kernel.look = torn
+    remove(node.kernel.state, ROUTE.key)  # unannounced: a look alone finds it
     node.keeper.look_again()
     node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
     done = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.pure.diag.test_checks import ADDRESSES, ETH0, LINKS, ROUTES, VXLAN
-from tests.pure.diag.test_trace import ON, PEER, code, packet, steps, way
+from tests.pure.diag.test_trace import NODE, ON, PEER, POD, code, packet, steps, way
 from tests.pure.diag.test_verdict import asks, field, meta
 from weft.diag.rules.matching import Packet, calculated
 from weft.diag.rules.nat import Outcome, outcomes
@@ -21,7 +21,13 @@ PACKET = packet(target="10.96.0.9")
 MARK: dict[str, Any] = {"meta": {"key": "mark"}}
 MARKED = {"mangle": {"key": MARK, "value": {"|": [MARK, 0x4000]}}}
 MASQUERADE, RETURN, ACCEPT, CONTINUE = {"masquerade": None}, {"return": None}, {"accept": None}, {"continue": None}
-HOOKS = {"P": ("prerouting", -100), "O": ("output", -100), "Q": ("postrouting", 100), "R": ("prerouting", -100)}
+HOOKS = {
+    "P": ("prerouting", -100),
+    "O": ("output", -100),
+    "Q": ("postrouting", 100),
+    "R": ("prerouting", -100),
+    "I": ("input", 100),
+}
 
 
 def dnat(address: Any = "10.244.2.3", **more: Any) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def by_chance(*verdicts: dict[str, Any]) -> dict[str, Any]:
 
 
 def ruleset(saved: dict[str, str] | None = None, **content: Any) -> Ruleset:
-    """Chains by name, of which P, O, Q and R are at hooks of NAT, and maps by @name in lower case."""
+    """Chains by name, of which P, O, Q, R and I are at hooks of NAT, and maps by @name in lower case."""
     base = {"family": "ip", "table": "nat"}
     items: list[Any] = []
     for name, rules in content.items():
@@ -258,6 +264,18 @@ def test_from_the_node_itself():
     there = way(node, of=of, rules=ruleset(**SERVICE), routes=(*ROUTES[1:], out))
     assert there.to == "192.168.0.2"
     assert steps(there)[0] == "DNAT"
+
+
+@pytest.mark.parametrize("entry", [NODE, POD], ids=["the node", "a pod"])
+def test_to_the_node_itself_a_source_changes_at_input_behind_the_filter(entry: Entry):
+    source = "10.244.1.1" if entry is NODE else "10.244.1.2"
+    of = packet(source, "10.244.1.1")
+    without = way(entry, of=of)
+    found = way(entry, of=of, rules=ruleset(I=[[field("ip", "saddr", source), {"snat": {"addr": "10.9.9.9"}}]]))
+    assert (found.end, found.packet) == ("delivered", replace(without.packet, source="10.9.9.9"))
+    *before, translated, last = found.hops
+    assert (*before, last) == without.hops
+    assert (translated.what, translated.seen) == ("SNAT", f"{source} becomes 10.9.9.9, by rule of ip nat I (handle 0)")
 
 
 def test_between_pods_of_one_node():
