@@ -69,12 +69,12 @@ add rule ip6 flannel-ipv6 forward ip6 daddr fd00:10:244::/56 accept
 
 @pytest.mark.spec("flannel.md §8.5/one-transaction", "flannel.md §8.5/tables")
 def test_a_transaction_makes_the_table_with_its_chains_and_rules():
-    assert make(wanted("nft", 6, ip_masq=False), anew=False) == FORWARD_ALONE
+    assert make(wanted("nft", 6, ip_masq=False), replace=False) == FORWARD_ALONE
 
 
 def test_what_cannot_change_in_place_is_made_anew_in_the_same_transaction():
     removal = "add table ip6 flannel-ipv6\ndelete table ip6 flannel-ipv6\n"
-    assert make(wanted("nft", 6, ip_masq=False), anew=True) == removal + FORWARD_ALONE
+    assert make(wanted("nft", 6, ip_masq=False), replace=True) == removal + FORWARD_ALONE
 
 
 @pytest.mark.spec("flannel.md §8.5/one-transaction", "flannel.md §8.3/1-recycle")

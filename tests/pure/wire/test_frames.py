@@ -203,8 +203,8 @@ def test_an_exit_status_is_a_number_up_to_255(status: bytes):
 @pytest.mark.parametrize(
     "variable, reason",
     [
-        (b"CNI_ARGS", "none of the CNI_"),
-        (b"PATH=/bin", "none of the CNI_"),
+        (b"CNI_ARGS", "no CNI_ variable"),
+        (b"PATH=/bin", "no CNI_ variable"),
         (b"CNI_ARGS=a\0b", "NUL"),
         (b"CNI_ARGS=\xff", "the environment variable CNI_ARGS is not UTF-8"),
         (b"CNI_\xff=a", "the environment variable CNI_\ufffd is not UTF-8"),
