@@ -39,6 +39,13 @@ def trace(running: Lab, source: str, target: str, family: int = 4, *options: str
     return found
 
 
+def measured(running: Lab, *asked: Any) -> Any:
+    """A trace of packets that are too large: on a busy machine answers may come too late for a size to be told."""
+    return eventually(
+        lambda: found if (found := trace(running, *asked))["sized"]["largest"] is not None else {}, seconds=240
+    )
+
+
 def pod(running: Lab, name: str, family: int) -> str:
     addresses = [text.partition("/")[0] for text in running.pod(name)["addresses"]]
     return next(each for each in addresses if (":" in each) == (family == 6))
@@ -187,7 +194,7 @@ def test_a_packet_of_the_pods_mtu_passes_and_one_byte_more_its_own_kernel_refuse
     for more in ([], ["--udp"]):
         found = trace(running, "pod1-1", "pod2-1:99" if more else "pod2-1", family, "--size", str(most), *more)
         assert (found["well"], found["reached"], found["sized"]["size"]) == (True, 3, most)
-    found = trace(running, "pod1-1", "pod2-1", family, "--size", str(most + 1))
+    found = measured(running, "pod1-1", "pod2-1", family, "--size", str(most + 1))
     assert found["problem"]["code"] == "MTU-001"
     assert found["problem"]["where"] == "pod1-1"
     assert found["problem"]["seen"].startswith(
@@ -207,7 +214,7 @@ def test_who_is_told_and_who_is_not(running: Lab, family: int):
         narrow = f"ip link set {device} mtu 1300", f"ip link set {device} mtu {before}"
         with after(running, "node1", *narrow):
             size = str(mtu(running))
-            found = trace(running, "pod1-1", "pod2-1", family, "--size", size)
+            found = measured(running, "pod1-1", "pod2-1", family, "--size", size)
             assert found["verdict"].startswith(
                 f"the packet is dropped on node1: MTU-001 {device}: {size} bytes are too"
             )
@@ -223,7 +230,7 @@ def test_who_is_told_and_who_is_not(running: Lab, family: int):
                 f" nft add rule inet z o {kind} drop"
             )
             with after(running, "node1", made, "nft delete table inet z"):
-                found = trace(running, "pod1-1", "pod2-1", family, "--size", size)
+                found = measured(running, "pod1-1", "pod2-1", family, "--size", size)
                 assert "; nobody tells pod1-1 the MTU; the largest that passes has 1300 bytes." in found["verdict"]
                 assert found["problem"]["hint"].startswith("Something drops ICMP's") or device != "eth0"
 
@@ -239,7 +246,7 @@ def test_what_is_lost_between_nodes_without_a_word_is_measured(running: Lab, fam
     around = {4: 50, 6: 70}[family] if mtu(running) < 1500 else 0
     with after(running, "node2", made, "nft delete table netdev d"):
         for target, more in (("pod2-1", []), ("pod2-1:99", ["--udp"])):
-            found = trace(running, "pod1-1", target, family, "--size", "1400", *more)
+            found = measured(running, "pod1-1", target, family, "--size", "1400", *more)
             assert found["problem"]["code"] == "MTU-001"
             assert found["problem"]["where"] == "node2"
             assert found["problem"]["seen"].startswith("1400 bytes are too large: eth0 of node2 received 3,")
@@ -258,7 +265,7 @@ def test_what_is_lost_between_nodes_without_a_word_is_measured(running: Lab, fam
 def test_a_loss_that_size_does_not_decide(running: Lab):
     running.weft("break", "node2", "forward-dropped")
     try:
-        found = trace(running, "pod1-1", "pod2-1", 4, "--size", "1000")
+        found = measured(running, "pod1-1", "pod2-1", 4, "--size", "1000")
         assert found["problem"]["code"] == "FW-002"
         assert found["problem"]["seen"].endswith("nobody tells pod1-1 the MTU; small ones are lost, too")
         assert found["sized"]["largest"] == 0

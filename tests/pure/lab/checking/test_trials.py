@@ -325,5 +325,8 @@ def test_where_size_does_not_decide_no_largest_is_said(passes: Callable[[int], b
 # The largest that was found is tried again: it is lost now and then, or a larger one passes.
 @pytest.mark.parametrize("again", [(1, 0, 1, 0, 0, 0), (1, 1, 1, 0, 1, 0)])
 def test_chance_is_no_size(again: Sequence[int]):
-    answers = iter([None, None, list(map(bool, again))])
-    assert sizes.largest(1450, lambda tried: next(answers) or [size <= 1350 for size in tried]) is None
+    once = [None, None, list(map(bool, again))]
+    always = iter([*once, *once])
+    assert sizes.largest(1450, lambda tried: next(always) or [size <= 1350 for size in tried]) is None
+    late = iter([*once, None, None, None])
+    assert sizes.largest(1450, lambda tried: next(late) or [size <= 1350 for size in tried]) == 1350
