@@ -183,7 +183,10 @@ def test_the_chart_renders_the_manifest_for_its_default_values(apiserver):
     wanted = objects(MANIFEST.read_text())
     del wanted["Namespace", "kube-flannel"]  # made before, as for flannel's chart
     found = {key: each for key, each in objects(rendered).items() if key[1] != "weft-handback"}
-    del found["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+    daemon_set = found["DaemonSet", "kube-flannel-ds"]
+    noted = daemon_set["metadata"].pop("annotations")  # as `kubectl apply` would have noted
+    assert json.loads(noted["kubectl.kubernetes.io/last-applied-configuration"]) == daemon_set
+    del daemon_set["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
     assert pruned(found) == pruned(wanted)
     kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
     apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)

@@ -187,6 +187,24 @@ def another_network_works(nodes: KubeNodes) -> None:
     assert nodes.run("node1", "ls", "/var/lib/cni/networks/second").split() == ["last_reserved_ip.0", "lock"]
 
 
+def flannels_manifest_over_the_chart(cluster: Cluster) -> None:
+    """What everybody does to go back, although a release of weft's chart is there; and back to that."""
+    cluster.type("helm install weft deploy/chart --namespace kube-flannel")
+    cluster.nodes.rolled_out()
+    apply, rollout, *_ = commands("From weft's manifest to flannel's")
+    with cluster.no_packet_is_lost():
+        cluster.type(apply, rollout)
+        cluster.new_pods("flannels")
+    cluster.is_well()
+    with cluster.no_packet_is_lost():
+        cluster.type(*commands("From flannel's manifest back to the chart"))
+        cluster.nodes.rolled_out()
+        cluster.end_pods("flannels")
+    cluster.is_well()
+    daemon_set = cluster.nodes.api.get("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel-ds")
+    assert [each["name"] for each in daemon_set["spec"]["template"]["spec"]["initContainers"]] == ["install-cni-plugin"]
+
+
 def test_from_the_manifest_to_the_chart_and_away(cluster: Cluster):
     cluster.nodes.install(WEFT)
     cluster.first_pods()
@@ -206,6 +224,7 @@ def test_from_the_manifest_to_the_chart_and_away(cluster: Cluster):
     assert cluster.programs("node1") == {**REFERENCE, "flannel": "weft's"}
     cluster.nothing_of_weft_runs()
 
+    flannels_manifest_over_the_chart(cluster)
     cluster.type(commands("From flannel's manifest to weft's")[0])
     cluster.nodes.rolled_out()
     with cluster.no_packet_is_lost():
