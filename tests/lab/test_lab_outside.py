@@ -31,7 +31,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 def trace(running: Lab, source: str, target: str, family: int = 4, *options: str) -> Any:
-    options = (*options, *(["-6"] if family == 6 and ":" not in target else []))
+    options = (*options, *(["-6"] if family == 6 and target.count(":") < 2 else []))
     ran = running.weft("trace", "-o", "json", source, target, *options, check=False)
     assert ran.stdout, ran.stderr
     found = json.loads(ran.stdout)

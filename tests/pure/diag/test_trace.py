@@ -320,6 +320,18 @@ def test_each_family_comes_by_its_own_device():
         daemon=replace(STATE, network=network),
     )
     assert found.hops[2].seen == "flannel.1, MTU 1450"
+    # Each device has an IPv6 address of its own link.
+    links_own = [AddressInfo(index=index, ip=ip_address("fe80::2"), prefixlen=64, scope=253) for index in (VXLAN, 9)]
+    v6 = AddressInfo(index=9, ip=ip_address("fd00:1::"), prefixlen=128)
+    found = way(
+        PEER,
+        of=replace(IN, source=ip_address("fd00:2::3"), target=ip_address("fd00:1::2")),
+        links=(*LINKS, other),
+        addresses=(*ADDRESSES, own, *links_own, v6),
+        routes=(*ROUTES, RouteInfo(dst=ip_network("fd00:1::/64"), index=CNI0)),
+        daemon=replace(STATE, network=network),
+    )
+    assert [hop.seen for hop in found.hops if hop.what == "unwrapped by"] == ["flannel-v6.1, MTU 1430"]
 
 
 def test_flanneld_with_devices_that_know_peers_themselves():

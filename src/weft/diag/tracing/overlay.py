@@ -45,11 +45,11 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
 
 
 def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
-    """The device by which packets of a family come: the one that has an address of it."""
+    """The device by which packets of a family come: the one that has an address of it, which is not the link's own."""
     devices = sight.devices
     version = packet.target.version
-    own = (device for device in devices if address_on(sight, device.index, version) is not None)
-    return next(own, devices[0] if devices else None)
+    own = {each.index for each in sight.addresses if each.ip.version == version and each.scope == 0}
+    return next((device for device in devices if device.index in own), devices[0] if devices else None)
 
 
 def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
