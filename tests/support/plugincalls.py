@@ -14,9 +14,10 @@ SECONDS = 20
 
 
 class Runtime:
-    """Calls the flannel plugin on a node."""
+    """Calls the flannel plugin on a node. `wrap` is a command that runs plugins as this runtime does."""
 
     def __init__(self, node: Daemon, folder: Path, bin_dir: Path) -> None:
+        self.wrap: tuple[str, ...] = ()
         self.node = node
         self.folder = folder
         self.bin_dir = bin_dir
@@ -24,7 +25,11 @@ class Runtime:
     def call(self, command: str, name: str = "", pod: Netns | None = None, **ipam: Any) -> Any:
         """Return the decoded answer, None for none."""
         with self.start(command, name, pod, **ipam) as it:
-            out, _ = it.communicate(timeout=SECONDS)
+            try:
+                out, _ = it.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                it.kill()
+                raise
         return json.loads(out) if out else None
 
     def start(self, command: str, name: str = "", pod: Netns | None = None, **ipam: Any) -> "subprocess.Popen[bytes]":
@@ -35,6 +40,7 @@ class Runtime:
             "type": "flannel",
             "subnetFile": str(self.node.subnet_file),
             "dataDir": str(self.folder / "flannel"),
+            "delegate": {"isDefaultGateway": True},
             "ipam": {"dataDir": str(self.folder / "nets"), **ipam},
         }
         env = {
@@ -48,7 +54,9 @@ class Runtime:
             "WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock"),
         }
         pipe = subprocess.PIPE
-        it = self.node.netns.popen([str(self.bin_dir / "flannel")], env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+        it = self.node.netns.popen(
+            [*self.wrap, str(self.bin_dir / "flannel")], env=env, stdin=pipe, stdout=pipe, stderr=pipe
+        )
         assert it.stdin is not None
         it.stdin.write(json.dumps(config).encode())
         it.stdin.close()

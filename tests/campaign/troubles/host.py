@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.campaign.brokenworld import Trouble, World, scramble
+from tests.campaign.troubles.store import ETCD
 from tests.campaign.troubles.uplink import once
 
 DESCRIPTORS: Final = 256
@@ -37,7 +38,7 @@ def full_disk(world: World) -> Iterator[None]:
             while True:
                 os.write(filler, bytes(4096))
         os.close(filler)
-        world.cluster.peer(60, data="vxlan" if world.backend == "vxlan" else None, BackendType=world.backend)
+        world.cluster.peer(60, **world.peer_fields)
         world.one.sees("ip route", "10.5.60.0/24")
         yield
         world.cluster.etcd.delete(world.cluster.key("10.5.60.0-24"))
@@ -123,8 +124,8 @@ def subnet_file_barred(world: World) -> Iterator[None]:
 
 
 TROUBLES: Final = {
-    "state directory full": Trouble(lasts=full_disk),
-    "state directory read-only": Trouble(lasts=read_only_disk),
+    "state directory full": Trouble(lasts=full_disk, attaches=False, on=ETCD - {"udp"}),
+    "state directory read-only": Trouble(lasts=read_only_disk, attaches=False),
     "state spoilt": Trouble(lasts=spoilt_state),
     "descriptors taken by idle clients": Trouble(lasts=no_descriptors),
     "wall clock jumps": Trouble(lasts=clock_jumps),

@@ -3,32 +3,34 @@
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
 from tests.campaign.brokenworld import SECONDS, Trouble, World, run_in
+from tests.campaign.troubles.store import ETCD
+from tests.node.test_status import asked
 from tests.support.netns import Netns
+from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
+from tests.support.standins import kill_stand_ins, stand_ins
 from tests.support.weftd import eventually
 
-# Holds the daemon's abstract names as a user without any right, with their backlogs full; says a line when it does.
-_HOLD_NAMES: Final = """
-import os, socket, sys, time
-os.setgid(65534); os.setuid(65534)
-held = []
-for name in sys.argv[1:]:
-    server = socket.socket(socket.AF_UNIX); server.bind("\\0" + name); server.listen(0); held.append(server)
-    for _ in range(8):
-        client = socket.socket(socket.AF_UNIX); client.setblocking(False); held.append(client)
-        try: client.connect("\\0" + name)
-        except BlockingIOError: pass
-print("held", flush=True)
-time.sleep(600)
-"""
+_NO_RESOURCE: Final = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
+POOR: Final = (
+    (*_NO_RESOURCE, "prlimit", "--nofile=20"),
+    (*_NO_RESOURCE, "prlimit", "--fsize=10"),
+    ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"),
+)
+LIMITS: Final = (
+    *POOR,
+    ("prlimit", "--nofile=20:"),
+    ("prlimit", "--fsize=10:"),
+    ("prlimit", "--cpu=1:"),
+    ("env", "LD_LIBRARY_PATH=/x", "PYTHONPATH=/x", "sh", "-c", "trap '' HUP; exec \"$@\"", "sh"),
+)
 _HANGS: Final = "#!/bin/sh\nexec sleep 300\n"
 
 
@@ -50,19 +52,15 @@ def stopped(world: World) -> Iterator[None]:
 
 @contextmanager
 def held_names(world: World) -> Iterator[None]:
-    """A program without rights holds the names by which daemons find each other; ours starts meanwhile."""
+    """A program without rights holds the names by which daemons find each other, and commands them; ours starts."""
+    own = f"weft/instance/{asked(world.one)['instance']}"
     world.one.stop()
-    names = ["weft/device/flannel.1", "weft/device/flannel-v6.1", "weft/rules"]
-    holder = world.one.netns.popen([sys.executable, "-c", _HOLD_NAMES, *names], stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    names = ["weft/device/flannel.1", "weft/device/flannel-v6.1", "weft/rules", own, "weft/instance/zz"]
+    stranger = world.chance.choice((USER, ROOT, ROOT_IN_A_USER_NAMESPACE))
+    with squatting(world.one.netns, *names, wrap=stranger):
         world.start()
+        assert asked(world.one)["pid"] == world.one.pid
         yield
-    finally:
-        holder.kill()
-        holder.wait()
-        holder.stdout.close()
 
 
 @contextmanager
@@ -101,6 +99,28 @@ def hanging_delegate(world: World) -> Iterator[None]:
             call.kill()
             call.communicate()
         pod.close()
+
+
+@contextmanager
+def foreign_limits(world: World) -> Iterator[None]:
+    """While weftd is away a runtime with few rights calls first; others are served all the same, and so are its pods.
+
+    What has few rights to raise its limits is told so, and what may raise them is served.
+    """
+    world.one.stop()
+    with Netns() as first, Netns() as second:
+        world.runtime.wrap = world.chance.choice(LIMITS)
+        world.runtime.call("ADD", "limited", first)
+        assert world.runtime.call("DEL", "limited", first) is None or world.runtime.wrap in POOR
+        world.runtime.wrap = ()
+        answer = world.runtime.call("ADD", "other", second)
+        assert "ips" in answer, answer
+        assert not world.far.misses(tuple(ip_interface(each["address"]).ip for each in answer["ips"]))
+        for name, netns in (("other", second), ("limited", first)):
+            assert world.runtime.call("DEL", name, netns) is None
+    kill_stand_ins(world.one.folder)
+    world.start()
+    yield
 
 
 def signalled(number: signal.Signals) -> Callable[[World], AbstractContextManager[None]]:
@@ -148,7 +168,7 @@ def unread_log(world: World) -> Iterator[None]:
 def second_daemon(world: World) -> Iterator[None]:
     """Another daemon is started for the same node, and has to give way."""
     command = world.one.command("--healthz-port=0")
-    other = run_in(world.one.netns, command)
+    other = run_in(world.one.netns, ["env", f"NODE_NAME=node{world.one.number}", *command])
     eventually(lambda: other.poll() is not None, seconds=20)
     assert other.returncode == 1
     yield
@@ -162,7 +182,8 @@ def few_processes(world: World) -> Iterator[None]:
     group.mkdir()
     try:
         if world.chance.random() < 0.5:
-            (group / "pids.max").write_text(str(world.chance.randint(5, 8)))
+            least = 5 if world.kind.store == "etcd" else 8
+            (group / "pids.max").write_text(str(world.chance.randint(least, least + 3)))
             join = f'echo $$ >{group}/cgroup.procs && exec "$@"'
             with world.restarted(wrap=("sh", "-c", join, "sh")):
                 world.one.wait_ready(SECONDS)
@@ -171,8 +192,11 @@ def few_processes(world: World) -> Iterator[None]:
             (group / "cgroup.procs").write_text(str(world.one.pid))
             (group / "pids.max").write_text((group / "pids.current").read_text())
             flush = (f"{program} -w -t nat -F FLANNEL-POSTRTG" for program in ("iptables", "ip6tables"))
+            world.one.subnet_file.unlink()
             world.one.netns.run("; ".join(("ip route flush proto 165", *flush)))
+            eventually(world.one.subnet_file.is_file, seconds=SECONDS)  # which takes a thread, in whichever way
             yield
+        assert not stand_ins(world.one.folder), "weftd has served plugins"
     finally:
         (group / "pids.max").write_text("max")
         for process in (group / "cgroup.procs").read_text().split():
@@ -193,9 +217,10 @@ TROUBLES: Final = {
     "weftd told SIGHUP": Trouble(lasts=signalled(signal.SIGHUP)),
     "weftd told SIGUSR1": Trouble(lasts=signalled(signal.SIGUSR1)),
     "names held by a program without rights": Trouble(lasts=held_names),
-    "host-local's lock held": Trouble(lasts=held_lock),
+    "host-local's lock held": Trouble(lasts=held_lock, attaches=False),
     "a delegate that hangs": Trouble(lasts=hanging_delegate),
-    "log that is not read": Trouble(lasts=unread_log),
+    "log that is not read": Trouble(lasts=unread_log, on=ETCD),
     "few processes": Trouble(lasts=few_processes),
+    "a runtime with few rights, without weftd": Trouble(lasts=foreign_limits),
     "a second daemon": Trouble(lasts=second_daemon, says=""),
 }

@@ -1,6 +1,7 @@
 """Troubles of the store: it hangs, goes, loses its data, or holds what no node can use."""
 
 import json
+import os
 import shutil
 import socket
 import time
@@ -8,27 +9,68 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final
 
-from tests.campaign.brokenworld import Trouble, World
+from tests.campaign.brokenworld import FLAGS, PEERS, SECONDS, Trouble, World
+from tests.campaign.troubles.uplink import addressed
+from tests.node.test_uplink import NEW, renumber
+from tests.support import kubeobjects
+from tests.support.hungdisk import hung
+from tests.support.kubeobjects import PREFIX
 from tests.support.waiting import in_time
-from tests.support.weftd import peer_value, public_v4
+from tests.support.weftd import eventually, peer_value, public_v4
+
+ETCD: Final = frozenset(("etcd", "vxlan", "host-gw", "udp"))
+KUBERNETES: Final = frozenset(("kubernetes", "vxlan", "host-gw"))
 
 
 @contextmanager
 def hangs(world: World) -> Iterator[None]:
-    world.cluster.etcd.pause()
+    world.store.pause()
     try:
         yield
     finally:
-        world.cluster.etcd.resume()
+        world.store.resume()
 
 
 @contextmanager
 def away(world: World) -> Iterator[None]:
-    world.cluster.etcd.kill()
+    world.store.kill()
     try:
         yield
     finally:
-        world.cluster.etcd.start("--unsafe-no-fsync")
+        world.start_store()
+
+
+@contextmanager
+def no_space(world: World) -> Iterator[None]:
+    """The space of etcd is used up: it answers, watches and renews, and takes no write that adds."""
+    world.cluster.etcd.no_space(on=True)
+    try:
+        yield
+    finally:
+        world.cluster.etcd.no_space(on=False)
+
+
+def untold(lasts: Callable[[World], AbstractContextManager[None]]) -> Callable[[World], AbstractContextManager[None]]:
+    """The node's address changes while the store cannot be told; peers send to the old one."""
+
+    @contextmanager
+    def both(world: World) -> Iterator[None]:
+        with lasts(world):
+            renumber(world.one)
+            yield
+            if back_first := world.chance.random() < 0.5:
+                _number_as_before(world)
+        if not back_first:
+            world.two.sees("ip route; bridge fdb show", NEW, seconds=SECONDS)
+            _number_as_before(world)
+
+    return both
+
+
+def _number_as_before(world: World) -> None:
+    addressed(world)
+    world.one.ip(f"address del {NEW}/24 dev eth0")
+    addressed(world)  # the default route may have gone with the address
 
 
 @contextmanager
@@ -52,10 +94,10 @@ def packets(verdict: str) -> Callable[[World], AbstractContextManager[None]]:
 
     @contextmanager
     def lasts(world: World) -> Iterator[None]:
-        switch = world.cluster.underlay.switch
+        switch = world.underlay.switch
         switch.run(
             f"nft add table inet hole && nft 'add chain inet hole i {{ type filter hook input priority 0; }}'"
-            f" && nft add rule inet hole i ip saddr {public_v4(1)} tcp dport {world.cluster.etcd.port} {verdict}"
+            f" && nft add rule inet hole i ip saddr {public_v4(1)} tcp dport {world.port} {verdict}"
         )
         try:
             yield
@@ -93,16 +135,11 @@ def malformed(world: World) -> Iterator[None]:
 def clashing(world: World) -> Iterator[None]:
     """Hundreds of leases with one public IP, and some with our subnet, our address or a peer's MAC."""
     below = f"{world.cluster.prefix}/subnets/"
-    data = "vxlan" if world.backend == "vxlan" else None
-    many = {
-        f"{below}10.5.{200 + number // 16}.{number % 16 * 16}-28": peer_value(
-            99, data=data, public="172.31.0.50", BackendType=world.backend
-        )
-        for number in range(300)
-    }
+    value = peer_value(99, public="172.31.0.50", **world.peer_fields)
+    many = {f"{below}10.5.{200 + number // 16}.{number % 16 * 16}-28": value for number in range(300)}
     wide = world.one.v4.supernet(new_prefix=22)
-    many[f"{below}{wide[0]}-22"] = peer_value(98, data=data, BackendType=world.backend)
-    many[f"{below}10.5.250.0-24"] = peer_value(97, data=data, public=public_v4(1), BackendType=world.backend)
+    many[f"{below}{wide[0]}-22"] = peer_value(98, **world.peer_fields)
+    many[f"{below}10.5.250.0-24"] = peer_value(97, public=public_v4(1), **world.peer_fields)
     world.cluster.etcd.fill(many.items())
     try:
         yield
@@ -121,7 +158,7 @@ def silent_names(world: World) -> Iterator[None]:
         endpoints = f"--etcd-endpoints=http://silent.example:2379,{world.cluster.etcd.url}"
         start = time.monotonic()
         with world.restarted(endpoints, wrap=("unshare", "--mount", "sh", "-c", script, "sh")):
-            world.one.wait_ready(30)
+            world.one.wait_ready(SECONDS)
             world.one.ip("route flush proto 165")
             yield
             start = time.monotonic()
@@ -134,13 +171,97 @@ def _silent_server() -> socket.socket:
     return server
 
 
+# --- Kubernetes
+
+
+@contextmanager
+def claimed(world: World) -> Iterator[None]:
+    """An older node says that it is where ours is, and by our MAC; a daemon may start meanwhile."""
+    api, name = world.server.admin, f"node{world.chance.choice(PEERS)}"
+    before, own = kubeobjects.published(api, name), kubeobjects.published(api, "node1")
+    what = world.chance.choice((["public-ip"], ["public-ip", "backend-data"]))
+    kubeobjects.annotate(api, name, **{PREFIX + key: own[key] for key in what})
+    try:
+        eventually(lambda: world.said("ADDR-002"), seconds=SECONDS)
+        for node in world.chance.choice(((), (world.one,), (world.two,))):
+            node.stop()
+            node.start(*FLAGS, env=world.clock.env)
+        yield
+    finally:
+        kubeobjects.annotate(api, name, **{PREFIX + key: before[key] for key in what})
+
+
+@contextmanager
+def nonsense(world: World) -> Iterator[None]:
+    """Nodes say what no node can mean."""
+    api = world.server.admin
+    numbers = world.chance.sample(PEERS, 3)
+    before = {f"node{number}": kubeobjects.published(api, f"node{number}") for number in numbers}
+    odd = ("", "{", "null", '{"VtepMAC":"zz"}', "here", "\x1b[2J", "[" * 5_000, "x" * 100_000)
+    for name, said in before.items():
+        key = world.chance.choice(sorted(said))
+        other = world.chance.choice([each for each in odd if each != said[key]])
+        kubeobjects.annotate(api, name, **{PREFIX + key: other})
+    try:
+        yield
+    finally:
+        for name, said in before.items():
+            kubeobjects.annotate(api, name, **{PREFIX + key: text for key, text in said.items()})
+
+
+@contextmanager
+def hanging_files(world: World) -> Iterator[None]:
+    """Token, CA and network configuration lie on a dead file system, or a FIFO that nobody writes lies in their place.
+
+    Not in the CA's: that is a file for its operator to mend, and readiness says so by a rule of its own (STORE-002).
+    The API server starts again, so that what it takes is read again; weftd may be told to end meanwhile.
+    """
+    with world.chance.choice((_dead, _fifo))(world):
+        world.server.kill()
+        world.server.start()
+        yield
+        if ends := world.chance.random() < 0.5:
+            world.one.stop()
+    if ends:
+        world.spawn()
+
+
+@contextmanager
+def _dead(world: World) -> Iterator[None]:
+    with hung(world.one.folder / "files"):
+        yield
+
+
+@contextmanager
+def _fifo(world: World) -> Iterator[None]:
+    path = world.one.folder / "files" / world.chance.choice(("token", "net-conf"))
+    kept = path.rename(path.with_suffix(".kept"))
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        kept.rename(path)
+
+
 TROUBLES: Final = {
-    "store hangs": Trouble(lasts=hangs, says="STORE-001"),
-    "store away": Trouble(lasts=away, says="STORE-001"),
-    "store loses its data": Trouble(lasts=loses_its_data),
-    "store behind a hole": Trouble(lasts=packets("drop"), says="STORE-001"),
-    "store resets connections": Trouble(lasts=packets("ct state established reject with tcp reset"), says="STORE-001"),
-    "malformed keys": Trouble(lasts=malformed, says="ADDR-002"),
-    "clashing leases": Trouble(lasts=clashing, says="ADDR-002"),
-    "silent name server": Trouble(lasts=silent_names),
+    "store hangs": Trouble(lasts=hangs, says="STORE-001", on=ETCD),
+    "store away": Trouble(lasts=away, says="STORE-001", on=ETCD),
+    "store loses its data": Trouble(lasts=loses_its_data, on=ETCD),
+    "store behind a hole": Trouble(lasts=packets("drop"), says="STORE-001", on=ETCD),
+    "store resets connections": Trouble(
+        lasts=packets("ct state established reject with tcp reset"), says="STORE-001", on=ETCD
+    ),
+    "store without space": Trouble(lasts=no_space, on=ETCD),
+    "address changes, store without space": Trouble(lasts=untold(no_space), says="LEASE-004", flows=False, on=ETCD),
+    "address changes, store away": Trouble(lasts=untold(away), says="STORE-001", flows=False, on=ETCD),
+    "malformed keys": Trouble(lasts=malformed, says="ADDR-002", on=ETCD),
+    "clashing leases": Trouble(lasts=clashing, says="ADDR-002", on=ETCD),
+    "silent name server": Trouble(lasts=silent_names, on=ETCD),
+    "API server hangs": Trouble(lasts=hangs, says="STORE-001", on=KUBERNETES),
+    "API server away": Trouble(lasts=away, says="STORE-001", on=KUBERNETES),
+    "API server behind a hole": Trouble(lasts=packets("drop"), says="STORE-001", on=KUBERNETES),
+    "address changes, API server hangs": Trouble(lasts=untold(hangs), says="STORE-001", flows=False, on=KUBERNETES),
+    "our address claimed by an older node": Trouble(lasts=claimed, says="ADDR-002", on=KUBERNETES),
+    "annotations without a meaning": Trouble(lasts=nonsense, says="ADDR-002", on=KUBERNETES),
+    "files that hang": Trouble(lasts=hanging_files, on=KUBERNETES),
 }
