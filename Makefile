@@ -52,4 +52,4 @@ wheel: setup ## a wheel with the static CNI client, into dist/
 
 clean: ## remove what building and testing left here; .venv stays
 	rm -rf build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
