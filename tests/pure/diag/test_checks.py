@@ -237,6 +237,12 @@ def test_weights():
     assert [finding.weight for finding in mixed] == ["fault", "warning"]
 
 
+def test_of_a_neighbour_table_whose_size_is_not_known_nothing_is_said():
+    known = {name: value for name, value in WELL.settings.items() if "gc_thresh3" not in name}
+    neighbours = (NeighbourInfo(index=ETH0, ip=ip_address("192.168.0.2"), mac=MAC, state=2),)
+    assert "NEIGH-001" not in codes(settings=known, neighbours=neighbours)
+
+
 def test_bridge_netfilter_is_wanted_by_rules_of_services_alone():
     services = Ruleset(chains={("ip6", "nat", "KUBE-SERVICES"): Chain(place=("ip6", "nat", "K"))})
     on = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "1"}
