@@ -58,7 +58,7 @@ def campaign(folders: Iterator[Path], bin_dir: Path, seconds: float) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_node_outlives_what_breaks_around_it(folders: Iterator[Path], bin_dir: Path):
-    campaign(folders, bin_dir, 55)  # some twenty of them, others each time
+    campaign(folders, bin_dir, 45)  # some twenty of them, others each time
 
 
 @pytest.mark.soak
