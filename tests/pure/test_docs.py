@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.docs import commands, flags, keys, tutorial
+from scripts.docs import files as source
 from scripts.docs.jsonshapes import SHAPES
 from tests.support import speccoverage
 from weft.config.jsonfields import Fields
@@ -91,13 +92,13 @@ def test_every_code_has_a_section():
     assert sorted(problem_sections().keys() & set(PERMANENT)) == sorted(PERMANENT)
 
 
-def test_the_architecture_names_where_twenty_changes_go():
+def test_the_list_of_files_names_where_twenty_changes_go():
     page = (DOCS / "explanation" / "where-changes-go.md").read_text()
     files = re.findall(r"^\| .* \| `([^`]+)` \|$", page, flags=re.MULTILINE)
     assert len(files) == 20
     assert [file for file in files if not (ROOT / "src" / "weft" / file).is_file()] == []
-    architecture = (DOCS / "architecture.md").read_text()
-    assert [file for file in files if f"`{file}`" not in architecture] == []
+    said = {str(path): sentence for path, sentence in source.files()}
+    assert [file for file in files if not said.get(file)] == []
 
 
 def test_the_log_finds_each_code():
@@ -210,6 +211,10 @@ def test_docstrings_name_modules_that_exist():
         and not any(named == module or named.startswith(f"{module}.") for module in modules if "." in module)
     ]
     assert wrong == []
+
+
+def test_the_list_of_files_is_that_of_the_source():
+    assert source.PAGE.read_text() == source.render(), "run `make docs`"
 
 
 def test_the_list_of_flags_is_that_of_the_daemon():
