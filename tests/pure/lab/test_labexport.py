@@ -65,7 +65,12 @@ def labs(draw: st.DrawFn) -> spec.Lab:
         for number in range(draw(st.integers(0, 5)))
     )
     service = spec.Service(
-        name="web", port=80, target_port=8080, pods=("pod*",), addresses=("10.96.0.40",), node_port=30_080
+        name="web",
+        port=80,
+        target_port=8080,
+        pods=("pod*",),
+        addresses=("10.96.0.40",),
+        node_port=draw(st.sampled_from([0, 30_080])),
     )
     links = draw(st.dictionaries(st.sampled_from(names), LINKS.filter(lambda link: link != Link())))
     cuts = tuple(Cut(source=one, target=other) for one, other in draw(CUTS) if {one, other} <= {*names, STORE})
@@ -92,6 +97,9 @@ def test_a_lab_that_is_written_is_read_as_the_same_lab(lab: spec.Lab):
 def test_a_lab_of_kubernetes_nodes_has_no_pods_of_its_own():
     lab = msgspec.structs.replace(LAB, kubelets=True, store="kubernetes", pods=())
     assert labfile.read(labexport.written(lab), "it") == lab
+    kept, [said] = labexport.exported(lab, running(lab), [])
+    assert kept == lab
+    assert said.startswith("what Kubernetes' API holds")
 
 
 def running(lab: spec.Lab, **changes: Any) -> LabReport:

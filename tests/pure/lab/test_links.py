@@ -174,6 +174,21 @@ def test_rules_at_the_switch():
     assert rules.transaction({}, []).splitlines() == ["add table bridge weft-lab", "delete table bridge weft-lab"]
 
 
+def test_rules_that_count():
+    assert rules.counting(wanted=False).splitlines() == [
+        "add table bridge weft-lab-count",
+        "delete table bridge weft-lab-count",
+    ]
+    assert rules.counting(wanted=True).splitlines() == [
+        "add table bridge weft-lab-count",
+        "delete table bridge weft-lab-count",
+        "add table bridge weft-lab-count",
+        "add set bridge weft-lab-count sent { type ether_addr . ether_addr; flags dynamic; size 65535; }",
+        "add chain bridge weft-lab-count prerouting { type filter hook prerouting priority -300; }",
+        "add rule bridge weft-lab-count prerouting update @sent { ether saddr . ether daddr counter }",
+    ]
+
+
 def test_what_people_see_of_links():
     report = LinksReport(
         links={"node1": Link(), "node2": Link(up=False, delay=1.5, loss=0.1, rate=2_500_000)},
