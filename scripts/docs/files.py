@@ -21,7 +21,7 @@ Each file below `src/weft` and what it is for, in its own words.
 
 _KINDS: Final = (".py", ".c", ".h", ".js")
 _COMMENT: Final = re.compile(r"\s*(?:/\*+|//)(.*?)(?:\*/|\n\s*\n|\n(?!\s*(?:\*|//)))", re.DOTALL)
-_SENTENCE_END: Final = re.compile(r"(?<=[.:?])\s+(?=[A-Z`(\"'0-9])|\n\n")
+_SENTENCE_END: Final = re.compile(r"(?<=[.?])\s+(?=[A-Z`(\"'0-9])|\n\n")
 
 
 def render() -> str:
@@ -50,7 +50,8 @@ def first_sentence(path: Path) -> str:
         said = ast.get_docstring(ast.parse(text)) or ""
     else:
         found = _COMMENT.match(text)
-        said = " ".join(line.strip(" */") for line in found[1].splitlines()) if found else ""
+        lines = (line.strip(" */") for line in found[1].splitlines()) if found else ()
+        said = " ".join(line for line in lines if not line.startswith("SPDX-"))
     return " ".join(_SENTENCE_END.split(said.strip(), maxsplit=1)[0].split())
 
 

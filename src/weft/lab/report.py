@@ -211,7 +211,7 @@ class SentReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's uplink or a pod has sent and received; `lost` are packets that its link could not carry.
+    """What a node's uplink or a pod sends and receives in a second; `lost` are packets that its link could not carry.
 
     Of a pod, `node` is where it runs. `id` tells it from an earlier one of its name.
     """
@@ -227,7 +227,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What went from one node to another by the switch; `lost` are packets that the lab's own losses and cuts took."""
+    """What goes from one node to another by the switch in a second; `lost` is what the lab's losses and cuts take."""
 
     source: str
     target: str
@@ -237,11 +237,12 @@ class WayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrafficReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes, pods and ways between nodes have carried by the moment `seconds`, or within so many, in each second.
+    """What nodes, pods and ways between nodes carry: bytes and packets in each second, measured over `seconds` seconds.
 
-    A way that nothing went is left out.
+    A way that carried nothing is left out.
     """
 
+    # The supervisor's own answer has what was counted until the moment `seconds`; two of them make the rates.
     seconds: float
     nodes: list[Carried]
     pods: list[Carried]

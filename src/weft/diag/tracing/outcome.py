@@ -110,9 +110,9 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     """
     foretold, end = legs[-1].way.problem, len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
-    if answers.taken.mtu or foretold is not None:
-        if foretold is None or answers.taken.mtu:
-            return _refused_here(legs, answers.taken)
+    if answers.taken.mtu:
+        return _refused_here(legs, answers.taken)
+    if foretold is not None:
         return _dropped(legs, answers, foretold)
     if answers.reached == answers.sent:
         return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)

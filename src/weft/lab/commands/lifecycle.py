@@ -150,7 +150,7 @@ def export(file: Path | None, to: str | None, lab: str) -> None:
     """Print the lab file that would start the lab that runs now, or a FILE for kind or containerlab.
 
     Such a lab file has nodes, pods with their addresses and ports, the present network configuration, Services, bad
-    links and partitions. What has no place in it is named on standard error. - is standard input.
+    links and partitions. What has no place in it is named on standard error. FILE may be -, standard input.
 
     \b
       weft lab export >lab.yaml

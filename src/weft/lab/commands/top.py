@@ -25,7 +25,7 @@ _CARRIED: Final = ("SENT", "RECEIVED", "PACKETS SENT", "PACKETS RECEIVED", "LOST
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one reading, over a second, as is done where there is no terminal.")
+@click.option("--once", is_flag=True, help="Print one reading, over a second, and end; so do a pipe and -o json.")
 @lab_option
 @output_option
 def top(lab: str, output: str, *, once: bool) -> None:

@@ -46,9 +46,10 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
     It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
     for a connection, or datagrams. At a device, +3 says that all were seen there; before the first 0 they were lost.
     B may be a Service, or the port of a node that leads to one: one of its pods is followed, and only the probes count
-    that chance has sent there. It may be an address, or `outside`: where the store is, and nobody knows pods. What NAT
-    makes of the source is said as it was seen at each device. With --size probes are never fragmented; if they are
-    lost, it says where, whether somebody tells the sender the MTU, and tries how large the largest is that passes.
+    that chance has sent there. It may also be any address, or `outside`: the network around the nodes, where the store
+    is and which has no route to the pods. What NAT makes of the source is said as it was seen at each device. With
+    --size probes are never fragmented; if they are lost, it says where, whether somebody tells the sender the MTU, and
+    tries how large the largest is that passes.
 
     \b
       weft lab trace pod1-1 pod2-1

@@ -50,7 +50,7 @@ class Event(Value, gc=False):
     """One thing that happened, at Unix time `time`, to `subject`. `number` counts events, across restarts.
 
     `words` say more; `was` and `now` what it was and what it is, where that is the point; of a repair what was found
-    and what it is again. `by` is who had changed what is repaired, with `PERHAPS` before it where that is not proved.
+    and what it is again. `by` is who had changed what is repaired, with `perhaps` before it where that is not proved.
     A text may be empty.
     """
 

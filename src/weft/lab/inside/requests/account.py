@@ -1,4 +1,7 @@
-"""What a lab says of itself: what there is, how daemons are, what happened. Changes nothing."""
+"""What a lab says of itself: what there is, how daemons are, what happened. Changes nothing.
+
+But `traffic` has the switch count for half a minute.
+"""
 
 import asyncio
 import time
