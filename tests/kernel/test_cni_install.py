@@ -621,7 +621,7 @@ class TestOtherDirectories:
         (tmp_path / "state").write_text("no directory")
         code, _, err = weft("install")
         assert (code, names(conf_dir)) == (0, [LIST])
-        assert err.endswith(f"tell `weft cni` each time --net-dir {conf_dir} --path '{bin_dir}'\n")
+        assert err.endswith(f"give each `weft cni` command --net-dir {conf_dir} --path '{bin_dir}'\n")
 
     def test_the_hint_of_a_check_puts_plugins_just_there(self, weft, conf_dir, capfd):
         conf_dir.mkdir()

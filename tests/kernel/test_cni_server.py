@@ -373,7 +373,10 @@ class TestRefusals:
             (b"\0\0\0\4\0\1\0\1\0\0\0\7", "7 bytes where 0"),
             (b"\0\0\0\0\0\1\0\1", "is no call"),
             (b"\0\0\0\0\0\1\0\2", "is no call"),
-            (frames.encode(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"", b"PATH=/"))), "CNI_ variables"),
+            (
+                frames.encode(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"", b"PATH=/"))),
+                "no CNI_ variable",
+            ),
             (frames.encode(Frame(kind=Kind.CALL, fields=(b"bridge", b"", b"", b"", b"", b"CNI_X=\xff"))), "not UTF-8"),
         ],
     )

@@ -335,6 +335,11 @@ def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, p
     site.here.call(lambda: hooks.detach_all(wholly=True))
     assert strangers() == before
     assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress; tc filter show dev flannel0 egress")
+    site.here.closing.callback(site.here.call(site.attach).close)
+    site.here.run(f"tc filter del dev {point} pref {tcbpf.PRIORITY}")
+    programs = site.here.call(site.attach)
+    site.here.closing.callback(programs.close)
+    assert programs.behind == (), "nobody is there any more"
 
 
 def test_where_programs_for_what_is_sent_cannot_be_it_is_said(site: Site):

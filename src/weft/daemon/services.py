@@ -57,7 +57,7 @@ class Scrapes:
     async def page(self) -> str:
         """The page as it was within the last second."""
         now = asyncio.get_running_loop().time()
-        if self._made is None or now >= self._until or (self._made.done() and self._made.exception() is not None):
+        if self._made is None or (self._made.done() and (now >= self._until or self._made.exception() is not None)):
             self._made = asyncio.ensure_future(self._make())
             self._until = now + _SCRAPE_SECONDS
         return await asyncio.shield(self._made)

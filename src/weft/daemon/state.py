@@ -17,7 +17,7 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes import traffic
 from weft.daemon.planes.plane import Keeper
-from weft.daemon.planes.traffic import Traffic
+from weft.daemon.planes.traffic import Traffic, together
 from weft.daemon.reconcile import Reconciler
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
@@ -210,7 +210,7 @@ def peer_state(
     """What became of a believed lease, `seconds` ago. `keepers` are by the kinds of objects that are theirs."""
     wanted = reconciler.decider.part(lease.id)
     ages = (keepers[str(thing.key[0])].retries.age(thing.key) for thing in wanted)
-    packets = next((found for thing in wanted if (found := counted.get(thing.key)) is not None), Traffic())
+    packets = together([counted[thing.key] for thing in wanted if thing.key in counted])
     lacks = [f"{thing}: {words}" for thing in wanted if (words := _wrong(keepers[str(thing.key[0])], thing.key))]
     if not wanted and reconciler.is_deciding:
         lacks = ["what leads to it: not decided yet"]

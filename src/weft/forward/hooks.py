@@ -54,7 +54,8 @@ class Hooks:
         taken = {each.priority: each for each in there}
         priority = next(ours, next(number for number in count(tcbpf.PRIORITY) if number not in taken))
         self._request(tcbpf.set_program(index, hook, priority, name, program))
-        return "" if priority == tcbpf.PRIORITY else _words(taken[tcbpf.PRIORITY], index, hook, priority)
+        first = taken.get(tcbpf.PRIORITY)  # who was there may have gone since
+        return "" if first is None or _NAME.fullmatch(first.name) else _words(first, index, hook, priority)
 
     def detach(self, attached: Attached) -> None:
         """Take a program away, and leave the qdisc: with it the device would lose the packets of a moment."""

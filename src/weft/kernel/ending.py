@@ -69,7 +69,10 @@ def guard(pid: int) -> int:
         if libc.inotify_add_watch(removed, os.fsencode(_FOLDER), _IN_DELETE) < 0:
             return 0
         here = Path("/proc/thread-self/ns/net").stat()
-        names = [each.name for each in _FOLDER.iterdir() if os.path.samestat(each.stat(), here)]
+        names = []
+        for each in _FOLDER.iterdir():
+            with suppress(OSError):  # it has gone meanwhile, or leads to what has
+                names += [each.name] if os.path.samestat(each.stat(), here) else []
         if names:
             process = os.pidfd_open(pid)
             held.callback(os.close, process)

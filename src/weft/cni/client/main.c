@@ -188,8 +188,10 @@ static int converse(int connection, const struct call *call, struct refusal *ref
         if (frame.version != VERSION || frame.kind != (begun ? frame.kind == OPEN ? OPEN : RUN : BEGUN))
             return fail(CODE_AGAIN, "%s speaks another version of the protocol: kind %d, version %u", server,
                         (int)frame.kind, frame.version);
-        if (frame.kind == BEGUN)
+        if (frame.kind == BEGUN) {
             limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS * 1000);
+            limit_wait(connection, SO_SNDTIMEO, SEND_SECONDS * 1000);
+        }
         else if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
             return fail(CODE_AGAIN, "what %s has asked for could not be passed to it: %s", server, strerror(errno));
         begun = 1;

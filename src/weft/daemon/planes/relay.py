@@ -103,10 +103,11 @@ class RelayPlane:
             peers = call.peers()
         if running is None:
             return {}
-        found = ((each.key, peers[each.via]) for each in [*running.forwards.values()] if each.via in peers)
+        keys = {each.via: each.key for each in [*running.forwards.values()]}  # one of a peer's subnets
         return {
-            key: Traffic(sent=sent, sent_bytes=sent_bytes, received=received, received_bytes=received_bytes)
-            for key, ((sent, sent_bytes), (received, received_bytes)) in found
+            keys[peer]: Traffic(sent=sent, sent_bytes=sent_bytes, received=received, received_bytes=received_bytes)
+            for peer, ((sent, sent_bytes), (received, received_bytes)) in peers.items()
+            if peer in keys
         }
 
     def _look(self) -> dict[Key, Object]:

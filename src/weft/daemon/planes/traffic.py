@@ -1,6 +1,6 @@
 """What back ends know of the packets of each peer. It is asked for when somebody wants to see it, and kept nowhere."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
@@ -18,12 +18,28 @@ class Traffic(Value, gc=False):
     heard: float | None = None
 
 
+def together(parts: Sequence[Traffic]) -> Traffic:
+    """Add up what several objects of a peer carry, as a WireGuard peer for each family does."""
+
+    def total(counts: Iterable[int | None]) -> int | None:
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    return Traffic(
+        sent=total(part.sent for part in parts),
+        received=total(part.received for part in parts),
+        sent_bytes=total(part.sent_bytes for part in parts),
+        received_bytes=total(part.received_bytes for part in parts),
+        heard=min((part.heard for part in parts if part.heard is not None), default=None),
+    )
+
+
 @runtime_checkable
 class CountsPeers(Protocol):
     """A plane that counts for each peer."""
 
     async def traffic(self) -> Mapping[Key, Traffic]:
-        """Tell it by the key of an object that leads to the peer. Raises `OSError`."""
+        """Tell it by the keys of objects that lead to peers, nothing twice. Raises `OSError`."""
         ...
 
 
