@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, flock
@@ -508,6 +509,23 @@ class TestStoppedDaemon:
         wait_for(lambda: node.call("DEL", "", plugin="loopback") and not note.exists())
         assert daemon.journal()
 
+    @pytest.mark.parametrize("reads", [True, False])
+    def test_one_that_reads_what_it_is_asked_is_busy_and_not_noted(self, node: Node, hasty: Path, *, reads: bool):
+        shutil.copy2(hasty, node.bin_dir / "loopback")
+        node.run.mkdir(parents=True, mode=0o700)
+        with socket.socket(socket.AF_UNIX) as busy:
+            busy.bind(str(node.run / "cni.sock"))
+            busy.listen()
+            client = threading.Thread(target=node.call, args=("DEL", ""), kwargs={"plugin": "loopback"})
+            client.start()
+            with busy.accept()[0] as connection:
+                while reads and connection.recv(1 << 16):
+                    pass
+                client.join(SECONDS)
+        assert not client.is_alive()
+        assert (node.run / "cni.sock.hangs").exists() != reads
+        assert node.started == 1
+
     @pytest.mark.parametrize("age, waits", [(0, False), (3600, True)], ids=["of this daemon", "of an earlier one"])
     def test_who_finds_the_note_waits_no_more(
         self, node: Node, daemon: CniDaemon, patient: Path, age: int, waits: bool
@@ -651,7 +669,9 @@ def waiting_add(node: Node, tmp_path: Path, pod: str) -> "tuple[subprocess.Popen
     answer = json.dumps({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.77/24"}]})
     program = theirs / "waits"
     program.write_text(
-        f"#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\ntouch {theirs}/runs\nread line <{fifo}\necho '{answer}'\n"
+        # It runs when it can be released.
+        f"#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nexec 3<>{fifo}\ntouch {theirs}/runs\n"
+        f"read line <&3\necho '{answer}'\n"
     )
     program.chmod(0o755)
     client = node.start("ADD", pod, CNI_PATH=f"{theirs}:{node.bin_dir}")

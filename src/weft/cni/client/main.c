@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -28,6 +29,7 @@ enum { NOT_BEGUN = -1, LOST = -2 };
 /* Why a server has not begun, and whether it may live and hang. */
 struct refusal {
     int hangs;
+    int unread; /* it has not even read what was asked */
     const char *why;
 };
 
@@ -157,8 +159,16 @@ static int hung_up(int error)
 
 static int not_begun(struct refusal *refusal, int hangs, const char *why)
 {
-    *refusal = (struct refusal){hangs, why};
+    *refusal = (struct refusal){hangs, hangs, why};
     return NOT_BEGUN;
+}
+
+/* Tells whether the other end has left something unread: one that is busy reads at once. */
+static int is_unread(int connection)
+{
+    int left = 0;
+
+    return ioctl(connection, TIOCOUTQ, &left) == 0 && left > 0;
 }
 
 /* Until the server says that it has begun another one can be asked, without doubt: one that cannot say so, because this
@@ -166,7 +176,7 @@ static int not_begun(struct refusal *refusal, int hangs, const char *why)
 static int converse(int connection, const struct call *call, struct refusal *refusal)
 {
     static struct frame frame;
-    int begun = 0, closed = 0;
+    int begun = 0, closed = 0, unread = 0;
 
     for (;;) {
         if (frame_receive(connection, &frame) < 0) {
@@ -174,8 +184,12 @@ static int converse(int connection, const struct call *call, struct refusal *ref
                 return LOST;
             if (begun || (errno != EAGAIN && errno != ECONNRESET))
                 return unanswered(call, errno);
-            if (closed || errno == ECONNRESET)
-                return not_begun(refusal, closed, closed ? "it has not begun in time" : strerror(errno));
+            if (closed || errno == ECONNRESET) {
+                not_begun(refusal, closed, closed ? "it has not begun in time" : strerror(errno));
+                refusal->unread = unread;
+                return NOT_BEGUN;
+            }
+            unread = is_unread(connection);
             shutdown(connection, SHUT_RDWR);
             closed = 1;
             continue;
@@ -231,20 +245,21 @@ static time_t seconds_since_boot(void)
     return now.tv_sec;
 }
 
-/* Has the daemon do it once. A daemon that is stopped or hangs costs the first call BEGIN_SECONDS. That call leaves a note
- * beside the socket. Later calls that find the note wait only a moment for the daemon to begin, and then go on without it.
+/* Has the daemon do it once. A daemon that is stopped or hangs, and so reads nothing, costs the first call BEGIN_SECONDS.
+ * That call leaves a note beside the socket. Later calls that find the note wait only a moment for the daemon to begin, and then go on without it.
  * A note that is older than the socket is about an earlier daemon. */
 static int call_once(const struct call *call, const char *path, struct refusal *refusal)
 {
     struct stat socket, noted;
     char note[MAX_PATH];
-    int hung, status;
+    int hung, hangs, status;
 
     snprintf(note, sizeof note, "%s.hangs", path);
     hung = stat(note, &noted) == 0 && stat(path, &socket) == 0 && noted.st_mtim.tv_sec >= socket.st_ctim.tv_sec;
     status = call_over(connect_to(path, hung ? GLANCE_MILLISECONDS : SEND_SECONDS * 1000), call,
                        hung ? GLANCE_MILLISECONDS : BEGIN_SECONDS * 1000, refusal);
-    if (hung == (status == NOT_BEGUN) || (status == NOT_BEGUN && !refusal->hangs))
+    hangs = status == NOT_BEGUN && refusal->unread;
+    if (hung == hangs || (status == NOT_BEGUN && !refusal->hangs))
         return status;
     unlink(note);
     if (!hung)
