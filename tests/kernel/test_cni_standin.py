@@ -5,10 +5,12 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -26,6 +28,7 @@ from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.openat import open_root
 from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
+from weft.wire import frames
 
 WITHOUT_RESOURCE = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
 LIMITS = ("SEND", "BEGIN", "START", "ANSWER", "REPEAT")
@@ -398,6 +401,28 @@ class TestDeath:
         assert after is not None
         assert before.index != after.index
         assert node.call("DEL", "") is None
+
+    def test_answers_to_a_server_that_was_lost_are_read_by_no_other(self, node: Node, make_netns):
+        pod = make_netns()
+        node.run.mkdir(parents=True, mode=0o700)
+        with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX) as dying:
+            dying.bind(str(node.run / "cni.sock"))
+            dying.listen()
+            told = pool.submit(node.call, "ADD", pod.path)
+            connection, _ = dying.accept()
+            with connection:
+                (node.run / "cni.sock").unlink()
+                asked, sent, _, _ = socket.recv_fds(connection, 1 << 20, 16)
+                frame = frames.Reader().feed(asked)
+                assert frame is not None
+                with socket.socket(fileno=sent.pop(frames.decode_call(frame).descriptors.index("route"))) as route:
+                    for sequence in range(1, 40):  # RTM_GETLINK of lo, as a server asks
+                        route.send(struct.pack("=IHHIIBxHiII", 32, 18, 1, sequence, 0, 0, 0, 1, 0, 0))
+                for each in sent:
+                    os.close(each)
+                connection.sendall(frames.encode_begun())
+            assert "ips" in told.result(SECONDS)
+        assert node.started == 1
 
     def test_of_those_that_are_killed_again_and_again_it_says_what_to_do(self, node: Node, tmp_path: Path, make_netns):
         client, _ = waiting_add(node, tmp_path, make_netns().path)

@@ -276,7 +276,7 @@ def test_without_etcd_nothing_is_started(monkeypatch, tmp_path):
     monkeypatch.setattr(etcd, "find_spec", lambda _: None)
     with pytest.raises(ConfigError) as caught:
         etcd.program({"PATH": str(tmp_path)})
-    assert str(caught.value).startswith("HOST-002 etcd: no such program on PATH")
+    assert str(caught.value).startswith("HOST-002 etcd: it is not on PATH")
 
 
 CHROOT = """

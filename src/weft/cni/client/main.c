@@ -83,7 +83,7 @@ static int served_by_root(int connection)
 static int ask(int connection, const struct call *call)
 {
     static struct span fields[MAX_FIELDS];
-    static struct descriptors with; /* the same for each server that is asked */
+    static struct descriptors with; /* the same for each server that is asked, but for a socket that one was lost with */
     size_t size = 0;
     int count = 5 + call->lost;
 
@@ -103,6 +103,8 @@ static int ask(int connection, const struct call *call)
         return fail(CODE_ENVIRONMENT, "the CNI_ variables in the environment are too large");
     if (!with.count)
         collect(&with, call->plugin, getenv("CNI_NETNS"));
+    else if (call->lost)
+        renew_route();
     fields[1] = text(with.names);
     fields[2] = text(with.netns_problem);
     /* Names and variables come first, the configuration must fit into what they leave. */

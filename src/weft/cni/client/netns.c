@@ -21,7 +21,7 @@
 #define SETTINGS "/proc/sys/net"
 
 /* The namespaces of this process and, once it was entered, of the container. They stay open as long as this process. */
-static int own = -1, container = -1;
+static int own = -1, container = -1, route = -1; /* and a socket in the latter */
 
 /* They work in the host's namespace alone: the container's is named to them and not entered. The same choice is made
  * in weft/cni/host/sysctls.py. */
@@ -114,8 +114,22 @@ void collect(struct descriptors *out, const char *plugin, const char *netns)
     }
     container = there;
     add(out, "netns", container);
-    add(out, "route", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+    add(out, "route", route = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
     return_home();
+}
+
+void renew_route(void)
+{
+    int fresh;
+
+    if (route < 0 || setns(container, CLONE_NEWNET) < 0)
+        return;
+    fresh = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    return_home();
+    if (fresh < 0)
+        return;
+    dup3(fresh, route, O_CLOEXEC);
+    close(fresh);
 }
 
 /* Opens one directory of the container's settings; -1 with errno set. A descriptor of /proc/sys/net itself would resolve

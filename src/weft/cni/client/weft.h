@@ -98,6 +98,10 @@ int write_all(int fd, const void *data, size_t size);
 /* netns.c: collect what the daemon needs for a plugin from the namespaces of this process and of the container. */
 void collect(struct descriptors *out, const char *plugin, const char *netns);
 
+/* netns.c: put a new socket of rtnetlink in the place of the collected one, in which may be answers for a server that was
+ * lost. */
+void renew_route(void);
+
 /* netns.c: open what an `open` frame names and answer it with `opened`; 0, or -1 with errno set. */
 int send_settings(int connection, const struct frame *asked);
 
