@@ -10,10 +10,10 @@
 #   system    stores, kernel objects and the daemon; apart from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
+#   vm        what this kernel lacks, in a virtual machine with Debian's
 #
 # The second runs beside it; its output goes to build/reports/beside.log, and is printed when both are over:
 #
-#   vm        what this kernel lacks, in a virtual machine with Debian's
 #   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them
 #   lab       several real nodes, and the commands of the docs; a file at a time
 set -uo pipefail
@@ -64,6 +64,7 @@ stage 'helm-unittest' $bin/python -m tests.support.helmunit
 stage 'system tests' $apart $bin/python $(pytest_of system) -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
 stage 'real runtimes' $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
+stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
 wait $beside
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' sh -c 'git status --short; test -z "$(git status --short)"'

@@ -49,6 +49,13 @@ class Site:
             carrying(netns, "eth0")  # a neighbour that is asked for sooner is given up
             for address in addresses:
                 netns.run(f"ip addr add {address}/{'64 nodad' if over == 6 else 24} dev eth0")
+        if over == 6:
+            # Permanent ones do not count in the table of neighbours that all namespaces of the machine share.
+            for netns, other, *addresses in ((here, there, self.remote, self.stranger), (there, here, self.local)):
+                link = other.rtnl.link("eth0")
+                assert link is not None
+                for address in addresses:
+                    netns.run(f"ip neigh replace {address} lladdr {link.mac} dev eth0 nud permanent")
         here.call(lambda: tun.create(DEVICE))
         here.run(
             f"ip link set lo up; ip link set {DEVICE} mtu {self.mtu} up; ip addr add 10.5.1.0/32 dev {DEVICE}; "
