@@ -48,7 +48,7 @@ def shell(ctx: click.Context, lab: str) -> int:
     os.environ[VARIABLE] = ctx.params["lab"] = place.name  # what is typed and completed means this lab
     run: Run = ctx.obj
     group = _group(ctx)
-    verbs = frozenset(group.commands) - {ctx.info_name}
+    verbs = frozenset(group.list_commands(ctx)) - {ctx.info_name}
     status = 0
     typed = _typed(f"weft:{place.name}> ", _Completion(ctx, group, verbs)) if sys.stdin.isatty() else _piped()
     with closing(typed) as lines:
