@@ -30,11 +30,8 @@ apart=scripts/apart.sh
 pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
 
 second_row() {
-    # What is built takes some minutes, in which little else needs both processors; the machine needs the first alone.
-    nice $bin/python -m tests.support.flanneld >/dev/null 2>&1
-    { nice scripts/kubernetes.sh; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1 &
-    stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
-    wait
+    # Building takes some minutes, in which little else needs both processors.
+    { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
     stage 'lab tests' $bin/python $(pytest_of lab) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 }

@@ -84,6 +84,7 @@ def knocked(*rounds: str) -> Knocked:
     return Knocked(peer="10.244.2.0/24", rounds=words)
 
 
+MUTE = (probed("overlay", answered=False), probed("underlay", answered=False))
 CUT = (probed("overlay", answered=False), probed("underlay"))
 MAIN_RULE = RuleInfo(family=4, priority=32766, table=254)
 WELL = Sight(
@@ -207,6 +208,7 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
         ("VTEP-004", {"probes": CUT, "knocks": (knocked("silent silent", "refused refused"),)}),
         ("REACH-001", {"probes": CUT, "knocks": (knocked("silent refused", "silent silent"),)}),
         ("REACH-001", {"probes": CUT, "knocks": (knocked("rejected silent"),)}),
+        ("REACH-001", {"probes": MUTE, "knocks": (knocked("silent refused"),)}),
         ("ROUTE-002", {"probes": CUT, "policies": (RuleInfo(family=4, priority=5270, table=52), MAIN_RULE),
                        "other_routes": (RouteInfo(dst=ip_network("10.244.0.0/16"), table=52, index=ETH0),)}),
         ("HOST-001", {"managers": {"flannel.1": "systemd-networkd", "eth0": "systemd-networkd"}}),
