@@ -22,7 +22,7 @@ from tests.support.weftd import carrying, eventually
 from weft.forward import build, start
 from weft.forward.control import SOCKET, Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
-from weft.kernel import tun
+from weft.kernel import ending, tun
 
 DEVICE: Final = "flannel0"
 PORT: Final = 8285
@@ -146,14 +146,14 @@ class Site:
 
 def refuse(monkeypatch: pytest.MonkeyPatch, call: str, error: int) -> None:
     """Have the kernel answer a system call of relays with an error; 0 for one that only seems done."""
-    spawn = start._spawn
+    spawn = ending.spawn
 
     def spawn_with_less(*args: Any) -> int:
         """Its thread is one of its own, and has no more to do."""
         oldkernel.refuse(call, error)
         return spawn(*args)
 
-    monkeypatch.setattr(start, "_spawn", spawn_with_less)
+    monkeypatch.setattr(start, "spawn", spawn_with_less)
 
 
 def packet(

@@ -1,6 +1,5 @@
 """Starts the relay of a device: what it works with is opened here, so that it needs no right of its own."""
 
-import fcntl
 import os
 import socket
 from contextlib import ExitStack, suppress
@@ -12,6 +11,7 @@ from typing import Final
 from weft.forward import control
 from weft.kernel import tun
 from weft.kernel.buffers import widen
+from weft.kernel.ending import spawn
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -27,8 +27,6 @@ _ICMPV6_FILTER: Final = 1  # linux/icmpv6.h
 _RECEIVES: Final = 4 << 20  # bytes: some milliseconds of packets while the processor does something else
 _SENDS: Final = 512 << 10  # bytes: while a slow link takes them, the relay takes nothing from peers
 _MOST_QUEUES: Final = 4
-_FIRST: Final = 3  # of the descriptors that a relay begins with
-_ASIDE: Final = 64  # higher than all of them
 
 
 class Job(Value):
@@ -60,7 +58,7 @@ def start(job: Job, about: str, program: Path, socket_path: Path) -> int:
         for _ in range(queues):
             inherited.append(tun.open_queue(job.device))
             held.callback(os.close, inherited[-1])
-        return _spawn([str(program), str(job.port), str(queues), about], inherited, held)
+        return spawn([str(program), str(job.port), str(queues), about], inherited)
 
 
 def namespace() -> str:
@@ -69,18 +67,6 @@ def namespace() -> str:
         return made.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8).hex()
     seen = Path("/proc/thread-self/ns/net").stat()  # whose number another one may have later
     return f"{seen.st_dev}:{seen.st_ino}"
-
-
-def _spawn(command: list[str], inherited: list[int], held: ExitStack) -> int:
-    """Start a program in a session of its own, with these descriptors from the first on and no other."""
-    actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_FIRST)
-    ]
-    for number, descriptor in enumerate(inherited, _FIRST):
-        aside = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
-        held.callback(os.close, aside)
-        actions.append((os.POSIX_SPAWN_DUP2, aside, number))
-    return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
 
 
 def _udp(held: ExitStack, job: Job) -> int:

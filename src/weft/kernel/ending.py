@@ -1,4 +1,4 @@
-"""Ends processes that outlive the daemon: those that are known by what they are, and with a network namespace its own.
+"""Starts and ends processes that outlive the daemon: by what they are, and with a network namespace its own.
 
 A process keeps its namespace alive, and the device that it waits for: `ip netns del` of a node that is a namespace
 would leave all of them for ever. So a guard waits beside the process and ends it when the namespace has lost the last
@@ -23,8 +23,9 @@ from typing import Final
 _FOLDER: Final = Path("/run/netns")  # of names (ip-netns(8))
 _IN_DELETE: Final = 0x200  # linux/inotify.h
 _EVENT: Final = Struct("=iIII")  # struct inotify_event, before its name
+_INHERITED: Final = 3  # the first descriptor behind the standard streams
 _PROCESS, _NAMES = 3, 4
-_ASIDE: Final = 64
+_ASIDE: Final = 64  # higher than all that are inherited
 _LARGEST: Final = 1 << 16
 _END_SECONDS: Final = 3.0
 _LOOK_AGAIN: Final = 0.002
@@ -76,21 +77,25 @@ def guard(pid: int) -> int:
         if names:
             process = os.pidfd_open(pid)
             held.callback(os.close, process)
-            return _start("/".join(names), [process, removed], held)
+            return spawn([sys.executable, "-I", "-m", "weft.kernel.ending", "/".join(names)], [process, removed])
     return 0
 
 
-def _start(names: str, inherited: Sequence[int], held: ExitStack) -> int:
-    """Start a guard in a session of its own, with these descriptors and no other."""
+def spawn(command: list[str], inherited: Sequence[int]) -> int:
+    """Start a program in a session of its own; returns its process id.
+
+    It has these descriptors, from 3 on, and no other; its standard streams lead nowhere. `OSError` if it cannot be
+    started.
+    """
     actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_PROCESS)
+        (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_INHERITED)
     ]
-    for number, descriptor in enumerate(inherited, _PROCESS):
-        aside = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
-        held.callback(os.close, aside)
-        actions.append((os.POSIX_SPAWN_DUP2, aside, number))
-    command = [sys.executable, "-I", "-m", "weft.kernel.ending", names]
-    return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
+    with ExitStack() as held:
+        for number, descriptor in enumerate(inherited, _INHERITED):
+            aside = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
+            held.callback(os.close, aside)
+            actions.append((os.POSIX_SPAWN_DUP2, aside, number))
+        return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
 
 
 def _removed() -> set[str]:
