@@ -23,6 +23,7 @@ _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 _QUANTITY: Final = re.compile(rf"{_NUMBER}\s*([a-z%/]*)", re.IGNORECASE)
 _MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 _SHOWN: Final = {"Gbit/s": 1_000_000_000, "Mbit/s": 1_000_000, "kbit/s": 1_000, "bit/s": 1}
+_DIGITS: Final = 12  # of a quantity that is read again
 _BITS: Final = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 
 
@@ -166,6 +167,18 @@ def shown_rate(rate: int) -> str:
     """Write a rate for people."""
     unit, size = next((unit, size) for unit, size in _SHOWN.items() if rate >= size or size == 1)
     return f"{rate / size:g} {unit}"
+
+
+def written(link: Link) -> dict[str, str | bool]:
+    """Write what is set on a link as a lab file has it, which the readers above read as the same."""
+    unit, size = next((unit, size) for unit, size in reversed(_BITS.items()) if link.rate % size == 0)
+    quantities = {
+        "down": not link.up,
+        "delay": link.delay and f"{link.delay:.{_DIGITS}g}ms",
+        "loss": link.loss and f"{link.loss:.{_DIGITS}f}".rstrip("0").rstrip(".") + "%",
+        "rate": link.rate and f"{link.rate // size}{unit}",
+    }
+    return {key: value for key, value in quantities.items() if value}
 
 
 def words(link: Link) -> str:

@@ -11,7 +11,7 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec
-from weft.lab.files import labkeys
+from weft.lab.files import labkeys, portmappings
 from weft.lab.files.kindfile import API, names
 from weft.lab.fitting import misfits, understand
 from weft.model.errors import ConfigError
@@ -50,10 +50,7 @@ def _networking(lab: spec.Lab, network: NetConf) -> dict[str, Any]:
 def _node(node: spec.Node, number: int) -> dict[str, Any]:
     made: dict[str, Any] = {"role": "worker" if number else "control-plane"}
     if node.ports:
-        made[labkeys.PORTS] = [
-            {"hostPort": port.outside, "containerPort": port.inside, "listenAddress": port.address}
-            for port in node.ports
-        ]
+        made[labkeys.PORTS] = portmappings.written(node.ports)
     return made
 
 

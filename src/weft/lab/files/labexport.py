@@ -5,21 +5,18 @@ A file says what a lab is when it starts. What has become of a lab since, and no
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import yaml
 
-from weft.lab import spec
-from weft.lab.files import labkeys
+from weft.lab import links, spec
+from weft.lab.files import labkeys, portmappings
 from weft.lab.links import Link
 from weft.lab.planned import planned
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event
-
-_RATES: Final = {"gbit": 1_000_000_000, "mbit": 1_000_000, "kbit": 1_000, "bit": 1}
-_HOW_MANY: Final = 12  # digits of a quantity
 
 
 def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[spec.Lab, list[str]]:
@@ -118,24 +115,10 @@ def _node(node: spec.Node, link: Link) -> Any:
     if node.daemon:
         made["daemon"] = node.daemon
     if node.ports:
-        made[labkeys.PORTS] = [
-            {"hostPort": port.outside, "containerPort": port.inside, "listenAddress": port.address}
-            for port in node.ports
-        ]
+        made[labkeys.PORTS] = portmappings.written(node.ports)
     if link != Link():
-        quantities = {
-            "down": not link.up,
-            "delay": link.delay and f"{link.delay:.{_HOW_MANY}g}ms",
-            "loss": link.loss and f"{link.loss:.{_HOW_MANY}f}".rstrip("0").rstrip(".") + "%",
-            "rate": link.rate and _rate(link.rate),
-        }
-        made["link"] = {key: value for key, value in quantities.items() if value}
+        made["link"] = links.written(link)
     return made if len(made) > 1 else node.name
-
-
-def _rate(bits: int) -> str:
-    unit, size = next((unit, size) for unit, size in _RATES.items() if bits % size == 0)
-    return f"{bits // size}{unit}"
 
 
 def _pod(pod: spec.Pod) -> dict[str, Any]:

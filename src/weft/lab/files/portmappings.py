@@ -1,5 +1,6 @@
 """`extraPortMappings`, as kind has them: ports of the machine's loopback that lead to ports of nodes."""
 
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 
@@ -56,6 +57,11 @@ class Mappings:
         if len(self._taken) == _MOST_PORTS + 1:
             self._reader.problem(node, f"more than {_MOST_PORTS} port mappings", expected="fewer")
         return Port(address=address, outside=outside, inside=inside)
+
+
+def written(ports: Iterable[Port]) -> list[dict[str, str | int]]:
+    """Write those of a node as `Mappings` reads them."""
+    return [{"hostPort": port.outside, "containerPort": port.inside, "listenAddress": port.address} for port in ports]
 
 
 def _loopback(said: str) -> str:
