@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from weft.diag.checking.trial import SMALLEST
 from weft.model.errors import ConfigError, WeftError
 from weft.model.value import fields_of
 from weft.ui.guard import Guard
@@ -29,7 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     source: str
     target: str
-    size: Annotated[int, msgspec.Meta(ge=68, le=65535)] | None = None
+    size: Annotated[int, msgspec.Meta(ge=SMALLEST, le=65535)] | None = None
 
 
 def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:

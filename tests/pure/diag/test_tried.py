@@ -1,6 +1,7 @@
 """The legs of a trace, and where probes that were counted at its devices were lost."""
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import LOOPBACK, End, Leg, counted, legs
 from weft.diag.tracing.outcome import Answers, Outcome, Sized, outcome, parted
 from weft.diag.tracing.probes import Kind
-from weft.diag.tracing.tried import Asked, SourceSeen, TraceReport, passed, tried_diagram, tried_lines
+from weft.diag.tracing.tried import Asked, SourceSeen, TraceReport, passed, searched, tried_diagram, tried_lines
 from weft.diag.tracing.tried import tried as put_together
 from weft.model.errors import Problem
 from weft.model.value import replace
@@ -427,6 +428,26 @@ def test_which_passed():
     seen = Counted(seen={("pod1", "eth0", "back"): {1}, ("pod2", "eth0", "there"): {1, 3}})
     assert passed(NUMBERS, "icmp", POD1, POD2, seen) == [True, False, False]
     assert passed(NUMBERS, "udp", POD1, POD2, seen) == [True, True, False]
+
+
+@pytest.mark.parametrize("kind, where", [("icmp", ("pod1", "eth0", "back")), ("udp", ("pod2", "eth0", "there"))])
+def test_the_largest_that_passes_is_searched_by_what_is_seen_at_both_ends(kind: Kind, where: Any):
+    def count(sizes: Sequence[int]) -> tuple[list[int], Counted]:
+        numbers = list(range(len(sizes)))
+        return numbers, Counted(seen={where: {each for each in numbers if sizes[each] <= 1350}})
+
+    asked = Asked(source="a", target="b", kind=kind, numbers=NUMBERS)
+    found = searched(Sized(size=1450), asked, POD1, POD2, count, beyond="")
+    assert found == Sized(size=1450, searched=True, largest=1350)
+
+
+def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():
+    def count(_: Sequence[int]) -> tuple[list[int], Counted]:
+        raise AssertionError("something is sent")
+
+    asked = Asked(source="a", target="b", kind="udp", numbers=NUMBERS)
+    assert searched(None, asked, POD1, POD2, count, beyond="") is None
+    assert searched(Sized(size=1450), asked, POD1, POD2, count, beyond="far") == Sized(size=1450)
 
 
 OUTSIDE = End(node="outside", address="172.31.0.1", device="underlay")

@@ -7,14 +7,13 @@ from typing import Final
 from weft.diag.checking.causes import Cause
 from weft.diag.checking.judging import judged
 from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.trial import Outcome, Trial
+from weft.diag.checking.trial import SMALLEST, Outcome, Trial
 from weft.model.net import Family
 from weft.model.value import Value, replace
 
-LEAST: Final[dict[Family, int]] = {4: 68, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
+LEAST: Final[dict[Family, int]] = {4: SMALLEST, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
 _AGAIN: Final = 12  # trials: of those that a third of packets fails, all fail once in 500,000 times
 _AT_ONCE: Final = 40  # two rounds tell the sizes of an Ethernet apart
-_SMALL: Final = 68  # bytes: smaller than any link's MTU, in either family
 _SURE: Final = 3  # packets of a size of which all have to be alike
 
 
@@ -49,7 +48,7 @@ def largest(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> in
 
 
 def _searched(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> int | None:
-    bounds, least = Bounds(low=_SMALL, high=size), [_SMALL]
+    bounds, least = Bounds(low=SMALLEST, high=size), [SMALLEST]
     while sizes := [*least, *bounds.between]:
         tried = list(zip(sizes, passing(sizes), strict=True))
         lost = [each for each, passed in tried if not passed]

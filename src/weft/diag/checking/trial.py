@@ -12,6 +12,8 @@ Fault = Literal["", "lost", "narrow", "unseen", "translated", "unrefused", "shar
 FAULTS: Final[tuple[Fault, ...]] = ("lost", "narrow", "unseen", "translated", "unrefused", "shared")
 OUTSIDE: Final = "outside"  # the lab's switch, to which nodes are joined and which is none of them
 
+SMALLEST: Final = 68  # bytes of a packet that every link carries (RFC 791 §3.2)
+
 
 class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """A pod behind a Service, by one of its addresses."""

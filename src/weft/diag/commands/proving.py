@@ -6,7 +6,6 @@ from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
 
-from weft.diag.checking.sizes import largest
 from weft.diag.reaching.pods import Pods, hidden_words, pods_of
 from weft.diag.reaching.sending import send
 from weft.diag.reaching.watching import watch
@@ -18,9 +17,8 @@ from weft.diag.tracing.legs import Direction, End
 from weft.diag.tracing.outcome import Sized
 from weft.diag.tracing.probes import Kind, numbers, so_many
 from weft.diag.tracing.routing import is_own
-from weft.diag.tracing.tried import Asked, TraceReport, passed, tried
+from weft.diag.tracing.tried import Asked, TraceReport, searched, tried
 from weft.model.errors import ConfigError, Problem
-from weft.model.value import replace
 
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
 
@@ -63,9 +61,9 @@ def prove(
                 largest=max(sizes, default=0),
             )
 
-        def passing(sizes: Sequence[int]) -> list[bool]:
+        def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], Counted]:
             tries = so_many(randbits(32), len(sizes))
-            return passed(tries, kind, begin, end, counted(tries, sizes, places))
+            return tries, counted(tries, sizes, places)
 
         def concluded(ways: Ways) -> TraceReport:
             return tried(asked, begin, end, [(name, ways)], seen, beyond=beyond, sized=sized)
@@ -75,8 +73,7 @@ def prove(
         found = concluded(ways)
         if found.well:
             return found
-        if sized is not None and not (beyond and kind == "udp"):
-            sized = replace(sized, searched=True, largest=largest(size, passing))
+        sized = searched(sized, asked, begin, end, of_sizes, beyond=beyond)
     return concluded(look_again())
 
 

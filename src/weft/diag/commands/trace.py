@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from weft.diag.checking.trial import SMALLEST
 from weft.diag.commands.offline import FROM, bundle_at
 from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.commands.proving import prove
@@ -28,7 +29,7 @@ from weft.screen.rights import need_root
 
 SIZE: Final = click.option(
     "--size",
-    type=click.IntRange(68, 65535),
+    type=click.IntRange(SMALLEST, 65535),
     metavar="BYTES",
     callback=lambda _, __, given: given or 0,
     help="A packet of this size, from the IP header on, that is not to be fragmented.",

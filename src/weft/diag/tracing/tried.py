@@ -1,7 +1,8 @@
 """A trace that was tried by probes: the legs with their counts, and what became of it. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from weft.diag.checking.sizes import largest
 from weft.diag.tracing.counted import Counted, Told
 from weft.diag.tracing.hops import Hop
 from weft.diag.tracing.hopwords import lines
@@ -101,6 +102,30 @@ def tried(
         sources=sources,
         sized=sized,
     )
+
+
+def searched(
+    sized: Sized | None,
+    asked: Asked,
+    begin: End,
+    end: End,
+    count: Callable[[Sequence[int]], tuple[Sequence[int], Counted]],
+    *,
+    beyond: str,
+) -> Sized | None:
+    """Search the largest packet that passes, after probes of a size were lost; `beyond` is as `outcome` has it.
+
+    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. A datagram to
+    where nobody looks tells nothing.
+    """
+    if sized is None or (beyond and asked.kind == "udp"):
+        return sized
+
+    def passing(sizes: Sequence[int]) -> list[bool]:
+        numbers, seen = count(sizes)
+        return passed(numbers, asked.kind, begin, end, seen)
+
+    return replace(sized, searched=True, largest=largest(sized.size, passing))
 
 
 def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: Counted) -> list[bool]:

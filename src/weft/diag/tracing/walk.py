@@ -1,7 +1,8 @@
 """A packet under way on a node: the hops that it has passed, and what all parts of its way share. Pure."""
 
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from weft.diag.checking.trial import SMALLEST
 from weft.diag.checks.owners import FIREWALLD, owner_of
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.translating import behind
@@ -14,8 +15,6 @@ from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.net import Ip
 from weft.model.value import replace
-
-_SMALL: Final = 68  # bytes, with which packets pass any link (RFC 791 §3.2)
 
 
 class OverError(Exception):
@@ -132,7 +131,7 @@ class Walk:
             whose = "the program that made it" if owner is None else owner.name
             hint = f"Have {whose} accept this; an accept elsewhere does not help"
             code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
-            if packet.size and judge(self.sight.rules, hook, replace(packet, size=_SMALL)).passes is not False:
+            if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
                 code, seen = "MTU-001", f"{seen}, which lets small ones pass"
             problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
             self.drop(what, f"{packet}: {seen}", problem)

@@ -7,7 +7,6 @@ from typing import Final
 import click
 import msgspec
 
-from weft.diag.checking.sizes import largest
 from weft.diag.checking.trial import OUTSIDE
 from weft.diag.commands.trace import EXPLAIN, SIZE, no_size
 from weft.diag.tracing.counted import Counted
@@ -15,7 +14,7 @@ from weft.diag.tracing.hops import Addressed, Way
 from weft.diag.tracing.legs import Direction, End, Visit
 from weft.diag.tracing.outcome import Sized
 from weft.diag.tracing.probes import Kind, numbers, so_many
-from weft.diag.tracing.tried import Asked, TraceReport, passed, tried, tried_diagram, tried_lines
+from weft.diag.tracing.tried import Asked, TraceReport, searched, tried, tried_diagram, tried_lines
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
@@ -110,9 +109,9 @@ def follow(
         )
         return count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
 
-    def passing(sizes: Sequence[int]) -> list[bool]:
+    def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], Counted]:
         tries = so_many(randbits(32), len(sizes))
-        return passed(tries, kind, begin, end, counted(tries, ends, list(sizes)))
+        return tries, counted(tries, ends, list(sizes))
 
     sent = numbers(randbits(32), len(goal.ends))
     seen = counted(sent, dict.fromkeys(_nodes(visits), "") | ends, [size] * len(sent) if size else [])
@@ -121,8 +120,7 @@ def follow(
     found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
     if found.well:
         return found
-    if sized is not None and not (beyond and kind == "udp"):
-        sized = Sized(size=size, searched=True, largest=largest(size, passing))
+    sized = searched(sized, asked, begin, end, of_sizes, beyond=beyond)
     if sized is None or not sized.largest:
         # Probes have made nodes ask their neighbours for MACs: they know by now who does not answer.
         again = _visits(place, report, begin, goal, size)
