@@ -74,7 +74,7 @@ class Connection(H11Protocol):
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the page as it is now to a file that opens without a server, and end.",
 )
-def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool, file: Path | None) -> None:
+def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bool, file: Path | None) -> None:
     """Serve a page that shows a lab, or what this node's daemon knows, until Ctrl-C.
 
     The lab's nodes, pods and interfaces, how it is between nodes, what happened, and the way of a packet between two
@@ -92,7 +92,7 @@ def ui(lab: str, wanted: str | None, listen: str, port: int, *, no_browser: bool
     Exits 1 if there is nothing to show, 130 at Ctrl-C.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     address = _address(listen)
-    source = _source(lab, wanted)
+    source = _source(lab, instance)
     if file is not None:
         if not file.absolute().parent.is_dir():
             seen, expected = "its directory does not exist", "a file in a directory that exists"

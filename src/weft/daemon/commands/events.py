@@ -33,7 +33,7 @@ def events(  # noqa: PLR0917 - click's way
     since: float | None,
     watch: bool,  # noqa: FBT001 - click's way
     output: str,
-    wanted: str | None,
+    instance: str | None,
     file: Path | None,
 ) -> int:
     """Show what happened on this node, the oldest first: peers, repairs, store, lease and uplink.
@@ -51,9 +51,9 @@ def events(  # noqa: PLR0917 - click's way
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is None:
         need_root("weft events")
-        take = _asking(asking.choose(wanted))
+        take = _asking(asking.choose(instance))
     else:
-        take = partial(told_in, bundle_at(file, "wanted", "watch"), file)
+        take = partial(told_in, bundle_at(file, "instance", "watch"), file)
     found = recent(take(), newest=newest, since=since)
     if not watch:
         show_report(output, found, "".join(f"{line(event)}\n" for event in found))

@@ -23,7 +23,7 @@ _LOOK_AGAIN: Final = 0.5  # seconds between two questions, of which an answer wi
 @output_option
 @INSTANCE
 def monitor(
-    kinds: tuple[str, ...], codes: tuple[str, ...], *, since: float | None, output: str, wanted: str | None
+    kinds: tuple[str, ...], codes: tuple[str, ...], *, since: float | None, output: str, instance: str | None
 ) -> None:
     """Show what happens on this node, as it happens, a line each, until Ctrl-C.
 
@@ -40,7 +40,7 @@ def monitor(
     Exits 1 when no daemon answers at first.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft monitor")
-    name, follower, chosen = asking.choose(wanted), Follower(), wanted_of(kinds, codes)
+    name, follower, chosen = asking.choose(instance), Follower(), wanted_of(kinds, codes)
 
     def take() -> tuple[Told, HealthState]:
         return asking.events(name, follower.last), asking.health(name)

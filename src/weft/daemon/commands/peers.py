@@ -75,7 +75,7 @@ class Asked:
 @click.option("-w", "--watch", is_flag=True, help="Then print a line for each change, until Ctrl-C.")
 @INSTANCE
 @FROM
-def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> int:  # noqa: FBT001 - click's way
+def peers(output: str, watch: bool, instance: str | None, file: Path | None) -> int:  # noqa: FBT001 - click's way
     """Show the other nodes: how each is reached, whether it is served, and for how long.
 
     A peer is `served`; or it `lacks` objects that the kernel refuses or has not yet; or its lease is `unusable`, or
@@ -92,10 +92,10 @@ def peers(output: str, watch: bool, wanted: str | None, file: Path | None) -> in
     Exits 1 when no daemon answers.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is not None:
-        _print(rows(state_in(bundle_at(file, "wanted", "watch"), file)), output)
+        _print(rows(state_in(bundle_at(file, "instance", "watch"), file)), output)
         return 0
     need_root("weft peers")
-    asked = Asked(asking.choose(wanted))
+    asked = Asked(asking.choose(instance))
     now = asked.look()
     _print(now, output)
     for seen in watched(asked.look_if_needed, _LOOK_AGAIN) if watch else ():

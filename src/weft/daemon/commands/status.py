@@ -22,7 +22,7 @@ from weft.screen.watching import redraw, watch_option
 @output_option
 @INSTANCE
 @FROM
-def status(output: str, wanted: str | None, file: Path | None, *, watch: bool) -> int:
+def status(output: str, instance: str | None, file: Path | None, *, watch: bool) -> int:
     """Show how this node's daemon is: its network, uplink, lease, peers, and what is wrong.
 
     \b
@@ -36,9 +36,9 @@ def status(output: str, wanted: str | None, file: Path | None, *, watch: bool) -
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is None:
         need_root("weft status")
-        look = partial(asking.ask, asking.choose(wanted), daemons.ASK_STATE)
+        look = partial(asking.ask, asking.choose(instance), daemons.ASK_STATE)
     else:
-        look = partial(msgspec.json.encode, state_in(bundle_at(file, "wanted", "watch"), file))
+        look = partial(msgspec.json.encode, state_in(bundle_at(file, "instance", "watch"), file))
     if watch:
         redraw(output, look, _rendered)
     answer = look()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.diag.bundle.contents import Bundle
 
 INSTANCE: Final = click.option(
-    "--instance", "wanted", metavar="NAME", help="Of several daemons on this node, the one of this name."
+    "--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."
 )
 FROM: Final = click.option(
     "--from",

@@ -8,13 +8,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.install.directories import Directories
+from weft.diag.commands.offline import INSTANCE
 from weft.diag.look import Places
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULT: Final = Places()
 _OPTIONS: Final = (
-    click.option("--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."),
+    INSTANCE,
     click.option(
         "--subnet-file", default=str(_DEFAULT.subnet_file), show_default=True, help="The daemon's subnet file."
     ),
