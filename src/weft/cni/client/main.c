@@ -248,8 +248,8 @@ static time_t seconds_since_boot(void)
 }
 
 /* Has the daemon do it once. A daemon that is stopped or hangs, and so reads nothing, costs the first call BEGIN_SECONDS.
- * That call leaves a note beside the socket. Later calls that find the note wait only a moment for the daemon to begin, and then go on without it.
- * A note that is older than the socket is about an earlier daemon. */
+ * That call leaves a note beside the socket. Later calls that find the note wait only a moment for the daemon to begin,
+ * and then go on without it. A note that is older than the socket is about an earlier daemon. */
 static int call_once(const struct call *call, const char *path, struct refusal *refusal)
 {
     struct stat socket, noted;
