@@ -202,14 +202,8 @@ def regular(
 def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:
     """Return so many nodes, of which the first has number `start`, and the pods, so many on each of them."""
     made = tuple(Node(name=f"node{index}", index=index) for index in range(start, start + nodes))
-    return made, pods_of(made, pods)
-
-
-def pods_of(nodes: Sequence[Node], pods: int) -> tuple[Pod, ...]:
-    """Return `pods` pods for each node; a pod's first number is its node's."""
-    return tuple(
-        Pod(name=f"pod{node.index}-{number}", node=node.name) for node in nodes for number in range(1, pods + 1)
-    )
+    on_them = (Pod(name=f"pod{node.index}-{number}", node=node.name) for node in made for number in range(1, pods + 1))
+    return made, tuple(on_them)
 
 
 def name_problem(what: str, where: str, name: str) -> list[Problem]:

@@ -143,36 +143,24 @@ def schema() -> None:
 
 
 @click.command()
-@click.argument("file", type=_FILE, required=False)
-@click.option("--to", type=click.Choice(("lab", "kind", "containerlab")), help="For what: of a FILE kind, else lab.")
 @lab_option
-def export(file: Path | None, to: str | None, lab: str) -> None:
-    """Print the lab file that would start the lab that runs now, or a FILE for kind or containerlab.
+def export(lab: str) -> None:
+    """Print the lab file that would start the lab that runs now.
 
-    Such a lab file has nodes, pods with their addresses and ports, the present network configuration, Services, bad
-    links and partitions. What has no place in it is named on standard error. FILE may be -, standard input.
+    It has nodes, pods with their addresses and ports, the present network configuration, Services, bad links and
+    partitions. What no file can say is named on standard error.
 
     \b
       weft lab export >lab.yaml
       weft lab down; weft lab up lab.yaml
-      weft lab export lab.yaml >kind.yaml
-      kind create cluster --config kind.yaml
-      weft lab export --to containerlab lab.yaml >lab.clab.yml
-
-    Comments in a file for kind or containerlab say what weft needs there besides, and what has no place there. `weft
-    lab up` reads such files, too.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab.files import clabexport, kindexport, labexport
+    from weft.lab.files import labexport
 
-    written = {"lab": labexport.written, "kind": kindexport.written, "containerlab": clabexport.written}
-    if file is not None:
-        click.echo(written[to or "kind"](_wanted(file, "", spec.Overrides())), nl=False)
-        return
     place = start.find(base(), lab)
     described, report = ask(place, protocol.Describe(), spec.Lab), ask(place, protocol.Ps(), LabReport)
     done = ask(place, protocol.AskNews({}), NewsReport).lab.events
     exported, left_out = labexport.exported(described, report, done)
-    click.echo(written[to or "lab"](exported), nl=False)
+    click.echo(labexport.written(exported), nl=False)
     for line in left_out:
         say(f"weft: not in the file: {line}", err=True)
 

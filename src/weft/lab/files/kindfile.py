@@ -62,16 +62,6 @@ def is_one(root: yaml.Node) -> bool:
     return said.get("apiVersion", "").startswith("kind.x-k8s.io/")
 
 
-def names(lab: str, count: int) -> list[str]:
-    """Return what kind calls the nodes of a cluster with one control plane."""
-    workers = (_node_name(lab, "worker", number) for number in range(1, count))
-    return [_node_name(lab, "control-plane", 1), *workers]
-
-
-def _node_name(lab: str, role: str, number: int) -> str:
-    return f"{lab}-{role}{number if number > 1 else ''}"
-
-
 class Reader(yamlfile.Reader):
     """Walks the YAML nodes of a cluster file."""
 
@@ -153,6 +143,6 @@ class Reader(yamlfile.Reader):
             parts = {} if item is None else self.mapping(item, ("role", labkeys.PORTS), "node", elsewhere=_NODE)
             role = self._one_of(parts, "role", Literal["control-plane", "worker"]) or "control-plane"
             counts[role] += 1
-            name = _node_name(lab, role, counts[role])
+            name = f"{lab}-{role}{counts[role] if counts[role] > 1 else ''}"
             self.check_name(item or named, "a node", name)
             yield spec.Node(name=name, index=index, ports=self._ports.read(parts.get(labkeys.PORTS)))

@@ -12,8 +12,7 @@
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
     cuts: [{from: node1, to: node2}]
 
-A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, by kindfile.py, and by clabfile.py one of
-containerlab, which has a `topology`.
+A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, by kindfile.py.
 """
 
 import json
@@ -26,7 +25,7 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec
-from weft.lab.files import clabfile, details, kindfile, labkeys, overrides, portmappings, yamlfile
+from weft.lab.files import details, kindfile, labkeys, overrides, portmappings, yamlfile
 from weft.lab.fitting import misfits, understand
 from weft.lab.links import STORE, Link
 from weft.lab.services import filekey
@@ -43,13 +42,8 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
     Raises `ConfigError` with all problems of the file, each `where` with the line.
     """
     root, over = yamlfile.compose(text, where, "a lab file"), over or spec.Overrides()
-    reader: kindfile.Reader | clabfile.Reader | _Reader
-    if clabfile.is_one(root):
-        reader = clabfile.Reader(where, over)
-        lab = reader.lab(root, name)
-    else:
-        reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
-        lab = reader.lab(overrides.applied(root, over, reader), name)
+    reader: kindfile.Reader | _Reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
+    lab = reader.lab(overrides.applied(root, over, reader), name)
     if reader.problems:
         raise ConfigError(*reader.problems)
     return lab

@@ -36,26 +36,24 @@ class Mappings:
         reader = self._reader
         parts = reader.mapping(node, _KEYS, "port mapping", needed=needed(PORT))
         inside, outside = (reader.value(parts[key], int, key) if key in parts else None for key in needed(PORT))
-        said = parts.get("listenAddress")
-        address = (said and reader.value(said, str, "listenAddress")) or ""
+        listen = parts.get("listenAddress")
+        said = (listen and reader.value(listen, str, "listenAddress")) or _LOOPBACK
         if "protocol" in parts and (named := reader.value(parts["protocol"], str, "protocol")) not in ("TCP", None):
             reader.problem(parts["protocol"], f"protocol {named!r}", expected="TCP, or nothing")
-        return None if inside is None or outside is None else self.taken(node, address, outside, inside)
-
-    def taken(self, node: yaml.Node, said: str, outside: int, inside: int) -> Port:
-        """Return port `outside` of the machine, noting what is wrong with it; `said` is an address, or empty."""
-        address = _loopback(said or _LOOPBACK)
+        if inside is None or outside is None:
+            return None
+        address = _loopback(said)
         port = f"port {outside} of {address or said}"
         if not address:
-            self._reader.problem(node, port, expected=f"an address of loopback, or nothing: {_LOOPBACK}")
+            reader.problem(node, port, expected=f"an address of loopback, or nothing: {_LOOPBACK}")
         for number in (outside, inside):
             if not 1 <= number <= MOST_PORT:
-                self._reader.problem(node, f"port {number}", expected=f"1 to {MOST_PORT}")
+                reader.problem(node, f"port {number}", expected=f"1 to {MOST_PORT}")
         if (address, outside) in self._taken:
-            self._reader.problem(node, f"{port} a second time", expected="ports that differ")
+            reader.problem(node, f"{port} a second time", expected="ports that differ")
         self._taken.add((address, outside))
         if len(self._taken) == _MOST_PORTS + 1:
-            self._reader.problem(node, f"more than {_MOST_PORTS} port mappings", expected="fewer")
+            reader.problem(node, f"more than {_MOST_PORTS} port mappings", expected="fewer")
         return Port(address=address, outside=outside, inside=inside)
 
 
