@@ -1,0 +1,67 @@
+"""What `python -m scripts.figures` counts."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.figures import ROOT, SOURCE, Row, lines, loaded, naming, prose, with_one_importer
+
+MODULE = '''\
+"""Two words."""
+
+import os
+from pathlib import (
+    Path,
+)
+
+# a comment
+TEXT = """one
+two"""  # two lines of code
+
+
+def f(path: Path) -> str:
+    """Return it, as
+
+    it was.
+    """
+    return os.fspath(path)
+'''
+
+
+def test_words_of_docstrings_and_lines_of_code_are_counted():
+    assert prose([MODULE, '"""Three words more."""\n', "x = 1\n"]) == (10, 5)
+
+
+def test_a_figure_above_its_goal_is_marked():
+    assert str(Row("modules", 597, 420)).split() == ["modules", "597", "420", "above"]
+    assert str(Row("modules", 420, 420)).split() == ["modules", "420", "420"]
+
+
+def test_files_are_counted_by_lines_and_found_by_name_or_text(tmp_path: Path):
+    named, naming_it, other = (tmp_path / name for name in ("charon.py", "world.py", "other.py"))
+    for file, text in ((named, "a\nb\n"), (naming_it, "IPsec\n"), (other, "x\n")):
+        file.write_text(text)
+    assert naming("ipsec|charon", [named, naming_it, other]) == [named, naming_it]
+    assert lines([named, naming_it, other]) == 4
+
+
+@pytest.mark.parametrize("module, one", [("daemon/main.py", True), ("model/value.py", False)])
+def test_importers_are_those_of_the_source(module: str, one: bool):
+    assert with_one_importer([SOURCE / module]) == one
+
+
+def test_a_command_is_run_to_count_what_it_loads():
+    assert 3 < loaded("version") < loaded("explain", "ROUTE-001")
+
+
+def test_it_prints_each_figure_beside_its_goal():
+    ran = subprocess.run(
+        [sys.executable, "-m", "scripts.figures"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    head, *rows = ran.stdout.splitlines()
+    assert head.split() == ["now", "goal"]
+    assert len(rows) == 9
+    assert all(re.search(r" [\d.,]+ +[\d.,]+(  above)?$", row) for row in rows)
