@@ -1,9 +1,11 @@
-"""`ip netns del` of a node: what serves its devices ends with the namespace's last name, and so does the namespace."""
+"""`ip netns del` of a node: what serves its devices ends once it alone keeps the namespace, and so does that."""
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,16 @@ def beside(pid: int) -> list[int]:
     return found
 
 
+def waits_for(guard: int) -> int:
+    """The process besides the guarded one for whose end a guard waits; 0 if it waits for names."""
+    for path in Path(f"/proc/{guard}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # it has just been closed
+            found = re.search(r"^Pid:\t(\d+)$", path.read_text(), re.MULTILINE)
+            if found and path.name != "3":
+                return int(found[1])
+    return 0
+
+
 def gone(pid: int) -> bool:
     """Whether a process has ended, or waits for nothing but its parent's look."""
     path = Path(f"/proc/{pid}/cmdline")
@@ -88,6 +100,27 @@ def test_what_outlives_its_daemon_ends_with_the_last_name_of_its_namespace(
         assert process(node) == pid
         assert beside(pid) == [guard]
     subprocess.run(["ip", "netns", "del", last], check=True)
+    eventually(lambda: gone(pid) and gone(guard), seconds=20)
+
+
+@pytest.mark.parametrize("conf, process", SERVED.values(), ids=SERVED.keys())
+def test_it_goes_on_while_another_process_lives_in_the_namespace(
+    cluster: Cluster, names: list[str], conf: dict[str, Any], process: Callable[[Daemon], int]
+):
+    cluster.configure(conf)
+    [node] = cluster.daemons
+    wgnode.start(node)
+    pid = eventually(lambda: process(node), seconds=20)
+    [guard] = beside(pid)
+    for name in names:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+    eventually(lambda: waits_for(guard) == node.pid)
+    lives = node.netns.popen(["sleep", "infinity"])
+    node.stop()
+    eventually(lambda: waits_for(guard) == lives.pid)
+    assert process(node) == pid
+    lives.kill()
+    lives.wait()
     eventually(lambda: gone(pid) and gone(guard), seconds=20)
 
 

@@ -1,10 +1,10 @@
 """Starts and ends processes that outlive the daemon: by what they are, and with a network namespace its own.
 
 A process keeps its namespace alive, and the device that it waits for: `ip netns del` of a node that is a namespace
-would leave all of them for ever. So a guard waits beside the process and ends it when the namespace has lost the last
-name that it had when the process started: `python -I -m weft.kernel.ending NAMES`, with descriptor 3 of the process and
-4 that tells of names that are removed (inotify(7)). It ends with the process, too. A namespace without a name, as a
-container's or the machine's own, goes with its processes: nothing there needs a guard.
+would leave all of them for ever. So a guard waits beside the process and ends it when nothing else keeps the namespace:
+it has no name, and all of its processes are guards or have one. `python -I -m weft.kernel.ending PID`, with descriptor
+3 of the process and 4 that tells of names that are removed (inotify(7)). It ends with the process, too. A namespace
+without a name, as a container's or the machine's own, goes with its processes: nothing there needs a guard.
 """
 
 import ctypes
@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 _FOLDER: Final = Path("/run/netns")  # of names (ip-netns(8))
 _IN_DELETE: Final = 0x200  # linux/inotify.h
-_EVENT: Final = Struct("=iIII")  # struct inotify_event, before its name
 _INHERITED: Final = 3  # the first descriptor behind the standard streams
 _PROCESS, _NAMES = 3, 4
+_GUARD: Final = ("-I", "-m", "weft.kernel.ending")
 _ASIDE: Final = 64  # higher than all that are inherited
 _LARGEST: Final = 1 << 16
 _END_SECONDS: Final = 3.0
@@ -66,18 +65,13 @@ def guard(pid: int) -> int:
         if removed < 0:
             return 0
         held.callback(os.close, removed)
-        # Watched before it is listed: the watch tells of a name that goes meanwhile.
+        # Watched before names are looked for: the watch tells of a name that goes meanwhile.
         if libc.inotify_add_watch(removed, os.fsencode(_FOLDER), _IN_DELETE) < 0:
             return 0
-        here = Path("/proc/thread-self/ns/net").stat()
-        names = []
-        for each in _FOLDER.iterdir():
-            with suppress(OSError):  # it has gone meanwhile, or leads to what has
-                names += [each.name] if os.path.samestat(each.stat(), here) else []
-        if names:
+        if _has_name():
             process = os.pidfd_open(pid)
             held.callback(os.close, process)
-            return spawn([sys.executable, "-I", "-m", "weft.kernel.ending", "/".join(names)], [process, removed])
+            return spawn([sys.executable, *_GUARD, str(pid)], [process, removed])
     return 0
 
 
@@ -98,22 +92,45 @@ def spawn(command: list[str], inherited: Sequence[int]) -> int:
         return os.posix_spawn(command[0], command, {}, file_actions=actions, setsid=True)
 
 
-def _removed() -> set[str]:
-    """Read which names were removed."""
-    heard, found = os.read(_NAMES, _LARGEST), set()
-    while heard:
-        *_, size = _EVENT.unpack_from(heard)
-        found.add(os.fsdecode(heard[_EVENT.size : _EVENT.size + size].rstrip(b"\0")))
-        heard = heard[_EVENT.size + size :]
-    return found
+def _has_name() -> bool:
+    """Whether this thread's network namespace has a name."""
+    return any(_is_ours(path, "ns/net") for path in _FOLDER.glob("*"))
 
 
-def _wait(names: set[str]) -> None:
-    """Wait until the namespace has lost its last name, and end the process; or until that has ended."""
-    while names:
-        if _PROCESS in select.select([_PROCESS, _NAMES], [], [])[0]:
+def _is_ours(path: Path, own: str) -> bool:
+    """Whether a path leads to what one of this thread's own leads to, below /proc/thread-self."""
+    try:
+        return os.path.samestat(path.stat(), Path("/proc/thread-self", own).stat())
+    except OSError:  # it has gone meanwhile, or leads to what has
+        return False
+
+
+def _other() -> int | None:
+    """Return a descriptor of a process of this namespace that is no guard and has none; None if there is no such."""
+    # ns/net of a process with more rights than ours cannot be read; a file below net can, one for each namespace.
+    here = [path for path in Path("/proc").glob("[0-9]*") if _is_ours(path / "net/dev", "net/dev")]
+    guarded = set()
+    for path in here:
+        with suppress(OSError):
+            _, *words = os.fsdecode((path / "cmdline").read_bytes()).split("\0")
+            if tuple(words[:3]) == _GUARD:
+                guarded |= {path.name, words[3]}
+    for path in here:
+        if path.name not in guarded:
+            with suppress(OSError):  # it has ended meanwhile
+                return os.pidfd_open(int(path.name))
+    return None
+
+
+def _wait() -> None:
+    """Wait until nothing else keeps the namespace, and end the process; or until that has ended."""
+    while (keeps := _NAMES if _has_name() else _other()) is not None:
+        if _PROCESS in select.select([_PROCESS, keeps], [], [])[0]:
             return
-        names -= _removed()
+        if keeps == _NAMES:
+            os.read(_NAMES, _LARGEST)
+        else:
+            os.close(keeps)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(_PROCESS, number)
@@ -122,4 +139,4 @@ def _wait(names: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    _wait(set(sys.argv[1].split("/")))
+    _wait()
