@@ -23,7 +23,7 @@ from tests.campaign.hostile.good import CHAINED, good_configurations
 from tests.campaign.hostile.site import CALL_SECONDS, MEMORY, SOON, Answer, Site
 from weft.cni import registry
 from weft.wire import cni
-from weft.wire.frames import Done
+from weft.wire.cni import Ran
 
 # Without the daemon a call takes 150 ms, and is the same Python from the same start.
 ALONE = 0.04
@@ -140,7 +140,7 @@ class Campaign:
         code = "silence" if done is None else "ok" if done.exit == 0 else json.loads(done.stdout)["code"]
         self.counts[f"frame {command} {code}"] += 1
 
-    def judge_frame(self, hostile: Hostile, done: Done | None) -> None:
+    def judge_frame(self, hostile: Hostile, done: Ran | None) -> None:
         """Refuse silence for those who wait, and what is no answer."""
         if done is None:
             # Nor for those who answer an order with something else.

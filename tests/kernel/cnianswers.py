@@ -19,7 +19,8 @@ from typing import Final
 
 from tests.support.cniclient import check_sane, error, read_frame
 from weft.wire import frames
-from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Done, Frame, Kind, Ran
+from weft.wire.cni import Ran
+from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Frame, Kind
 
 # The client's own limits.
 MAX_NAME: Final = 64
@@ -171,7 +172,7 @@ class _Meaning:
 
     orders: list[tuple[bytes, ...]] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    answer: Done | None = None
+    answer: Ran | None = None
 
 
 def meaning(data: bytes) -> _Meaning:
@@ -208,10 +209,10 @@ def _fields(payload: bytes) -> list[bytes] | None:
     return found
 
 
-def _answer(fields: list[bytes]) -> Done | None:
+def _answer(fields: list[bytes]) -> Ran | None:
     if len(fields) != 3 or not re.fullmatch(rb"[0-9]{1,7}", fields[0]) or int(fields[0]) > 255:
         return None
-    return Done(exit=int(fields[0]), stdout=fields[1], stderr=fields[2])
+    return Ran(exit=int(fields[0]), stdout=fields[1], stderr=fields[2])
 
 
 def _is_order(kind: int, fields: list[bytes]) -> bool:
@@ -277,7 +278,7 @@ class Judge:
                 _check_ran(*order, frames.decode_ran(frame))
 
 
-def _check_ran(name: bytes, stdin: bytes, ran: Ran) -> None:
+def _check_ran(name: bytes, stdin: bytes, ran: Ran | None) -> None:
     runs: dict[bytes, Callable[[], Ran]] = {
         b"cat": lambda: Ran(exit=0, stdout=stdin) if len(stdin) <= MAX_KEPT else Ran(exit=125),
         b"loud": lambda: Ran(exit=125),
@@ -286,6 +287,6 @@ def _check_ran(name: bytes, stdin: bytes, ran: Ran) -> None:
         b"status": lambda: Ran(exit=7),
         b"no-exec": lambda: Ran(exit=126),
     }
-    if ran.exit is not None:
+    if ran is not None:
         expected = runs[name]()
         assert (ran.exit, ran.stdout) == (expected.exit, expected.stdout), name

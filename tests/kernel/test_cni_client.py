@@ -40,6 +40,7 @@ from weft.cni.host.sysctls import is_outside
 from weft.cni.install.executables import as_plugin, install
 from weft.model.value import replace
 from weft.wire import cni, frames
+from weft.wire.cni import Ran
 from weft.wire.frames import Frame, Kind
 
 
@@ -858,7 +859,7 @@ class TestRequests:
         """The daemon's limit for delegates is five minutes: longer than a runtime waits."""
         (tmp_path / "odd").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "odd").chmod(0o755)
-        heard: list[frames.Ran] = []
+        heard: list[Ran | None] = []
 
         def serve(connection: socket.socket) -> None:
             answering(run_frame(b"odd", b""))(connection)
@@ -872,6 +873,7 @@ class TestRequests:
                 with suppress(ProcessLookupError):
                     os.killpg(client.pid, signal.SIGKILL)  # what the delegate has left
         [ran] = heard
+        assert ran is not None
         status, out, log = expected
         assert (ran.exit, ran.stdout) == (status, out)
         assert log in ran.stderr

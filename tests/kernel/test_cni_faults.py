@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.cnihost import REFERENCE
-from weft.cni.sdk.host import ClientGone, Container, Ran
+from weft.cni.sdk.host import ClientGone, Container
 from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.wire.cni import Ran
 
 Due = Callable[[str], bool]
 

@@ -33,6 +33,7 @@ from weft.cni import build
 from weft.cni.host.sysctls import open_all_settings, open_settings
 from weft.cni.install.executables import install
 from weft.wire import frames
+from weft.wire.cni import Ran
 from weft.wire.frames import Call, Frame, Kind
 
 NewNetns = Callable[[], Netns]
@@ -210,7 +211,7 @@ class TestRefusals:
     def ask(self, daemon: CniDaemon, container: int | None = None, **others: int) -> dict[str, object]:
         """As a client in the daemon's namespace, with descriptors of the test's choice."""
 
-        def inside() -> frames.Done | None:
+        def inside() -> Ran | None:
             with descriptors(container, **others) as named:
                 return exchange(daemon.socket, call(ENV, named), fds=tuple(named.values()))
 
@@ -237,7 +238,7 @@ class TestRefusals:
             assert "not of rtnetlink" in str(self.ask(daemon, netns.fd, route=sock.fileno())["msg"])
 
     def test_an_older_client_that_sends_one_for_who_works_outside(self, daemon: CniDaemon, netns: Netns):
-        def inside() -> frames.Done | None:
+        def inside() -> Ran | None:
             with self.route_socket(netns) as sock, descriptors(netns.fd, route=sock.fileno()) as named:
                 env = {**ENV, "CNI_COMMAND": "ADD"}
                 data = call(env, named, plugin="portmap", stdin=b'{"do": "look"}')
@@ -263,10 +264,10 @@ class TestRefusals:
         with Path("/proc/self/ns/mnt").open() as mount:
             assert self.ask(daemon, mount.fileno())["code"] == 8
 
-    def give(self, daemon: CniDaemon, netns: Netns, number: int, *fds: int) -> frames.Done | None:
+    def give(self, daemon: CniDaemon, netns: Netns, number: int, *fds: int) -> Ran | None:
         """As a client that answers with this when it is asked for the container's settings of IPv4."""
 
-        def inside() -> frames.Done | None:
+        def inside() -> Ran | None:
             with self.route_socket(netns) as route, descriptors(netns.fd, route=route.fileno()) as named:
                 stdin = b'{"del": "set", "name": "net/ipv4/ip_forward", "value": "1"}'
                 with socket.socket(socket.AF_UNIX) as sock:
@@ -330,7 +331,7 @@ class TestRefusals:
                 os.close(fd)
 
     def test_a_namespace_and_a_reason_why_there_is_none(self, daemon: CniDaemon, netns: Netns):
-        def inside() -> frames.Done | None:
+        def inside() -> Ran | None:
             with self.route_socket(netns) as sock, descriptors(netns.fd, route=sock.fileno()) as named:
                 asked = Call(plugin="bridge", stdin=b"{}", env=ENV, descriptors=tuple(named), netns_problem="statfs 2")
                 return exchange(daemon.socket, encode_call(asked), fds=tuple(named.values()))
@@ -403,7 +404,7 @@ class TestRefusals:
         assert "version 3 of the protocol, this daemon versions 1 and 2: upgrade the older" in answer["msg"]
 
     def test_the_previous_version_is_served(self, daemon: CniDaemon):
-        def inside() -> frames.Done | None:
+        def inside() -> Ran | None:
             with descriptors() as named:
                 data = call(ENV, named, version=frames.VERSION - 1)
                 return exchange(daemon.socket, data, fds=tuple(named.values()))
@@ -884,7 +885,7 @@ class TestEndings:
         daemon.call("ADD", {}, container="c0")
         daemon.process.send_signal(signal.SIGSTOP)
 
-        def inside() -> list[frames.Done | None]:
+        def inside() -> list[Ran | None]:
             with ExitStack() as opened:
                 sockets = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(60)]
                 for number, sock in enumerate(sockets):

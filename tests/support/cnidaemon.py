@@ -116,7 +116,8 @@ def wait_for(condition: Any, *, seconds: float = SECONDS) -> None:
 
 def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a table of what tests ask for
     """The plugin: `do` says what."""
-    from weft.cni.sdk.host import ClientGone, Done
+    from weft.cni.sdk.host import ClientGone
+    from weft.wire.cni import Ran
 
     config = json.loads(request.stdin or "{}")
     word = str(config.get("word", ""))
@@ -162,12 +163,12 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
         case "fault":
             raise RuntimeError("a fault of ours")
         case "big":
-            return Done(exit=0, stdout=b'"' + b"x" * config["size"] + b'"')
+            return Ran(exit=0, stdout=b'"' + b"x" * config["size"] + b'"')
         case "fail":
-            return Done(exit=3, stdout=b'{"code": 100}', stderr=b"why\n")
+            return Ran(exit=3, stdout=b'{"code": 100}', stderr=b"why\n")
     with (directory / "journal").open("a") as journal:
         journal.write(f"end {request.env.get('CNI_CONTAINERID', '-')} {word}\n")
-    return Done(exit=0, stdout=json.dumps(answer).encode())
+    return Ran(exit=0, stdout=json.dumps(answer).encode())
 
 
 async def _main(directory: Path, limit: float, *, ours: bool) -> None:

@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from weft.wire import frames
+from weft.wire.cni import Ran
 
 SECONDS = 60
 
 
-def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool = False) -> frames.Done | None:
+def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool = False) -> Ran | None:
     """Send bytes as they are and return the answer; None if the connection ends without one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(SECONDS)
@@ -26,7 +27,7 @@ def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool
         return read_done(sock)
 
 
-def read_done(sock: socket.socket) -> frames.Done | None:
+def read_done(sock: socket.socket) -> Ran | None:
     """Read the answer, after the word that the request is begun if that comes."""
     reader = frames.Reader()
     try:
@@ -98,10 +99,10 @@ def decode_run(frame: frames.Frame) -> frames.Run:
     return frames.Run(name=frames._text(name, "the delegate's name"), stdin=stdin, changes=wanted)
 
 
-def encode_ran(ran: frames.Ran) -> bytes:
-    """Return the client's frame after a delegate's end."""
-    status = b"missing" if ran.exit is None else str(ran.exit).encode()
-    return frames.encode(frames.Frame(kind=frames.Kind.RAN, fields=(status, ran.stdout, ran.stderr)))
+def encode_ran(ran: Ran | None) -> bytes:
+    """Return the client's frame after a delegate's end; None is one that it has not found."""
+    fields = (b"missing", b"", b"") if ran is None else (str(ran.exit).encode(), ran.stdout, ran.stderr)
+    return frames.encode(frames.Frame(kind=frames.Kind.RAN, fields=fields))
 
 
 def encode_opened(number: int) -> bytes:
@@ -109,9 +110,9 @@ def encode_opened(number: int) -> bytes:
     return frames.encode(frames.Frame(kind=frames.Kind.OPENED, fields=(str(number).encode(),)))
 
 
-def decode_done(frame: frames.Frame) -> frames.Done:
+def decode_done(frame: frames.Frame) -> Ran:
     """Read the daemon's answer. `FrameError` if the frame is none."""
     if frame.kind != frames.Kind.DONE or len(frame.fields) != 3:
         raise frames.FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no answer")
     status, stdout, stderr = frame.fields
-    return frames.Done(exit=frames._exit(status), stdout=stdout, stderr=stderr)
+    return Ran(exit=frames._exit(status), stdout=stdout, stderr=stderr)

@@ -20,10 +20,10 @@ from weft.cni.host.descriptors import Node, OpenedHost
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
-from weft.cni.sdk.host import RETIRED, Done, Host, Ran, Request
+from weft.cni.sdk.host import RETIRED, Host, Request
 from weft.cni.serve import plugins
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.wire.cni import VERSIONS
+from weft.wire.cni import VERSIONS, Ran
 
 REFERENCE = "/usr/lib/cni"
 WITHOUT_BLOCKS = VERSIONS[2:]
@@ -239,7 +239,7 @@ class Site:
                     self.host.rtnl.delete_link(link.index)
         self.restart()
 
-    def _run(self, request: Request, container: Netns | None) -> Done:
+    def _run(self, request: Request, container: Netns | None) -> Ran:
         with ExitStack() as stack:
             stack.callback(self.node.close)
             host = stack.enter_context(closing(self.open_host(request.plugin, request.env, container, stack)))

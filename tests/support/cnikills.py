@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cni.attachment import retire
-from weft.cni.sdk.host import Container, Done, Host, Request
+from weft.cni.sdk.host import Container, Host, Request
 from weft.cni.sdk.startup import CALLED
 from weft.cni.serve import plugins, session
 from weft.cni.serve.standin import stand_in
 from weft.kernel.rtnetlink.addr import RTM_NEWADDR
 from weft.kernel.rtnetlink.link import RTM_SETLINK
+from weft.wire.cni import Ran
 
 DAEMON, STAND_IN, CLIENT = "daemon", "stand-in", "client"
 VICTIMS: Final = (DAEMON, STAND_IN, CLIENT)
@@ -210,10 +211,10 @@ class WatchedHost:
         return getattr(self._host, name)
 
 
-def watched_run(trap: Trap, run: Callable[[Request, Host], Done]) -> Callable[[Request, Host], Done]:
+def watched_run(trap: Trap, run: Callable[[Request, Host], Ran]) -> Callable[[Request, Host], Ran]:
     """Return `plugins.run` under the trap. The trap is for flannel, which calls the others."""
 
-    def watched(request: Request, host: Host) -> Done:
+    def watched(request: Request, host: Host) -> Ran:
         point = trap.of(request.command) if request.plugin == "flannel" else None
         if point is None:
             return run(request, host)
@@ -257,7 +258,7 @@ def watch(directory: Path, trap: Trap) -> None:
             note(directory, ANEW if anew else BEGUN if trap.role == DAEMON else ALONE, self.request.env)
         return begun
 
-    def watched_reply(self: session.Session, done: Done) -> bool:
+    def watched_reply(self: session.Session, done: Ran) -> bool:
         sent = reply(self, done)
         if self.request.plugin == "flannel":
             trap.reached(self.request.command, "result sent")

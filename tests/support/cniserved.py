@@ -14,9 +14,10 @@ from pathlib import Path
 from tests.support.netns import SECONDS, Netns
 from weft.cni import build
 from weft.cni.host.descriptors import Node
-from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.sdk.host import Host, Request
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
+from weft.wire.cni import Ran
 
 
 @cache
@@ -31,7 +32,7 @@ def _client() -> Path:
 class Served:
     """Serves `node` from the namespace `host` until closed, which closes the node as well."""
 
-    def __init__(self, host: Netns, directory: Path, node: Node, run: Callable[[Request, Host], Done]) -> None:
+    def __init__(self, host: Netns, directory: Path, node: Node, run: Callable[[Request, Host], Ran]) -> None:
         self.node = node
         self._host = host
         self._socket = directory / "run" / "cni.sock"
@@ -44,7 +45,7 @@ class Served:
         host.call(self._thread.start)
         assert serving.wait(SECONDS)
 
-    def call(self, plugin: str, env: Mapping[str, str], stdin: bytes) -> Done:
+    def call(self, plugin: str, env: Mapping[str, str], stdin: bytes) -> Ran:
         """Call a plugin as a runtime does."""
         everything = {**os.environ, **env, "WEFT_CNI_SOCKET": str(self._socket)}
         done = self._host.call(
@@ -58,7 +59,7 @@ class Served:
                 timeout=3 * SECONDS,
             )
         )
-        return Done(exit=done.returncode, stdout=done.stdout, stderr=done.stderr)
+        return Ran(exit=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
     def close(self) -> None:
         """Stop serving."""

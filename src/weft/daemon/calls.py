@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from weft.model.node.nodestate import Durations
 
 if TYPE_CHECKING:  # else the network would wait for what plugins need
-    from weft.cni.sdk.host import Done, Host, Request
+    from weft.cni.sdk.host import Host, Request
     from weft.cni.serve.session import Plugins
+    from weft.wire.cni import Ran
 
 _KEPT: Final = 256  # durations of a kind of call: the latest
 _MEASURED: Final = ("ADD", "DEL")  # what a pod's start and end wait for
@@ -33,7 +34,7 @@ class Calls:
     def counting(self, run: "Plugins") -> "Plugins":
         """`run`, counted; one that raises counts as failed."""
 
-        def counted(request: "Request", host: "Host") -> "Done":
+        def counted(request: "Request", host: "Host") -> "Ran":
             began, failed = time.monotonic(), True
             try:
                 done = run(request, host)

@@ -66,6 +66,15 @@ class CniError(Exception):
         return encode(error)
 
 
+class Ran(Value):
+    """How a plugin's program ended. `ending` is for people, where the exit status does not tell: a signal."""
+
+    exit: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    ending: str = ""
+
+
 def failure(msg: str, details: str = "") -> CniError:
     """Return the error of a plugin's own work, code 999."""
     return CniError(INTERNAL, msg, details)

@@ -13,7 +13,7 @@ from weft.model.attachment import Result
 from weft.model.keyed import Key
 from weft.model.value import Value, field
 from weft.wire import cni, cnijson, cnilist, cniresult
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import CniError, Ran, failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.cnilist import NetworkList, PluginConf
 
@@ -51,15 +51,6 @@ class Step(Value):
     plugin: str
     variables: Mapping[str, str]
     stdin: bytes
-
-
-class Ran(Value):
-    """How a program ended. `ending` is for people, where the exit status does not tell: a signal."""
-
-    exit: int
-    stdout: bytes = b""
-    stderr: bytes = b""
-    ending: str = ""
 
 
 class Outcome(Value):

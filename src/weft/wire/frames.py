@@ -31,6 +31,7 @@ from struct import Struct
 from typing import Final
 
 from weft.model.value import Value, field
+from weft.wire.cni import Ran
 
 VERSION: Final = 2
 # From this version on a client hears that its request is begun.
@@ -106,22 +107,6 @@ class Run(Value):
     name: str
     stdin: bytes
     changes: Mapping[str, str] = field(default_factory=dict)
-
-
-class Ran(Value):
-    """What the delegate did; `exit` is None when CNI_PATH holds no such program."""
-
-    exit: int | None
-    stdout: bytes = b""
-    stderr: bytes = b""
-
-
-class Done(Value):
-    """What the client does at its end."""
-
-    exit: int
-    stdout: bytes = b""
-    stderr: bytes = b""
 
 
 def encode(frame: Frame) -> bytes:
@@ -235,12 +220,12 @@ def encode_run(run: Run, *, version: int = VERSION) -> bytes:
     return encode(Frame(kind=Kind.RUN, version=version, fields=fields))
 
 
-def decode_ran(frame: Frame) -> Ran:
-    """Read what a delegate did. `FrameError` if the frame does not say so."""
+def decode_ran(frame: Frame) -> Ran | None:
+    """Read how a delegate ended; None if CNI_PATH holds no such program. `FrameError` if the frame does not say so."""
     if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a delegate's end")
     status, stdout, stderr = frame.fields
-    return Ran(exit=None if status == _MISSING else _exit(status), stdout=stdout, stderr=stderr)
+    return None if status == _MISSING else Ran(exit=_exit(status), stdout=stdout, stderr=stderr)
 
 
 def encode_open(name: str, *, version: int = VERSION) -> bytes:
@@ -255,7 +240,7 @@ def decode_opened(frame: Frame) -> int:
     return _number(frame.fields[0], _MAX_ERRNO, "errno")
 
 
-def encode_done(done: Done, *, version: int = VERSION) -> bytes:
+def encode_done(done: Ran, *, version: int = VERSION) -> bytes:
     """Return the last frame. Of a log that is too long the end is kept: it says why something failed."""
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
     log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]

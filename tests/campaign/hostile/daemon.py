@@ -16,65 +16,66 @@ from typing import Final
 
 from weft.cni.attachment.retire import Retirement
 from weft.cni.host.descriptors import open_node
-from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.sdk.host import Host, Request
 from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.model.value import replace
+from weft.wire.cni import Ran
 
 _kept: list[object] = []
 
 
-def _link(_: Host, done: Done) -> Done:
+def _link(_: Host, done: Ran) -> Ran:
     os.system("ip link add planted type veth peer name planted2")  # noqa: S605
     return done
 
 
-def _rule(_: Host, done: Done) -> Done:
+def _rule(_: Host, done: Ran) -> Ran:
     os.system("nft add table ip planted; nft add chain ip planted c; nft add rule ip planted c drop")  # noqa: S605
     return done
 
 
-def _file(host: Host, done: Done) -> Done:
+def _file(host: Host, done: Ran) -> Ran:
     host.files.replace("/var/lib/planted", b"")
     return done
 
 
-def _state(host: Host, done: Done) -> Done:
+def _state(host: Host, done: Ran) -> Ran:
     host.state.replace("/planted", b"")
     return done
 
 
-def _outside(_: Host, done: Done) -> Done:
+def _outside(_: Host, done: Ran) -> Ran:
     Path("/var/lib/planted").touch()
     return done
 
 
-def _descriptor(_: Host, done: Done) -> Done:
+def _descriptor(_: Host, done: Ran) -> Ran:
     _kept.append(os.open("/dev/null", os.O_RDONLY))
     return done
 
 
-def _thread(_: Host, done: Done) -> Done:
+def _thread(_: Host, done: Ran) -> Ran:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     return done
 
 
-def _memory(_: Host, done: Done) -> Done:
+def _memory(_: Host, done: Ran) -> Ran:
     _kept.append(bytearray(b"x") * (32 << 20))
     return done
 
 
-def _slow(_: Host, done: Done) -> Done:
+def _slow(_: Host, done: Ran) -> Ran:
     time.sleep(4.2)
     return done
 
 
-def _fault(_: Host, done: Done) -> Done:
+def _fault(_: Host, done: Ran) -> Ran:
     raise RuntimeError("planted")
 
 
-PLANTED: Final[dict[str, Callable[[Host, Done], Done]]] = {
+PLANTED: Final[dict[str, Callable[[Host, Ran], Ran]]] = {
     "leaves a link": _link,
     "leaves a rule": _rule,
     "leaves a file of the caller's": _file,
@@ -93,7 +94,7 @@ PLANTED: Final[dict[str, Callable[[Host, Done], Done]]] = {
 
 
 async def _main(directory: Path) -> None:
-    def run(request: Request, host: Host) -> Done:
+    def run(request: Request, host: Host) -> Ran:
         done = plugins.run(request, host)
         # Only what failed, so that it is the hostile calls that show it.
         if done.exit == 0 or not (directory / "planted").exists():

@@ -21,7 +21,8 @@ from weft.cni.host.sysctls import is_outside, open_settings
 from weft.cni.serve.incoming import MAX_DESCRIPTORS
 from weft.model.value import replace
 from weft.wire import frames
-from weft.wire.frames import Call, Done, Frame, FrameError, Kind
+from weft.wire.cni import Ran
+from weft.wire.frames import Call, Frame, FrameError, Kind
 
 _NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _ANOTHER: Final = "another pod's namespace"
@@ -75,10 +76,10 @@ class Hostile:
         return not used.isdisjoint(self.spoiled)
 
 
-def attempt(chance: Random, site: Site, config: Any, env: Mapping[str, str]) -> tuple[Hostile, Done | None]:
+def attempt(chance: Random, site: Site, config: Any, env: Mapping[str, str]) -> tuple[Hostile, Ran | None]:
     """Be one such client; returns what it did and what it was answered."""
 
-    def inside() -> tuple[Hostile, Done | None]:
+    def inside() -> tuple[Hostile, Ran | None]:
         with ExitStack() as opened, site.root() as root:
             plugin = chance.choice(PLUGINS)
             stdin = json.dumps({**config, **_TUNING} if plugin == "tuning" else config).encode()
@@ -254,7 +255,7 @@ def _complete(data: bytes) -> bool:
         return True
 
 
-def _converse(path: Path, hostile: Hostile) -> Done | None:
+def _converse(path: Path, hostile: Hostile) -> Ran | None:
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [fd for _, fd in hostile.named]))]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(SECONDS)
@@ -267,7 +268,7 @@ def _converse(path: Path, hostile: Hostile) -> Done | None:
         return None if hostile.hangs_up else _listen(sock, hostile)
 
 
-def _listen(sock: socket.socket, hostile: Hostile) -> Done | None:
+def _listen(sock: socket.socket, hostile: Hostile) -> Ran | None:
     rans, directories = iter(hostile.rans), iter(hostile.opened)
     reader = frames.Reader()
     with suppress(ConnectionResetError, BrokenPipeError):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from weft.cni.sdk.host import Done
 from weft.daemon.calls import Calls
+from weft.wire.cni import Ran
 
 
 def request(plugin: str, command: str, waited: float = 0.0) -> Any:
@@ -15,7 +15,7 @@ def request(plugin: str, command: str, waited: float = 0.0) -> Any:
 
 def test_calls_are_counted_by_plugin_and_command():
     calls = Calls()
-    answers = iter([Done(exit=0), Done(exit=1), Done(exit=0)])
+    answers = iter([Ran(exit=0), Ran(exit=1), Ran(exit=0)])
     run = calls.counting(lambda _request, _host: next(answers))
     for plugin, command in (("bridge", "ADD"), ("bridge", "ADD"), ("bridge", "DEL")):
         run(request(plugin, command), None)  # type: ignore[arg-type]
@@ -28,7 +28,7 @@ def test_calls_are_counted_by_plugin_and_command():
 
 def test_what_pods_wait_for_is_measured():
     calls = Calls()
-    run = calls.counting(lambda _request, _host: Done(exit=0))
+    run = calls.counting(lambda _request, _host: Ran(exit=0))
     for command, waited in (("ADD", 0.0), ("ADD", 3.0), ("DEL", 100.0), ("CHECK", 100.0), ("VERSION", 100.0)):
         run(request("flannel", command, waited), None)  # type: ignore[arg-type]
     assert {kind: sum(took.counts) for kind, took in calls.took.items()} == {"flannel ADD": 2, "flannel DEL": 1}
@@ -39,7 +39,7 @@ def test_what_pods_wait_for_is_measured():
 def test_one_that_raises_has_failed():
     calls = Calls()
 
-    def fails(*_: object) -> Done:
+    def fails(*_: object) -> Ran:
         raise ValueError("so")
 
     with pytest.raises(ValueError, match="so"):

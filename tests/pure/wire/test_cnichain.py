@@ -5,8 +5,8 @@ import json
 import pytest
 
 from weft.wire import cni, cnichain, cnilist
-from weft.wire.cni import CniError
-from weft.wire.cnichain import Ran, RuntimeConf
+from weft.wire.cni import CniError, Ran
+from weft.wire.cnichain import RuntimeConf
 
 CONF = RuntimeConf(
     container_id="some-container-id", netns="/netns", ifname="some-eth0", args=(("FOO", "BAR"), ("A", "B"))

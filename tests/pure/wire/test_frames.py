@@ -10,7 +10,8 @@ from tests.support.bent import bent_bytes
 from tests.support.cniframes import decode_done, decode_run, encode_call, encode_opened, encode_ran
 from tests.support.reach import reached, reaches
 from weft.wire import frames
-from weft.wire.frames import Call, Done, Frame, FrameError, Kind, Ran, Reader, Run, VariableError, VersionError
+from weft.wire.cni import Ran
+from weft.wire.frames import Call, Frame, FrameError, Kind, Reader, Run, VariableError, VersionError
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 names = st.text(st.sampled_from("ABCXYZ_"), min_size=1, max_size=8)
@@ -32,6 +33,9 @@ CALLS = st.builds(
     netns_problem=words,
     stdin_error=words,
 )
+ENDINGS = st.builds(
+    Ran, exit=st.integers(0, 255), stdout=st.binary(max_size=100), stderr=st.binary(max_size=100), ending=st.just("")
+)
 
 
 @given(CALLS)
@@ -44,9 +48,8 @@ def test_an_order_to_run_comes_back_as_it_was(run: Run):
     assert decode_run(decode(frames.encode_run(run))) == run
 
 
-@given(st.none() | st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
-def test_the_end_of_a_delegate_comes_back_as_it_was(status: int | None, stdout: bytes, stderr: bytes):
-    ran = Ran(exit=status, stdout=stdout, stderr=stderr)
+@given(st.none() | ENDINGS)
+def test_the_end_of_a_delegate_comes_back_as_it_was(ran: Ran | None):
     assert frames.decode_ran(decode(encode_ran(ran))) == ran
 
 
@@ -71,9 +74,8 @@ def test_the_beginning_is_a_header_alone(version: int):
     assert len(frames.encode_begun()) == frames.HEADER_SIZE
 
 
-@given(st.integers(0, 255), st.binary(max_size=100), st.binary(max_size=100))
-def test_an_answer_comes_back_as_it_was(status: int, stdout: bytes, stderr: bytes):
-    done = Done(exit=status, stdout=stdout, stderr=stderr)
+@given(ENDINGS)
+def test_an_answer_comes_back_as_it_was(done: Ran):
     assert decode_done(decode(frames.encode_done(done))) == done
 
 
@@ -97,12 +99,8 @@ MESSAGES = st.one_of(
     st.builds(Run, name=words, stdin=st.binary(max_size=20), changes=st.dictionaries(names, words)).map(
         frames.encode_run
     ),
-    st.builds(Ran, exit=st.none() | st.integers(0, 255), stdout=st.binary(max_size=20), stderr=st.binary()).map(
-        encode_ran
-    ),
-    st.builds(Done, exit=st.integers(0, 255), stdout=st.binary(max_size=20), stderr=st.binary()).map(
-        frames.encode_done
-    ),
+    (st.none() | ENDINGS).map(encode_ran),
+    ENDINGS.map(frames.encode_done),
     st.integers(0, 4095).map(encode_opened),
 )
 
@@ -188,10 +186,10 @@ def test_the_largest_frame_fits_and_one_byte_more_does_not():
 
 
 def test_of_a_long_log_the_end_is_kept():
-    done = decode(frames.encode_done(Done(exit=1, stdout=b"{}", stderr=bytes(frames.MAX_PAYLOAD) + b"why")))
+    done = decode(frames.encode_done(Ran(exit=1, stdout=b"{}", stderr=bytes(frames.MAX_PAYLOAD) + b"why")))
     assert decode_done(done).stderr.endswith(b"why")
     with pytest.raises(FrameError, match="do not fit"):
-        frames.encode_done(Done(exit=0, stdout=bytes(frames.MAX_PAYLOAD), stderr=b"log"))
+        frames.encode_done(Ran(exit=0, stdout=bytes(frames.MAX_PAYLOAD), stderr=b"log"))
 
 
 @pytest.mark.parametrize("status", [b"", b"-1", b"256", b"0000", b"one", b"missing"])

@@ -24,13 +24,13 @@ from weft.cni.host.received import (
 )
 from weft.cni.host.state import open_state
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings
-from weft.cni.sdk.host import Container, Ran, StoreViews
+from weft.cni.sdk.host import Container, StoreViews
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem
 from weft.model.value import Value, field
 from weft.wire import cni
-from weft.wire.cni import CniError
+from weft.wire.cni import CniError, Ran
 
 _BOOT_ID: Final = "/sys/kernel/random/boot_id"
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from weft.beside.programs import KilledError, run_here
 from weft.model.value import Value
-from weft.wire.cni import failure
-from weft.wire.cnichain import Ran, Step
+from weft.wire.cni import Ran, failure
+from weft.wire.cnichain import Step
 
 _BUSY_ATTEMPTS: Final = 6
 _BUSY_SECONDS: Final = 1.0

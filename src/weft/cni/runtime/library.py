@@ -18,9 +18,9 @@ from weft.cni.runtime.conf import Found, load, load_all
 from weft.cni.runtime.execute import Programs
 from weft.model.value import Value, field
 from weft.wire import cnichain
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import CniError, Ran, failure
 from weft.wire.cnicache import Entry
-from weft.wire.cnichain import Chain, Outcome, Ran, RuntimeConf, Step
+from weft.wire.cnichain import Chain, Outcome, RuntimeConf, Step
 from weft.wire.cnilist import NetworkList, PluginConf, from_single, parse_list
 
 __all__ = [

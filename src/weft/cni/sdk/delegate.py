@@ -9,17 +9,17 @@ from typing import Final
 
 from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import record
-from weft.cni.sdk.host import ClientGone, Done
+from weft.cni.sdk.host import ClientGone
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
 from weft.wire import cnichain, cnijson
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import CniError, Ran, failure
 
 # IPAM DEL of programs that could not be run, because their client had gone.
 _OWED: Final = "/owed"
 
 
-def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
+def run(call: Call, plugin: str, command: str, stdin: bytes) -> Ran:
     """Run a plugin of this name, ours or the host's, with the call's environment, and pass its stderr on."""
     done = call.delegated(plugin, command, stdin) or _run_theirs(call, plugin, command, stdin)
     if done.stderr:
@@ -27,7 +27,7 @@ def run(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
     return done
 
 
-def _run_theirs(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
+def _run_theirs(call: Call, plugin: str, command: str, stdin: bytes) -> Ran:
     if not plugin:
         raise failure("no plugin name provided")
     if "/" in plugin:
@@ -36,12 +36,7 @@ def _run_theirs(call: Call, plugin: str, command: str, stdin: bytes) -> Done:
     if ran is None:
         directories = call.request.env.get("CNI_PATH", "").split(":")
         raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(directories)}]')
-    return Done(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
-
-
-def check(done: Done) -> None:
-    """Raise the error that a plugin printed, in its own words (cni.md §2.5)."""
-    cnichain.raise_for(cnichain.Ran(exit=done.exit, stdout=done.stdout, stderr=done.stderr))
+    return ran
 
 
 def read_addresses(call: Call, ipam_type: str) -> None:
@@ -62,11 +57,11 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
     try:
         done = run(call, ipam_type, "ADD", call.request.stdin)
         try:
-            check(done)
+            cnichain.raise_for(done)
             return cnichain.read_outcome(done.stdout, call.version).result
         except CniError:
             with suppress(CniError):
-                check(run(call, ipam_type, "DEL", call.request.stdin))
+                cnichain.raise_for(run(call, ipam_type, "DEL", call.request.stdin))
             raise
     except ClientGone:
         _owe(call, ipam_type)
@@ -83,7 +78,7 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
     except ClientGone:
         _owe(call, ipam_type)
         raise
-    check(done)
+    cnichain.raise_for(done)
     with suppress(FileNotFoundError):
         call.host.state.unlink(f"{_OWED}/{record.key_of(call.attachment)}.json")
 
@@ -92,7 +87,7 @@ def ask(call: Call, plugin: str, command: str, stdin: bytes | None = None) -> No
     """Have a delegate do what returns nothing, with this configuration or the call's own. Raises its error."""
     if command == "GC":
         _pay(call, plugin)
-    check(run(call, plugin, command, call.request.stdin if stdin is None else stdin))
+    cnichain.raise_for(run(call, plugin, command, call.request.stdin if stdin is None else stdin))
 
 
 def _owe(call: Call, ipam_type: str) -> None:

@@ -18,6 +18,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.marks import ALIAS
 from weft.model.net import Ip
 from weft.model.value import Value, field
+from weft.wire.cni import Ran
 
 # The alias of a link that is to be deleted: what a crash leaves is found by it.
 RETIRED: Final = f"{ALIAS}retired"
@@ -38,14 +39,6 @@ class Request(Value):
     stdin: bytes
     stdin_error: str = ""
     waited: float = 0.0
-
-
-class Done(Value):
-    """What the plugin's process does at its end: exit status, and bytes for its two outputs."""
-
-    exit: int
-    stdout: bytes = b""
-    stderr: bytes = b""
 
 
 class ClientGone(Exception):
@@ -134,14 +127,6 @@ class Container(Value):
     rtnl: Rtnl
     sysctls: Sysctls
     netns_fd: int
-
-
-class Ran(Value):
-    """What a delegate's process did."""
-
-    exit: int
-    stdout: bytes
-    stderr: bytes
 
 
 class StoreView(Value, kw_only=False, frozen=False):

@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from weft import __version__
-from weft.cni.sdk.host import ClientGone, Container, Done, Host, Request
+from weft.cni.sdk.host import ClientGone, Container, Host, Request
 from weft.model.attachment import Attachment, Result
 from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import CniError, Ran, failure
 from weft.wire.cnijson import JsonError
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class Call(Value):
         """Write a line to the plugin's stderr."""
         self.notes.append(text)
 
-    def delegated(self, plugin: str, command: str, stdin: bytes) -> Done | None:
+    def delegated(self, plugin: str, command: str, stdin: bytes) -> Ran | None:
         """Run a plugin of ours as a delegate, in the same environment; None if there is none of that name."""
         found = self.build.find(plugin)
         if found is None:
@@ -173,28 +173,28 @@ class Call(Value):
         return run(found, request, self.host, build=self.build, delegated=True)
 
 
-def run(plugin: Plugin, request: Request, host: Host, *, build: Build, delegated: bool = False) -> Done:
+def run(plugin: Plugin, request: Request, host: Host, *, build: Build, delegated: bool = False) -> Ran:
     """Do what the plugin's process would do; `delegated` says that a plugin of ours has called it."""
     if not request.command and plugin.about:
         versions = f"CNI protocol versions supported: {', '.join(plugin.versions)}"
-        return Done(exit=0, stderr=_lines([plugin.about, versions]))
+        return Ran(exit=0, stderr=_lines([plugin.about, versions]))
     notes: list[str] = []
     try:
-        return Done(
+        return Ran(
             exit=0, stdout=_dispatch(plugin, request, host, build, notes, delegated=delegated), stderr=_lines(notes)
         )
     except CniError as error:
-        return Done(exit=1, stdout=error.render(), stderr=_lines(notes))
+        return Ran(exit=1, stdout=error.render(), stderr=_lines(notes))
     except (OSError, JsonError) as error:
         said = cni.failure(str(error))
         if isinstance(error, BlockingIOError):  # a lock that another program keeps
             said = CniError(cni.TRY_AGAIN, f"{error.filename} is {error.strerror}")
-        return Done(exit=1, stdout=said.render(), stderr=_lines(notes))
+        return Ran(exit=1, stdout=said.render(), stderr=_lines(notes))
     except ClientGone:
-        return Done(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
+        return Ran(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
     except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours is an error object too
         notes.append(traceback.format_exc())
-        return Done(exit=1, stdout=cni.failure(f"internal fault: {error!r}").render(), stderr=_lines(notes))
+        return Ran(exit=1, stdout=cni.failure(f"internal fault: {error!r}").render(), stderr=_lines(notes))
 
 
 def _lines(notes: list[str]) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final
 
 from weft.kernel.unixsockets import peer_of
 from weft.wire import cni, frames
-from weft.wire.cni import CniError
+from weft.wire.cni import CniError, Ran
 from weft.wire.frames import Call, FrameError, VariableError, VersionError
 
 # MAX_FDS in weft.h. Four are used; older clients send the first-level directories of /proc/sys/net as well.
@@ -57,7 +57,7 @@ class Incoming:
 
     def refuse(self, error: CniError) -> None:
         """Answer with an error and close."""
-        data = frames.encode_done(frames.Done(exit=1, stdout=error.render()))
+        data = frames.encode_done(Ran(exit=1, stdout=error.render()))
         with suppress(OSError):
             self.connection.send(data, _NOW)
         self.hang_up()

@@ -5,9 +5,9 @@ from typing import Final
 from weft.cni import registry
 from weft.cni.leaks import sweep
 from weft.cni.sdk import record, startup
-from weft.cni.sdk.host import Done, Host, Request
+from weft.cni.sdk.host import Host, Request
 from weft.cni.sdk.startup import Build
-from weft.wire.cni import failure
+from weft.wire.cni import Ran, failure
 
 _BUILD: Final = Build(
     find=registry.find,
@@ -20,10 +20,10 @@ _BUILD: Final = Build(
 )
 
 
-def run(request: Request, host: Host) -> Done:
+def run(request: Request, host: Host) -> Ran:
     """Do what the plugin's process would do; failures are error objects. Synchronous, one call a thread."""
     plugin = registry.find(request.plugin)
     if plugin is None:
         error = failure(f'no plugin "{request.plugin}" in this build', f"there are {', '.join(registry.NAMES)}")
-        return Done(exit=1, stdout=error.render())
+        return Ran(exit=1, stdout=error.render())
     return startup.run(plugin, request, host, build=_BUILD)

@@ -17,11 +17,11 @@ from typing import Final
 
 from weft.cni.host.descriptors import Node, OpenedHost
 from weft.cni.host.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
-from weft.cni.sdk.host import ClientGone, Done, Host, Ran, Request
+from weft.cni.sdk.host import ClientGone, Host, Request
 from weft.cni.serve.workers import Turns
 from weft.model.value import Value, replace
 from weft.wire import cni, frames
-from weft.wire.cni import CniError
+from weft.wire.cni import CniError, Ran
 from weft.wire.frames import Call, FrameError
 
 # How long a client may take to read what it has been waiting for.
@@ -37,7 +37,7 @@ _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number is q
 
 _log = logging.getLogger(__name__)
 
-Plugins = Callable[[Request, Host], Done]
+Plugins = Callable[[Request, Host], Ran]
 
 
 class Service(Value):
@@ -92,7 +92,7 @@ class Session:
             with self._service.locks.hold(self._call.env, aside=self._service.turns.aside) as self._turn:
                 self._serve()
         except CniError as error:
-            self._reply(Done(exit=1, stdout=error.render()))
+            self._reply(Ran(exit=1, stdout=error.render()))
         finally:
             self._close()
 
@@ -125,7 +125,7 @@ class Session:
 
     def cut_off(self, why: str) -> None:
         """Answer in place of the worker, which then finds no client to answer and undoes what it did."""
-        done = Done(exit=1, stdout=CniError(cni.TRY_AGAIN, why).render())
+        done = Ran(exit=1, stdout=CniError(cni.TRY_AGAIN, why).render())
         with self._guard:
             answered, self._answered = self._answered, True
         if not answered:
@@ -187,7 +187,7 @@ class Session:
         except OSError:
             return True
 
-    def _reply(self, done: Done) -> bool:
+    def _reply(self, done: Ran) -> bool:
         """Send the answer; False if the client does not take it."""
         with self._guard:
             if self._answered:
@@ -200,14 +200,12 @@ class Session:
             return False
         return True
 
-    def _encode(self, done: Done) -> bytes:
+    def _encode(self, done: Ran) -> bytes:
         try:
-            return frames.encode_done(
-                frames.Done(exit=done.exit, stdout=done.stdout, stderr=done.stderr), version=self._version
-            )
+            return frames.encode_done(done, version=self._version)
         except FrameError as error:
             refusal = CniError(cni.INTERNAL, f"the answer cannot be sent: {error}")
-            return frames.encode_done(frames.Done(exit=1, stdout=refusal.render()), version=self._version)
+            return frames.encode_done(Ran(exit=1, stdout=refusal.render()), version=self._version)
 
     def _was_read(self) -> bool:
         """Wait for the client's end. The kernel says ECONNRESET if it closed without having read everything."""
@@ -243,7 +241,7 @@ class Session:
             finally:
                 self._patience -= time.monotonic() - began
                 self._start_clock()
-        return None if ran.exit is None else Ran(exit=ran.exit, stdout=ran.stdout, stderr=ran.stderr)
+        return ran
 
     def _open_settings(self, name: str) -> int:
         """Have the client open a directory of the container's settings; it is closed with the other descriptors."""

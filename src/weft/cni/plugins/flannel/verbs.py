@@ -13,11 +13,11 @@ from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.flannel.conf import FlannelConf, Kept
 from weft.cni.sdk import delegate, record
-from weft.cni.sdk.host import ClientGone, Done
+from weft.cni.sdk.host import ClientGone
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.errors import ConfigError
-from weft.wire import cni, cnijson, subnetenv
-from weft.wire.cni import CniError, failure
+from weft.wire import cni, cnichain, cnijson, subnetenv
+from weft.wire.cni import CniError, Ran, failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.subnetenv import PluginEnv
 
@@ -41,12 +41,12 @@ def _add(call: Call) -> bytes:
         done = _run(call, made["type"], stdin, undo)
         if done.exit:
             call.note(f"flannel: called the delegate with {stdin.decode()}")
-        delegate.check(done)
+        cnichain.raise_for(done)
         undo.pop_all()
     return done.stdout
 
 
-def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Done:
+def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Ran:
     """Run the delegate. One of ours leaves nothing when it fails; of another that ran something may be left for DEL."""
     ours = call.build.find(plugin) is not None
     try:
