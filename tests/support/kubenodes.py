@@ -164,11 +164,11 @@ class KubeNodes:
     def apply(self, network: Network) -> None:
         """Run `kubectl apply -f` with a network's manifest."""
         self.network = network
-        self.kubectl("apply", "-f", "-", stdin=_as_list(network.objects()))
+        self.kubectl("apply", "-f", "-", stdin=as_list(network.objects()))
 
     def delete(self, network: Network) -> None:
         """Run `kubectl delete -f` with a network's manifest."""
-        self.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=_as_list(network.objects()))
+        self.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=as_list(network.objects()))
 
     def install(self, network: Network) -> None:
         """Apply a network, and wait until it serves all nodes."""
@@ -363,7 +363,7 @@ def _spaces(pid: int) -> list[str]:
     return next(line.split()[1:] for line in status if line.startswith("NSpid:"))
 
 
-def _as_list(objects: Iterable[Mapping[str, Any]]) -> str:
+def as_list(objects: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
 
 

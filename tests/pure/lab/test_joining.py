@@ -1,7 +1,8 @@
 """A lab waits until daemons know each other, as long as there is progress: weft's say so, others have routes."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from weft.lab.inside import asking, daemons, patience
 from weft.lab.inside.node import RunningNode
 from weft.lab.spec import Node
 from weft.model.errors import Unavailable
+from weft.model.net import Net
 from weft.model.node.nodestate import PeerState
 
 OURS, THEIRS = "10.244.1.0/24", "10.244.2.0/24"
@@ -55,21 +57,24 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     return said
 
 
+def ask(*routes: str) -> AbstractSet[Net]:
+    """What a node with these routes does not know of both subnets."""
+
+    async def unknown() -> AbstractSet[Net]:
+        inside: Any = Here()
+        return await node("a", *routes).unknown({IPv4Network(OURS), IPv4Network(THEIRS)}, inside, apart=False)
+
+    return asyncio.run(unknown())
+
+
 @pytest.mark.parametrize("routes, known", [((THEIRS,), True), ((), False), (("10.0.0.0/8",), True)])
 def test_routes_tell_of_a_daemon_that_is_not_wefts_whoever_has_started_it(told, routes, known):
-    async def ask() -> bool:
-        return await node("a", *routes).knows({IPv4Network(THEIRS)}, Here(), apart=False)
-
-    assert asyncio.run(ask()) is known
+    assert ask(*routes) == (set() if known else {IPv4Network(THEIRS)})
 
 
 def test_routes_tell_nothing_while_wefts_daemon_does_not_answer(told):
     told.runs = True
-
-    async def ask() -> bool:
-        return await node("a", THEIRS).knows({IPv4Network(THEIRS)}, Here(), apart=False)
-
-    assert not asyncio.run(ask())
+    assert ask(THEIRS) == {IPv4Network(THEIRS)}
 
 
 class Pods:
@@ -119,6 +124,17 @@ def test_a_lab_on_a_busy_machine_waits_as_long_as_its_pods_get_further(told):
 
 
 @pytest.mark.usefixtures("slow_machine")
-def test_a_lab_in_which_nothing_changes_ends_with_what_the_api_says_of_the_pod(told):
-    with pytest.raises(Unavailable, match=r"(?s)weftd of a: ready, but without a route to a peer:.*ErrImagePull on a"):
+def test_a_lab_in_which_nothing_changes_ends_with_what_is_missing_and_what_the_api_says_of_the_pod(told):
+    missing = r"(?s)LAB-002 a: no way to 10\.244\.2\.0/24, and nothing has changed for 45 s:\nErrImagePull on a"
+    with pytest.raises(Unavailable, match=missing):
         join(told, Pods(told, 3, join=False))
+
+
+def test_a_lab_whose_daemons_know_each_other_when_the_patience_ends_is_up(told, monkeypatch: pytest.MonkeyPatch):
+    async def over(work: Coroutine[Any, Any, None], _progress: object) -> None:
+        work.close()
+        await Pods(told, 1, join=True).progress()
+        raise TimeoutError
+
+    monkeypatch.setattr(patience, "patiently", over)
+    assert join(told, Pods(told, 1, join=False)) == ["every node has a route to every other"]

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
-from weft.lab.inside import node
+from weft.lab.inside import node, patience
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
-from weft.lab.inside.patience import patiently
 from weft.lab.inside.processes import Processes
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
@@ -47,17 +46,18 @@ async def joined(
             note(f"ready: {number} of {counted(len(nodes), 'daemon')}")
         subnets = _subnets(nodes)
         for running in nodes:
-            while not await running.knows(subnets, inside, apart=apart):  # noqa: ASYNC110 - nothing tells us when
+            while await running.unknown(subnets, inside, apart=apart):  # noqa: ASYNC110 - nothing tells us when
                 await asyncio.sleep(_LOOK_AGAIN)
 
     async def progress() -> object:
         return await pods.progress() if pods else None, [await running.joins(inside) for running in nodes]
 
     try:
-        await patiently(join(), progress)
+        await patience.patiently(join(), progress)
     except TimeoutError:
         words = pods.words if pods else _last_words(processes)
-        raise Unavailable(await _late(nodes, inside, words, apart=apart)) from None
+        if late := await _late(nodes, inside, words, apart=apart):
+            raise Unavailable(late) from None
     if len(nodes) > 1:
         note(f"every node {'knows' if apart else 'has a route to'} every other")
 
@@ -75,15 +75,17 @@ def _last_words(processes: Processes) -> Callable[[str], Awaitable[str]]:
 
 async def _late(
     nodes: Sequence[RunningNode], inside: Inside, words: Callable[[str], Awaitable[str]], *, apart: bool
-) -> Problem:
+) -> Problem | None:
+    """Return what the first node lacks that lacks something, and what is to be said of its daemon."""
     subnets = _subnets(nodes)
     for running in nodes:
         name = running.spec.name
         if not running.lease.is_set():
-            seen = f"no subnet.env in time:\n{await words(name)}"
-        elif not await running.knows(subnets, inside, apart=apart):
-            seen = f"ready, but without a route to a peer:\n{await words(name)}"
+            lacks = "no subnet.env"
+        elif unknown := await running.unknown(subnets, inside, apart=apart):
+            lacks = f"no way to {', '.join(sorted(map(str, unknown)))}"
         else:
             continue
-        return Problem(code="LAB-002", where=f"weftd of {name}", seen=seen)
-    return Problem(code="LAB-002", where="weftd", seen="all are ready, a moment too late")
+        seen = f"{lacks}, and nothing has changed for {patience.SECONDS:.0f} s:\n{await words(name)}"
+        return Problem(code="LAB-002", where=name, seen=seen)
+    return None

@@ -72,8 +72,8 @@ class RunningNode(Value, frozen=False):
         with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
             return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
 
-    async def knows(self, subnets: AbstractSet[Net], inside: Inside, *, apart: bool) -> bool:
-        """Tell whether its daemon says that it serves each of `subnets`, or that it is its own.
+    async def unknown(self, subnets: AbstractSet[Net], inside: Inside, *, apart: bool) -> AbstractSet[Net]:
+        """Return which of `subnets` are not its own, and its daemon does not say that it serves them.
 
         Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
         nothing: its routes do.
@@ -82,10 +82,11 @@ class RunningNode(Value, frozen=False):
         others = subnets - set(self.subnet_env().subnets)
         if state is None:
             if await asking.runs(inside, self.room):
-                return False  # not within the time it had
-            return (apart and bool(self.spec.daemon)) or await inside.run(None, lambda: self._routes_lead_to(others))
+                return others  # it has not answered in the time it had
+            return set() if apart and self.spec.daemon else await inside.run(None, lambda: self._without_route(others))
         peers = [peer for peer in state.peers if not peer.lacks and (apart or not peer.trouble)]
-        return {str(net) for net in others} <= {net for peer in peers for net in peer.subnets}
+        served = {net for peer in peers for net in peer.subnets}
+        return {net for net in others if str(net) not in served}
 
     async def joins(self, inside: Inside) -> object:
         """Return how far it is on its way to know the others: another value after each step."""
@@ -94,10 +95,10 @@ class RunningNode(Value, frozen=False):
         routes = await inside.run(None, lambda: sum(1 for _ in self.rtnl.routes()))
         return self.lease.is_set(), told, routes
 
-    def _routes_lead_to(self, subnets: AbstractSet[Net]) -> bool:
-        """Tell whether the node has a route to each, but for its default route."""
+    def _without_route(self, subnets: AbstractSet[Net]) -> AbstractSet[Net]:
+        """Return the subnets that the node has no route to, but for its default route."""
         ways = [route.dst for route in self.rtnl.routes() if route.dst.prefixlen]
-        return all(any(net.version == way.version and net.subnet_of(way) for way in ways) for net in subnets)  # type: ignore[arg-type]
+        return {net for net in subnets if not any(net.version == way.version and net.subnet_of(way) for way in ways)}  # type: ignore[arg-type]
 
     async def health(self, inside: Inside) -> Health:
         """Return how its daemon is; `none` where there is none."""

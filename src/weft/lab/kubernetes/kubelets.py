@@ -156,18 +156,19 @@ class Kubelets:
         try:
             await patiently(all_ready(), self.progress)
         except TimeoutError:
-            raise await self._late() from None
+            if late := await self._late():
+                raise late from None
 
     async def progress(self) -> object:
-        """Return what the API says of the nodes and of weft's pods: another value after each step."""
+        """Return what the API says of the nodes and of the daemons' pods: another value after each step."""
         return [node.words for node in await self._nodes()], [pod.status for pod in await self._pods()]
 
     async def words(self, node: str) -> str:
-        """Return what is to be said of weft's pod on a node: what the API says, and the end of its log."""
+        """Return what is to be said of the daemon's pod on a node: what the API says, and the end of its log."""
         pods = [pod for pod in await self._pods() if pod.spec.node_name == node]
         logs = filesystem.node_directory(node, "pods").glob(f"{ourimage.NAMESPACE}_*/*/*.log")
         ends = [path.read_bytes()[-_TAIL:].decode(errors="replace") for path in sorted(logs, key=_age)[-1:]]
-        return "\n".join([*(pod.status.words for pod in pods), *ends]) or "the API has no pod of weft's on it"
+        return "\n".join([*(pod.status.words for pod in pods), *ends]) or "the API has no pod of its daemon's on it"
 
     def _check(self) -> None:
         """Raise `Unavailable` if a kubelet has ended: it would not come again by itself."""
@@ -183,7 +184,7 @@ class Kubelets:
         path = f"/api/v1/namespaces/{ourimage.NAMESPACE}/pods"
         return msgspec.json.decode(await self._store.get(path), type=Pods).items
 
-    async def _late(self) -> Unavailable:
+    async def _late(self) -> Unavailable | None:
         there = {node.metadata.name: node for node in await self._nodes()}
         for wanted in self._lab.nodes:
             found = there.get(wanted.name)
@@ -193,7 +194,7 @@ class Kubelets:
             if not found.ready:
                 words = found.words or "it says nothing of itself"
                 return _failed(wanted.name, f"{words}\n{await self.words(wanted.name)}")
-        return _failed("nodes", "they became ready too late")
+        return None
 
 
 def _age(path: Path) -> int:
