@@ -61,7 +61,7 @@ def coming_up(name: str) -> Iterator["subprocess.Popen[str]"]:
             yield started
         finally:
             started.send_signal(signal.SIGINT)
-            started.communicate()
+            started.wait()
             weft("lab", "down", name, check=False)
 
 
