@@ -62,6 +62,9 @@ def test_what_pods_send_and_receive_is_counted_by_their_names(cluster: Cluster, 
     node = cluster.node(1).start()
     runtime = Runtime(node, tmp_path, bin_dir)
     web = attach(runtime, "web", "db")["web"]
+    assert "weft_pod_bytes" not in node.get("/metrics")[1]
+    node.stop()
+    node.start("--pod-metrics")
     web.run(f"ping -q -c 5 -i 0.01 -s 1000 {node.v4[1]}")
     assert carried(node, "web", "sent") >= 5 * 1028
     assert carried(node, "web", "received") >= 5 * 1028

@@ -201,6 +201,14 @@ FLAGS: Final[tuple[Flag, ...]] = (
         low=0,
     ),
     Flag(
+        name="pod-metrics",
+        kind="bool",
+        default="false",
+        help="have /metrics name pods and count their traffic; all clients of the port can read that",
+        group=_HEALTH,
+        origin="weft",
+    ),
+    Flag(
         name="v", kind="int", default="0", value="LEVEL", help="log verbosity; 0: what an operator needs", group=_HEALTH
     ),
     Flag(

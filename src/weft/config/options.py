@@ -52,6 +52,7 @@ class Options(Value):
     set_node_network_unavailable: bool
     healthz_ip: Ip
     healthz_port: int
+    pod_metrics: bool
     iptables_resync: int
     iptables_forward_rules: bool
     ip_blackhole_route: bool

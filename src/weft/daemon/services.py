@@ -41,16 +41,20 @@ def start_health(listening: socket.socket, options: Options, parts: Supervisor, 
 
     async def serve() -> None:
         again = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
-        await health.serve(again, report.status, Scrapes(report).page)
+        await health.serve(again, report.status, Scrapes(report, pods=options.pod_metrics).page)
 
     parts.start("health", serve)
 
 
 class Scrapes:
-    """The page of `/metrics`, made once a second at most: anybody may ask, and it takes tens of milliseconds."""
+    """The page of `/metrics`, made once a second at most: anybody may ask, and it takes tens of milliseconds.
 
-    def __init__(self, report: Reporter) -> None:
+    With `pods` it names the node's pods.
+    """
+
+    def __init__(self, report: Reporter, *, pods: bool) -> None:
         self._report = report
+        self._pods = pods
         self._made: asyncio.Future[str] | None = None
         self._until = 0.0
 
@@ -70,9 +74,11 @@ class Scrapes:
         def render() -> str:
             with Rtnl.open() as rtnl:
                 links = rtnl.counters()
-            pods: Mapping[str, str] = {}
-            with suppress(OSError):  # their records cannot be read now
-                pods = report.pods(link.alias for link in links if link.alias.startswith(POD_ALIAS))
+            pods: Mapping[str, str] | None = None
+            if self._pods:
+                pods = {}
+                with suppress(OSError):  # their records cannot be read now
+                    pods = report.pods(link.alias for link in links if link.alias.startswith(POD_ALIAS))
             return metrics.render(state, links=links, pods=pods)
 
         return await beside(render)

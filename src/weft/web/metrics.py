@@ -1,8 +1,9 @@
 """`/metrics`: the node's state as Prometheus reads it (https://prometheus.io/docs/instrumenting/exposition_formats/).
 
-Numbers of one node, with labels of few values: pods and peers have series of their own, so many of them at most. What
-the daemon need not know is looked at when it is asked for: counters of links, addresses that are given. The library is
-imported with this module, at the first request for it.
+Numbers of one node, with labels of few values. Peers have series of their own, so many of them at most; pods have them
+where that is asked for, because anybody who reaches the port reads their names. What the daemon need not know is looked
+at when it is asked for: counters of links, addresses that are given. The library is imported with this module, at the
+first request for it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +24,12 @@ from prometheus_client.core import (
 
 from weft.model.kernel.marks import POD_ALIAS
 from weft.model.kernel.reported import Counted, LinkCounts
-from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState, PeerState
+from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState
 
 # Where host-local keeps a file for each address.
 RESERVED: Final = Path("/var/lib/cni/networks")
 _SMALL: Final = 2  # of an IPv4 subnet: the network's address and the last one
-_MOST: Final = 500  # pods, and peers, that have series of their own
+_MOST: Final = 500  # peers that have series of their own: all nodes together have the square of that
 
 _Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -43,9 +44,10 @@ def render(
     """The page. May take 20 ms with the first import, so it is made in a thread.
 
     `links` are all of the node; `pods` are namespaces and names of its pods, as `default/web`, by the aliases of links.
+    Without them pods have no series.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(state, reserved, links, pods or {}))
+    registry.register(_Collected(state, reserved, links, pods))
     ProcessCollector(registry=registry)
     return generate_latest(registry).decode()
 
@@ -53,7 +55,9 @@ def render(
 class _Collected:
     """One state, as a collector of the library."""
 
-    def __init__(self, state: NodeState, reserved: Path, links: Sequence[LinkCounts], pods: Mapping[str, str]) -> None:
+    def __init__(
+        self, state: NodeState, reserved: Path, links: Sequence[LinkCounts], pods: Mapping[str, str] | None
+    ) -> None:
         self._state = state
         self._reserved = reserved
         self._links = links
@@ -141,33 +145,25 @@ class _Collected:
         carried = [((link.name,), link.counted) for link in devices]
         yield _counter("weft_device_bytes", "Bytes that a device carried.", device, _bytes(carried))
         yield _counter("weft_device_packets", "Packets that a device carried.", device, _packets(carried))
-        yield from self._pods_traffic()
+        if self._pods is not None:
+            yield from self._pods_traffic(self._pods)
         yield from self._peers_traffic()
 
-    def _pods_traffic(self) -> Iterator[Metric]:
+    def _pods_traffic(self, pods: Mapping[str, str]) -> Iterator[Metric]:
         """Give what pods sent and received: the reverse of what the host's end of a pod's links has counted."""
         links = [link for link in self._links if link.alias.startswith(POD_ALIAS)]
-        known = [((*self._pod(link), link.name), link.counted.reversed()) for link in links[:_MOST]]
+        known = [((*_pod(pods, link), link.name), link.counted.reversed()) for link in links]
         labels = ("namespace", "pod", "interface", "direction")
         yield _counter("weft_pod_bytes", "Bytes that a pod sent and received.", labels, _bytes(known))
         yield _counter("weft_pod_packets", "Packets that a pod sent and received.", labels, _packets(known))
         lost = [(names, each.received_lost, each.sent_lost) for names, each in known]
         yield _counter("weft_pod_lost_packets", "Packets of a pod that its link dropped.", labels, _both_ways(lost))
-        left = {"peers": max(0, len(self._counted_peers()) - _MOST), "pods": len(links) - len(known)}
-        yield _gauges(
-            "weft_without_series", "Pods and peers that are too many to have series.", ("of",), _by_name(left)
-        )
-
-    def _pod(self, link: LinkCounts) -> tuple[str, str]:
-        namespace, _, name = self._pods.get(link.alias, "").partition("/")
-        return namespace, name
-
-    def _counted_peers(self) -> list[PeerState]:
-        return [peer for peer in self._state.peers if peer.sent_bytes is not None]
 
     def _peers_traffic(self) -> Iterator[Metric]:
         """Give what back ends know of each peer: WireGuard counts bytes, udp's relay packets, too."""
-        peers, labels = self._counted_peers()[:_MOST], ("peer", "direction")
+        counted, labels = [peer for peer in self._state.peers if peer.sent_bytes is not None], ("peer", "direction")
+        peers = counted[:_MOST]
+        yield _gauge("weft_peers_without_series", "Peers that are too many to have series.", len(counted) - len(peers))
         carried = [((peer.id,), peer.received_bytes or 0, peer.sent_bytes or 0) for peer in peers]
         yield _counter("weft_peer_bytes", "Bytes of a peer.", labels, _both_ways(carried))
         packets = [((peer.id,), peer.received or 0, peer.sent or 0) for peer in peers if peer.sent is not None]
@@ -239,6 +235,12 @@ def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
         if problem is not None:
             counts[problem.code] = counts.get(problem.code, 0) + 1
     yield from _by_name(counts)
+
+
+def _pod(pods: Mapping[str, str], link: LinkCounts) -> tuple[str, str]:
+    """Namespace and name of the pod that a link leads to."""
+    namespace, _, name = pods.get(link.alias, "").partition("/")
+    return namespace, name
 
 
 def _mtus(links: Iterable[LinkCounts]) -> _Samples:

@@ -204,6 +204,8 @@ def test_our_own_flags():
     options = parse_flags(["--state-dir=/s", "--cni-socket=/c", "--log-format=json"], {})
     assert (options.state_dir, options.cni_socket, options.log_format) == ("/s", "/c", "json")
     assert DEFAULTS.log_format == "text"
+    assert not DEFAULTS.pod_metrics
+    assert parse_flags(["--pod-metrics"], {}).pod_metrics
     assert problems("--log-format=xml")[0].expected == "text or json"
     assert problems("--state-dir=")[0].expected == "a path"
     assert "103 bytes" in problems(f"--cni-socket=/{'x' * 103}")[0].expected
@@ -240,7 +242,7 @@ def test_every_flag_has_a_variable_and_a_field():
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]
-    lines += ["--state-dir=/s", "--cni-socket=/c", "--log-format=json"]
+    lines += ["--state-dir=/s", "--cni-socket=/c", "--pod-metrics", "--log-format=json"]
     environ = dict(NODE)
     for line in lines:
         name, _, value = line.removeprefix("--").partition("=")
@@ -329,7 +331,7 @@ def test_help_is_laid_out_for_a_terminal():
         "  --healthz-port=PORT",
         "        port of the health server (/healthz, /livez, /readyz, /metrics); 0: none (default 0)",
     ]
-    assert health[10:12] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
+    assert health[12:14] == ["  --vmodule=PATTERN=N", "        log level per file [not in this build]"]
     assert health[-2:] == ["  --version", "        print the version and exit"]
     store = groups[3].splitlines()
     secret = store.index("  --etcd-password=TEXT")

@@ -251,8 +251,7 @@ def test_metrics_are_the_state_in_numbers():
         'weft_peers{state="failing"} 1.0',
         'weft_peers{state="refused"} 1.0',
         'weft_peers{state="served"} 1.0',
-        'weft_without_series{of="peers"} 0.0',
-        'weft_without_series{of="pods"} 0.0',
+        "weft_peers_without_series 0.0",
         'weft_reconcile_rounds_total{plane="routes"} 7.0',
         'weft_reconcile_repairs_total{code="ROUTE-001",plane="routes"} 3.0',
         'weft_plane_numbers{plane="routes",what="packets sent"} 5.0',
@@ -378,17 +377,23 @@ def test_peers_have_series_where_their_back_end_counts():
     ]
 
 
-def test_there_is_a_bound_to_series():
+def test_there_is_a_bound_to_series_of_peers_and_none_to_those_of_pods():
     from weft.web import metrics
 
     links = [link(f"veth{n}", 1, alias=f"{POD_ALIAS}{n}") for n in range(503)]
     peers = [replace(PEER, id=f"p{n}", sent_bytes=1, received_bytes=1) for n in range(5000)]
-    page = metrics.render(replace(STATE, peers=peers), links=links)
-    assert len(series(page, "weft_pod_bytes_total")) == len(series(page, "weft_peer_bytes_total")) == 1000
-    assert series(page, "weft_without_series") == [
-        'weft_without_series{of="peers"} 4500.0',
-        'weft_without_series{of="pods"} 3.0',
-    ]
+    page = metrics.render(replace(STATE, peers=peers), links=links, pods={})
+    assert len(series(page, "weft_pod_bytes_total")) == 2 * 503
+    assert len(series(page, "weft_peer_bytes_total")) == 2 * 500
+    assert series(page, "weft_peers_without_series") == ["weft_peers_without_series 4500.0"]
+
+
+def test_pods_have_no_series_unless_they_are_asked_for():
+    from weft.web import metrics
+
+    page = metrics.render(STATE, links=[link("veth1", 1, alias=f"{POD_ALIAS}aa")])
+    assert not series(page, "weft_pod_")
+    assert "veth1" not in page
 
 
 def test_every_metric_is_in_the_reference_and_no_other():
@@ -435,7 +440,7 @@ def test_the_page_of_metrics_is_made_once_a_second(monkeypatch: pytest.MonkeyPat
             raise OSError
 
     async def ask() -> None:
-        scrapes = services.Scrapes(Report())  # type: ignore[arg-type]
+        scrapes = services.Scrapes(Report(), pods=True)  # type: ignore[arg-type]
         pages = await asyncio.gather(*(scrapes.page() for _ in range(50)))
         assert len(set(pages)) == len(made) == 1
         monkeypatch.setattr(services, "_SCRAPE_SECONDS", 0.0)
