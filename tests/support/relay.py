@@ -17,6 +17,7 @@ from weft.daemon import main
 from weft.daemon.planes.place import Place
 from weft.daemon.world import real
 from weft.desired.backends import BACKENDS
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs
 from weft.model.errors import Failure
 from weft.model.kernel.links import Link
@@ -102,6 +103,7 @@ RELAY = SimpleNamespace(
     devices=devices,
     mtu=mtu,
     advertise=advertise,
+    claims=addresses,
     shared=shared,
     peer=peer,
 )

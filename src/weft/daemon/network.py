@@ -84,7 +84,11 @@ class Network:
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         self._askers = Askers(clock)
-        roster = Roster(self._ours, usable=lambda lease: self.reconciler.decider.trouble(lease))  # noqa: PLW0108 - it comes later
+        roster = Roster(
+            self._ours,
+            claiming=inputs.backend.claims,
+            usable=lambda lease: self.reconciler.decider.trouble(lease),  # noqa: PLW0108 - it comes later
+        )
         decider = Decider(inputs, roster.believed)
         self.reconciler = Reconciler(decider, clock=clock)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
@@ -297,10 +301,12 @@ def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
     Addresses inside our own subnets are covered by those. Link-local ones come with every pod, and no lease is there.
     """
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
+    own = inputs.backend.advertise(inputs)
     return Ours(
         networks=inputs.netconf.networks,
         subnets=subnets,
         addresses=frozenset(ip for ip in addresses if not (ip.is_link_local or any(ip in net for net in subnets))),
         prefixes=tuple(net for net in inputs.facts.onlink if net.prefixlen),
-        macs=frozenset({inputs.mac_v4, inputs.mac_v6}),
+        # Our public addresses need not be this node's: behind a NAT others may have them, too.
+        claims=frozenset(inputs.backend.claims(replace(own, public_ip=None, public_ipv6=None))),
     )

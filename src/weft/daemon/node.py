@@ -251,15 +251,16 @@ class Node:
             leasing.disown()
         listing = await leasing.listing()
         published = None if listing is None else listing.published
+        backend = self._world.backends[netconf.backend]
         own = start.settle_identity(known, self._world, snapshot, netconf, facts, published=published)
         if listing is not None:
-            own = start.without_clones(own, leasing.elders(listing), self._world, facts=facts)
+            own = start.without_clones(own, leasing.elders(listing), self._world, backend=backend, facts=facts)
         self._identity = own
         if own != known:
             file = identity.file(self._directory, own)
             if not await file.attempt():  # before they are published, if that is possible
                 parts.start("identity", file.keep_trying)
-        made = start.make_inputs(self._options, netconf, self._world.backends[netconf.backend], facts, own)
+        made = start.make_inputs(self._options, netconf, backend, facts, own)
         return replace(made, prepared=self._prepared)
 
     async def _look_again(

@@ -21,9 +21,9 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.modules import Modules
 from weft.daemon.world import World
+from weft.desired.backends.vxlan import vtep_mac
 from weft.desired.facts import select
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
-from weft.desired.leasecheck import macs_in, vtep_mac
 from weft.desired.node import served
 from weft.kernel.netfilter.firewall import Firewall, Tooling
 from weft.kernel.netfilter.monitor import Monitor
@@ -36,7 +36,7 @@ from weft.model.kernel.ownership import Ownership
 from weft.model.kernel.reported import LinkInfo
 from weft.model.kernel.snapshot import Snapshot
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.net import Addresses, Mac
+from weft.model.net import Addresses
 from weft.model.node.status import Status
 from weft.model.value import replace
 
@@ -147,17 +147,12 @@ def settle_identity(
     new = Identity.random(world.random)
     if published is not None:
         new = Identity(
-            mac_v4=_mac(published.data) or new.mac_v4,
-            mac_v6=_mac(published.data_v6) or new.mac_v6,
+            mac_v4=vtep_mac(published.data) or new.mac_v4,
+            mac_v6=vtep_mac(published.data_v6) or new.mac_v6,
         )
     backend = world.backends[netconf.backend]
     probe = Inputs(netconf=netconf, backend=backend, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
     return host.adopted(new, snapshot, backend.devices(probe))
-
-
-def _mac(data: Any) -> Mac | None:
-    mac = vtep_mac(data)
-    return mac if mac is not None and mac.is_unicast else None
 
 
 async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:
@@ -176,12 +171,12 @@ async def is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, ke
     return False
 
 
-def without_clones(own: Identity, others: Iterable[Lease], world: World, *, facts: Facts) -> Identity:
+def without_clones(own: Identity, others: Iterable[Lease], world: World, *, backend: Backend, facts: Facts) -> Identity:
     """Make new MACs if a live lease of another node carries them: this disk, or that one, is a copy."""
     publics = {facts.public_v4, facts.public_v6} - {None}
     for lease in others:
         ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
-        if not ours and {own.mac_v4, own.mac_v6} & set(macs_in(lease)):
+        if not ours and {own.mac_v4, own.mac_v6} & set(backend.claims(lease.attrs)):
             log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
             return Identity.random(world.random)
     return own

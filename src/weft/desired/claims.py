@@ -1,4 +1,4 @@
-"""What only one node can have, and which lease holds it: subnets, addresses, MACs and WireGuard keys.
+"""What only one node can have, and which lease holds it: subnets, and what the back end says (`claims`).
 
 What a believed lease claims is held by it under keys, one lease a key, until it goes or claims something else. A lease
 that comes too late waits for one key, and is judged again when that is free: the first in the line, not the whole line.
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
-from weft.desired.leasecheck import macs_in, wireguard_keys_in
-from weft.model.lease import Lease
+from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, number_of
 from weft.model.value import Value
 
-Claim = bytes | int  # a MAC or a WireGuard key, which has another length; an address as its number
+# What a lease's data claim, in a form that says itself in words, as a MAC; a public address as its number.
+Claim = bytes | int
 Base = tuple[int, int, int]  # family, prefix length, first address as a number
 Key = Claim | Base
 Age = tuple[int, int, str]  # its turn, the store's revision at which the lease was made, and its id
@@ -49,15 +49,16 @@ class Claimant(Value, kw_only=False, frozen=False, gc=False):
         return [key for key in self.keys if isinstance(key, tuple)]
 
 
-def keys_of(lease: Lease, uncovered: Iterable[Ip]) -> tuple[Key, ...]:
-    """What a lease claims: its VTEPs' MACs, WireGuard keys, public addresses, subnets.
+def addresses(attrs: LeaseAttrs) -> tuple[Claim, ...]:
+    """The public addresses of a lease, which every back end claims."""
+    return tuple(number_of(ip) for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None)
 
-    No subnet of another may come to cover the addresses `uncovered`.
-    """
-    public = (ip for ip in (lease.attrs.public_ip, lease.attrs.public_ipv6) if ip is not None)
+
+def bases_of(lease: Lease, uncovered: Iterable[Ip]) -> tuple[Base, ...]:
+    """The subnets of a lease, and the addresses `uncovered`, which no subnet of another may come to cover."""
     bases = [(net.version, net.prefixlen, int(net.network_address)) for net in lease.subnets]
     bases += [(ip.version, ip.max_prefixlen, int(ip)) for ip in uncovered]
-    return (*macs_in(lease), *wireguard_keys_in(lease), *map(number_of, public), *bases)
+    return tuple(bases)
 
 
 class Claims:

@@ -7,6 +7,7 @@ from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 from weft.config import netconf
 from weft.config.jsonfields import Fields
 from weft.config.netconf import NetConf
+from weft.desired.claims import Claim
 from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import KernelState
@@ -156,6 +157,11 @@ class Backend(netconf.Backend, Protocol):
     @property
     def advertise(self) -> Callable[[Inputs], LeaseAttrs]:
         """What our lease tells the other nodes."""
+        ...
+
+    @property
+    def claims(self) -> Callable[[LeaseAttrs], tuple[Claim, ...]]:
+        """Say what of a lease only one node can have, in values that compare; what cannot be read is none."""
         ...
 
     @property

@@ -1,17 +1,17 @@
 """What harm a lease would do by itself, without a look at others (settled.md §7).
 
-A subnet outside the cluster's network or on top of what this node needs; a public address or a MAC that is
-ours or nobody's. Thousands of leases are judged at a start, so ranges are compared as numbers.
+A subnet outside the cluster's network or on top of what this node needs; a public address that is ours or nobody's;
+a claim that is ours. Thousands of leases are judged at a start, so ranges are compared as numbers.
 """
 
 from collections.abc import Collection, Iterator
 from ipaddress import ip_network
-from typing import Any, Final
+from typing import Final
 
+from weft.desired.claims import Claim, Key
 from weft.model.errors import Problem
-from weft.model.kernel.wireguard import key_bytes
 from weft.model.lease import Lease
-from weft.model.net import Ip, Mac, Net
+from weft.model.net import Ip, Net
 from weft.model.value import Value
 
 
@@ -19,15 +19,16 @@ class Ours(Value):
     """What a peer's lease must keep clear of.
 
     `networks` are the cluster's networks, `subnets` our own leases, `addresses` every address of this node,
-    `prefixes` what the node reaches without a gateway, and `macs` our VTEPs'. A prefix that holds a whole network
-    (nodes in 10.0.0.0/8, pods in 10.244.0.0/16) is no obstacle: who chose the network gave it to the pods.
+    `prefixes` what the node reaches without a gateway, and `claims` what our own lease's data claim. A prefix that
+    holds a whole network (nodes in 10.0.0.0/8, pods in 10.244.0.0/16) is no obstacle: who chose the network gave it to
+    the pods.
     """
 
     networks: tuple[Net, ...]
     subnets: tuple[Net, ...] = ()
     addresses: frozenset[Ip] = frozenset()
     prefixes: tuple[Net, ...] = ()
-    macs: frozenset[Mac] = frozenset()
+    claims: frozenset[Claim] = frozenset()
 
 
 # From this prefix length on an IPv4 network has no broadcast address (RFC 3021).
@@ -72,12 +73,12 @@ class Judge:
             net.broadcast_address for net in ours.prefixes if net.version == 4 and net.prefixlen < _NO_BROADCAST
         )
 
-    def harm(self, lease: Lease, macs: Collection[Mac]) -> Problem | None:
-        """Name the first harm `lease`, whose data hold `macs`, would do; None if it would do none."""
-        seen = next(self._harms(lease, macs), None)
+    def harm(self, lease: Lease, claims: Collection[Key]) -> Problem | None:
+        """Name the first harm `lease`, which claims `claims`, would do; None if it would do none."""
+        seen = next(self._harms(lease, claims), None)
         return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen)
 
-    def _harms(self, lease: Lease, macs: Collection[Mac]) -> Iterator[str]:
+    def _harms(self, lease: Lease, claims: Collection[Key]) -> Iterator[str]:
         # Nothing is made of a family that is off here, whatever a lease says of it.
         subnets = [_range(net, net) for net in lease.subnets if net.version in self._families]
         for subnet in subnets:
@@ -87,11 +88,9 @@ class Judge:
         for public in (lease.attrs.public_ip, lease.attrs.public_ipv6):
             if public is not None:
                 yield from self._public_harms(public, subnets)
-        for mac in macs:
-            if not mac.is_unicast:
-                yield f"VTEP MAC {mac} is not a unicast address"
-            if mac in self._ours.macs:
-                yield f"VTEP MAC {mac} is this node's own: one of the two is a clone"
+        for claim in claims:
+            if claim in self._ours.claims:
+                yield f"claims {claim!s}, which is this node's own: one of the two is a clone"
 
     def _subnet_harms(self, subnet: _Range) -> Iterator[str]:
         low, high, family, text = subnet
@@ -124,43 +123,6 @@ class Judge:
         """Tell whether a public address lies in the cluster's networks, where a subnet might come to cover it."""
         number = int(public)
         return any(family == public.version and low <= number <= high for low, high, family, _ in self._networks)
-
-
-def macs_in(lease: Lease) -> tuple[Mac, ...]:
-    """The VTEP MACs that can be read in a lease's data, each once; what cannot be read is the backend's to refuse."""
-    v4, v6 = vtep_mac(lease.attrs.data), vtep_mac(lease.attrs.data_v6)
-    if v6 is None or v6 == v4:
-        return () if v4 is None else (v4,)
-    return (v6,) if v4 is None else (v4, v6)
-
-
-def vtep_mac(data: Any) -> Mac | None:
-    """The VTEP MAC in the data of one family; None if none can be read."""
-    text = data.get("VtepMAC") if isinstance(data, dict) else None
-    if not isinstance(text, str):
-        return None
-    try:
-        return Mac.parse(text)
-    except ValueError:
-        return None
-
-
-def wireguard_keys_in(lease: Lease) -> tuple[bytes, ...]:
-    """The WireGuard public keys that can be read in a lease's data, as bytes: one key may be spelt in several ways."""
-    if lease.attrs.backend != "wireguard":
-        return ()
-    found = (_wireguard_key(lease.attrs.data), _wireguard_key(lease.attrs.data_v6))
-    return tuple(dict.fromkeys(key for key in found if key is not None))
-
-
-def _wireguard_key(data: Any) -> bytes | None:
-    text = data.get("PublicKey") if isinstance(data, dict) else None
-    if not isinstance(text, str):
-        return None
-    try:
-        return key_bytes(text)
-    except ValueError:
-        return None
 
 
 def _meet(one: _Range, other: _Range) -> bool:

@@ -1,9 +1,9 @@
 """Which leases are believed: leases are data from strangers (settled.md §7).
 
-A lease that would do harm is refused, by id and with a reason. A subnet, address, MAC or WireGuard key belongs to the
-lease that claimed it first on this node. Another lease that claims it, new or changed, is refused until it is free. Of
-leases that come together the one that is older in the store counts as first, because the newer one is the copy. A
-refusal costs that peer alone.
+A lease that would do harm is refused, by id and with a reason. A subnet, and whatever else the back end says only one
+node can have, belongs to the lease that claimed it first on this node. Another lease that claims it, new or changed, is
+refused until it is free. Of leases that come together the one that is older in the store counts as first, because the
+newer one is the copy. A refusal costs that peer alone.
 
 A peer whose lease becomes unreadable or harmful, or claims what is another's, is served by what it said before, until
 another lease claims that.
@@ -16,31 +16,40 @@ After the store has lost its data a lease that it does not know any more may sti
 kept for some time as unproven: it gives way to all others, for good.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
 from weft.desired.backends import BACKENDS
-from weft.desired.claims import WEAK, Age, Claim, Claimant, Claims, Key, keys_of
+from weft.desired.claims import WEAK, Age, Claim, Claimant, Claims, Key, addresses, bases_of
 from weft.desired.leasecheck import Judge, Ours
 from weft.model.cluster import Malformed
 from weft.model.errors import Problem
-from weft.model.lease import Lease
-from weft.model.net import Mac, address_of
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import address_of
 from weft.model.value import replace
 
 _TYPES: Final = frozenset({*BACKENDS, ""})  # that leases bear: one of udp bears none
 
 # Says what of a lease the back end cannot use, None if it can use all.
 Usable = Callable[[Lease], Problem | None]
+# Says what only one node can have of that which a lease says, as the back end does.
+Claiming = Callable[[LeaseAttrs], tuple[Claim, ...]]
 
 
 class Roster:
     """The peers' leases and which of them are believed. `own_ids` are never peers."""
 
-    def __init__(self, ours: Ours, own_ids: Iterable[str] = (), *, usable: Usable = lambda _: None) -> None:
+    def __init__(
+        self,
+        ours: Ours,
+        own_ids: Iterable[str] = (),
+        *,
+        claiming: Claiming = addresses,
+        usable: Usable = lambda _: None,
+    ) -> None:
         self._judge = Judge(ours)
+        self._claiming = claiming
         self._own_ids = frozenset(own_ids)
         self._usable = usable
         self._entries: dict[str, Claimant] = {}
@@ -275,7 +284,7 @@ class Roster:
     def _harm(self, claimant: Claimant) -> Problem | None:
         if not claimant.keys:
             self._examine(claimant)
-        return self._judge.harm(claimant.lease, [key for key in claimant.keys if isinstance(key, Mac)])
+        return self._judge.harm(claimant.lease, claimant.keys)
 
     def _nonsense(self, lease: Lease) -> Problem | None:
         """Say why the back end cannot use the changed type or data of a lease. All else is taken as it was before.
@@ -357,7 +366,7 @@ class Roster:
         attrs = entry.lease.attrs
         # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
         inside = [ip for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None and self._judge.inside(ip)]
-        entry.keys = keys_of(entry.lease, inside)
+        entry.keys = (*self._claiming(attrs), *bases_of(entry.lease, inside))
 
     def _drop(self, lease_id: str) -> None:
         """A lease is gone."""
@@ -368,6 +377,4 @@ class Roster:
 
 
 def _shown(claim: Claim) -> str:
-    if isinstance(claim, int):
-        return str(address_of(claim))
-    return str(claim) if isinstance(claim, Mac) else f"key {b64encode(claim).decode()}"
+    return str(address_of(claim)) if isinstance(claim, int) else str(claim)

@@ -59,9 +59,8 @@ def test_a_reservation_names_our_address_and_nothing_more(changes: dict[str, obj
     [
         ({"backend": "vxlan"}, "backend vxlan"),
         ({}, "backend unknown"),
-        ({"backend": "vxlan", "data": {"VtepMAC": "a" * 40}}, "backend vxlan, VTEP MAC " + "a" * 20),
-        ({"backend": "vxlan", "data": {"VtepMAC": ""}}, "backend vxlan"),
-        ({"backend": "vxlan", "data": ["VtepMAC"]}, "backend vxlan"),
+        ({"backend": "vxlan", "data": {"VtepMAC": "a" * 40}}, 'backend vxlan, data {"VtepMAC": "' + "a" * 40 + '"}'),
+        ({"backend": "x", "data": "y" * 4000}, 'backend x, data "' + "y" * 79),
     ],
 )
 def test_what_a_lease_says_of_its_node(changes: dict[str, object], said: str):

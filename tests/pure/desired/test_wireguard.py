@@ -242,7 +242,6 @@ def test_without_the_wanted_family_a_peer_cannot_be_dialled():
         (said(65536), "Port 65536; expected a port, or none"),
         ({**said(), "Port": True}, "Port True"),
         ({**said(), "Port": "1"}, "Port '1'"),
-        (said(number=101), "its key is this node's own"),
     ],
 )
 def test_data_that_cannot_be_used_cost_their_peer_alone(data: Any, says: str):

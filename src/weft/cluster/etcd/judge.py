@@ -1,5 +1,6 @@
 """Judges what the store holds: whose is it, and is it the store that we know. Sends and writes nothing."""
 
+import json
 from collections.abc import Mapping
 
 from weft.cluster.etcd.values import Entry, mark_in
@@ -49,5 +50,5 @@ def continues(mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
 
 def who(lease: Lease) -> str:
     """What a lease says of its node besides the address, for a message."""
-    mac = lease.attrs.data.get("VtepMAC") if isinstance(lease.attrs.data, dict) else None
-    return f"backend {lease.attrs.backend or 'unknown'}" + (f", VTEP MAC {mac!s:.20}" if mac else "")
+    data = "" if lease.attrs.data is None else f", data {json.dumps(lease.attrs.data):.80}"
+    return f"backend {lease.attrs.backend or 'unknown'}{data}"

@@ -78,7 +78,12 @@ async def preview(options: Options, world: World) -> Preview:
         own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
         own_ids = [own.id, *(lease.id for lease in stale)]
-        roster = Roster(ours(inputs, snapshot.ips), own_ids, usable=lambda lease: decider.trouble(lease))  # noqa: PLW0108 - it comes later
+        roster = Roster(
+            ours(inputs, snapshot.ips),
+            own_ids,
+            claiming=inputs.backend.claims,
+            usable=lambda lease: decider.trouble(lease),  # noqa: PLW0108 - it comes later
+        )
         decider = Decider(inputs, roster.believed)
         roster.recall(remembered.leases, remembered.unproven)
         roster.judge()

@@ -6,12 +6,14 @@ As with a router, a cloud's route table or a tunnel of one's own.
 from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs
 from weft.model.kernel.objects import KernelState
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import Value
 
 LINKS = ()
+claims = addresses
 
 
 def options(_fields: Fields, _families: Collection[int]) -> Value:

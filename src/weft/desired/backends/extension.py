@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_type, options_of, unusable
 from weft.model.command import Command
 from weft.model.kernel.objects import KernelState, Object
@@ -16,6 +17,7 @@ from weft.model.net import Ip, Net
 from weft.model.value import Value, put_in
 
 LINKS = ()
+claims = addresses
 Variables = tuple[tuple[str, str], ...]
 
 # flannel's words for a family that is off.

@@ -6,6 +6,7 @@ All nodes must share a layer-2 segment; nothing is encapsulated, and there is no
 from collections.abc import Collection, Mapping
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_type, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import KernelState, Route
@@ -14,6 +15,7 @@ from weft.model.net import Ip, Net
 from weft.model.value import Value
 
 LINKS = ()
+claims = addresses
 
 
 def options(_fields: Fields, _families: Collection[int]) -> Value:

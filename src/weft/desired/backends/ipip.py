@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, DirectRouting, Inputs, check_room, check_type, options_of, refuse_ipv6
 from weft.model.kernel.links import Attribute, Link
 from weft.model.kernel.objects import Address, KernelState, Route
@@ -46,6 +47,7 @@ class IpipLink(Link):
 
 
 LINKS = (IpipLink,)
+claims = addresses
 
 
 def options(fields: Fields, families: Collection[int]) -> IpipOptions:

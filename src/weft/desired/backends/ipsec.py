@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields, shown
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_room, check_type, options_of, refuse_ipv6
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.ipsec import DEVICE, Charon, CharonLink, Connection, End, Policy, SharedKey
@@ -44,6 +45,7 @@ class Esp(Value):
 
 
 LINKS = ()
+claims = addresses
 
 
 def options(fields: Fields, families: Collection[int]) -> IpsecOptions:

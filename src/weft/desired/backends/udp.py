@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_room, options_of, unusable
 from weft.model.kernel.links import Attribute, Link, Tun
 from weft.model.kernel.objects import Address, KernelState, Object, OnLink, Route, Sysctl
@@ -53,6 +54,7 @@ class TunLink(Tun):
 
 
 LINKS = (TunLink,)
+claims = addresses
 
 
 class Relay(OnLink):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields
+from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, DirectRouting, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.links import Attribute, Link
@@ -178,16 +179,20 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     return state
 
 
-def vtep_mac(lease: Lease, data: Any) -> Mac:
-    """Read a peer's VTEP MAC out of its backend data; `PeerError` if there is none that can be used."""
+def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
+    """Its addresses and the MACs of its VTEPs: by a MAC that two nodes have, one would get the other's packets."""
+    macs = (vtep_mac(attrs.data), vtep_mac(attrs.data_v6))
+    return (*dict.fromkeys(mac for mac in macs if mac is not None), *addresses(attrs))
+
+
+def vtep_mac(data: Any) -> Mac | None:
+    """The VTEP MAC in the data of one family; None if there is none that a device can have."""
     text = data.get("VtepMAC") if isinstance(data, dict) else None
     try:
         mac = Mac.parse(text) if isinstance(text, str) else Mac()
     except ValueError:
-        mac = Mac()
-    if not mac.is_unicast:
-        raise unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address")
-    return mac
+        return None
+    return mac if mac.is_unicast else None
 
 
 def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> KernelState:
@@ -213,7 +218,10 @@ def _vtep(inputs: Inputs, subnet: Net, local: Ip, mac: Mac, overhead: int) -> Ke
 def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> KernelState:
     if _options(inputs).direct_routing and inputs.facts.is_on_link(remote):
         return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
-    mac = vtep_mac(lease, data)
+    mac = vtep_mac(data)
+    if mac is None:
+        text = data.get("VtepMAC") if isinstance(data, dict) else None
+        raise unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address")
     name = _device(_options(inputs), subnet.version)
     base = subnet.network_address
     return frozenset(

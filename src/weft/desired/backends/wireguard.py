@@ -11,6 +11,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields, shown
+from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.links import Link, Tun
@@ -60,6 +61,15 @@ class Keys(Value):
     private: Secret
     public: str
     in_process: bool = False
+
+
+class PublicKey(bytes):
+    """A node's public key, as a claim: one key may be spelt in several ways."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"key {b64encode(self).decode()}"
 
 
 class WireguardLink(Link):
@@ -155,6 +165,12 @@ def shared(inputs: Inputs) -> KernelState:
     return state
 
 
+def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
+    """Its addresses and its keys: the kernel knows a peer by its key, and a second one would take its subnets."""
+    keys = (_public_key(attrs.data), _public_key(attrs.data_v6))
+    return (*dict.fromkeys(key for key in keys if key is not None), *addresses(attrs))
+
+
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """The peer, on each device that has one of its subnets."""
     check_type(lease, "wireguard")
@@ -200,8 +216,6 @@ def _dialled(inputs: Inputs, attrs: LeaseAttrs) -> Ip | None:
 def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Net]) -> WireguardPeer:
     chosen = _options(inputs)
     key, port = _key(lease, data), _number(lease, data)
-    if key == _keys(inputs).public:
-        raise unusable(lease, "its key is this node's own", "a key of its own", "Of two nodes one is the other's copy")
     family: Family = 6 if public.version == 6 else 4
     return WireguardPeer(
         dev=_device(inputs, nets[0].version),
@@ -217,13 +231,19 @@ def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Ne
 
 def _key(lease: Lease, data: Any) -> str:
     """Read a peer's public key, in the one spelling that the kernel shows; `PeerError` if there is none."""
-    key = data.get("PublicKey") if isinstance(data, dict) else None
+    key = _public_key(data)
+    if key is None:
+        text = data.get("PublicKey") if isinstance(data, dict) else None
+        raise unusable(lease, f"PublicKey {text!r:.60}", "32 bytes in base64")
+    return b64encode(key).decode()
+
+
+def _public_key(data: Any) -> PublicKey | None:
+    text = data.get("PublicKey") if isinstance(data, dict) else None
     try:
-        if isinstance(key, str):
-            return b64encode(key_bytes(key)).decode()
+        return PublicKey(key_bytes(text)) if isinstance(text, str) else None
     except ValueError:
-        pass
-    raise unusable(lease, f"PublicKey {key!r:.60}", "32 bytes in base64")
+        return None
 
 
 def _number(lease: Lease, data: Any) -> int:
