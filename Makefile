@@ -47,7 +47,7 @@ lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 stubs: setup ## generate the gRPC stubs from our .proto
 	@scripts/stubs.sh
 
-wheel: setup ## a wheel with the static CNI client, into dist/
+wheel: setup ## the wheels of weft, with the static CNI client, and of weft-lab, into dist/
 	@scripts/wheel.sh
 
 clean: ## remove what building and testing left here; .venv stays

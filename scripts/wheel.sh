@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A wheel that holds the static CNI client of this kind of machine, into a directory (dist/ by default).
+# Two wheels, into a directory (dist/ by default): weft, with the static CNI client of this kind of machine, and weft-lab.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-dist}")
@@ -9,11 +9,14 @@ out=$(realpath -m "${1:-dist}")
 # Beside the checkout: setuptools leaves things where it builds.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -a pyproject.toml README.md LICENSE src deploy "$copy" # src has links to the manifest in deploy and to a page of the docs
+cp -a pyproject.toml README.md LICENSE src deploy lab "$copy" # src has links to the manifest in deploy and to a page of the docs
 install -D -m 644 -t "$copy/docs/reference" docs/reference/problems.md
 rm -rf "$copy"/src/*.egg-info
+build() {
+    .venv-tools/bin/uv build --wheel --quiet --offline --no-build-isolation --python .venv/bin/python --out-dir "$out" "$@"
+}
 # The tag says what the client runs on; it needs no libc.
-.venv-tools/bin/uv build --wheel --quiet --offline --no-build-isolation --python .venv/bin/python \
-    --config-setting="--build-option=--plat-name=linux_$(uname -m)" --out-dir "$out" "$copy"
+build --config-setting="--build-option=--plat-name=linux_$(uname -m)" "$copy"
+build "$copy/lab"
 rm -f "$out/.gitignore"
 ls "$out"/*.whl

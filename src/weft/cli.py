@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise, takewhile
 from pathlib import PurePath
 from typing import Final
@@ -24,8 +25,11 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
 
-COMMANDS: Final = {
+LAB: Final = {
     "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
+    "ui": Late(place="weft.ui.command:ui", about="A page that shows a lab, or what this node's daemon knows."),
+}  # in the distribution weft-lab, which nodes do without
+NODE: Final = {
     "status": Late(place="weft.daemon.commands.status:status", about="How this node's daemon is, on one screen."),
     "peers": Late(place="weft.daemon.commands.peers:peers", about="The other nodes, and what became of each lease."),
     "events": Late(
@@ -43,7 +47,6 @@ COMMANDS: Final = {
     "bundle": Late(
         place="weft.diag.commands.bundle:bundle", about="All that a bug report of this node needs, without secrets."
     ),
-    "ui": Late(place="weft.ui.command:ui", about="A page that shows a lab, or what this node's daemon knows."),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),
@@ -57,7 +60,17 @@ COMMANDS: Final = {
 }
 
 
-@click.group(cls=LateGroup, late=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+ABSENT: Final = LAB if find_spec("weft.lab") is None else {}
+COMMANDS: Final = NODE if ABSENT else {**LAB, **NODE}
+
+
+@click.group(
+    cls=LateGroup,
+    late=COMMANDS,
+    absent=ABSENT,
+    add="pip install 'weft[lab]'",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "--version", message="weft %(version)s")
 def weft() -> None:
     """A pod network for Kubernetes, and for anything else that speaks CNI.

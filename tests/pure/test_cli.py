@@ -40,6 +40,20 @@ def test_help_imports_no_sub_command():
         assert late not in modules
 
 
+def test_without_the_lab_its_commands_are_named_with_how_to_install_them():
+    code = "import sys; sys.modules['weft.lab'] = None; from weft import cli; sys.exit(cli.run(sys.argv[1:]))"
+    shown, refused, unknown = (
+        subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True, check=False)
+        for line in ("--help", "ui --open", "ux")
+    )
+    commands, absent = shown.stdout.split("Not installed (pip install 'weft[lab]'):")
+    assert "  status  " in commands
+    assert [line.split()[0] for line in absent.strip().splitlines()] == ["lab", "ui"]
+    assert refused.returncode == 2
+    assert "'ui' is not installed. Install it with: pip install 'weft[lab]'." in refused.stderr
+    assert "There is no command 'ux'." in unknown.stderr
+
+
 def test_a_command_of_which_a_module_is_missing_says_so(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "weft.ui.command", None)
     assert cli.run(["ui", "--help"]) == cli.FAILED
@@ -142,7 +156,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(capsys):
 
 def test_a_strange_command_is_answered_with_the_list(capsys):
     assert cli.run(["qqqqqqqq"]) == 2
-    assert "There are: lab, status, " in capsys.readouterr().err
+    assert "There are: lab, ui, status, " in capsys.readouterr().err
 
 
 def test_all_problems_of_an_input_are_printed_with_their_codes(monkeypatch, capsys):

@@ -25,6 +25,7 @@ PLANTED = {
     "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/veth.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
+    "A node does without the lab and the page": ("web/planted.py", "import starlette"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
     "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),
 }

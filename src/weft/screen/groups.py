@@ -54,11 +54,31 @@ class Late(Value):
 
 
 class LateGroup(Group):
-    """A group that knows the names of its commands, `late`, without importing them."""
+    """A group that knows the names of its commands, `late`, without importing them.
 
-    def __init__(self, *args: Any, late: Mapping[str, Late], **more: Any) -> None:
+    Those in `absent` are not installed; the command `add` installs them.
+    """
+
+    def __init__(
+        self, *args: Any, late: Mapping[str, Late], absent: Mapping[str, Late] | None = None, add: str = "", **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self._late = late
+        self._absent = absent or {}
+        self._add = add
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in self._absent:
+            raise click.UsageError(f"The command {args[0]!r} is not installed. Install it with: {self._add}.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_commands(ctx, formatter)
+        if self._absent:
+            with formatter.section(f"Not installed ({self._add})"):
+                formatter.write_dl([(name, late.about) for name, late in self._absent.items()])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._late, *super().list_commands(ctx)]

@@ -21,6 +21,7 @@ _UNUSED: Final = (
 )
 _FAMILIES: Final = ("iptables", "ip6tables")
 _VARIANTS: Final = ("", "-nft", "-legacy")
+_LAB: Final = ("lab", "ui")  # what weft-lab adds to weft's package; no node needs it
 _NAME_END: Final = re.compile(r"[ ;<>=!~\[(]")  # of a requirement (PEP 508)
 
 
@@ -30,14 +31,14 @@ def add_library(tree: Tree, path: str) -> None:
 
 
 def add_packages(tree: Tree, path: str) -> None:
-    """Add weft and what it needs."""
+    """Add weft, without the lab and the page, and what it needs."""
     import weft
 
     for needed in _closure("weft", set()):
         for file in needed.files or ():
             if ".." not in file.parts and not file.name.startswith("__editable__"):
                 tree.file(f"{path}/{file}", Path(str(needed.locate_file(file))))
-    tree.directory(Path(weft.__file__).parent, f"{path}/weft")
+    tree.directory(Path(weft.__file__).parent, f"{path}/weft", but=_LAB.__contains__)
 
 
 def firewall_programs() -> dict[str, Path]:
