@@ -24,6 +24,18 @@ def config(site, plugin="bridge", **more):
     return {"cniVersion": "1.1.0", "name": NETWORK, "type": plugin, "ipMasq": True, **own, "ipam": ipam, **more}
 
 
+def config_of(site, plugin):
+    """A network of this plugin; of flannel's its subnet is in a file, which is written."""
+    if plugin != "flannel":
+        return config(site, plugin)
+    subnet = site.directory / "subnet.env"
+    subnet.write_text(
+        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.2.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+    )
+    own = {"subnetFile": str(subnet), "dataDir": str(site.directory / "flannel"), "ipam": {"dataDir": str(site.store)}}
+    return {"cniVersion": "1.0.0", "name": NETWORK, "type": "flannel", **own}
+
+
 def ports(number):
     return {"portMappings": [{"hostPort": number, "containerPort": 80, "protocol": "tcp"}]}
 
@@ -165,6 +177,30 @@ def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had
     assert again.exit == 0, again
     assert len(site.reservations(NETWORK)) == 1
     delete(site, plugin, "c1", pod=pod)
+    assert has_nothing(site)
+
+
+@pytest.mark.parametrize("plugin", [*PLUGINS, "flannel"])
+def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, make_netns, plugin):
+    pod = make_netns()
+    assert site.debian("bridge", "ADD", config(site, cniVersion="1.0.0", ipMasq=False), container=pod).exit == 0
+    before = seen(site)
+    again = {CALLED: str(time.time_ns() - 10**9)}
+    refused = site.call(plugin, "ADD", config_of(site, plugin), container=pod, extra=again)
+    assert "already exists" in refused.msg
+    assert pod.rtnl.link("eth0").up
+    assert seen(site) == before
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_netns, plugin):
+    """Its server died between the two."""
+    pod = make_netns()
+    pod.rtnl.add_veth("eth0", peer="veth01234567", peer_netns_fd=site.host.fd, mtu=1500)
+    again = {CALLED: str(time.time_ns() - 10**9)}
+    answer = site.call(plugin, "ADD", config(site, plugin), container=pod, extra=again)
+    assert answer.exit == 0, answer
+    assert site.call(plugin, "DEL", config(site, plugin), container=pod).exit == 0
     assert has_nothing(site)
 
 
@@ -438,14 +474,9 @@ def test_del_in_a_version_that_the_plugin_never_spoke(site, make_netns, plugin):
 
 def test_del_finds_what_add_has_kept_elsewhere(site, make_netns):
     """Nobody tells the plugins that a directory in the configuration was changed."""
-    (site.directory / "subnet.env").write_text(
-        "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.2.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
-    )
-    pod, network = make_netns(), {"cniVersion": "1.0.0", "name": NETWORK, "type": "flannel"}
-    network |= {"subnetFile": str(site.directory / "subnet.env")}
-    old = {"dataDir": str(site.directory / "flannel"), "ipam": {"dataDir": str(site.store)}}
+    pod, network = make_netns(), config_of(site, "flannel")
     new = {"dataDir": str(site.directory / "other"), "ipam": {"dataDir": str(site.directory / "others")}}
-    assert site.call("flannel", "ADD", {**network, **old}, container=pod).exit == 0
+    assert site.call("flannel", "ADD", network, container=pod).exit == 0
     assert site.call("flannel", "DEL", {**network, **new}, container=pod).exit == 0
     assert has_nothing(site)
     assert list((site.directory / "flannel").iterdir()) == []

@@ -32,7 +32,7 @@ ALONE = Build(
     free_network=lambda *_: 0,
     undo_own=lambda *_: None,
     is_kept=lambda *_: False,
-    is_older=lambda *_: False,
+    is_made_since=lambda *_: True,
 )
 
 

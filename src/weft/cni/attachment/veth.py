@@ -94,6 +94,13 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
     return peer if proven else None
 
 
+def is_unused(call: Call, container: Container, link: LinkInfo) -> bool:
+    """Tell whether a link is a pair that was made and no more: a call has ended before it wrote its record."""
+    peer = peer_of(call.host.rtnl, link)
+    used = peer is None or peer.alias or peer.master or peer.up or link.up or container.rtnl.addresses(link.index)
+    return not used
+
+
 def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
     """Return the container's end in DEL; None if it is gone, or another attachment's.
 

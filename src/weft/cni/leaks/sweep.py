@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from weft.cni.attachment import masq
+from weft.cni.attachment import masq, veth
 from weft.cni.host.files import pauses
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.hostlocal import record as ipamrecord
@@ -110,18 +110,25 @@ def undo_own(host: Host, attachment: Attachment) -> None:
     _free(host, attachment, records, _judge(host, attachment, records))
 
 
-def is_older(plugin: Plugin, call: Call, moment: int) -> bool:
-    """Tell whether a plugin had made its part of an attachment before a moment, in nanoseconds since 1970.
+def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
+    """Tell whether a plugin has made its part of an attachment since a moment, in nanoseconds since 1970.
 
-    The first of a chain also by what its delegates keep: links and address. Those are of other plugins for later ones.
+    Our records prove it: of the first plugin of a chain also those of its delegates, links and address, which are of
+    other plugins for later ones. An interface without a record of its links is ours only if nothing was done with it:
+    another program may have made it. A plugin that keeps nothing has made nothing that its DEL must spare.
     """
-    own = {plugin.keeps.name} if plugin.keeps else set()
-    first = set() if cnijson.value_of(call.config, "prevResult") else {record.LINKS, ipamrecord.SUBJECT}
-    for subject in own | first:
+    if plugin.keeps is None:
+        return True
+    chained = cnijson.value_of(call.config, "prevResult")
+    times = {}
+    for subject in {plugin.keeps.name} if chained else {plugin.keeps.name, record.LINKS, ipamrecord.SUBJECT}:
         with suppress(FileNotFoundError):
-            if record.written(call.host, subject, call.attachment) < moment:
-                return True
-    return False
+            times[subject] = record.written(call.host, subject, call.attachment)
+    if any(time < moment for time in times.values()):
+        return False
+    container = None if chained or record.LINKS in times else call.host.container
+    link = container.rtnl.link(call.ifname) if container is not None else None
+    return bool(times) if container is None or link is None else veth.is_unused(call, container, link)
 
 
 def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:

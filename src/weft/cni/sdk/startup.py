@@ -64,7 +64,7 @@ class Build(Value):
     returns the proof, else nothing; it raises what `Subject.undo` does. `free_own` does so for the attachment of the
     call itself, `free_network` for a whole network, and returns how many attachments that were. `undo_own` undoes what
     the plugins before this one have made of its attachment just now, if they were ours. `is_kept` tells whether a
-    subject has a record of an attachment, `is_older` whether a plugin had made its part of one before some moment.
+    subject has a record of an attachment, `is_made_since` whether a plugin made its part of one since some moment.
     """
 
     find: Callable[[str], Plugin | None]
@@ -73,7 +73,7 @@ class Build(Value):
     free_network: Callable[[Host, str], int]
     undo_own: Callable[[Host, Attachment], None]
     is_kept: Callable[[Host, str, Attachment], bool]
-    is_older: Callable[["Plugin", "Call", int], bool]
+    is_made_since: Callable[["Plugin", "Call", int], bool]
 
 
 class Call(Value):
@@ -252,9 +252,9 @@ def _add(plugin: Plugin, call: Call) -> bytes:
 
 
 def _undo_lost(plugin: Plugin, call: Call) -> None:
-    """Remove what this call had made before its server died. What was there before the call stays: ADD then refuses."""
+    """Remove what this call had made before its server died. What it has not made stays: ADD then refuses."""
     called = call.request.env.get(CALLED, "")
-    if called.isdecimal() and not call.build.is_older(plugin, call, int(called)):
+    if called.isdecimal() and call.build.is_made_since(plugin, call, int(called)):
         plugin.delete(call)
 
 

@@ -16,7 +16,7 @@ _BUILD: Final = Build(
     free_network=sweep.free_network,
     undo_own=sweep.undo_own,
     is_kept=record.is_kept,
-    is_older=sweep.is_older,
+    is_made_since=sweep.is_made_since,
 )
 
 
