@@ -57,6 +57,11 @@ def test_a_command_is_run_to_count_what_it_loads():
     assert 3 < loaded("version") < loaded("explain", "ROUTE-001")
 
 
+@pytest.mark.parametrize("command, most", [(("status",), 25), (("lab", "ps"), 120)])
+def test_commands_that_people_wait_for_load_little(command: tuple[str, ...], most: int):
+    assert loaded(*command) <= most
+
+
 def test_it_prints_each_figure_beside_its_goal():
     ran = subprocess.run(
         [sys.executable, "-m", "scripts.figures"], cwd=ROOT, capture_output=True, check=True, text=True

@@ -13,7 +13,6 @@ from weft.model.value import Value, field
 # Not anchored at its start, as upstream's: the API server takes names in capitals, too.
 _PREFIX: Final = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9_-]+-)?\Z")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
-_COMMAND: Final = re.compile(r"(['`])weft ((?!lab\b)[a-z][^'`]*)\1")
 
 
 class Surroundings(Value):
@@ -72,22 +71,3 @@ def annotation_prefix(text: str) -> str:
     if not _PREFIX.search(prefix):
         raise ValueError("a domain with a dot, as in example.com or example.com/name, of a-z, 0-9, _ and -")
     return prefix
-
-
-def as_typed(text: str, environ: Mapping[str, str]) -> str:
-    """Return `text` with each quoted `weft …` as people type it outside of the pod in which weftd runs.
-
-    The pod's image has no shell. `weft cni install` becomes the deletion of the pod, because the init container of the
-    next one installs the plugins.
-    """
-    pod, namespace = environ.get("POD_NAME"), environ.get("POD_NAMESPACE")
-    if not (pod and namespace):
-        return text
-
-    def typed(found: re.Match[str]) -> str:
-        quote, words = found.groups()
-        if words.startswith("cni install") and "--check" not in words:
-            return f"{quote}kubectl -n {namespace} delete pod {pod}{quote}"
-        return f"{quote}kubectl -n {namespace} exec {pod} -- weft {words}{quote}"
-
-    return _COMMAND.sub(typed, text)

@@ -17,7 +17,6 @@ from functools import partial
 from weft import __version__
 from weft.beside.threads import keep_one_in_reserve
 from weft.config.flags import changed, parse_flags
-from weft.config.kubernetes import as_typed
 from weft.config.options import Options
 from weft.daemon.node import Node
 from weft.daemon.process import logs
@@ -26,6 +25,7 @@ from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import as_typed
 from weft.model.value import replace
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
-from weft.config.kubernetes import as_typed
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import control, doctor, events, host, places, remains, start
@@ -46,7 +45,7 @@ from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Subnets
 from weft.model.node.history import History
 from weft.model.node.status import Status
-from weft.model.text import counted
+from weft.model.text import as_typed, counted
 from weft.model.value import Value, replace
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,17 @@
 """Asks a daemon of this network namespace, at its control socket."""
 
 import socket
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from weft.kernel import daemons
 from weft.kernel.unixsockets import is_root, peer_of
 from weft.model.errors import Problem, Unavailable
-from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState, NodeState
+
+if TYPE_CHECKING:
+    from weft.model.node.history import Told
 
 _SECONDS: Final = 10.0  # for all of an answer
 
@@ -65,8 +67,10 @@ def state(name: str) -> NodeState:
     return _read(name, daemons.ASK_STATE, NodeState)
 
 
-def events(name: str, after: int) -> Told:
+def events(name: str, after: int) -> "Told":
     """What happened at a daemon after the event of that number. Raises `Unavailable`."""
+    from weft.model.node.history import Told
+
     return _read(name, daemons.ask_events(after), Told)
 
 

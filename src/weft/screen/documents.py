@@ -24,6 +24,9 @@ def output_with(*further: str) -> Callable[[Command], Command]:
 
 
 output_option: Final = output_with()
+watch_option: Final = click.option(
+    "-w", "--watch", is_flag=True, help="Show it again when it has changed, until Ctrl-C."
+)
 
 
 def document(output: str, value: object) -> str:

@@ -11,9 +11,7 @@ from typing import Final, TextIO
 
 import click
 
-from weft.config.kubernetes import as_typed
-from weft.model.text import visible
-from weft.screen.paint import emphasised, painted
+from weft.model.text import as_typed, visible
 
 PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkout a link to the page of the docs
 
@@ -36,12 +34,22 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     stream = sys.stderr if err else sys.stdout
     text = visible(as_typed(text, os.environ))
     with suppress(BrokenPipeError) if err else nullcontext():
-        click.echo(painted(text, _link) if shows_colour(stream) else text, err=err, nl=nl)
+        click.echo(_in_colour(text) if shows_colour(stream) else text, err=err, nl=nl)
 
 
 def title(text: str) -> None:
     """Print a heading."""
-    click.echo(emphasised(text) if shows_colour(sys.stdout) else text)
+    if shows_colour(sys.stdout):
+        from weft.screen.paint import emphasised
+
+        text = emphasised(text)
+    click.echo(text)
+
+
+def _in_colour(text: str) -> str:
+    from weft.screen.paint import painted  # programs and pipes do without its patterns
+
+    return painted(text, _link)
 
 
 def _link(code: str) -> str:

@@ -36,10 +36,6 @@ def pause(seconds: float) -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # at which click ends the program quietly
 
 
-# The option of a report that is drawn again.
-watch_option = click.option("-w", "--watch", is_flag=True, help="Show it again when it has changed, until Ctrl-C.")
-
-
 def watched(look: Callable[[], T], seconds: float, sleep: Callable[[float], None] = pause) -> Iterator[T]:
     """What `look` sees, again and again after a pause. A daemon that is away is waited for, and that is said."""
     away = False

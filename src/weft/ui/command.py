@@ -16,13 +16,12 @@ from click.core import ParameterSource
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.daemon.disk.files import write_atomically
-from weft.diag.commands.offline import INSTANCE
 from weft.kernel import asking, daemons
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import INSTANCE, need_root
 from weft.screen.say import say
 from weft.ui import export as exporting
 from weft.ui.app import STATIC, make

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.config.flags import parse_flags
-from weft.config.kubernetes import Surroundings, annotation_prefix, as_typed
+from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.model.errors import ConfigError
 from weft.model.value import replace
 
@@ -104,22 +104,3 @@ def test_flags_of_the_other_store_have_no_effect():
     assert parse_flags(["--kubeconfig-file=k"], {}).warnings == (
         "--kubeconfig-file has no effect: it needs --kube-subnet-mgr",
     )
-
-
-POD = {"POD_NAME": "kube-flannel-ds-x1", "POD_NAMESPACE": "nets"}
-
-
-@pytest.mark.parametrize(
-    "text, typed",
-    [
-        ("`weft plan` shows it", "`EXEC weft plan` shows it"),
-        ("'weft status', 'weft doctor -v'", "'EXEC weft status', 'EXEC weft doctor -v'"),
-        ("'weft cni install' puts it there", "'kubectl -n nets delete pod kube-flannel-ds-x1' puts it there"),
-        ("'weft cni install --check'", "'EXEC weft cni install --check'"),
-        ("'weft lab up' starts one; weft plan; `weftd`", "'weft lab up' starts one; weft plan; `weftd`"),
-    ],
-)
-def test_a_command_in_a_text_is_one_that_works_where_its_reader_is(text, typed):
-    assert as_typed(text, POD) == typed.replace("EXEC", "kubectl -n nets exec kube-flannel-ds-x1 --")
-    assert as_typed(text, {}) == text
-    assert as_typed(text, {"POD_NAME": "alone"}) == text

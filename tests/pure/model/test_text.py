@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.text import counted, one_line, one_of, visible
+from weft.model.text import as_typed, counted, one_line, one_of, visible
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,22 @@ def test_nothing_that_is_shown_is_obeyed(text: str):
     shown = visible(text)
     assert all(each.isprintable() or each in "\n\t" for each in shown if ord(each) < 0xA0)
     assert visible(shown) == shown
+
+
+POD = {"POD_NAME": "kube-flannel-ds-x1", "POD_NAMESPACE": "nets"}
+
+
+@pytest.mark.parametrize(
+    "text, typed",
+    [
+        ("`weft plan` shows it", "`EXEC weft plan` shows it"),
+        ("'weft status', 'weft doctor -v'", "'EXEC weft status', 'EXEC weft doctor -v'"),
+        ("'weft cni install' puts it there", "'kubectl -n nets delete pod kube-flannel-ds-x1' puts it there"),
+        ("'weft cni install --check'", "'EXEC weft cni install --check'"),
+        ("'weft lab up' starts one; weft plan; `weftd`", "'weft lab up' starts one; weft plan; `weftd`"),
+    ],
+)
+def test_a_command_in_a_text_is_one_that_works_where_its_reader_is(text, typed):
+    assert as_typed(text, POD) == typed.replace("EXEC", "kubectl -n nets exec kube-flannel-ds-x1 --")
+    assert as_typed(text, {}) == text
+    assert as_typed(text, {"POD_NAME": "alone"}) == text

@@ -11,7 +11,7 @@ from weft.cni.install.inventory import Inventory
 from weft.model.errors import Problem, WeftError
 from weft.model.value import fields_of
 from weft.screen.documents import output_option
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import need_root
 from weft.wire.cni import CniError
 
 

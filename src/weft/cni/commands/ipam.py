@@ -26,7 +26,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.table import table
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.groups import Group
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import need_root
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError

@@ -8,14 +8,14 @@ from typing import Final
 
 import click
 
-from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, told_in
+from weft.diag.commands.offline import bundle_at, told_in
 from weft.kernel import asking
 from weft.model.node.following import Follower
 from weft.model.node.history import Event, Told
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report
 from weft.screen.eventlines import line, show_event, since_option
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import FROM, INSTANCE, need_root
 from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes

@@ -4,14 +4,13 @@ from typing import Final
 
 import click
 
-from weft.diag.commands.offline import INSTANCE
 from weft.kernel import asking
 from weft.model.node.following import Follower, recent
 from weft.model.node.history import Told
 from weft.model.node.nodestate import HealthState
 from weft.screen.documents import output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import INSTANCE, need_root
 from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions, of which an answer without news has some hundred bytes

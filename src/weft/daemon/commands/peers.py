@@ -7,14 +7,14 @@ from typing import Final
 
 import click
 
-from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, state_in
+from weft.diag.commands.offline import bundle_at, state_in
 from weft.kernel import asking
 from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
 from weft.model.text import one_line, shortly, shown_amount
 from weft.model.value import Value, field, fields_of, replace
 from weft.screen.documents import DOCUMENTS, output_with, piece, show_report
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import FROM, INSTANCE, need_root
 from weft.screen.say import say
 from weft.screen.watching import watched
 

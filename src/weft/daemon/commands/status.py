@@ -7,14 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from weft.diag.commands.offline import FROM, INSTANCE, bundle_at, state_in
 from weft.kernel import asking, daemons
 from weft.model.node.nodestate import LoopState, NodeState
 from weft.model.node.wrong import not_whole, wrong
 from weft.model.text import counted, one_line, shortly
-from weft.screen.documents import output_option, show_report
-from weft.screen.rights import need_root
-from weft.screen.watching import redraw, watch_option
+from weft.screen.documents import output_option, show_report, watch_option
+from weft.screen.nodeoptions import FROM, INSTANCE, need_root
 
 
 @click.command()
@@ -38,8 +36,12 @@ def status(output: str, instance: str | None, file: Path | None, *, watch: bool)
         need_root("weft status")
         look = partial(asking.ask, asking.choose(instance), daemons.ASK_STATE)
     else:
+        from weft.diag.commands.offline import bundle_at, state_in
+
         look = partial(msgspec.json.encode, state_in(bundle_at(file, "instance", "watch"), file))
     if watch:
+        from weft.screen.watching import redraw
+
         redraw(output, look, _rendered)
     answer = look()
     show_report(output, *_rendered(answer))

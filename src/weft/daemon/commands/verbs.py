@@ -17,7 +17,7 @@ from weft.daemon.world import real
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import need_root
 from weft.screen.say import say
 
 

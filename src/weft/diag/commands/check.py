@@ -35,7 +35,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
 from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_with, show_report
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import need_root
 
 _TRACED: Final = 4  # causes of which an example is traced
 

@@ -8,14 +8,14 @@ import click
 from weft.diag import forms
 from weft.diag.checks import CHECKS
 from weft.diag.commands import fixing
-from weft.diag.commands.offline import FROM, bundle_at
+from weft.diag.commands.offline import bundle_at
 from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.finding import Diagnosis, ask
 from weft.diag.look import ask_peers, look
 from weft.diag.sight import Sight
 from weft.model.text import one_line
 from weft.screen.documents import document, output_with, show_report
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import FROM, need_root
 from weft.screen.say import say
 
 

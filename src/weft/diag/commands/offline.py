@@ -1,7 +1,7 @@
-"""The options that say whose answer is wanted: a bundle's instead of this node's, or which daemon's of this node."""
+"""Answers of a bundle instead of this node's: what `--from` reads."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -12,17 +12,6 @@ from weft.model.node.nodestate import NodeState
 
 if TYPE_CHECKING:
     from weft.diag.bundle.contents import Bundle
-
-INSTANCE: Final = click.option(
-    "--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."
-)
-FROM: Final = click.option(
-    "--from",
-    "file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Answer of a bundle (`weft bundle`) instead of this node; for that you need not be root.",
-)
 
 
 def bundle_at(file: Path, *not_with: str) -> "Bundle":

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from weft.cni.install.directories import Directories
-from weft.diag.commands.offline import INSTANCE
 from weft.diag.look import Places
+from weft.screen.nodeoptions import INSTANCE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from weft.diag.checking.trial import SMALLEST
-from weft.diag.commands.offline import FROM, bundle_at
+from weft.diag.commands.offline import bundle_at
 from weft.diag.commands.places import NAMES, place_options, places_of
 from weft.diag.commands.proving import prove
 from weft.diag.look import look
@@ -25,7 +25,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
-from weft.screen.rights import need_root
+from weft.screen.nodeoptions import FROM, need_root
 
 SIZE: Final = click.option(
     "--size",

@@ -11,8 +11,8 @@ from weft.lab.places import Place
 from weft.lab.report import LabReport, StatesReport
 from weft.model.node.nodestate import NodeState
 from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
-from weft.screen.watching import redraw, watch_option
+from weft.screen.documents import output_option, show_report, watch_option
+from weft.screen.watching import redraw
 
 
 @click.command()

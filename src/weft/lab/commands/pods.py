@@ -13,8 +13,7 @@ from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
 from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, output_with, show_report
-from weft.screen.watching import redraw, watch_option
+from weft.screen.documents import output_option, output_with, show_report, watch_option
 
 
 @click.command()
@@ -33,6 +32,8 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
         return report, show.lab(report, wide=output == "wide")
 
     if watch:
+        from weft.screen.watching import redraw
+
         redraw(output, look, render)
     report = look()
     show_report(output, *render(report))
