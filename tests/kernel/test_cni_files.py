@@ -5,7 +5,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -256,23 +256,6 @@ class TestLocks:
             pass
         with files.lock("/lock", wait=False):
             pass
-
-    def test_what_is_free_is_taken_without_leaving_the_turn(self, root: Path):
-        left: list[bool] = []
-
-        @contextmanager
-        def aside() -> Iterator[None]:
-            left.append(True)
-            yield
-
-        descriptor = open_root(str(root))
-        files = RootedFiles(descriptor, aside=aside)
-        with files.lock("/lock"):
-            assert not left
-            with pytest.raises(BlockingIOError), files.lock("/lock", wait=False):
-                pass
-            assert left
-        os.close(descriptor)
 
     def test_a_directory_in_the_place_of_a_lock_is_set_aside(self, files: RootedFiles):
         files.makedirs("/lock/in the way")

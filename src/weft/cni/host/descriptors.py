@@ -7,11 +7,11 @@ Nothing here opens a path of the container or enters a namespace. The descriptor
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Final
 
 from weft.cni.host import locks
-from weft.cni.host.files import Aside, RootedFiles
+from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
 from weft.cni.host.received import (
     NamespaceId,
@@ -110,12 +110,10 @@ class OpenedHost:
         netns_problem: str,
         delegate: Delegate,
         settings: Callable[[str], int],
-        aside: Aside = nullcontext,
     ) -> None:
         """Look at the descriptors. `CniError` for those that are not what their names say.
 
         `settings` opens a first-level directory of the container's /proc/sys/net; the caller closes it.
-        Waits for what other programs hold happen inside `aside`.
         """
         for name in ("own", "root"):
             if name not in descriptors:
@@ -127,8 +125,7 @@ class OpenedHost:
         self._netfilter: NfSocket | None = None
         self.delegate = delegate
         self.netns_fd = descriptors["own"]
-        self.files = RootedFiles(descriptors["root"], aside=aside)
-        self._aside = aside
+        self.files = RootedFiles(descriptors["root"])
         self.same_namespace = False
         self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors
@@ -247,8 +244,7 @@ class OpenedHost:
         return self._node.unready()
 
     def lease_comes(self, written: Callable[[], bool]) -> bool:
-        with self._aside():
-            return self._node.lease_comes(written)
+        return self._node.lease_comes(written)
 
 
 def _rtnl_on(route: int) -> Rtnl:

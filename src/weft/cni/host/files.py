@@ -14,7 +14,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -24,7 +24,6 @@ from weft.kernel import statefiles
 from weft.kernel.statefiles import Spoilt
 
 T = TypeVar("T")
-Aside = Callable[[], AbstractContextManager[None]]
 
 # No configuration and no state of a plugin is near this size; it bounds what a wrong path can cost.
 _MAX_READ: Final = 16 << 20
@@ -40,11 +39,9 @@ _FLOCK: Final = Struct("@hhqqi")  # struct flock: type, whence, start, length, p
 class RootedFiles:
     """Files below the directory that `root` describes; with `own` all of them are ours, and anything else is spoilt."""
 
-    def __init__(self, root: int, *, own: bool = False, aside: Aside = nullcontext) -> None:
-        """Serve files below `root`. What may take long happens inside `aside`."""
+    def __init__(self, root: int, *, own: bool = False) -> None:
         self._root = root
         self._own = own
-        self._aside = aside
 
     def _open(self, path: str, flags: int, mode: int = 0) -> int:
         return openat2(self._root, path, flags, mode)
@@ -232,12 +229,11 @@ class RootedFiles:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        with self._aside():
-            for pause in pauses(_LOCK_SECONDS if wait else 0):
-                time.sleep(pause)
-                with suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
+        for pause in pauses(_LOCK_SECONDS if wait else 0):
+            time.sleep(pause)
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
         seen = f"locked{_by_whom(fd)}" + f", and not given free within {_LOCK_SECONDS:g} s" * wait
         raise BlockingIOError(errno.EAGAIN, seen, path)
 

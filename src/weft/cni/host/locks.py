@@ -14,10 +14,10 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from weft.cni.host.files import Aside, ByteLocks, RootedFiles, pauses
+from weft.cni.host.files import ByteLocks, RootedFiles, pauses
 from weft.wire import cni
 from weft.wire.cni import CniError
 
@@ -71,11 +71,10 @@ class ContainerLocks:
         files.makedirs(_TOKENS, mode=0o700)
 
     @contextmanager
-    def hold(self, env: Mapping[str, str], *, aside: Aside = nullcontext) -> Iterator[Turn | None]:
+    def hold(self, env: Mapping[str, str]) -> Iterator[Turn | None]:
         """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts.
 
-        What it may have to wait for can need the caller's place among threads: it waits inside `aside`. `CniError`
-        (code 11) if the turn does not come.
+        `CniError` (code 11) if the turn does not come.
         """
         place = _place(env)
         if place is None or self.inside(env):
@@ -84,8 +83,8 @@ class ContainerLocks:
         try:
             with self._files.locks(_LOCKS) as locks:
                 if place != _NODE:
-                    self._wait(locks, _NODE, aside, shared=True)
-                self._wait(locks, place, aside, shared=False)
+                    self._wait(locks, _NODE, shared=True)
+                self._wait(locks, place, shared=False)
                 turn = Turn(self._files, _token_path(place))
                 try:
                     yield turn
@@ -95,11 +94,11 @@ class ContainerLocks:
             with self._ended:
                 self._ended.notify_all()
 
-    def _wait(self, locks: ByteLocks, place: int, aside: Aside, *, shared: bool) -> None:
+    def _wait(self, locks: ByteLocks, place: int, *, shared: bool) -> None:
         with suppress(BlockingIOError):
             self._take(locks, place, shared=shared)
             return
-        with aside(), self._counted(shared=shared):
+        with self._counted(shared=shared):
             for pause in pauses(self._patience):
                 with self._ended:  # an end in this process wakes us; those elsewhere must be looked for
                     self._ended.wait(pause)

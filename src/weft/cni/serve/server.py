@@ -19,7 +19,7 @@ from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.incoming import Incoming
 from weft.cni.serve.session import Plugins, Service, Session
-from weft.cni.serve.workers import Turns
+from weft.cni.serve.workers import Workers
 from weft.model.errors import Problem
 from weft.wire import cni
 from weft.wire.cni import CniError
@@ -38,11 +38,6 @@ _UNDO_SECONDS: Final = 3.0
 _REST_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 60.0
 _GLANCE_SECONDS: Final = 0.005
-# They share one interpreter and the kernel's one rtnetlink lock: with two or more, each ADD of many takes half as much
-# CPU time again, spent on handing the interpreter over at each system call.
-_PLACES: Final = 1
-# A request that takes longer counts as one that waits: for other hosts, a program, a slow disk. None takes half of it.
-_LONG_SECONDS: Final = 0.02
 # A service manager's usual 1024 descriptors are too few for a node that starts all its pods.
 _ROOM: Final = 1 << 16
 # Of them other work of the daemon needs so many, and one request at most so many.
@@ -69,9 +64,7 @@ async def serve(
     server = _Server(
         endpoint,
         room,
-        Service(
-            node=node, locks=ContainerLocks(node.state), turns=Turns(places=_PLACES, most=room), run=run, limit=limit
-        ),
+        Service(node=node, locks=ContainerLocks(node.state), run=run, limit=limit),
     )
     server.start()
     try:
@@ -98,10 +91,10 @@ class _Server:
         self._endpoint = endpoint
         self._room = room
         self._service = service
+        self._workers = Workers()
         self._loop = asyncio.get_running_loop()
         self._incoming: set[Incoming] = set()
         self._sessions: set[Session] = set()
-        self._relief: asyncio.TimerHandle | None = None
         self._busy_until = time.monotonic()
         self._accepts = False
         self._rests_until = 0.0
@@ -142,15 +135,12 @@ class _Server:
         self._endpoint.close()
         for incoming in tuple(self._incoming):
             incoming.hang_up()
-        turns = self._service.turns
-        if not await beside(partial(turns.wait_idle, _STOP_SECONDS)):
+        if not await beside(partial(self._workers.wait_idle, _STOP_SECONDS)):
             for session in tuple(self._sessions):
                 if not self._drop(session):
                     session.cut_off("weftd is stopping")
-            await beside(partial(turns.wait_idle, _UNDO_SECONDS))
-        if self._relief is not None:
-            self._relief.cancel()
-        turns.close()
+            await beside(partial(self._workers.wait_idle, _UNDO_SECONDS))
+        self._workers.close()
         self._service.node.close()
 
     def _admit(self) -> None:
@@ -210,14 +200,7 @@ class _Server:
         # What a delegate of a running request asks for must not wait for that request.
         if VARIABLE in call.env and self._service.locks.inside(call.env):
             key = None
-        if self._service.turns.submit(key, lambda: self._run(session)) and self._relief is None:
-            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
-
-    def _relieve(self) -> None:
-        """Let requests that are ready not wait for those that wait themselves."""
-        self._relief = None
-        if self._service.turns.relieve(_LONG_SECONDS):
-            self._relief = self._loop.call_later(_LONG_SECONDS, self._relieve)
+        self._workers.submit(key, partial(self._run, session))
 
     def _run(self, session: Session) -> None:
         """In a worker thread."""

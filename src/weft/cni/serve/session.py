@@ -18,7 +18,6 @@ from typing import Final
 from weft.cni.host.descriptors import Node, OpenedHost
 from weft.cni.host.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
 from weft.cni.sdk.host import ClientGone, Host, Request
-from weft.cni.serve.workers import Turns
 from weft.model.value import Value, replace
 from weft.wire import cni, frames
 from weft.wire.cni import CniError, Ran
@@ -45,7 +44,6 @@ class Service(Value):
 
     node: Node
     locks: ContainerLocks
-    turns: Turns
     run: Plugins
     limit: float
 
@@ -89,7 +87,7 @@ class Session:
             return
         self._start_clock()
         try:
-            with self._service.locks.hold(self._call.env, aside=self._service.turns.aside) as self._turn:
+            with self._service.locks.hold(self._call.env) as self._turn:
                 self._serve()
         except CniError as error:
             self._reply(Ran(exit=1, stdout=error.render()))
@@ -145,7 +143,6 @@ class Session:
                 netns_problem=self._call.netns_problem,
                 delegate=self._delegate,
                 settings=self._open_settings,
-                aside=self._service.turns.aside,
             )
         ) as host:
             self._service.node.keep_root(self._descriptors["root"])
@@ -226,21 +223,20 @@ class Session:
             order = frames.encode_run(frames.Run(name=name, stdin=stdin, changes=changes), version=self._version)
         except FrameError as error:
             raise CniError(cni.INTERNAL, f"delegate {name!r} cannot be called: {error}") from error
-        with self._service.turns.aside():
-            self._stop_clock()
-            began = time.monotonic()
-            try:
-                self._order(order, seconds=max(self._patience, 1e-3))
-                ran = frames.decode_ran(self._receive())
-            except BlockingIOError as error:
-                limit = time.monotonic() - began
-                self.cut_off(f"the plugin {name!r} has not ended within {limit:.0f} s and is not waited for any more")
-                raise ClientGone(f"{name} hangs") from error
-            except (OSError, FrameError) as error:
-                raise ClientGone(str(error)) from error
-            finally:
-                self._patience -= time.monotonic() - began
-                self._start_clock()
+        self._stop_clock()
+        began = time.monotonic()
+        try:
+            self._order(order, seconds=max(self._patience, 1e-3))
+            ran = frames.decode_ran(self._receive())
+        except BlockingIOError as error:
+            limit = time.monotonic() - began
+            self.cut_off(f"the plugin {name!r} has not ended within {limit:.0f} s and is not waited for any more")
+            raise ClientGone(f"{name} hangs") from error
+        except (OSError, FrameError) as error:
+            raise ClientGone(str(error)) from error
+        finally:
+            self._patience -= time.monotonic() - began
+            self._start_clock()
         return ran
 
     def _open_settings(self, name: str) -> int:
