@@ -13,8 +13,8 @@ from threading import Thread
 import pytest
 
 from tests.support.waiting import in_time
-from weft.daemon.planes.charon import CharonPlane
-from weft.daemon.planes.place import Place
+from weft.daemon.backends.ipsec.charon import CharonPlane
+from weft.daemon.planes.contract import Place
 from weft.kernel.charon import process, session
 from weft.kernel.charon.session import Session
 from weft.model.errors import Failure

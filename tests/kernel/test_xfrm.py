@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.charon import remains
+from weft.daemon.backends.ipsec import remains
 from weft.kernel.xfrm import policies
 from weft.kernel.xfrm.policies import Policies
 from weft.model.kernel.ipsec import Direction, Policy

@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 from weft.config.jsonfields import Fields
 from weft.daemon import main
-from weft.daemon.planes.place import Place
+from weft.daemon.backends import BACKENDS
+from weft.daemon.backends.backend import Backend
+from weft.daemon.planes.contract import Place
 from weft.daemon.world import real
-from weft.desired.backends import BACKENDS
 from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs
 from weft.model.errors import Failure
@@ -152,5 +153,6 @@ class Processes:
 
 
 if __name__ == "__main__":
-    world = replace(real(), backends={**BACKENDS, "relay": RELAY}, planes={"relay": {"processes": Processes.opened}})
+    relay = Backend(desired=RELAY, planes={"processes": Processes.opened})
+    world = replace(real(), backends={**BACKENDS, "relay": relay})
     sys.exit(main.run(sys.argv[1:], os.environ, world))

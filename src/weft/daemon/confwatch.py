@@ -12,8 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from weft.cluster.store import Store
-from weft.config.netconf import NetConf, parse_netconf
-from weft.desired.inputs import Backend
+from weft.config.netconf import Backend, NetConf, parse_netconf
 from weft.model.errors import ConfigError, Problem, Unavailable
 
 log = logging.getLogger(__name__)

@@ -17,13 +17,15 @@ from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
 from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, doctor, events, host, places, remains, start
+from weft.daemon import control, doctor, events, host, places, start
+from weft.daemon.backends.backend import Backend
 from weft.daemon.confwatch import ConfWatch, digest
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.networkpolicies import Policies
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.notify import notify
@@ -54,8 +56,6 @@ _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
 _NOTICE_REST_SECONDS: Final = 0.01
 _UP_SECONDS: Final = 1.0
-# Processes that go on without weftd, and keep what another daemon of the network would need.
-_GO_ON: Final = {"udp": "the relay of flannel0, which has the UDP port,", "ipsec": "strongSwan's charon"}
 _OPEN_SECONDS: Final = 5.0
 _STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
 
@@ -69,19 +69,20 @@ class Node:
         self._directory = instance.directory(
             Path(options.state_dir), options.subnet_file, world.store.identity(options)
         )
+        self._place = Place(directory=self._directory, boot=world.boot)
         self._status = Status(waiting=_STARTING, history=History(world.unix))
         self._up = asyncio.Event()
         self._stranded_pods = StrandedPods()
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._prepared: Value | None = None
-        self._backend = ""  # once it is known
+        self._backend: Backend | None = None  # once it is known
         self._writing: asyncio.Task[None] | None = None  # of the state: a task that nothing holds may vanish
 
     @property
     def goes_on(self) -> str:
         """The process that serves pods beside this one and outlives it, for people; empty if there is none."""
-        return _GO_ON.get(self._backend, "")
+        return "" if self._backend is None else self._backend.goes_on
 
     def write_state(self) -> None:
         """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
@@ -141,10 +142,10 @@ class Node:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
         remembered = await start.read_net_conf(store, before, status)
         netconf = start.understand(remembered, store, self._world)
-        self._backend = netconf.backend
+        backend = self._backend = self._world.backends[netconf.backend]
         addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
         options = self._options = start.with_addresses(options, addresses)
-        prepare = partial(self._world.prepare, netconf, options, self._directory)
+        prepare = partial(backend.prepare, netconf.options, options, self._directory)
         self._prepared = await start.answered(prepare, f"what {netconf.backend} needs first", status)
         self._announce(store, parts)
         leasing = Leasing(
@@ -165,7 +166,7 @@ class Node:
         devices = devices_of(inputs)
         for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
             held.callback(claimed.close)
-        await remains.remove(self._world, self._directory, inputs)
+        await start.remove_remains(self._world, self._place, inputs)
         kernel.devices = devices
         last = previous.subnet_v4, previous.subnet_v6
         while not await self._acquire(leasing, inputs, last):
@@ -179,7 +180,7 @@ class Node:
         network = Network(
             kernel,
             RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
-            others=self._world.open_planes(netconf.backend, self._directory, held),
+            others=backend.open_planes(self._place, held),
             inputs=inputs,
             addresses=snapshot.ips,
             subnet_file=Path(options.subnet_file),
@@ -250,7 +251,7 @@ class Node:
             leasing.disown()
         listing = await leasing.listing()
         published = None if listing is None else listing.published
-        backend = self._world.backends[netconf.backend]
+        backend = self._world.backends[netconf.backend].desired
         own = start.settle_identity(known, self._world, snapshot, netconf, facts, published=published)
         if listing is not None:
             own = start.without_clones(own, leasing.elders(listing), self._world, backend=backend, facts=facts)

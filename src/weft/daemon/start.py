@@ -15,9 +15,11 @@ from weft.cluster.store import Store
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
 from weft.daemon import host
+from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.disk.identity import Identity
 from weft.daemon.disk.memory import Memory
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.modules import Modules
 from weft.daemon.world import World
@@ -150,7 +152,7 @@ def settle_identity(
             mac_v4=vtep_mac(published.data) or new.mac_v4,
             mac_v6=vtep_mac(published.data_v6) or new.mac_v6,
         )
-    backend = world.backends[netconf.backend]
+    backend = world.backends[netconf.backend].desired
     probe = Inputs(netconf=netconf, backend=backend, facts=facts, mac_v4=new.mac_v4, mac_v6=new.mac_v6)
     return host.adopted(new, snapshot, backend.devices(probe))
 
@@ -200,6 +202,21 @@ async def firewall(netconf: NetConf, held: ExitStack, modules: Modules) -> tuple
     except Unavailable as error:
         log.warning("%s", error)
         return found, replace(tooling, notices=False), None
+
+
+async def remove_remains(world: World, place: Place, inputs: Inputs) -> None:
+    """Remove what back ends have left that no daemon runs any more; one that does has claimed its device.
+
+    Networks of other instances here, and former ones, count as ours, too.
+    """
+    networks = (*inputs.netconf.networks, *inputs.former_networks)
+    for name, backend in world.backends.items():
+        if backend.undo is not None and name != inputs.netconf.backend:
+            await backend.undo(place)
+        left = backend.remains
+        if left is not None and not instance.is_claimed(f"device/{left.device}"):
+            for where in left.remove(lambda: (*networks, *ours.networks(place.directory.parent))):
+                log.info("removed from %s what served %s", where, left.device)
 
 
 def with_lease(inputs: Inputs, lease: Lease, kernel: NodeKernel, snapshot: Snapshot) -> Inputs:

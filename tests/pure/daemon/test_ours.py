@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.daemon.backends.backend import Left
+from weft.daemon.backends.ipsec.remains import judged
 from weft.daemon.commands import ours
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
@@ -68,17 +70,23 @@ def test_a_route_is_known_by_its_device_or_its_network(thing: Route, networks, w
 
 
 @pytest.mark.parametrize(
-    "src, dst, networks, why",
+    "dst, networks, where",
     [
-        ("10.5.1.0/24", "10.5.2.0/24", NETWORKS, ""),
-        ("10.5.1.0/24", "10.6.2.0/24", NETWORKS[:1], "it is not between subnets of 10.5.0.0/16"),
-        ("10.5.1.0/24", "10.5.2.0/24", (), "no network of weft's is known any more, so nothing tells whose it is"),
+        ("10.5.2.0/24", NETWORKS, "ours"),
+        ("10.6.2.0/24", NETWORKS[:1], "foreign"),
+        ("10.5.2.0/24", (), "unknown"),
     ],
 )
-def test_a_policy_is_known_by_its_networks(src: str, dst: str, networks, why: str):
+def test_a_policy_is_known_by_its_networks(dst: str, networks, where: str):
     node = IPv4Address("192.168.0.1")
-    ends = {"src": IPv4Network(src), "dst": IPv4Network(dst)}
-    assert ours.policy_is_foreign(Policy(direction="in", tunnel_src=node, tunnel_dst=node, **ends), networks) == why
+    ends = {"src": IPv4Network("10.5.1.0/24"), "dst": IPv4Network(dst)}
+    policy = Policy(direction="in", tunnel_src=node, tunnel_dst=node, **ends)
+    said = {
+        "ours": Left(ours=("charon, process 7", str(policy))),
+        "foreign": Left(ours=("charon, process 7",), foreign=(f"{policy}: it is not between subnets of 10.5.0.0/16",)),
+        "unknown": Left(ours=("charon, process 7",), unknown=(policy,)),
+    }
+    assert judged([policy], networks, ("charon, process 7",)) == said[where]
 
 
 def test_the_networks_of_all_instances_are_read_from_what_they_remember(tmp_path: Path):

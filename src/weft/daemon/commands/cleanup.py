@@ -19,13 +19,12 @@ from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.firewall import sets
 from weft.cni.plugins.portmap import elements
 from weft.cni.sdk.host import Host
+from weft.daemon.backends import BACKENDS
 from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.leaks import State
-from weft.forward import hooks
 from weft.kernel import statefiles
-from weft.kernel.charon import remains
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -33,7 +32,6 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
-from weft.kernel.xfrm import policies as xfrm
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import ALIAS
@@ -48,6 +46,7 @@ from weft.wire import subnetenv
 T = TypeVar("T")
 
 _MAX_BYTES: Final = 1 << 16
+_REMAINS: Final = tuple(backend.remains for backend in BACKENDS.values() if backend.remains is not None)
 _TABLES: Final = (elements.TABLE, sets.TABLE)
 
 
@@ -61,17 +60,15 @@ class Site(Value):
 class Found(Value):
     """What is ours: rule sets and routes as steps that remove them, links by index, tables, the subnet file.
 
-    `programs` are the devices at which back end udp has attached some, `ipsec` what that back end has left.
-    `attachments` are those of which anything is kept. `unseen` is what may be ours, and cannot be looked at here;
-    `foreign` says what only looks like ours, and why it is not.
+    `remains` is what back ends have left beside these, in words. `attachments` are those of which anything is kept.
+    `unseen` is what may be ours, and cannot be looked at here; `foreign` says what only looks like ours, and why.
     """
 
     steps: tuple[Delete, ...] = ()
     links: tuple[LinkInfo, ...] = ()
     tables: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
-    programs: tuple[str, ...] = ()
-    ipsec: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     unseen: tuple[Problem, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -83,8 +80,7 @@ class Found(Value):
             *(str(step.object) for step in self.steps),
             *map(_describe, self.links),
             *(f"table {table}" for table in self.tables),
-            *(f"programs of back end udp at {device}" for device in self.programs),
-            *self.ipsec,
+            *self.remains,
             *(f"what {each.container_id} {each.ifname} holds in {each.network}" for each in self.attachments),
             *(f"file {path}" for path in self.files),
         )
@@ -97,7 +93,7 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
     links = tuple(link for link in named if ours.is_link(link))
     routes = {key: thing for key, thing in snapshot.ours.items() if isinstance(thing, Route)}
     judged = {key: ours.route_is_foreign(route, links, networks) for key, route in routes.items()}
-    policies = {policy: ours.policy_is_foreign(policy, networks) for policy in xfrm.present()}
+    left = [each.look(networks) for each in _REMAINS]
     rules = await firewall.present()
     steps = [*diff({}, rules), *diff({}, {key: route for key, route in routes.items() if not judged[key]})]
     return Found(
@@ -105,18 +101,17 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
         links=_once(links, snapshot),
         tables=_tables(),
         files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
-        programs=tuple(hooks.present()),
-        ipsec=(*remains.charons(), *(str(policy) for policy, why in policies.items() if not why)),
+        remains=tuple(line for each in left for line in each.ours),
         attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
         unseen=(
             *await firewall.unseen(rules.keys()),
             *(_unknown(routes[key]) for key, why in judged.items() if why == ours.UNKNOWN),
-            *(_unknown(policy) for policy, why in policies.items() if why == ours.UNKNOWN),
+            *(_unknown(thing) for each in left for thing in each.unknown),
         ),
         foreign=(
             *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
             *(f"{routes[key]}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
-            *(f"{policy}: {why}" for policy, why in policies.items() if why not in ("", ours.UNKNOWN)),
+            *(line for each in left for line in each.foreign),
         ),
     )
 
@@ -217,8 +212,8 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
             return Done(found=found)
         instance.refuse_beside_others()
         _refuse_beside_flanneld()
-        hooks.detach_all(wholly=True)
-        remains.remove(lambda: networks)
+        for left in _REMAINS:
+            left.remove(lambda: networks, wholly=True)
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
         refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])
         refused += await _remove_tables(tools, found.tables)

@@ -1,4 +1,4 @@
-"""Which links, routes and IPsec policies are weft's: the marks are a prefix and a number, which others may use."""
+"""Which links and routes are weft's: the marks are a prefix and a number, which others may use."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -12,7 +12,6 @@ from weft.daemon.world import Moment
 from weft.desired.backends import BACKENDS
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.model.errors import ConfigError
-from weft.model.kernel.ipsec import DEVICE, Policy
 from weft.model.kernel.marks import ALIAS, MAIN_TABLE
 from weft.model.kernel.objects import Route
 from weft.model.kernel.ownership import Ownership
@@ -47,13 +46,6 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
     if not networks:
         return UNKNOWN
     return f"it leads neither to a device of weft's nor into {', '.join(map(str, networks))}"
-
-
-def policy_is_foreign(policy: Policy, networks: Collection[Net]) -> str:
-    """Return why an IPsec policy of our form is not ours, empty if it is: flanneld's have the same form."""
-    if policy.is_within(Ownership(devices=frozenset({DEVICE}), networks=tuple(networks))):
-        return ""
-    return f"it is not between subnets of {', '.join(map(str, networks))}" if networks else UNKNOWN
 
 
 def networks(state_dir: Path) -> Iterator[Net]:

@@ -15,6 +15,7 @@ from weft.daemon import host, start
 from weft.daemon.disk import identity, instance, memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import ours
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
 from weft.desired.allocate import Chooser, Present
@@ -64,6 +65,7 @@ async def preview(options: Options, world: World) -> Preview:
         remembered, listing = await _cluster(store, before)
         options = start.with_addresses(options, await store.addresses(remembered.own))
     netconf = start.understand(remembered, store, world)
+    backend = world.backends[netconf.backend]
     with Rtnl.open() as rtnl:
         kernel = NodeKernel(rtnl)
         snapshot = await kernel.snapshot()
@@ -71,9 +73,9 @@ async def preview(options: Options, world: World) -> Preview:
         known = identity.load(directory, aside=False)
         published = None if listing is None else listing.published
         own_macs = start.settle_identity(known, world, snapshot, netconf, facts, published=published)
-        inputs = start.make_inputs(options, netconf, world.backends[netconf.backend], facts, own_macs)
+        inputs = start.make_inputs(options, netconf, backend.desired, facts, own_macs)
         previous = host.previous_subnets(options)
-        prepared = await world.prepare(netconf, options, directory, look_only=True)
+        prepared = await backend.prepare(netconf.options, options, directory, look_only=True)
         inputs = replace(inputs, former_networks=previous.networks, prepared=prepared)
         own, stale, note = _own(inputs, previous, listing, remembered, chooses=store.chooses)
         inputs = start.with_lease(inputs, own, kernel, snapshot)
@@ -103,7 +105,7 @@ async def preview(options: Options, world: World) -> Preview:
         kernel.sysctls = tuple(str(key[1]) for key in decider.wanted if key[0] == "sysctl")
         seen = {**await kernel.look({}), **await firewall.present()}
         with ExitStack() as held:
-            for plane in world.open_planes(netconf.backend, directory, held).values():
+            for plane in backend.open_planes(Place(directory=directory, boot=world.boot), held).values():
                 seen |= await plane.look(decider.wanted, None)
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     steps = diff(decider.wanted, have, prune=listing is not None)

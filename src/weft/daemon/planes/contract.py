@@ -1,11 +1,20 @@
 """What a plane is to its keeper."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.value import Value
 from weft.plan.diff import Step
+
+
+class Place(Value):
+    """Where a plane may keep what is to outlive it: the instance's directory, and which boot this is."""
+
+    directory: Path
+    boot: str
 
 
 class Plane(Protocol):

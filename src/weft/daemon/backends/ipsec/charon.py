@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from weft.beside.threads import beside
 from weft.daemon.disk import files
-from weft.daemon.planes.place import Place
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.kernel.charon import process, talk
 from weft.kernel.charon.session import Session

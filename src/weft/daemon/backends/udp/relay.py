@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from weft.beside.threads import beside
-from weft.daemon.planes.place import Place
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay

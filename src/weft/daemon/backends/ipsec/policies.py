@@ -6,7 +6,7 @@ from functools import partial
 from typing import Self
 
 from weft.beside.threads import beside
-from weft.daemon.planes.place import Place
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
 from weft.kernel.xfrm.policies import Policies
 from weft.model.errors import Failure

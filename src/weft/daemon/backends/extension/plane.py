@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
-from weft.daemon.disk import ran
-from weft.daemon.planes.place import Place
+from weft.daemon.backends.extension import ran
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
 from weft.desired.backends.extension import Added, Begun
 from weft.kernel.commands import run

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
 
 from weft.beside.threads import beside
-from weft.daemon.planes.place import Place
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
 from weft.forward import hooks

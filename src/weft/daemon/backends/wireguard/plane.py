@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Self
 
 from weft.beside.threads import beside
-from weft.daemon.planes.place import Place
+from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6

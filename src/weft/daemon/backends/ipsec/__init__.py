@@ -1,0 +1,66 @@
+"""ipsec, as the daemon runs it: a plane of charon, one of the kernel's policies, and what these leave."""
+
+import logging
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from weft.beside.threads import beside
+from weft.config.options import Options
+from weft.daemon.backends.backend import Backend, Remains
+from weft.daemon.backends.ipsec import remains
+from weft.daemon.planes.contract import Place, Plane
+from weft.desired.backends import ipsec
+from weft.desired.backends.ipsec import Esp
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.kernel.ipsec import DEVICE
+from weft.model.value import Value
+
+log = logging.getLogger(__name__)
+
+
+async def _esp(_chosen: Value, _options: Options, directory: Path, /, *, look_only: bool = False) -> Esp:
+    """Whether the kernel has ESP: it has taken a state, as a trial.
+
+    Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
+    """
+    from weft.kernel.charon import process
+    from weft.kernel.charon.session import LONGEST_PATH
+    from weft.kernel.xfrm import policies
+
+    path = directory / process.SOCKET
+    if len(bytes(path)) > LONGEST_PATH:
+        seen, expected = f"{len(bytes(path))} bytes in {path}", f"{LONGEST_PATH} at most, for a socket of charon's"
+        raise ConfigError(Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected))
+    try:
+        why = await beside(policies.missing)
+    except OSError as error:
+        seen = error.strerror or str(error)
+        raise Unavailable(Problem(code="VTEP-002", where="IPsec in the kernel", seen=seen)) from None
+    if not look_only:
+        if why:
+            log.warning("the kernel has no ESP (%s): charon carries packets itself, at a fraction of the speed", why)
+        else:
+            log.info("the kernel encrypts; charon agrees on keys")
+    return Esp(in_kernel=not why)
+
+
+def _policies(place: Place) -> AbstractContextManager[Plane]:
+    from weft.daemon.backends.ipsec.policies import PoliciesPlane
+
+    return PoliciesPlane.opened(place)
+
+
+def _charon(place: Place) -> AbstractContextManager[Plane]:
+    from weft.daemon.backends.ipsec.charon import CharonPlane
+
+    return CharonPlane.opened(place)
+
+
+IPSEC: Final = Backend(
+    desired=ipsec,
+    prepare=_esp,
+    planes={"policies": _policies, "charon": _charon},
+    goes_on="strongSwan's charon",
+    remains=Remains(device=DEVICE, look=remains.look, remove=remains.remove),
+)

@@ -1,0 +1,69 @@
+"""udp, as the daemon runs it: a plane of the relay, one of the kernel's programs, and what these leave."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from weft.beside.threads import beside
+from weft.config.options import Options
+from weft.daemon.backends.backend import Backend, Left, Remains
+from weft.daemon.planes.contract import Place, Plane
+from weft.desired.backends import udp
+from weft.desired.backends.udp import DEVICE, UdpOptions, Ways
+from weft.forward import hooks
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import Net
+from weft.model.value import Value
+
+log = logging.getLogger(__name__)
+
+
+async def _ways(chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> Ways:
+    """Whether the kernel carries packets itself: it has taken the programs, as a trial.
+
+    Raises `ConfigError` (HOST-002) if weft was built without its relay, which this back end cannot do without.
+    """
+    from weft.forward.build import PROGRAM
+
+    if PROGRAM.built() is None:
+        seen, hint = "this weft was built without its relay", f"Build it: {PROGRAM.hint}."
+        raise ConfigError(Problem(code="HOST-002", where="back end udp", seen=seen, hint=hint))
+    if not isinstance(chosen, UdpOptions) or not chosen.kernel_path:
+        return Ways(in_kernel=False)
+    from weft.forward import kernelpath
+
+    why = await beside(lambda: kernelpath.missing(attach=not look_only))
+    if not look_only:
+        log.info("the kernel carries packets itself" if not why else f"a relay carries all packets: {why}")
+    return Ways(in_kernel=not why)
+
+
+def _relay(place: Place) -> AbstractContextManager[Plane]:
+    from weft.daemon.backends.udp.relay import RelayPlane
+
+    return RelayPlane.opened(place)
+
+
+def _kernel_path(place: Place) -> AbstractContextManager[Plane]:
+    from weft.daemon.backends.udp.kernelpath import KernelPathPlane
+
+    return KernelPathPlane.opened(place)
+
+
+def _look(_networks: Collection[Net]) -> Left:
+    return Left(ours=tuple(f"programs of back end udp at {device}" for device in hooks.present()))
+
+
+def _remove(_networks: Callable[[], Iterable[Net]], /, *, wholly: bool = False) -> Sequence[str]:
+    return hooks.detach_all(wholly=wholly)
+
+
+UDP: Final = Backend(
+    desired=udp,
+    prepare=_ways,
+    planes={"relay": _relay, "kernelpath": _kernel_path},
+    goes_on="the relay of flannel0, which has the UDP port,",
+    remains=Remains(device=DEVICE, look=_look, remove=_remove),
+)
