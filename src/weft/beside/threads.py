@@ -1,7 +1,8 @@
 """Work beside the event loop, in threads that nothing waits for: a disk that hangs must not hold us (NFS).
 
 Not by asyncio's executor: that has few threads, which other work needs, and the end of the program waits for each.
-Where there can be no more threads (a limit of processes) one that is there from the start does all such work in turns.
+Where there can be no more threads (a limit of processes) two that are there from the start do such work in turns: one
+what may hang, and the other all else. What waits there is done by a new thread as soon as there can be one.
 """
 
 import asyncio
@@ -9,22 +10,68 @@ import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 _NO_MORE: Final = "can't start new thread"  # all that threading says
-_turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
-_in_reserve = threading.Event()
+_LOOK_SECONDS: Final = 1.0
 # What has not ended yet, by its key: something that hangs holds one thread, however often it is asked for.
 _under_way: Final[dict[object, Future[Any]]] = {}
 
 
-def keep_one_in_reserve() -> None:
-    """Start the thread that does work where there can be no other. `OSError` when there can be no more already."""
-    start_thread(_serve, name="reserve")
-    _in_reserve.set()
+class Reserve:
+    """A thread that does work in turns for which no other can be started."""
+
+    def __init__(self) -> None:
+        self._turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._kept = False
+
+    def keep(self) -> None:
+        """Start the thread. `OSError` when there can be no more already."""
+        start_thread(self._serve, name="reserve")
+        self._kept = True
+
+    def begin(self, do: Callable[[], None]) -> None:
+        """Have a thread of its own do something, or else this one. `OSError` where there is neither."""
+        try:
+            start_thread(do)
+        except OSError:
+            if not self._kept:
+                raise
+            self._turns.put(do)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Try to start a thread for what still waits: the one in reserve may hang."""
+        if not self._turns.empty():
+            with suppress(OSError):
+                start_thread(self._catch_up)
+            self._look_later()
+
+    def _catch_up(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._turns.get_nowait()()
+
+    def _serve(self) -> None:
+        while True:
+            self._turns.get()()
+
+
+_reserve: Final = Reserve()
+_reserve_for_what_hangs: Final = Reserve()
+
+
+def keep_reserve() -> None:
+    """Start the threads that do work where there can be no others. `OSError` when there can be no more already."""
+    _reserve.keep()
+    _reserve_for_what_hangs.keep()
 
 
 def start_thread(work: Callable[[], None], *, name: str = "") -> threading.Thread:
@@ -50,7 +97,7 @@ async def beside(work: Callable[[], T]) -> T:
     Raises what `work` raises, and `OSError` when there can be no more threads and none is in reserve.
     """
     do, answer = _answering(work)
-    _begin(do)
+    _reserve.begin(do)
     return await asyncio.wrap_future(answer)
 
 
@@ -62,7 +109,7 @@ async def bounded(key: object, work: Callable[[], T], *, seconds: float) -> T:
     under_way: Future[T] | None = _under_way.get(key)
     if under_way is None:
         do, under_way = _answering(work)
-        _begin(do)
+        _reserve_for_what_hangs.begin(do)
         _under_way[key] = under_way
         under_way.add_done_callback(lambda _: _under_way.pop(key, None))
     waiting = asyncio.wrap_future(under_way)
@@ -86,18 +133,3 @@ def _answering(work: Callable[[], T]) -> "tuple[Callable[[], None], Future[T]]":
             answer.set_exception(error)
 
     return do, answer
-
-
-def _begin(do: Callable[[], None]) -> None:
-    """Have a thread do something, its own or the one in reserve."""
-    try:
-        start_thread(do)
-    except OSError:
-        if not _in_reserve.is_set():
-            raise
-        _turns.put(do)
-
-
-def _serve() -> None:
-    while True:
-        _turns.get()()

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from weft import __version__
-from weft.beside.threads import keep_one_in_reserve
+from weft.beside.threads import keep_reserve
 from weft.config.flags import changed, parse_flags
 from weft.config.options import Options
 from weft.daemon.node import Node
@@ -67,7 +67,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     # What start-up leaves is there to stay: the collector need not walk over it again and again. As a console script
     # it is off already, before anything was loaded.
     gc.disable()
-    keep_one_in_reserve()
+    keep_reserve()
     return asyncio.run(_serve(options, world))
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from weft.beside import threads as module
-from weft.beside.threads import beside, bounded, is_shortage
+from weft.beside.threads import Reserve, beside, bounded, is_shortage
 
 
 async def test_what_is_done_and_what_goes_wrong_is_the_callers():
@@ -21,12 +21,28 @@ async def test_what_is_done_and_what_goes_wrong_is_the_callers():
         await beside(fail)
 
 
-async def test_where_there_can_be_no_more_threads_it_cannot_be_done(monkeypatch):
-    def full(*_: object, **__: object) -> NoReturn:
-        raise RuntimeError("can't start new thread")
+class Limit:
+    """A limit of threads, reached from the first on that is started after `keeps`."""
 
-    monkeypatch.setattr(module.threading.Thread, "start", full)
-    monkeypatch.setattr(module, "_in_reserve", threading.Event())
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, keeps: bool = True) -> None:
+        monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
+        for name in ("_reserve", "_reserve_for_what_hangs"):
+            monkeypatch.setattr(module, name, Reserve())
+        if keeps:
+            module.keep_reserve()
+        self._monkeypatch, self._start = monkeypatch, threading.Thread.start
+
+        def full(_: threading.Thread) -> NoReturn:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", full)
+
+    def lift(self) -> None:
+        self._monkeypatch.setattr(threading.Thread, "start", self._start)
+
+
+async def test_where_there_can_be_no_more_threads_it_cannot_be_done(monkeypatch):
+    Limit(monkeypatch, keeps=False)
     with pytest.raises(OSError, match="can't start new thread") as raised:
         await beside(list)
     assert is_shortage(raised.value)
@@ -35,22 +51,33 @@ async def test_where_there_can_be_no_more_threads_it_cannot_be_done(monkeypatch)
     assert not is_shortage(FileNotFoundError(2, "none"))
 
 
-async def test_where_there_can_be_no_more_threads_the_one_in_reserve_does_all_in_turns(monkeypatch):
-    module.keep_one_in_reserve()
-
-    def full(*_: object, **__: object) -> NoReturn:
-        raise RuntimeError("can't start new thread")
-
-    def fail() -> NoReturn:
-        raise SystemExit("of whatever kind")
-
-    monkeypatch.setattr(module.threading.Thread, "start", full)
-    with pytest.raises(SystemExit):
+async def test_where_there_can_be_no_more_threads_those_in_reserve_do_all_in_turns(monkeypatch):
+    Limit(monkeypatch)
+    with pytest.raises(ValueError, match="of whatever kind"):
         await beside(fail)
     does = set(await asyncio.gather(*(beside(threading.get_ident) for _ in range(20))))
-    does |= {await module.bounded("a file", threading.get_ident, seconds=20)}
     assert len(does) == 1
-    assert does != {threading.get_ident()}
+    may_hang = {await bounded(number, threading.get_ident, seconds=20) for number in range(3)}
+    assert len(may_hang) == 1
+    assert len(does | may_hang | {threading.get_ident()}) == 3
+
+
+async def test_what_hangs_in_reserve_holds_nothing_else_and_what_waits_for_it_only_until_there_can_be_threads(
+    monkeypatch,
+):
+    limit, hangs = Limit(monkeypatch), threading.Event()
+    try:
+        for key in ("hangs", "waits"):
+            with pytest.raises(OSError, match="no answer"):
+                await bounded(key, hangs.wait if key == "hangs" else threading.get_ident, seconds=0.01)
+        assert await beside(lambda: 7) == 7
+        with pytest.raises(OSError, match="no answer"):
+            await bounded("waits", list, seconds=0.1)
+        limit.lift()
+        assert await bounded("waits", list, seconds=20), "it is what was asked for at first"
+        assert await bounded("waits", list, seconds=20) == []
+    finally:
+        hangs.set()
 
 
 async def test_what_was_cancelled_before_its_thread_ran_is_not_done(monkeypatch):
