@@ -584,6 +584,12 @@ class TestLimits:
         shutil.copy2(hasty, bin_dir / "bridge")
         return bin_dir / "bridge"
 
+    @pytest.fixture
+    def short(self, bin_dir: Path) -> Path:
+        """A client that has three seconds in all."""
+        compiled(bin_dir, "musl-gcc", "-DTOTAL_SECONDS=3", "-static")
+        return bin_dir / "bridge"
+
     @pytest.mark.parametrize("size", [2, 900_000])
     def test_a_backlog_that_stays_full(self, impatient: Path, tmp_path: Path, size: int):
         with ExitStack() as sockets:
@@ -628,7 +634,7 @@ class TestLimits:
 
         with server(tmp_path / "sock", serve) as env:
             message = error(run(impatient, b"{}", **env, CNI_COMMAND=command))
-        assert f"weftd has begun {command} and not answered for 4 s: {then}" in message
+        assert f"weftd has begun {command} and not answered in time: {then}" in message
 
     def test_a_daemon_that_is_stopped_while_it_says_that_it_begins(self, impatient: Path, tmp_path: Path):
         """A part of its first word is enough: it may have begun, so nothing is done here."""
@@ -648,6 +654,47 @@ class TestLimits:
 
         with server(tmp_path / "sock", serve) as env:
             assert run(impatient, b"{}", **env).stdout == b"fine"
+
+    def test_one_that_asks_for_ever_instead_of_answering(self, short: Path, tmp_path: Path):
+        def serve(connection: socket.socket) -> None:
+            answering()(connection)
+            for _ in range(200):  # a minute
+                connection.sendall(frames.encode_open("none"))
+                assert read_frame(connection)
+                threading.Event().wait(0.3)
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert "weftd has begun ADD and not answered in time" in error(run(short, b"{}", **env))
+
+    def test_servers_that_are_lost_and_then_hang(self, short: Path, tmp_path: Path):
+        """The second one would be waited for 15 s, and then stood in for."""
+        asked: list[int] = []
+
+        def serve(connection: socket.socket) -> None:
+            asked.append(1)
+            if len(asked) == 1:
+                answering()(connection)
+            else:
+                read_frame(connection)
+                assert not connection.recv(1), "it has not given up"
+
+        with server(tmp_path / "sock", serve) as env:
+            message = error(run(short, b"{}", **env))
+        assert "nor does its stand-in (no time left)" in message
+        assert len(asked) == 2
+
+    def test_the_time_of_a_delegate_is_its_own(self, short: Path, tmp_path: Path):
+        (tmp_path / "slow").write_text("#!/bin/sh\nexec /bin/sleep 4\n")
+        (tmp_path / "slow").chmod(0o755)
+
+        def serve(connection: socket.socket) -> None:
+            answering(run_frame(b"slow", b""))(connection)
+            assert read_frame(connection).kind == Kind.RAN
+            connection.sendall(done_frame(b"0", b"fine", b""))
+
+        with server(tmp_path / "sock", serve) as env:
+            assert run(short, b"{}", **env, CNI_PATH=str(tmp_path)).stdout == b"fine"
 
     def test_a_delegates_answer_that_nobody_reads(self, impatient: Path, tmp_path: Path):
         (tmp_path / "loud").write_text("#!/bin/sh\nexec /usr/bin/head -c 900000 /dev/zero\n")

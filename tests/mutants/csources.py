@@ -33,7 +33,7 @@ _CLIENT: Final = (
     ("main.c", " || !is_work(call)", ""),
     ("main.c", " || names_interpreter()", ""),
     ("main.c", "|| refusal->hangs || !is", "|| !is"),
-    ("main.c", "+ COMING_SECONDS", ""),
+    ("main.c", "+ COMING_SECONDS * 1000LL", ""),
     ("main.c", "if (!with.count)", "if (1)"),
     ("main.c", "path && *path ? path : WEFT_SOCKET", "path ? path : WEFT_SOCKET"),
     ("main.c", "if (begun && errno == ECONNRESET)", "if (errno == ECONNRESET)"),

@@ -171,8 +171,7 @@ static int feed(int fd, struct span *input)
     return input->size > 0;
 }
 
-/* Milliseconds of CLOCK_MONOTONIC. */
-static long long now(void)
+long long now(void)
 {
     struct timespec time = {0};
 

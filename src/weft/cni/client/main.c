@@ -44,9 +44,14 @@ struct call {
 /* Who is asked, for messages. */
 static const char *server = "weftd";
 
+/* When this call is to have its answer, by `now`. */
+static long long deadline;
+
+/* Limits what a connection waits for, and by the deadline; a limit of 0 would be none. */
 static void limit_wait(int connection, int direction, int milliseconds)
 {
-    const struct timeval limit = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    long long left = deadline - now(), wait = left < milliseconds ? left > 0 ? left : 1 : milliseconds;
+    const struct timeval limit = {wait / 1000, wait % 1000 * 1000};
 
     setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);
 }
@@ -149,8 +154,8 @@ static int unanswered(const struct call *call, int error)
     if (error == ECONNRESET)
         return fail(CODE_AGAIN, "the connection to %s was lost in the middle of %s: %s", server,
                     call->command ? call->command : "", what_then(call));
-    return fail(CODE_AGAIN, "%s has begun %s and not answered for %d s: %s", server,
-                call->command ? call->command : "", ANSWER_SECONDS, what_then(call));
+    return fail(CODE_AGAIN, "%s has begun %s and not answered in time: %s", server, call->command ? call->command : "",
+                what_then(call));
 }
 
 /* A server that hangs up may have said why before. */
@@ -181,6 +186,8 @@ static int converse(int connection, const struct call *call, struct refusal *ref
     int begun = 0, closed = 0, unread = 0;
 
     for (;;) {
+        if (begun)
+            limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS * 1000);
         if (frame_receive(connection, &frame) < 0) {
             if (begun && errno == ECONNRESET)
                 return LOST;
@@ -205,11 +212,13 @@ static int converse(int connection, const struct call *call, struct refusal *ref
             return fail(CODE_AGAIN, "%s speaks another version of the protocol: kind %d, version %u", server,
                         (int)frame.kind, frame.version);
         if (frame.kind == BEGUN) {
-            limit_wait(connection, SO_RCVTIMEO, ANSWER_SECONDS * 1000);
             limit_wait(connection, SO_SNDTIMEO, SEND_SECONDS * 1000);
+        } else {
+            long long asked = now();
+            if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
+                return fail(CODE_AGAIN, "what %s has asked for could not be passed to it: %s", server, strerror(errno));
+            deadline += now() - asked;
         }
-        else if ((frame.kind == OPEN ? send_settings : run_delegate)(connection, &frame) < 0 && !hung_up(errno))
-            return fail(CODE_AGAIN, "what %s has asked for could not be passed to it: %s", server, strerror(errno));
         begun = 1;
     }
 }
@@ -239,14 +248,6 @@ static int is_work(const struct call *call)
     return call->command && *call->command && strcmp(call->command, "STATUS");
 }
 
-static time_t seconds_since_boot(void)
-{
-    struct timespec now = {0};
-
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return now.tv_sec;
-}
-
 /* Has the daemon do it once. A daemon that is stopped or hangs, and so reads nothing, costs the first call BEGIN_SECONDS.
  * That call leaves a note beside the socket. Later calls that find the note wait only a moment for the daemon to begin,
  * and then go on without it. A note that is older than the socket is about an earlier daemon. */
@@ -274,13 +275,12 @@ static int call_once(const struct call *call, const char *path, struct refusal *
  * They wait, because kubelet tries again only after ten seconds. */
 static int call_daemon(const struct call *call, const char *path, struct refusal *refusal)
 {
-    time_t end = seconds_since_boot() + COMING_SECONDS;
+    long long end = now() + COMING_SECONDS * 1000LL;
     int status;
 
     for (;;) {
         status = call_once(call, path, refusal);
-        if (status != NOT_BEGUN || refusal->hangs || !is_work(call) || names_interpreter() ||
-            seconds_since_boot() >= end)
+        if (status != NOT_BEGUN || refusal->hangs || !is_work(call) || names_interpreter() || now() >= end)
             return status;
         usleep(LOOK_MICROSECONDS);
     }
@@ -290,12 +290,12 @@ static int call_daemon(const struct call *call, const char *path, struct refusal
 static int call_standin(const struct call *call, const char *daemon, const char *why)
 {
     static struct standin one;
-    struct refusal refusal;
+    struct refusal refusal = {0, 0, "no time left"};
 
     server = "weftd's stand-in";
     if (find_standin(&one, daemon, why) < 0)
         return 1;
-    for (int left = ATTEMPTS; left && !*last_words(&one); left--) {
+    for (int left = ATTEMPTS; left && !*last_words(&one) && now() < deadline; left--) {
         int connection = connect_standin(&one), status;
         if (connection < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
             if (start_standin(&one, why) < 0)
@@ -339,14 +339,15 @@ static int call_any(const struct call *call, const char *path)
  * undone its work. A delegate's call is not repeated: the call that has started the delegate is repeated as a whole. */
 static int call_again(struct call *call, const char *path)
 {
-    time_t end = seconds_since_boot() + REPEAT_SECONDS;
-    struct timespec now = {0};
+    long long end = now() + REPEAT_SECONDS * 1000LL;
+    struct timespec called = {0};
     int status;
 
-    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* the clock of files */
-    snprintf(call->called, sizeof call->called, CALLED_VARIABLE "=%lld%09ld", (long long)now.tv_sec, now.tv_nsec);
+    deadline = now() + TOTAL_SECONDS * 1000LL;
+    clock_gettime(CLOCK_REALTIME_COARSE, &called); /* the clock of files */
+    snprintf(call->called, sizeof call->called, CALLED_VARIABLE "=%lld%09ld", (long long)called.tv_sec, called.tv_nsec);
     status = call_any(call, path);
-    for (int left = ATTEMPTS; status == LOST && left && seconds_since_boot() < end && !getenv(TURN_VARIABLE); left--) {
+    for (int left = ATTEMPTS; status == LOST && left && now() < end && !getenv(TURN_VARIABLE); left--) {
         call->lost = 1;
         status = call_any(call, path);
     }

@@ -16,8 +16,11 @@
 #define WEFT_SOCKET "/run/weft/cni.sock"
 #endif
 
-/* Seconds. Together they are less than the two minutes that a runtime gives a plugin at the least: after them an error
+/* Seconds. TOTAL_SECONDS are less than the two minutes that a runtime gives a plugin at the least: after them an error
  * says what was seen, after the runtime's limit nothing does. */
+#ifndef TOTAL_SECONDS
+#define TOTAL_SECONDS 110       /* for all servers that a call asks, but not for what delegates do meanwhile */
+#endif
 #ifndef SEND_SECONDS
 #define SEND_SECONDS 5          /* for the daemon to accept the connection, and to read what it is sent */
 #endif
@@ -104,6 +107,9 @@ void renew_route(void);
 
 /* netns.c: open what an `open` frame names and answer it with `opened`; 0, or -1 with errno set. */
 int send_settings(int connection, const struct frame *asked);
+
+/* delegate.c: milliseconds of CLOCK_MONOTONIC. */
+long long now(void);
 
 /* delegate.c: carry out a `run` frame and answer it with `ran`; 0, or -1 with errno set. When the daemon says something
  * or hangs up meanwhile, the delegate is killed and nothing is answered. */
