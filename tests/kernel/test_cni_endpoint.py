@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cniclient import SOURCE
-from weft.cni.serve.endpoint import DEFAULT_PATH, Endpoint
+from weft.cni.host.state import SOCKET
+from weft.cni.serve.endpoint import Endpoint
 from weft.model.errors import ConfigError, Unavailable
 
 
@@ -25,7 +26,7 @@ def client(path: Path) -> socket.socket:
 
 
 def test_the_client_looks_where_it_is():
-    assert f'#define WEFT_SOCKET "{DEFAULT_PATH}"\n' in (SOURCE / "weft.h").read_text()
+    assert f'#define WEFT_SOCKET "{SOCKET}"\n' in (SOURCE / "weft.h").read_text()
 
 
 def test_once_hidden_no_client_comes_and_those_that_have_come_are_accepted(path: Path):

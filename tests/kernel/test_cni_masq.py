@@ -4,9 +4,8 @@ from ipaddress import ip_interface
 
 import pytest
 
-from weft.cni.attachment import masq, owners
+from weft.cni.attachment import masq, owners, spoofcheck
 from weft.cni.host import programs
-from weft.cni.plugins.bridge import spoofcheck
 from weft.model.attachment import Attachment
 
 SETS = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}

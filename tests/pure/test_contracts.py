@@ -24,7 +24,10 @@ PLANTED = {
     "What the page shows is decided without the machine": ("ui/measuring.py", "import socket"),
     "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/veth.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/static/conf.py", "import weft.kernel.rtnetlink.rtnl"),
-    "Plugins do not know what serves them": ("cni/plugins/loopback/planted.py", "import weft.cni.leaks.sweep"),
+    "Plugins do not know what serves them, nor what they share the plugins": (
+        "cni/attachment/planted.py",
+        "import weft.cni.plugins.bridge.conf",
+    ),
     "A node does without the lab and the page": ("web/planted.py", "import starlette"),
     "Back ends do not know each other": ("desired/backends/planted.py", "import weft.desired.backends.vxlan"),
     "gRPC is spoken in cluster/ alone": ("daemon/planted.py", "import grpclib"),

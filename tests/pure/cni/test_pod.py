@@ -1,11 +1,11 @@
 """Gateways, routes and addresses of one attachment."""
 
+from functools import partial
 from ipaddress import ip_address, ip_interface
 
 import pytest
 
 from weft.cni.attachment import pod
-from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.model.attachment import Interface, IpConfig, Result, RouteConfig
 from weft.model.value import replace
 
@@ -44,24 +44,24 @@ def test_an_address_without_an_interface_is_nobodys():
 
 def test_gateways_that_ipam_has_not_named():
     bare = Result(ips=(IpConfig(address=ip_interface("10.1.2.7/24")), IpConfig(address=ip_interface("fd00::7/64"))))
-    plain = pod.with_gateways(bare, BridgeConf())
+    plain = pod.with_gateways(bare, is_gateway=False, is_default=False)
     assert [ip.gateway for ip in plain.ips] == [None, None]
     assert [ip.interface for ip in plain.ips] == [2, 2]
-    as_gateway = pod.with_gateways(bare, BridgeConf(is_gateway=True))
+    as_gateway = pod.with_gateways(bare, is_gateway=True, is_default=False)
     assert [str(ip.gateway) for ip in as_gateway.ips] == ["10.1.2.1", "fd00::1"]
     assert [str(one) for one in pod.gateway_addresses(as_gateway)] == ["10.1.2.1/24", "fd00::1/64"]
     assert as_gateway.routes == ()
 
 
 def test_default_routes_are_added_once_for_each_family():
-    conf = BridgeConf(is_gateway=True, is_default_gateway=True)
+    complete = partial(pod.with_gateways, is_gateway=True, is_default=True)
     second = IpConfig(address=ip_interface("10.1.3.2/24"), gateway=ip_address("10.1.3.1"))
     six = IpConfig(address=ip_interface("fd00::2/64"), gateway=ip_address("fd00::1"))
-    routes = pod.with_gateways(Result(ips=(IP, second, six)), conf).routes
+    routes = complete(Result(ips=(IP, second, six))).routes
     assert [(str(route.dst), str(route.gw)) for route in routes] == [("0.0.0.0/0", "10.1.2.1"), ("::/0", "fd00::1")]
     for gateway in (None, ip_address("10.1.2.9")):
         given = RouteConfig(dst=ip_interface("0.0.0.0/0"), gw=gateway)
-        assert pod.with_gateways(Result(ips=(IP,), routes=(given,)), conf).routes == (given,)
+        assert complete(Result(ips=(IP,), routes=(given,))).routes == (given,)
 
 
 def test_a_route_without_a_gateway_takes_its_familys_first():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.cni.plugins.bridge.conf import KeptBeside
+from weft.cni.attachment.conf import KeptBeside
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.plugins.ptp.conf import PtpConf
 from weft.model.attachment import Dns

@@ -27,6 +27,7 @@ ABOUT = "AWESOME PLUGIN"
 # A plugin that has no other beside it, and frees nothing.
 ALONE = Build(
     find=lambda _: None,
+    holder=lambda *_: None,
     free=lambda *_: "",
     free_own=lambda *_: "",
     free_network=lambda *_: 0,

@@ -6,8 +6,8 @@ from typing import Final
 
 from weft.cni.attachment import compare, masq
 from weft.cni.attachment.compare import Wrong
+from weft.cni.attachment.conf import MASQ_KINDS
 from weft.cni.host import programs
-from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Cidr, Result
@@ -43,7 +43,7 @@ def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
 def masquerade(call: Call, kind: str, result: Result) -> None:
     """Check that all addresses are masqueraded, with the `kind` of rules asked for or any if it is empty."""
     known = record.read(call)
-    kinds = (known.masq,) if known is not None and known.masq else (kind,) if kind else bridgeconf.MASQ_KINDS
+    kinds = (known.masq,) if known is not None and known.masq else (kind,) if kind else MASQ_KINDS
     for ip in result.ips:
         if not any(_masqueraded(call, one, ip.address) for one in kinds):
             text = f"IP masquerade rule for {ip.address.ip} not found"
@@ -52,7 +52,7 @@ def masquerade(call: Call, kind: str, result: Result) -> None:
 
 def tools_work(*, masquerade: bool, masq_kind: str, spoof_check: bool = False) -> None:
     """Raise STATUS's error if the host's programs for rules that will be needed do not work."""
-    kinds = () if not masquerade else (masq_kind,) if masq_kind else bridgeconf.MASQ_KINDS
+    kinds = () if not masquerade else (masq_kind,) if masq_kind else MASQ_KINDS
     if kinds and not any(map(programs.works, kinds)):
         raise CniError(cni.UNAVAILABLE, f"ipMasq needs {' or '.join(kinds)}, which does not work here", NO_TOOL)
     if spoof_check and not programs.works(programs.NFTABLES):

@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from weft.cni.attachment import interface, masq, veth
-from weft.cni.plugins.bridge import conf as bridgeconf
-from weft.cni.plugins.bridge import spoofcheck
-from weft.cni.plugins.bridge.conf import KeptBeside
-from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.attachment import interface, masq, spoofcheck, veth
+from weft.cni.attachment.conf import MASQ_KINDS, KeptBeside
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.host import Host
 from weft.cni.sdk.record import Record
@@ -52,7 +49,7 @@ def collect(call: Call, kept: KeptBeside) -> None:
     for attachment, known in gone.items():
         with _gathered(problems):
             _disable_recorded(call, attachment, known)
-    for kind in bridgeconf.MASQ_KINDS:
+    for kind in MASQ_KINDS:
         recorded = any(known.masq == kind for known in gone.values())
         if recorded or kept.masquerades:
             # A kind that made none of these rules and does not work here has none: that is no problem.
@@ -61,7 +58,7 @@ def collect(call: Call, kept: KeptBeside) -> None:
     checked = {attachment for attachment, known in gone.items() if known.spoof_check}
     if kept.spoof_check:
         # Our record of the links may be torn, and the one of the addresses not.
-        given = (attachment for attachment, _ in record.everything(call.host, ipamrecord.SUBJECT))
+        given = (attachment for attachment, _ in record.everything(call.host, record.ADDRESSES))
         checked.update(attachment for attachment in given if not call.is_valid(attachment))
     if checked:
         with _gathered(problems):
@@ -125,7 +122,7 @@ def _remove_masquerade(call: Call, kind: str, addresses: tuple[Cidr, ...]) -> No
     if kind:
         masq.remove(call.attachment, kind, addresses)
         return
-    for other in bridgeconf.MASQ_KINDS:
+    for other in MASQ_KINDS:
         with _noted(call, other):
             masq.remove(call.attachment, other, addresses)
 

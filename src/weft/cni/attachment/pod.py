@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from ipaddress import ip_interface, ip_network
 from typing import Final
 
-from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.model.attachment import Cidr, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.value import Value, replace
@@ -33,11 +32,11 @@ class AddressChange(Value):
     add: bool = False
 
 
-def with_gateways(result: Result, conf: BridgeConf) -> Result:
-    """Complete an IPAM result (cni.md §3.2 step 9): whose each address is, its gateway, default routes if asked for."""
-    ips = tuple(_with_gateway(ip, conf) for ip in result.ips)
+def with_gateways(result: Result, *, is_gateway: bool, is_default: bool) -> Result:
+    """Complete an IPAM result for bridge (cni.md §3.2 step 9): whose each address is, its gateway, default routes."""
+    ips = tuple(_with_gateway(ip, is_gateway=is_gateway) for ip in result.ips)
     routes = list(result.routes)
-    if conf.is_default_gateway:
+    if is_default:
         for family in dict.fromkeys(ip.address.version for ip in ips):
             default = _DEFAULTS[family]
             gateway = next(ip.gateway for ip in ips if ip.address.version == family)
@@ -65,9 +64,9 @@ def mac_of(result: Result) -> Mac | None:
     return Mac(_MAC_PREFIX + found[0]) if len(found) == 1 else None
 
 
-def _with_gateway(ip: IpConfig, conf: BridgeConf) -> IpConfig:
+def _with_gateway(ip: IpConfig, *, is_gateway: bool) -> IpConfig:
     gateway = ip.gateway
-    if gateway is None and conf.is_gateway:
+    if gateway is None and is_gateway:
         gateway = ip.address.network.network_address + 1
     return replace(ip, interface=CONTAINER_INDEX, gateway=gateway)
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment.interface import reason
-from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import record
 from weft.cni.sdk.host import RETIRED, Container
 from weft.cni.sdk.record import Record
@@ -134,7 +133,7 @@ def _is_unlike(call: Call, container: Container, link: LinkInfo) -> bool:
     told = [one.mac for one in result.interfaces if one.name == call.ifname and one.sandbox and one.mac]
     if told and result.ips and str(link.mac) not in told and has.isdisjoint(ip.address.ip for ip in result.ips):
         return True
-    holders = {holder for ip in has if (holder := hostlocal.holder(call, ip)) is not None}
+    holders = {holder for ip in has if (holder := call.build.holder(call, ip)) is not None}
     return bool(holders) and (call.container_id, call.ifname) not in holders
 
 

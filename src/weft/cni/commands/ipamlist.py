@@ -37,7 +37,7 @@ def reservations(host: Host, data_dir: str) -> list[Reservation]:
 
     If that is empty: under host-local's own default, and wherever our records lead.
     """
-    records = dict(record.everything(host, ipamrecord.SUBJECT))
+    records = dict(record.everything(host, record.ADDRESSES))
     led = (str(known.get("dataDir")) for known in records.values())
     directories = {data_dir} if data_dir else {ipamconf.DATA_DIR, *led}
     given = {attachment: set(ipamrecord.addresses(known)) for attachment, known in records.items()}

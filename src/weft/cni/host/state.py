@@ -11,10 +11,10 @@ from typing import Final
 
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
-from weft.cni.serve.endpoint import DEFAULT_PATH
 from weft.kernel import statefiles
 
 DEFAULT: Final = "/var/lib/weft"
+SOCKET: Final = "/run/weft/cni.sock"
 # What only a copy of weft that was put on a node has at its root (install/nodepart.py).
 COPY: Final = "files.json"
 _PUBLISHED: Final = "state-dir"
@@ -43,7 +43,7 @@ def chosen(environ: Mapping[str, str]) -> str:
     told = environ.get("WEFT_STATE_DIR", "")
     if told:
         return told
-    directory, _ = os.path.split(os.path.abspath(environ.get("WEFT_CNI_SOCKET", "") or DEFAULT_PATH))
+    directory, _ = os.path.split(os.path.abspath(environ.get("WEFT_CNI_SOCKET", "") or SOCKET))
     published = _published(directory)
     return published if os.path.isabs(published) and "\0" not in published else DEFAULT
 

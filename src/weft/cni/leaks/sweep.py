@@ -42,7 +42,7 @@ def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterato
     With `network` those with an address in it; with `data_dir` those with an address that is kept there.
     """
     seen: set[Attachment] = set()
-    for subject in (ipamrecord.SUBJECT,) if network or data_dir else SUBJECTS:
+    for subject in (record.ADDRESSES,) if network or data_dir else SUBJECTS:
         for attachment, known in record.everything(host, subject):
             asked = network in ("", attachment.network) and data_dir in ("", known.get("dataDir"))
             if attachment not in seen and asked:
@@ -79,7 +79,7 @@ def free_own(host: Host, attachment: Attachment) -> str:
     Its host end goes a moment after its namespace. Where the new namespace lacks the interface, that is waited for.
     """
     # Without these two nothing is proved; mostly there is none, and each look costs every ADD.
-    if not any(record.is_kept(host, subject, attachment) for subject in (record.LINKS, ipamrecord.SUBJECT)):
+    if not any(record.is_kept(host, subject, attachment) for subject in (record.LINKS, record.ADDRESSES)):
         return ""
     records = _records(host, attachment)
     for pause in pauses(_CLEANUP_SECONDS):
@@ -121,7 +121,7 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
         return True
     chained = cnijson.value_of(call.config, "prevResult")
     times = {}
-    for subject in {plugin.keeps.name} if chained else {plugin.keeps.name, record.LINKS, ipamrecord.SUBJECT}:
+    for subject in {plugin.keeps.name} if chained else {plugin.keeps.name, record.LINKS, record.ADDRESSES}:
         with suppress(FileNotFoundError):
             times[subject] = record.written(call.host, subject, call.attachment)
     if any(time < moment for time in times.values()):
@@ -134,7 +134,7 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
 def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:
     if verdict.state is not State.LEAKED:
         return ""
-    given = records.get(ipamrecord.SUBJECT)
+    given = records.get(record.ADDRESSES)
     anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
     for subject, known in records.items():
         if not anothers:

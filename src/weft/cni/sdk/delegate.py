@@ -7,7 +7,6 @@ import json
 from contextlib import suppress
 from typing import Final
 
-from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import record
 from weft.cni.sdk.host import ClientGone
 from weft.cni.sdk.startup import Call
@@ -51,8 +50,9 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
 
     If the client has gone, it is not known how far the program came, and DEL is owed.
     """
-    if ipam_type == hostlocal.NAME:
-        return hostlocal.allocate(call)
+    ours = call.build.find(ipam_type)
+    if ours is not None and ours.allocate is not None:
+        return ours.allocate(call)
     _pay(call, ipam_type)
     try:
         done = run(call, ipam_type, "ADD", call.request.stdin)
@@ -70,8 +70,9 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
 
 def delete_addresses(call: Call, ipam_type: str) -> None:
     """Run IPAM DEL. If the client has gone, what is owed is written down."""
-    if ipam_type == hostlocal.NAME:
-        hostlocal.release(call)
+    ours = call.build.find(ipam_type)
+    if ours is not None and ours.allocate is not None:
+        ours.delete(call)
         return
     try:
         done = run(call, ipam_type, "DEL", call.request.stdin)

@@ -28,8 +28,9 @@ from weft.wire.cnivalue import decode, encode
 
 V = TypeVar("V", bound=Value)
 
-# The subject of `Record`.
+# The subjects that others than their plugins look at: that of `Record`, and the addresses that host-local gave.
 LINKS: Final = "attachments"
+ADDRESSES: Final = "ipam"
 _WORDS: Final = 200
 _KEY: Final = re.compile(r"[0-9a-f]{32}")
 

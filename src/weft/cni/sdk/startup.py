@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from weft import __version__
 from weft.cni.sdk.host import ClientGone, Container, Host, Request
 from weft.model.attachment import Attachment, Result
+from weft.model.net import Ip
 from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, Ran, failure
@@ -42,7 +43,8 @@ class Plugin(Value):
 
     A verb that is `None` has nothing to do and succeeds. `about` is for a person who starts the program by hand.
     `read` reads the configuration of an ADD and does no more, so that a wrong one is refused before another
-    plugin makes anything for this one.
+    plugin makes anything for this one. `allocate` is the `add` of a plugin that gives addresses, with a value as its
+    result: others call that and `delete` as functions, where it is there.
     """
 
     name: str
@@ -55,12 +57,14 @@ class Plugin(Value):
     about: str = ""
     keeps: Subject | None = None
     read: "Callable[[Call], object] | None" = None
+    allocate: "Callable[[Call], Result] | None" = None
 
 
 class Build(Value):
     """What plugins may use of the rest of this build, which they must not import.
 
-    `find` returns a plugin of ours by type. `free` frees what an attachment holds if that is proved to be leaked, and
+    `find` returns a plugin of ours by type. `holder` returns container id and interface that host-local has reserved an
+    address of the call's network for. `free` frees what an attachment holds if that is proved to be leaked, and
     returns the proof, else nothing; it raises what `Subject.undo` does. `free_own` does so for the attachment of the
     call itself, `free_network` for a whole network, and returns how many attachments that were. `undo_own` undoes what
     the plugins before this one have made of its attachment just now, if they were ours. `is_kept` tells whether a
@@ -68,6 +72,7 @@ class Build(Value):
     """
 
     find: Callable[[str], Plugin | None]
+    holder: Callable[["Call", Ip], tuple[str, str] | None]
     free: Callable[[Host, Attachment], str]
     free_own: Callable[[Host, Attachment], str]
     free_network: Callable[[Host, str], int]

@@ -12,10 +12,10 @@ from typing import Final, Self
 
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
+from weft.cni.host.state import SOCKET
 from weft.kernel.statefiles import PASSING, made_for_a_trial
 from weft.model.errors import ConfigError, Problem, Unavailable
 
-DEFAULT_PATH: Final = "/run/weft/cni.sock"
 _BACKLOG: Final = 1024
 _OTHERS: Final = 0o077
 
@@ -148,7 +148,5 @@ def _held_root(path: str, held: ExitStack) -> int:
 def _unusable(path: str, seen: str) -> ConfigError:
     expected = "a socket in a directory of our own, mode 0700"
     return ConfigError(
-        Problem(
-            code="FLAG-001", where=f"--cni-socket: {path}", seen=seen, expected=expected, hint=f"Try {DEFAULT_PATH}."
-        )
+        Problem(code="FLAG-001", where=f"--cni-socket: {path}", seen=seen, expected=expected, hint=f"Try {SOCKET}.")
     )

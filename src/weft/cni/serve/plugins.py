@@ -4,6 +4,7 @@ from typing import Final
 
 from weft.cni import registry
 from weft.cni.leaks import sweep
+from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import record, startup
 from weft.cni.sdk.host import Host, Request
 from weft.cni.sdk.startup import Build
@@ -11,6 +12,7 @@ from weft.wire.cni import Ran, failure
 
 _BUILD: Final = Build(
     find=registry.find,
+    holder=hostlocal.holder,
     free=sweep.free,
     free_own=sweep.free_own,
     free_network=sweep.free_network,

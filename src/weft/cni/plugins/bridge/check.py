@@ -7,11 +7,11 @@ would make an ADD fail.
 from ipaddress import ip_interface
 
 from weft.cni.attachment import check as attachcheck
-from weft.cni.attachment import compare, forwarding, interface, pod, veth
+from weft.cni.attachment import compare, forwarding, interface, pod, spoofcheck, veth
 from weft.cni.attachment.compare import Wrong
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
-from weft.cni.plugins.bridge import spoofcheck, vlan
+from weft.cni.plugins.bridge import vlan
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import verbs as hostlocal

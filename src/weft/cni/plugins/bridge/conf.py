@@ -2,6 +2,17 @@
 
 from typing import Annotated, Final
 
+from weft.cni.attachment.conf import (
+    FAILED,
+    IpamType,
+    IpMasq,
+    KeptBeside,
+    MasqKind,
+    Mtu,
+    OwnDns,
+    check_masq,
+    check_mtu,
+)
 from weft.model.attachment import Dns
 from weft.model.keyed import Arg, Key
 from weft.model.value import Value, field, replace
@@ -9,21 +20,8 @@ from weft.wire.cni import check_ifname, failure
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
 
-MASQ_KINDS: Final = ("iptables", "nftables")
-FAILED: Final = "failed to load netconf"
-
-# Of ptp too.
-IpMasq = Annotated[bool, Key("ipMasq", "Masquerade what the container sends out of its network.")]
-MasqKind = Annotated[
-    str,
-    Key("ipMasqBackend", "With which rules: `iptables` or `nftables`.", default="`iptables`, unless only nft works"),
-]
-Mtu = Annotated[int, Key("mtu", "The MTU of the pair of interfaces.", default="the kernel's")]
-IpamType = Annotated[str, Key("type", "The plugin that gives addresses.", at="ipam", default="none: no addresses")]
 SpoofCheck = Annotated[bool, Key("macspoofchk", "Drop what the container sends with another MAC than its own.")]
-OwnDns = Annotated[Dns, Key("dns", "Resolver settings for the result, instead of the IPAM plugin's.")]
 
-_MAX_MTU: Final = 65535
 # VLAN ids have 12 bits; 4095 is reserved (IEEE 802.1Q).
 _MAX_VLAN: Final = 4094
 
@@ -42,21 +40,8 @@ class Trunk(Value):
         return single if self.first is None or self.last is None else {*single, *range(self.first, self.last + 1)}
 
 
-class KeptBeside(Value):
-    """All that DEL and GC need: what an attachment has beside its links. Nothing else may keep them from their work."""
-
-    ip_masq: IpMasq = False
-    ipam_type: IpamType = ""
-    spoof_check: bool = False
-
-    @property
-    def masquerades(self) -> bool:
-        """Tell whether there may be masquerade rules: they are for addresses, which IPAM gives."""
-        return self.ip_masq and bool(self.ipam_type)
-
-
 class Kept(KeptBeside):
-    """The same of bridge."""
+    """All that DEL and GC need of bridge's keys."""
 
     spoof_check: SpoofCheck = False
 
@@ -146,18 +131,6 @@ def parse(config: Object, args: str) -> BridgeConf:
 def parse_for_delete(config: Object) -> Kept:
     """Read a request for DEL or GC. Raises `CniError`."""
     return decode_or_fail(Kept, config, failed=FAILED)
-
-
-def check_masq(*, ip_masq: bool, kind: str) -> None:
-    """Refuse a kind of masquerade rules that does not exist; without masquerading it does not matter."""
-    if ip_masq and kind and kind not in MASQ_KINDS:
-        raise failure(f'unknown ipmasq backend "{kind}"')
-
-
-def check_mtu(mtu: int) -> None:
-    """Refuse an MTU that no Ethernet interface can have. 0 is the kernel's default."""
-    if not 0 <= mtu <= _MAX_MTU:
-        raise failure(f"invalid MTU {mtu} (must be between 0 and {_MAX_MTU})")
 
 
 def _check_trunk(trunk: Trunk) -> None:

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from weft.cni.attachment import announce, attach, dad, detach, interface, pod, veth
+from weft.cni.attachment import attach, dad, detach, interface, pod, spoofcheck, veth
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.host import programs
+from weft.cni.plugins.bridge import announce
 from weft.cni.plugins.bridge import check as bridgecheck
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
-from weft.cni.plugins.bridge import spoofcheck
 from weft.cni.plugins.bridge.conf import BridgeConf, Kept
 from weft.cni.sdk import delegate
 from weft.cni.sdk.host import Container
@@ -53,7 +53,11 @@ def _add(call: Call) -> bytes:
             spoofcheck.add(call.attachment, pair.name, str(pair.link.mac))
         result = Result()
         if conf.ipam_type:
-            result = pod.with_gateways(attach.allocate(call, undo, pair, conf.ipam_type), conf)
+            result = pod.with_gateways(
+                attach.allocate(call, undo, pair, conf.ipam_type),
+                is_gateway=conf.is_gateway,
+                is_default=conf.is_default_gateway,
+            )
         link = replace(pair.link, mac=announce.own_mac(call, conf, bridge, result) or pair.link.mac)
         result = replace(
             result,

@@ -18,8 +18,6 @@ from weft.model.net import Ip
 from weft.wire import cnijson
 from weft.wire.cnijson import JsonError, Object
 
-SUBJECT: Final = "ipam"
-
 # The reservation follows the record at once; a busy machine may take a breath in between.
 _AT_ONCE_NS: Final = 60 * 10**9
 
@@ -35,7 +33,7 @@ class Giving:
     def about_to(self, ip: Ip) -> None:
         """Write down that this address may be the attachment's from now on."""
         known = {"dataDir": self._data_dir, "addresses": [*self._given, str(ip)]}
-        record.keep(self._call, SUBJECT, known)
+        record.keep(self._call, record.ADDRESSES, known)
 
     def done(self, ip: Ip) -> None:
         """Count an address that has been reserved; one that was not is dropped with the next one."""
@@ -45,11 +43,11 @@ class Giving:
 @contextmanager
 def giving(call: Call, data_dir: str) -> Iterator[Giving]:
     """Keep the record up to date while addresses are given; as it was if that fails."""
-    before = record.recall(call.host, SUBJECT, call.attachment)
+    before = record.recall(call.host, record.ADDRESSES, call.attachment)
     try:
         yield Giving(call, data_dir, before)
     except BaseException:
-        record.put_back(call, SUBJECT, before)
+        record.put_back(call, record.ADDRESSES, before)
         raise
 
 
@@ -66,7 +64,7 @@ def given_to_valid(call: Call) -> dict[Ip, bytes]:
     directory = ipamconf.data_dir(call.config)
     return {
         ip: store.owner_of(attachment.container_id, attachment.ifname)
-        for attachment, known in record.everything(call.host, SUBJECT)
+        for attachment, known in record.everything(call.host, record.ADDRESSES)
         if attachment.network == call.network and call.is_valid(attachment) and known.get("dataDir") == directory
         for ip in addresses(known)
     }
@@ -77,7 +75,7 @@ def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
 
     It may have got the same one again, but not at the time when we wrote ours down.
     """
-    given, latest = addresses(known), record.written(host, SUBJECT, attachment) + _AT_ONCE_NS
+    given, latest = addresses(known), record.written(host, record.ADDRESSES, attachment) + _AT_ONCE_NS
     with store.opened(host.files, directory(attachment, known), host.stores) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)
         return any(ip not in given or reservations.made(ip) > latest for ip in has)

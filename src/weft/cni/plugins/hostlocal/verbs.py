@@ -85,7 +85,7 @@ def _free_holder(call: Call, held: _Held) -> bool:
 
 def release(call: Call) -> None:
     """Free what the attachment holds, whatever the ranges are now: only the owner counts (cni.md §4.5)."""
-    known = record.recall(call.host, ipamrecord.SUBJECT, call.attachment)
+    known = record.recall(call.host, record.ADDRESSES, call.attachment)
     ours = ""
     with suppress(JsonError):
         ours = "" if known is None else ipamrecord.directory(call.attachment, known)
@@ -97,7 +97,7 @@ def release(call: Call) -> None:
             if not reservations.release_owner(call.container_id, call.ifname):
                 reservations.look_again()
                 reservations.release_owner(call.container_id, call.ifname)
-    record.forget(call.host, ipamrecord.SUBJECT, call.attachment)
+    record.forget(call.host, record.ADDRESSES, call.attachment)
 
 
 def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
@@ -244,7 +244,7 @@ def _gc(call: Call) -> None:
                 reservations.release(ip)
             except OSError as error:
                 problems.append(str(error))
-    for attachment, known in record.everything(call.host, ipamrecord.SUBJECT):
+    for attachment, known in record.everything(call.host, record.ADDRESSES):
         if call.is_valid(attachment):
             continue
         try:
@@ -256,7 +256,7 @@ def _gc(call: Call) -> None:
             problems.append(str(error))
     if problems:
         raise failure("; ".join(dict.fromkeys(problems)))
-    record.collect(call, ipamrecord.SUBJECT)
+    record.collect(call, record.ADDRESSES)
 
 
 def _is_valid(content: bytes, valid: frozenset[tuple[str, str]]) -> bool:
@@ -312,6 +312,7 @@ PLUGIN: Final = Plugin(
     gc=_gc,
     status=_status,
     about=about(NAME),
-    keeps=Subject(name=ipamrecord.SUBJECT, undo=ipamrecord.undo),
+    keeps=Subject(name=record.ADDRESSES, undo=ipamrecord.undo),
     read=_read,
+    allocate=allocate,
 )

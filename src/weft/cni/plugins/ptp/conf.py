@@ -1,6 +1,6 @@
 """ptp's configuration: those of bridge's keys that make sense without a bridge, with the same words for wrong ones."""
 
-from weft.cni.plugins.bridge.conf import (
+from weft.cni.attachment.conf import (
     FAILED,
     IpamType,
     IpMasq,

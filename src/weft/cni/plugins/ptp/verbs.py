@@ -13,9 +13,9 @@ from weft.cni.attachment import attach, compare, detach, forwarding, interface, 
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
+from weft.cni.attachment.conf import KeptBeside
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.host import programs
-from weft.cni.plugins.bridge.conf import KeptBeside
 from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
