@@ -18,7 +18,7 @@ from scapy.packet import Raw
 from tests.support import oldkernel
 from tests.support.namespaces import run_in
 from tests.support.netns import Netns, wire
-from tests.support.weftd import carrying, eventually
+from tests.support.weftd import carrying, eventually, no_waiting, settled
 from weft.forward import build, start
 from weft.forward.control import SOCKET, Call, Change
 from weft.forward.kernelpath import Forward, Job, Programs
@@ -44,6 +44,8 @@ class Site:
         self.overhead = 48 if over == 6 else 28
         self.mtu = MTU + 28 - self.overhead
         self.path: Programs | None = None
+        for netns in (here, there):
+            no_waiting(netns)
         wire(here, there)
         for netns, *addresses in ((here, self.local), (there, self.remote, self.stranger)):
             carrying(netns, "eth0")  # a neighbour that is asked for sooner is given up
@@ -73,6 +75,8 @@ class Site:
         here.closing.callback(self.call.close)
         # Until the kernel has seen that a queue is open, the device loses all.
         eventually(lambda: "qdisc noop" not in here.run(f"ip link show {DEVICE}"))
+        settled(here, POD6)
+        settled(there)
         self.call.change(Change(net, ip_address(self.remote)) for net in KNOWN)
         if in_kernel:
             self.path = here.call(self.attach)

@@ -58,6 +58,20 @@ def carrying(netns: Netns, name: str) -> None:
     eventually(lambda: getattr(netns.rtnl.link(name), "operstate", 0) == _UP, seconds=10)
 
 
+def settled(netns: Netns, *addresses: str) -> None:
+    """Wait until the kernel takes packets to all IPv6 addresses of a namespace that is up, and to these.
+
+    The route of an address comes from a worker of the kernel, with `nodad`, too: late on a busy machine.
+    """
+
+    def taken() -> bool:
+        shown = netns.run("ip -6 -o address; ip -6 route show table local")
+        present, local = (set(re.findall(pattern, shown, re.M)) for pattern in (r"inet6 ([^/]+)", r"^local (\S+)"))
+        return present <= local and present.issuperset(str(ip_address(text)) for text in addresses)
+
+    eventually(taken, seconds=30)
+
+
 def public_v4(number: int, segment: int = 0) -> str:
     return f"172.31.{segment}.{number}"
 
@@ -141,6 +155,7 @@ class Underlay:
             f"ip neighbour replace {public_v4(number, segment)} lladdr {mac(number, segment)}"
             f" dev br{segment} nud permanent"
         )
+        settled(node, public_v6(number, segment))
         return port
 
     def close(self) -> None:
