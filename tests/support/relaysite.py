@@ -75,8 +75,8 @@ class Site:
         here.closing.callback(self.call.close)
         # Until the kernel has seen that a queue is open, the device loses all.
         eventually(lambda: "qdisc noop" not in here.run(f"ip link show {DEVICE}"))
-        settled(here, POD6)
-        settled(there)
+        settled(here, POD6, *([self.local] if over == 6 else []))
+        settled(there, *([self.remote, self.stranger] if over == 6 else []))
         self.call.change(Change(net, ip_address(self.remote)) for net in KNOWN)
         if in_kernel:
             self.path = here.call(self.attach)

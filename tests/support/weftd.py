@@ -59,15 +59,17 @@ def carrying(netns: Netns, name: str) -> None:
 
 
 def settled(netns: Netns, *addresses: str) -> None:
-    """Wait until the kernel takes packets to all IPv6 addresses of a namespace that is up, and to these.
+    """Wait until the kernel takes packets to these IPv6 addresses, and to all that eth0 has.
 
     The route of an address comes from a worker of the kernel, with `nodad`, too: late on a busy machine.
     """
+    named = {str(ip_address(text)) for text in addresses}
 
     def taken() -> bool:
-        shown = netns.run("ip -6 -o address; ip -6 route show table local")
-        present, local = (set(re.findall(pattern, shown, re.M)) for pattern in (r"inet6 ([^/]+)", r"^local (\S+)"))
-        return present <= local and present.issuperset(str(ip_address(text)) for text in addresses)
+        tentative = netns.run("ip -6 -o address show dev eth0 tentative")
+        return not tentative and named.issubset(
+            re.findall(r"(?m)^local (\S+)", netns.run("ip -6 route show table local"))
+        )
 
     eventually(taken, seconds=30)
 
