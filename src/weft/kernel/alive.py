@@ -1,7 +1,7 @@
-"""Does anybody answer for an address? Asked once, when two nodes may be copies of one disk.
+"""Asks once whether an address is in use, when two nodes may be copies of one disk.
 
-A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may
-answer an echo request. Asking changes no state of other programs.
+A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may answer an
+echo request. No state of other programs changes.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 
 
 
 async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
-    """Ask for `ip` and wait at most `within` seconds; silence means that no machine is known to be there."""
+    """Wait at most `within` seconds; False means that no machine is known to be there."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     protocol, request, reply = _ECHO[ip.version]
     loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
 
 
 def _echo_request(kind: int, version: int) -> bytes:
-    """An echo request without data; the kernel fills in the checksum of ICMPv6 alone (RFC 792, RFC 4443)."""
+    """Without data; the kernel fills in the checksum of ICMPv6 alone (RFC 792, RFC 4443)."""
     identifier = os.getpid() & 0xFFFF
     checksum = 0 if version == 6 else ~((kind << 8) + identifier + 1) % 0x10000
     if version == 4 and (kind << 8) + identifier + 1 > 0xFFFF:

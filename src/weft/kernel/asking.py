@@ -1,4 +1,7 @@
-"""Asks a daemon of this network namespace, at its control socket."""
+"""Asks a daemon of this network namespace, at its control socket.
+
+Each question raises `Unavailable` without an answer.
+"""
 
 import socket
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -19,7 +22,7 @@ T = TypeVar("T")
 
 
 def choose(wanted: str | None) -> str:
-    """The name of the daemon that is meant. `Unavailable` if there is none, or which one is not said."""
+    """Return the name of the daemon that is meant. `Unavailable` if there is none, or several and no name."""
     names = daemons.living()
     if wanted is not None and wanted not in names:
         raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
@@ -32,7 +35,6 @@ def choose(wanted: str | None) -> str:
 
 
 def ask(name: str, question: bytes) -> bytes:
-    """The answer of a daemon to a question of `weft.kernel.daemons`. Raises `Unavailable`."""
     where = f"weftd of instance {name}"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
@@ -51,7 +53,7 @@ def ask(name: str, question: bytes) -> bytes:
 
 
 def process(name: str) -> int:
-    """The process that a daemon is: its number here, 0 if it is of another pid namespace. Raises `Unavailable`."""
+    """Return the daemon's process id, 0 if it is in another pid namespace."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(_SECONDS)
@@ -63,19 +65,17 @@ def process(name: str) -> int:
 
 
 def state(name: str) -> NodeState:
-    """What a daemon says of itself. Raises `Unavailable`."""
     return _read(name, daemons.ASK_STATE, NodeState)
 
 
 def events(name: str, after: int) -> "Told":
-    """What happened at a daemon after the event of that number. Raises `Unavailable`."""
+    """Return what happened after the event of that number."""
     from weft.model.node.history import Told
 
     return _read(name, daemons.ask_events(after), Told)
 
 
 def health(name: str) -> HealthState:
-    """What a daemon says is wrong now. Raises `Unavailable`."""
     return _read(name, daemons.ASK_HEALTH, HealthState)
 
 

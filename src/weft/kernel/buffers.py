@@ -1,4 +1,4 @@
-"""Buffers of sockets that are larger than the machine's limit, where the kernel lets us have them (socket(7))."""
+"""Gives sockets larger buffers than the machine's limit, where the kernel allows it (socket(7))."""
 
 import socket
 from typing import Final
@@ -7,9 +7,9 @@ _FORCED: Final = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # SO_SNDBUFFORCE,
 
 
 def widen(sock: socket.socket, size: int, *options: int) -> None:
-    """Give a socket buffers of so many bytes: `SO_RCVBUF`, or the `options` that are named.
+    """Set buffers in bytes: `SO_RCVBUF`, or the `options` that are named.
 
-    Without CAP_NET_ADMIN in the first user namespace the machine's limit holds (net.core.rmem_max and wmem_max).
+    Without CAP_NET_ADMIN in the first user namespace the limit holds (net.core.rmem_max and wmem_max).
     """
     for option in options or (socket.SO_RCVBUF,):
         try:

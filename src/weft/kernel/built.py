@@ -1,4 +1,4 @@
-"""Programs in C that weft brings along: built from the source beside them, by `make`, into `bin/`.
+"""Programs in C that weft brings along, built by `make` from the source beside them into `bin/`.
 
 Wheels carry what was built, git does not. musl's compiler (Debian's `musl-tools`) makes small static programs that run
 on any distribution; clang makes those that run in the kernel.
@@ -12,7 +12,7 @@ from weft.model.value import Value
 
 
 class Program(Value):
-    """One program: the directory of its `Makefile`, where it is put, and `what` it is, for people."""
+    """`source` is the directory of its `Makefile`, `what` a name for people."""
 
     source: Path
     path: Path
@@ -23,15 +23,13 @@ class Program(Value):
 
     @property
     def hint(self) -> str:
-        """How to get it."""
         return f"apt-get install {self.package} make; python -m {self.module}"
 
     def built(self) -> Path | None:
-        """Return the program, None if there is none."""
         return self.path if self.path.is_file() else None
 
     def build(self) -> Path | None:
-        """Build it if its source is newer; None without a compiler. `CalledProcessError` if it fails."""
+        """Build it if its source is newer; None without a compiler. Raises `CalledProcessError`."""
         if shutil.which(self.compiler) is None or shutil.which("make") is None:
             return None
         self.path.parent.mkdir(exist_ok=True)
@@ -39,7 +37,6 @@ class Program(Value):
         return self.path
 
     def main(self) -> int:
-        """Build it, and say what came of it."""
         built = self.build()
         if built is None:
             print(f"No {self.compiler} or no make here, so there is no {self.what}. On Debian: {self.hint}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Tells which capabilities a thread has, and gives them away for good (capabilities(7), capset(2))."""
+"""Which capabilities a thread has; a thread can drop some for good (capabilities(7), capset(2))."""
 
 import ctypes
 import struct
@@ -15,7 +15,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
 def held() -> int:
-    """The effective capabilities of the calling thread, as bits; 0 if the kernel does not tell."""
+    """The effective capabilities as bits; 0 if the kernel does not tell."""
     libc = ctypes.CDLL(None, use_errno=True)
     header, data = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0)), ctypes.create_string_buffer(_DATA.size)
     if libc.capget(header, data):
@@ -25,7 +25,7 @@ def held() -> int:
 
 
 def keep(bits: int) -> None:
-    """Have the calling thread keep these capabilities alone, as bits; what the kernel refuses to take stays as well."""
+    """Drop all other capabilities of the calling thread; those that the kernel does not drop stay."""
     libc = ctypes.CDLL(None, use_errno=True)
     # The kernel says no of the first number that it does not know.
     for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):

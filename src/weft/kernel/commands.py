@@ -17,10 +17,10 @@ _SHOWN: Final = 500
 
 
 async def run(command: Command, variables: Mapping[str, str], text: str = "", *, limit: float = LIMIT_SECONDS) -> str:
-    """Run a command to its end, with `variables` beside those of this process and `text` on its input.
+    """Run a command to its end, with `variables` added to this process's and `text` on its input.
 
-    Returns what it has printed, both streams in one, without blanks at the ends. Raises `OSError`: with EIO for another
-    status than 0 and ETIMEDOUT after `limit` seconds, when it is killed with all that it has started.
+    Returns both output streams in one, stripped. Raises `OSError`: EIO for a status other than 0, ETIMEDOUT after
+    `limit` seconds, when it is killed with all its children.
     """
     environ = {**os.environ, **variables}
     arguments = command.arguments(environ)
@@ -43,7 +43,7 @@ def _text(said: bytes) -> str:
 
 
 def _printed(said: bytes) -> str:
-    """Say that it has printed something, which may hold credentials: only a log of more detail has it."""
+    """Output may hold credentials: only a log of more detail has it."""
     words = " ".join(_text(said).split())[-_SHOWN:]
     log.debug("it printed: %s", words)
     return f"; it printed {len(said)} bytes, which `weftd -v=1` shows" if words else ""

@@ -1,7 +1,7 @@
 """The daemons of a network namespace, which claim names among its abstract sockets, and where each is asked.
 
-One of a daemon's names, `instance/…`, is that of its directory: there it says of itself what it is (`NodeState`), and
-what happened. Who may claim names, and who may not, says `weft.daemon.disk.instance`.
+At `instance/…`, named for its directory, a daemon says what it is (`NodeState`), and what happened.
+`weft.daemon.disk.instance` says who may claim names.
 """
 
 import errno
@@ -22,18 +22,18 @@ ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.
 
 
 def ask_events(after: int) -> bytes:
-    """The question for the events after that number, of which the answer is `model.node.history.Told`."""
+    """The question for the events after that number; the answer is `model.node.history.Told`."""
     return b'{"ask":"events","after":%d}\n' % after
 
 
 def names(sockets: str) -> list[str]:
-    """The names that are claimed, once for each socket there, from the text of `SOCKETS`."""
+    """The claimed names, one for each socket, from the text of `SOCKETS`."""
     parts = (line.partition(f" @{PREFIX}") for line in sockets.splitlines())
     return [name for _, found, name in parts if found]
 
 
 def living() -> list[str]:
-    """The names of the directories of the daemons that live in the calling thread's network namespace.
+    """The directories' names of the daemons in the calling thread's network namespace.
 
     Any process may claim such names, so the socket itself shows whose it is (`is_daemons`).
     """
@@ -49,16 +49,16 @@ def living() -> list[str]:
 
 
 def is_daemons(holders: Iterable[Holder], least: int) -> bool:
-    """Tell whether a daemon made one of these sockets: root, who can show it by a buffer of at least so many bytes.
+    """Tell whether a daemon made one of these sockets: root, who can show it by the size of a buffer.
 
-    `least` is `SEAL` where a process with a daemon's rights can make one, and 0 where none can. The right is
-    CAP_NET_ADMIN in the network's own user namespace, which a container's root has not.
+    `least` is `SEAL` where a process with a daemon's rights can make one, else 0. The right is CAP_NET_ADMIN in the
+    network's own user namespace, which a container's root has not.
     """
     return any(holder.uid == 0 and holder.room >= least for holder in holders)
 
 
 def said(connection: socket.socket, *, seconds: float) -> bytes:
-    """What the other side says until it closes. `TimeoutError` after so long, `OSError` when it is too much."""
+    """Read until the other side closes. `TimeoutError` after `seconds`, `OSError` when it is too much."""
     end = time.monotonic() + seconds
     answer = bytearray()
     while True:
@@ -75,5 +75,5 @@ def said(connection: socket.socket, *, seconds: float) -> bytes:
 
 
 def address(name: str) -> str:
-    """Where the daemon of a directory of this name is asked: the abstract socket that claims it."""
+    """The abstract socket of a daemon, by its directory's name."""
     return f"\0{PREFIX}{INSTANCE}{name}"

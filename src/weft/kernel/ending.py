@@ -57,7 +57,7 @@ def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> Non
 def guard(pid: int) -> int:
     """Have a child of ours end with this thread's network namespace; returns the guard's number, 0 if none is needed.
 
-    The kernel gives no descriptors of processes before Linux 5.3: then there is none, either.
+    Before Linux 5.3 the kernel has no descriptors of processes: then there is no guard.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with ExitStack() as held, suppress(OSError):
@@ -93,12 +93,11 @@ def spawn(command: list[str], inherited: Sequence[int]) -> int:
 
 
 def _has_name() -> bool:
-    """Whether this thread's network namespace has a name."""
     return any(_is_ours(path, "ns/net") for path in _FOLDER.glob("*"))
 
 
 def _is_ours(path: Path, own: str) -> bool:
-    """Whether a path leads to what one of this thread's own leads to, below /proc/thread-self."""
+    """Whether `path` leads to this thread's own `own` below /proc/thread-self."""
     try:
         return os.path.samestat(path.stat(), Path("/proc/thread-self", own).stat())
     except OSError:  # it has gone meanwhile, or leads to what has

@@ -1,4 +1,4 @@
-"""Raw sockets that hear of some kinds of ICMP or ICMPv6 messages (icmp(7); linux/icmp.h, linux/icmpv6.h)."""
+"""Raw sockets for some kinds of ICMP or ICMPv6 messages (icmp(7); linux/icmp.h, linux/icmpv6.h)."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ _WORDS: Final = 8
 
 
 def listen(version: int, kinds: Iterable[int]) -> socket.socket:
-    """Open one of a family (4 or 6) that hears of messages of these types alone, and does not wait. `OSError`."""
+    """Open a non-blocking socket of a family (4 or 6) for messages of these types alone. Raises `OSError`."""
     unwanted = [0xFFFFFFFF] * _WORDS
     for kind in kinds:
         unwanted[kind // 32] &= ~(1 << kind % 32)

@@ -1,7 +1,4 @@
-"""The system calls by which a thread changes its namespaces (setns(2), unshare(2)), which Python 3.11 lacks.
-
-And who is in a network namespace.
-"""
+"""setns(2) and unshare(2), which Python 3.11 lacks, and who is in a network namespace."""
 
 import ctypes
 import os
@@ -22,17 +19,15 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Give the calling thread namespaces of its own. `OSError`."""
     checked(_libc.unshare(flags), "unshare")
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move the calling thread into the namespace that `descriptor` stands for. `OSError`."""
     checked(_libc.setns(descriptor, kind), "setns")
 
 
 def processes(proc: Path) -> dict[int, str]:
-    """Return the names of the processes of this network namespace, by their numbers."""
+    """The names of the processes of this network namespace, by their numbers."""
     own = (proc / "self/ns/net").readlink()
     found: dict[int, str] = {}
     for process in proc.iterdir():
@@ -43,7 +38,7 @@ def processes(proc: Path) -> dict[int, str]:
 
 
 def checked(result: int, what: str) -> None:
-    """Raise the `OSError` of a call into libc that has failed."""
+    """Raise the `OSError` of a failed call into libc."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)

@@ -18,14 +18,14 @@ _ROOM: Final = 512
 
 
 class Refusal(Value):
-    """A packet was too large for a link of `mtu` bytes. `by` is the router that said so, empty for the own kernel."""
+    """A packet was too large for a link of `mtu` bytes. `by` is the router that said so, empty for this kernel."""
 
     mtu: int
     by: str = ""
 
 
 def never_fragment(sock: socket.socket, version: int) -> None:
-    """Have a socket of a family (4 or 6) send packets whole or not at all, as large as the link may carry."""
+    """Send packets whole, as large as the link may carry, or not at all. `version` is 4 or 6."""
     sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
 
 
@@ -35,7 +35,7 @@ def keep_errors(sock: socket.socket, version: int) -> None:
 
 
 def refusals(sock: socket.socket, version: int) -> list[Refusal]:
-    """Return what has been said of too large packets since the last call, of a socket that keeps errors."""
+    """What was said of too large packets since the last call."""
     found = list[Refusal]()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Names who holds a port of UDP, TCP or netlink in the calling thread's network namespace, as far as can be seen."""
+"""Names the holder of a UDP, TCP or netlink port in the calling thread's network namespace."""
 
 import errno
 import os
@@ -24,15 +24,15 @@ _DESCRIPTORS: Final = 1024  # of a process that are looked at
 
 
 def with_holder(message: str, number: int, port: int) -> str:
-    """Add to what the kernel says of a step that needs a UDP port, 0 for none, who has it, if that is what it says."""
+    """Add the holder to the message when a UDP port was in use; `number` is 0 for no port."""
     found = holder(port, "udp") if number == errno.EADDRINUSE and port else ""
     return f"{message}: UDP port {port} is held by {found}" if found else message
 
 
 def holder(port: int, protocol: Literal["tcp", "udp"]) -> str:
-    """Who holds a port: its process, or what is known of it; empty if nobody seems to.
+    """The process, or what is known of it; empty if nobody seems to hold the port.
 
-    What a process of another user or with more rights has open, the kernel does not show us.
+    The kernel does not show what a process of another user or with more rights has open.
     """
     for uid, inode in _sockets(port, protocol):
         if not inode:
@@ -69,15 +69,15 @@ def _process(inode: int) -> str:
 
 
 def shown(comm: str) -> str:
-    """A program's name for people. A process chooses it, so it is quoted unless it is plainly a name."""
+    """A process chooses its name, so it is quoted unless it is plainly a name."""
     return comm if _PLAIN.fullmatch(comm) else repr(comm)
 
 
 class Askers:
-    """Names the programs whose requests the kernel speaks of in notices, by their netlink ports.
+    """Names the programs behind the netlink ports in notices.
 
-    It costs a fraction of a millisecond, so it is done some times a second at most; of what is beyond that, nobody is
-    named. `clock` counts seconds.
+    A look-up costs a fraction of a millisecond, so there are a few a second at most; beyond that nobody is named.
+    `clock` counts seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -87,7 +87,7 @@ class Askers:
         self._count = 0
 
     def name(self, port: int) -> str:
-        """Who asks through this port of rtnetlink; empty for 0, and when too many were looked for just now."""
+        """Empty for port 0, and when there were too many look-ups just now."""
         if port == 0:
             return ""
         now = self._clock()
@@ -105,11 +105,11 @@ class Askers:
 
 
 def asker(port: int) -> str:
-    """Name the program behind a netlink port: with `PERHAPS` before it unless it is proved to have the socket.
+    """Name the program behind a netlink port, after `PERHAPS` unless it is proved to have the socket.
 
-    The kernel gives a process's first socket the process's number as its port, in its own pid namespace, and others one
-    that says nothing; and a process may choose any. A program that has ended, or whose files we may not look at, proves
-    nothing: without CAP_SYS_PTRACE that may be a process with more rights than we have.
+    The kernel gives a process's first socket the process's number as its port, in its own pid namespace, and others a
+    meaningless one; a process may also choose any. A program that has ended, or whose files we may not read, proves
+    nothing: without CAP_SYS_PTRACE it may have more rights than we have.
     """
     folder = Path("/proc") / str(port)
     try:
@@ -132,7 +132,7 @@ def asker(port: int) -> str:
 
 
 def _netlink_inode(port: int) -> int:
-    """The socket of rtnetlink that has a port now, 0 for none."""
+    """The rtnetlink socket with this port, 0 for none."""
     for line in _NETLINK.read_text().splitlines()[1:]:
         words = line.split()
         if words[_PROTOCOL] == _ROUTE and words[_PORT] == str(port):

@@ -11,9 +11,8 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 def link_kinds(rtnl: Rtnl, kinds: Iterable[str]) -> frozenset[str]:
     """Those of `kinds` (`vxlan`, `wireguard`, `ipip`) that this kernel can make, after loading its modules.
 
-    Asks for a link that cannot be made, by name and by MAC: a kind that is unknown is refused as such, any
-    other for what is wrong with it. A tun device is not made through rtnetlink and counts as unknown.
-    Needs CAP_NET_ADMIN.
+    Asks for a link with an impossible name and MAC: an unknown kind is refused as such, any other for what is wrong
+    with it. A tun device is not made through rtnetlink and counts as unknown. Needs CAP_NET_ADMIN.
     """
     return frozenset(kind for kind in kinds if _knows(rtnl, kind))
 

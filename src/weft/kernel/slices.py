@@ -1,6 +1,6 @@
 """Work in slices: a generator that yields wherever the event loop may have a turn, and returns its result.
 
-rtnetlink works inside `send`, so that long work is cut up rather than waited for.
+rtnetlink works inside `send`, so long work is cut up rather than waited for.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ Slices = Generator[None, None, T]
 
 
 def at_once(work: Slices[T]) -> T:
-    """Do all of it without a pause."""
     while True:
         try:
             next(work)
@@ -22,7 +21,7 @@ def at_once(work: Slices[T]) -> T:
 
 
 async def in_turns(work: Slices[T]) -> T:
-    """Do it slice by slice, with a turn of the event loop after each."""
+    """Give the event loop a turn after each slice."""
     while True:
         try:
             next(work)

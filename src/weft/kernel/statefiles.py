@@ -1,8 +1,8 @@
 """Files and directories of our own state, which somebody else may have spoilt.
 
-State is a hint. What lies under a name of ours is looked at before it is read: a regular file that belongs to us, not
-larger than we write. What is none is set aside under another name, and weft goes on without it. Nothing here follows a
-link in the last part of a path, waits for a fifo's other end, or changes what belongs to another user.
+State is a hint. A file under our name is read only if it is a regular file of ours and not larger than we write.
+Anything else is set aside under another name, and weft goes on without it. Nothing here follows a link in the last part
+of a path, waits for a fifo's other end, or changes what belongs to another user.
 """
 
 import errno
@@ -37,11 +37,11 @@ _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Spoilt(OSError):
-    """Under a name of ours lies what we have not made: no regular file, another user's, or too large."""
+    """Under a name of ours lies no regular file, another user's, or one that is too large."""
 
 
 def read(path: Path, *, limit: int) -> bytes:
-    """Return the content of a file of ours. Raises `FileNotFoundError`, `Spoilt`, or the kernel's `OSError`."""
+    """Raises `FileNotFoundError`, `Spoilt`, or the kernel's `OSError`."""
     with os.fdopen(open_safely(path, os.O_RDONLY), "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -50,7 +50,7 @@ def read(path: Path, *, limit: int) -> bytes:
 
 
 def open_safely(path: Path, flags: int) -> int:
-    """Open a regular file that belongs to us; returns a descriptor. Raises like `read`."""
+    """Return a descriptor. Raises like `read`."""
     try:
         fd = os.open(path, flags | _SAFELY, 0o600)
     except OSError as error:
@@ -69,7 +69,7 @@ def open_safely(path: Path, flags: int) -> int:
 
 
 def problem(path: Path, reason: str, kept: str) -> Problem:
-    """Say that a file of ours cannot be read; `kept` is where it was put, if it was."""
+    """`kept` is where the file was put, if it was."""
     hint = f"It is kept as {kept}" if kept else ""
     seen = f"cannot be read ({reason}): going on without it"
     return Problem(code="STATE-001", where=str(path), seen=seen, hint=hint)
@@ -110,7 +110,7 @@ def _remove(name: str, directory: int) -> None:
 
 @contextmanager
 def made_for_a_trial(directory: str) -> Iterator[bool]:
-    """Have a directory while the block runs: made, with its parents, if it is missing, and then removed again.
+    """Make a directory, with its parents, if it is missing; remove it again at the block's end.
 
     Gives whether it had to be made. Raises `OSError` if it cannot be, after removing what was made.
     """
@@ -136,7 +136,7 @@ def _remove_empty(directory: str) -> None:
 def private_directory(path: Path, say: Say, *, below: bool = False) -> int:
     """Open a directory that only we may change, made if missing (0700); returns a descriptor.
 
-    One of ours that others may write to is set right (STATE-003). With `below` it lies in a directory of ours, where
+    One of ours that others may write to is corrected (STATE-003). With `below` it lies in a directory of ours, where
     anything else under its name is set aside (STATE-001). Otherwise raises `ConfigError` (STATE-003) when it is another
     user's, who would decide what weft believes. `OSError` when it cannot be made or opened.
     """

@@ -1,6 +1,6 @@
 """Settings below /proc/sys, of the calling thread's network namespace.
 
-A container cannot write its own /proc/sys; deploy/kubernetes.yaml gives it the node's `net` part at another place.
+A container cannot write its own /proc/sys; deploy/kubernetes.yaml mounts the node's `net` part at another place.
 """
 
 import errno
@@ -15,7 +15,7 @@ ROOT: Final = _NODE if (_NODE / "net/ipv4").is_dir() else Path("/proc/sys")
 
 
 def read(name: str) -> str | None:
-    """The value of a setting named with slashes (`net/ipv4/ip_forward`); None if this machine has none."""
+    """`name` has slashes (`net/ipv4/ip_forward`); None if this machine has no such setting."""
     try:
         return (ROOT / name).read_text().strip()
     except OSError as error:
@@ -26,7 +26,7 @@ def read(name: str) -> str | None:
 
 
 def write(wanted: Sysctl) -> Failure | None:
-    """Write a setting; what the kernel refuses is returned, its step being the object."""
+    """Return the kernel's refusal; its step is the object."""
     try:
         (ROOT / wanted.name).write_text(wanted.value)
     except OSError as error:

@@ -1,7 +1,4 @@
-"""Running the host's programs (nft, iptables): never a shell, data on stdin, a time limit.
-
-Nothing here blocks the event loop, and nothing knows what the programs do.
-"""
+"""Runs the host's programs (nft, iptables): never a shell, data on stdin, a time limit, no blocking."""
 
 import asyncio
 import errno
@@ -32,14 +29,14 @@ _MESSAGE_LENGTH: Final = 500
 
 
 class ToolError(OSError):
-    """A program that is missing (ENOENT), took too long (ETIMEDOUT) or refused (EIO, its own words)."""
+    """A program is missing (ENOENT), took too long (ETIMEDOUT) or refused (EIO, its own words)."""
 
 
 class OwnProcesses:
     """The programs that we run, so that the monitor knows our own changes.
 
-    A process counts from its start until the monitor has read everything that came before its end: the kernel
-    queues the notice before the process can exit, and after that its number may be someone else's.
+    A process counts from its start until the monitor has read everything that came before its end: the kernel queues
+    the notice before the process can exit, and after that its number may be someone else's.
     """
 
     def __init__(self) -> None:
@@ -75,7 +72,7 @@ class Tools:
         return self._find(name) is not None
 
     async def run(self, name: str, arguments: Sequence[str], stdin: str = "") -> str:
-        """Run a program to its end and return what it printed. Raises `ToolError`."""
+        """Return what it printed. Raises `ToolError`."""
         path = self._find(name)
         if path is None:
             raise ToolError(errno.ENOENT, str(self.missing(name)))
@@ -107,7 +104,6 @@ class Tools:
                 self.own.ended(pid)
 
     def missing(self, name: str) -> Problem:
-        """Say that a program is not there."""
         return Problem(
             code="HOST-002",
             where=name,
@@ -121,11 +117,11 @@ class Tools:
 
 
 def find(name: str, search: str) -> str | None:
-    """Return the path of a program. Not by `shutil`, which brings three compressors: half a megabyte in each daemon."""
+    """Not by `shutil`, which imports three compressors: half a megabyte in each daemon."""
     paths = (f"{directory}/{name}" for directory in search.split(":"))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
 
 
 def _words(err: bytes) -> str:
-    """What a program said, on one line, cut to a readable length."""
+    """The program's message, on one line, cut to a readable length."""
     return " ".join(err.decode(errors="replace").split())[:_MESSAGE_LENGTH]

@@ -1,4 +1,4 @@
-"""TUN devices, of which rtnetlink does all but make them and open a queue (linux/if_tun.h).
+"""TUN devices: rtnetlink cannot make them or open a queue (linux/if_tun.h).
 
 All outlive the process that serves them. Those of our relay put a `virtio_net_hdr` before each packet and have several
 queues.
@@ -38,7 +38,7 @@ _OFFLOADS: Final = (
 
 
 def create(name: str, *, for_relay: bool = True) -> None:
-    """Make the device, down: as our relay wants it, or as any program. `OSError` if none can be made."""
+    """Make the device, down. Raises `OSError`."""
     queue = _open(name, _OURS if for_relay else _PLAIN)
     try:
         ioctl(queue, _TUNSETPERSIST, 1)
@@ -47,9 +47,9 @@ def create(name: str, *, for_relay: bool = True) -> None:
 
 
 def open_queue(name: str) -> int:
-    """Open one more queue of the device, which must be there; packets may come as they are before segmentation.
+    """Open one more queue of an existing device; packets may come as they are before segmentation.
 
-    Returns a descriptor that does not block. `OSError` if that fails.
+    Returns a descriptor that does not block. Raises `OSError`.
     """
     queue = _open(name, _OURS)
     for offloads in _OFFLOADS:
@@ -61,7 +61,7 @@ def open_queue(name: str) -> int:
 
 @contextmanager
 def trial() -> Iterator[int]:
-    """Have a device for a moment, down, with a name that the kernel chooses: its index. `OSError` if there is none."""
+    """Have a device for a moment, down, with a name that the kernel chooses: its index. Raises `OSError`."""
     queue = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     try:
         name, _ = _IFREQ.unpack(ioctl(queue, _TUNSETIFF, _IFREQ.pack(b"", _PLAIN)))

@@ -1,7 +1,7 @@
 """Asks the kernel whose a Unix socket is.
 
-Who holds a name it tells without a connection (unix_diag), so no holder can keep us waiting; it knows the sockets of
-the calling thread's network namespace.
+unix_diag tells who holds a name without a connection, so no holder can keep us waiting; it knows the sockets of the
+calling thread's network namespace.
 """
 
 import errno
@@ -37,26 +37,25 @@ SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel dou
 
 
 class Holder(NamedTuple):
-    """A socket that has a name: the user who made it, whose it may no more be, and its receive buffer in bytes."""
+    """A named socket: the user who made it (and may have passed it on), and its receive buffer in bytes."""
 
     uid: int
     room: int
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, as they were when it connected or listened (SO_PEERCRED, unix(7))."""
+    """Process and user at the other end, as they were when it connected or listened (SO_PEERCRED, unix(7))."""
     pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return pid, uid
 
 
 def is_root(connection: socket.socket) -> bool:
-    """Tell whether the process at the other end is root's."""
     _, uid = peer_of(connection)
     return uid == 0
 
 
 def seal(made: socket.socket) -> bool:
-    """Show on a socket that a daemon made it; False where no process can, in a user namespace."""
+    """Mark a socket as a daemon's; False where no process can, in a user namespace."""
     try:
         made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, SEAL)
     except PermissionError:
@@ -65,12 +64,12 @@ def seal(made: socket.socket) -> bool:
 
 
 def holders(name: str) -> list[Holder]:
-    """The sockets that have this abstract name (without its NUL); `OSError` if the kernel does not tell."""
+    """The sockets with this abstract name (without its NUL). Raises `OSError` if the kernel does not tell."""
     return [holder for found, holder in _named() if found == name.encode()]
 
 
 def holders_below(prefix: str) -> dict[str, list[Holder]]:
-    """The same of all names that begin so, by what follows. Names that are not printable text are left out."""
+    """Holders by what follows `prefix` in their names. Names that are not printable text are left out."""
     found: dict[str, list[Holder]] = {}
     for name, holder in _named():
         rest = name.decode(errors="replace").removeprefix(prefix) if name.startswith(prefix.encode()) else ""

@@ -1,1 +1,1 @@
-"""Nouns: what the network is made of. No I/O, no clock, no knowledge of files or formats."""
+"""Nouns: what the network is made of. No I/O, no clock, no files or formats."""

@@ -1,6 +1,6 @@
-"""One pod's attachment to a network: what was asked for and what came of it, whatever JSON says it (cni.md §1.14).
+"""One pod's attachment to a network: what was asked for and what came of it (cni.md §1.14).
 
-Values alone: `wire.cniresult` reads and writes them in each version's shape.
+`wire.cniresult` reads and writes these values in each version's JSON.
 """
 
 from ipaddress import IPv4Interface, IPv6Interface
@@ -15,7 +15,7 @@ Cidr = IPv4Interface | IPv6Interface
 
 
 class Attachment(Value):
-    """A container's interface in a network: what all requests about it have in common (cni.md §1.1)."""
+    """A container's interface in a network (cni.md §1.1)."""
 
     network: str
     container_id: str
@@ -23,7 +23,7 @@ class Attachment(Value):
 
 
 class Interface(Value):
-    """An interface that the attachment consists of; `sandbox` is CNI_NETNS, empty on the host's side."""
+    """`sandbox` is CNI_NETNS, empty on the host's side."""
 
     name: Annotated[str, Key("name")]
     mac: Annotated[str, Key("mac")] = ""
@@ -34,7 +34,7 @@ class Interface(Value):
 
 
 class IpConfig(Value):
-    """An address; `interface` is an index into the result's interfaces and may be missing or wrong."""
+    """`interface` is an index into the result's interfaces and may be missing or wrong."""
 
     interface: Annotated[int | None, Key("interface")] = None
     address: Annotated[Cidr, Key("address")]
@@ -47,7 +47,7 @@ _MAX_SCOPE: Final = 255
 
 
 class RouteConfig(Value):
-    """A route in the container. `table` and `scope` have a meaning as 0, `mtu`, `advmss` and `priority` have not."""
+    """A route in the container. 0 means something in `table` and `scope`, nothing in the other numbers."""
 
     dst: Annotated[Cidr, Key("dst", "Where it leads to, as `0.0.0.0/0`.")]
     gw: Annotated[Ip | None, Key("gw", "Its gateway.", default="the address' gateway")] = None
@@ -61,8 +61,6 @@ class RouteConfig(Value):
 
 
 class Dns(Value):
-    """The container's resolver settings."""
-
     nameservers: Annotated[tuple[str, ...], Key("nameservers", "Addresses of name servers.")] = ()
     domain: Annotated[str, Key("domain", "The local domain.")] = ""
     search: Annotated[tuple[str, ...], Key("search", "Domains in which short names are looked up.")] = ()
@@ -70,8 +68,6 @@ class Dns(Value):
 
 
 class Result(Value):
-    """What an ADD has made."""
-
     interfaces: Annotated[tuple[Interface, ...], Key("interfaces")] = ()
     ips: Annotated[tuple[IpConfig, ...], Key("ips")] = ()
     routes: Annotated[tuple[RouteConfig, ...], Key("routes")] = ()

@@ -9,17 +9,17 @@ Token = tuple[int | str, ...]
 
 
 class Tally(Value, frozen=False):
-    """How often a store was asked with one verb and had one answer, and how many bytes came for it, packed."""
+    """How often a store gave one answer to one verb, and how many bytes came for it, packed."""
 
     asked: int = 0
     received: int = 0
 
 
 class OwnLease(Value):
-    """This node's own lease, as it was last seen in the store; worth keeping across restarts.
+    """This node's own lease, as last seen in the store; kept across restarts.
 
-    `expires` is in the seconds of the clock that the store was given, which cannot be set; None for a lease that lasts
-    until it is taken away: a reservation, or a store whose leases do not expire. `token` proves that it is ours.
+    `expires` is in the seconds of the store's clock, which cannot be set; None for a lease that does not expire.
+    `token` proves that the lease is ours.
     """
 
     lease: Lease
@@ -28,13 +28,13 @@ class OwnLease(Value):
 
 
 class Held(Value):
-    """The own lease is ours, as `own` says: seen at the start, renewed, or put again."""
+    """The own lease is ours: seen at the start, renewed, or put again."""
 
     own: OwnLease
 
 
 class Revoked(Value):
-    """The own lease is gone: deleted by someone, or expired while the store was out of reach."""
+    """The own lease was deleted, or expired while the store was out of reach."""
 
     reason: str
 
@@ -50,9 +50,9 @@ OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
-    """An entry of the store that is not a lease: it costs its own peer and no other.
+    """An entry of the store that is not a lease; only its own peer suffers.
 
-    `created` is as a lease's: it tells whether what is known of before is the same entry's.
+    `created` is as a lease's: it tells whether the entry is the one that was known before.
     """
 
     id: str
@@ -63,8 +63,8 @@ class Malformed(Value):
 class Listed(Value):
     """Everything that the store holds at the moment `mark`.
 
-    What is not in it is gone, if it continues what we know (`weft.cluster.store.Store.continues`).
-    `leases` are those of others, `own` is this node's, which may have been another's before.
+    What is missing is gone, if this continues what we know (`weft.cluster.store.Store.continues`). `own` is this
+    node's, which may have been another's before.
     """
 
     leases: tuple[Lease, ...]
@@ -74,7 +74,7 @@ class Listed(Value):
 
 
 class Changed(Value):
-    """What changed since the last event, in the store's order; the newest word for each id. All of it up to `mark`."""
+    """What changed since the last event, in the store's order: the newest word for each id, up to `mark`."""
 
     put: tuple[Lease, ...] = ()
     gone: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A command of a user's, as arguments: no shell ever sees it."""
+"""A user's command, as arguments: no shell ever sees it."""
 
 import re
 from collections.abc import Mapping
@@ -10,20 +10,17 @@ _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*))", re.ASCII)
 
 
 class Command(Value):
-    """`words` are the program and its arguments.
-
-    With `expands`, `$NAME` and `${NAME}` in each word stand for a variable, as in flannel (flannel.md §6.9).
-    """
+    """With `expands`, `$NAME` and `${NAME}` in each word stand for a variable, as in flannel (flannel.md §6.9)."""
 
     words: tuple[str, ...]
     expands: bool = True
 
     def __str__(self) -> str:
-        """The program as it was written, and `…` for its arguments, which may hold credentials."""
+        """The program, and `…` for its arguments, which may hold credentials."""
         return f"{self.words[0]} …" if self.words[1:] else "".join(self.words)
 
     def arguments(self, variables: Mapping[str, str]) -> list[str]:
-        """Return the words with variables replaced; one that is not there becomes nothing. None is split again."""
+        """Replace variables, a missing one by nothing; no word is split again."""
         if not self.expands:
             return list(self.words)
         return [_VARIABLE.sub(lambda found: variables.get(found[1] or found[2], ""), word) for word in self.words]

@@ -8,7 +8,7 @@ _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(min|m|s|h|d)\s*")
 
 
 def seconds_in(text: str) -> float:
-    """The seconds of a time such as `90s`, `5min` (or `5m`), `2h` or `1d 12h`. Raises `ValueError`."""
+    """Read `90s`, `5min` (or `5m`), `2h` or `1d 12h`. Raises `ValueError`."""
     seconds, place = 0.0, 0
     while (part := _PART.match(text, place)) is not None:
         seconds += float(part[1]) * _UNITS[part[2]]

@@ -26,7 +26,7 @@ class Problem(Value):
 
 
 class WeftError(Exception):
-    """An error that has been understood. `problems` holds at least one, all of one input together.
+    """An error that has been understood. `problems` are all those of one input, at least one.
 
     `status` is the exit status of a command that ends with it.
     """
@@ -45,7 +45,7 @@ class ConfigError(WeftError):
 
 
 class CannotRun(ConfigError):
-    """A program that the user named cannot be run. `status` is a shell's: 127 if it is not there, else 126."""
+    """A program that the user named cannot be run. `status` is a shell's: 127 if it is missing, else 126."""
 
     def __init__(self, problem: Problem, *, status: int) -> None:
         super().__init__(problem)
@@ -69,6 +69,6 @@ class Failure(Value):
 
 
 def not_whole(where: str, error: ImportError) -> Problem:
-    """Say that a module is missing, which an image or a package may have left out."""
+    """A module is missing; an image or a package may have left it out."""
     hint = "Install all of weft again; an image of your own needs all of Python's standard library."
     return Problem(code="INST-004", where=where, seen=f"this installation of weft is not whole: {error}", hint=hint)

@@ -1,10 +1,9 @@
 """What a configuration calls the fields of a value: key, limits and meaning, once, beside the field.
 
-    class SbrConf(Value):
-        table: Annotated[int | None, Key("table", "The table for all addresses.", default="a free one")] = None
+As in `table: Annotated[int | None, Key("table", "The table for all addresses.", default="a free one")] = None`.
 
-A field may have several sources, of which the first that says something counts; one without any is not read.
-By this table `weft.wire.cnivalue` reads and writes values, and the reference pages are made.
+Of several sources the first that says something counts; a field without any is not read. `weft.wire.cnivalue` reads and
+writes values by this table, and the reference pages are made from it.
 """
 
 from functools import cache
@@ -19,9 +18,9 @@ MOST: Final = (1 << 64) - 1
 
 
 class Key(Value, kw_only=False):
-    """A key of the object that `at` leads to from the value's own, as `args.cni`; limits are an integer's, inclusive.
+    """A key of the object that `at` leads to from the value's own, as `args.cni`; integers' limits are inclusive.
 
-    `about`, and `default` if it has to be said what absence means, are for people, in Markdown.
+    `about`, and `default` where absence has a meaning, are for people, in Markdown.
     """
 
     name: str
@@ -33,14 +32,14 @@ class Key(Value, kw_only=False):
 
 
 class Arg(Value, kw_only=False):
-    """An argument in CNI_ARGS, which is a text."""
+    """A text in CNI_ARGS."""
 
     name: str
     about: str
 
 
 class Field(Value):
-    """A field that is read: its type and its sources. A field that is `required` has no `default`."""
+    """A `required` field has no `default`."""
 
     name: str
     type: Any
@@ -51,7 +50,7 @@ class Field(Value):
 
 @cache
 def fields(kind: type[Value]) -> tuple[Field, ...]:
-    """Return the fields of a class that have sources, in its order."""
+    """The fields that have sources, in the class's order."""
     found = []
     for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
         if get_origin(info.type) is Annotated:

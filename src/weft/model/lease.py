@@ -29,9 +29,8 @@ class LeaseAttrs(Value, gc=False):
 class Lease(Value, gc=False):
     """One node's lease as the store holds it.
 
-    `id` names it for good in its store, and nothing else is read from it: the last part of the etcd key
-    (`10.5.1.0-24`), a node name, a peer's id.
-    `created` orders leases by age (etcd: create_revision; smaller is older).
+    `id` is its permanent name in its store, and nothing else is read from it: the last part of the etcd key
+    (`10.5.1.0-24`), a node name, a peer's id. `created` orders leases by age (etcd: create_revision; smaller is older).
     """
 
     id: str
@@ -42,7 +41,7 @@ class Lease(Value, gc=False):
 
     @property
     def subnets(self) -> tuple[Net, ...]:
-        """The subnets of the lease, IPv4 first."""
+        """IPv4 first."""
         if self.v6 is None:
             return () if self.v4 is None else (self.v4,)
         return (self.v6,) if self.v4 is None else (self.v4, self.v6)

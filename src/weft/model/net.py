@@ -1,4 +1,4 @@
-"""Addresses, as the rest of weft passes them around: parsed once at the edge, compared as values."""
+"""Addresses: parsed once at the edge, compared as values."""
 
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -25,26 +25,24 @@ class Addresses(NamedTuple):
 
 
 def is_reachable(ip: Ip) -> bool:
-    """Tell whether other nodes could reach a node at this address: one that it has alone, in every network."""
+    """Tell whether other nodes could reach a node at this address: it is the node's alone, in every network."""
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     scoped = isinstance(ip, IPv6Address) and ip.scope_id is not None
     return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or mapped is not None or scoped)
 
 
 def within(net: Net, other: Net) -> bool:
-    """Tell whether a range lies in another one of its family."""
     if isinstance(net, IPv4Network):
         return isinstance(other, IPv4Network) and net.subnet_of(other)
     return isinstance(other, IPv6Network) and net.subnet_of(other)
 
 
 def number_of(ip: Ip) -> int:
-    """An address as a number that no address of the other family has. One of IPv4 holds its number: no more is kept."""
+    """A number that no address of the other family has. That of IPv4 is kept as it is, which takes less memory."""
     return int(ip) if ip.version == 4 else int(ip) | _IPV6
 
 
 def address_of(number: int) -> Ip:
-    """The address that has this number."""
     return IPv6Address(number ^ _IPV6) if number & _IPV6 else IPv4Address(number)
 
 
@@ -55,7 +53,7 @@ class Mac(bytes):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `aa:bb:…`, `aa-bb-…` or `aabb.ccdd.eeff`; `ValueError` for anything else."""
+        """Read `aa:bb:…`, `aa-bb-…` or `aabb.ccdd.eeff`. Raises `ValueError`."""
         if text[2::3] == ":::::" and len(text) == _USUAL_LENGTH:
             # As thousands are written at a start. What is none is refused below.
             with suppress(ValueError):
@@ -78,7 +76,7 @@ class Mac(bytes):
 
     @property
     def is_unicast(self) -> bool:
-        """True for an address one station can own: neither zero nor with the group bit set."""
+        """Neither zero nor with the group bit set."""
         return any(self) and not self[0] & 1
 
     def __str__(self) -> str:

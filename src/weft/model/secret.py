@@ -1,10 +1,10 @@
-"""What nobody may see by accident: passwords, tokens, keys."""
+"""Passwords, tokens and keys, which nobody may see by accident."""
 
 from weft.model.value import Value
 
 
 class Secret(Value, kw_only=False):
-    """A text that no log, repr or f-string shows; `reveal()` is the one way to it."""
+    """A text that no log, repr or f-string shows."""
 
     _text: str
 
@@ -12,7 +12,6 @@ class Secret(Value, kw_only=False):
         return "Secret()"
 
     def reveal(self) -> str:
-        """Give the text itself, for the one place that sends it."""
         return self._text
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A table as text, for every command that prints one: columns aligned by spaces, so that it can be piped and cut."""
+"""A table as text: columns aligned by spaces, so that it can be piped and cut."""
 
 from collections.abc import Iterable, Sequence
 

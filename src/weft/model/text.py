@@ -1,4 +1,4 @@
-"""Text for people: on one line, without anything that a terminal obeys, with the right number, and with guesses."""
+"""Text for people: on one line, with nothing that a terminal obeys, with the right number, and with guesses."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202
 
 
 def one_line(text: str) -> str:
-    """`text` on one line: its lines joined by `; `, and what is not printable as Python escapes it."""
+    """Lines are joined by `; `, and what is not printable becomes an escape."""
     if text.isprintable():
         return text
     lines = (line.strip(" \t\r") for line in text.split("\n"))
@@ -24,17 +24,17 @@ def one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` with its lines and tabs, and without anything else that a terminal obeys, which is shown as an escape."""
+    """Keep lines and tabs; anything else that a terminal obeys becomes an escape."""
     return _OBEYED.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: `counted(1, "peer")` is `1 peer`, `counted(2, "peer")` is `2 peers`."""
+    """`counted(1, "peer")` is `1 peer`, `counted(2, "peer")` is `2 peers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shortly(seconds: float) -> str:
-    """A time in the two largest units: `3 h 12 min`, `41 s`."""
+    """The two largest units: `3 h 12 min`, `41 s`."""
     rest, parts = int(seconds), list[str]()
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         count, rest = divmod(rest, size)
@@ -44,7 +44,7 @@ def shortly(seconds: float) -> str:
 
 
 def shown_amount(amount: float) -> str:
-    """An amount in three digits or four, with a space for a unit behind it: `0 `, `999 `, `12.3 k`, `4.56 G`."""
+    """Three or four digits, and a space for a unit behind: `0 `, `999 `, `12.3 k`, `4.56 G`."""
     place = 0
     while amount >= _THOUSAND and place + 1 < len(_PREFIXES):
         amount, place = amount / _THOUSAND, place + 1
@@ -52,7 +52,7 @@ def shown_amount(amount: float) -> str:
 
 
 def one_of(known: Iterable[str], wanted: str) -> str:
-    """Say which names would have been right in place of `wanted`: all of a few; of many the nearest, or some."""
+    """Say which names would have been right: all of a few; of many the nearest, or some."""
     from difflib import get_close_matches  # only who made a mistake pays for it
 
     names = list(known)
@@ -64,7 +64,7 @@ def one_of(known: Iterable[str], wanted: str) -> str:
 
 
 def as_typed(text: str, environ: Mapping[str, str]) -> str:
-    """Return `text` with each quoted `weft …` as people type it outside of the pod in which weftd runs.
+    """Rewrite each quoted `weft …` as people type it outside of the pod in which weftd runs.
 
     The pod's image has no shell. `weft cni install` becomes the deletion of the pod, because the init container of the
     next one installs the plugins.

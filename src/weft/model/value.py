@@ -1,4 +1,4 @@
-"""Values: classes of named fields that nothing changes, equal when their fields are.
+"""Values: immutable classes of named fields, equal when their fields are.
 
 They are structs of msgspec, which makes, compares and copies them in C: a class costs 10 µs to make, one of
 `dataclasses` 550, and a daemon imports 200 of them (docs/decisions/0022).
@@ -15,7 +15,7 @@ _V = TypeVar("_V", bound="Value")
 
 
 class _ValueType(msgspec.StructMeta):
-    """Has fields be given by name, and not be changed, unless the class says otherwise."""
+    """Makes fields keyword-only and frozen, unless the class says otherwise."""
 
     def __new__(  # noqa: PYI034 - mypy has none in a metaclass
         cls,
@@ -33,7 +33,7 @@ class _ValueType(msgspec.StructMeta):
 if TYPE_CHECKING:  # a type checker takes a struct for one whose fields may change, and so all that are made of it
 
     @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
-    class Value(metaclass=_ValueType):  # noqa: D101 - below
+    class Value(metaclass=_ValueType):
         __struct_fields__: ClassVar[tuple[str, ...]]
 else:
 
@@ -47,16 +47,16 @@ else:
 
 
 def replace(value: _V, **changes: Any) -> _V:
-    """The same value but for some fields. Raises `TypeError` for an unknown name."""
+    """Raises `TypeError` for an unknown name."""
     made: _V = msgspec.structs.replace(value, **changes)  # type: ignore[type-var]
     return made
 
 
 def put_in(value: Value, name: str, made: Any) -> None:
-    """Set a field that is made of the others; for `__post_init__` alone."""
+    """Set a computed field; for `__post_init__` alone."""
     msgspec.structs.force_setattr(value, name, made)  # type: ignore[arg-type]
 
 
 def fields_of(value: Value) -> dict[str, Any]:
-    """The fields of a value by their names, values in it as they are."""
+    """Nested values stay as they are."""
     return {name: getattr(value, name) for name in value.__struct_fields__}

@@ -1,1 +1,1 @@
-"""What people and programs see of a command: colour, links and documents. It knows no command."""
+"""What people and programs see of a command: colour, links and documents."""

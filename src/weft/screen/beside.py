@@ -1,6 +1,6 @@
-"""What commands say beside their reports: what goes on and what to try next, on standard error.
+"""What commands say beside their reports, on standard error: progress, and what to try next.
 
-For programs that holds nothing but problems.
+Nothing of it for programs.
 """
 
 import sys
@@ -15,7 +15,6 @@ from weft.screen.say import is_screen, say
 
 
 def next_commands(output: str, *commands: str) -> None:
-    """Say what to try next, to people."""
     if output in PEOPLE:
         say("\nNext: " + "\n      ".join(commands), err=True)
 
@@ -29,13 +28,11 @@ class Progress:
         self._live = is_screen(sys.stderr) and not self._silent
 
     def __call__(self, text: str) -> None:
-        """Say what is being done."""
         if not self._silent:
             line = f"{time.monotonic() - self._start:5.2f} s  {visible(text)}"
             with suppress(BrokenPipeError):  # the work goes on when nobody reads of it any more
                 click.echo(f"\r\033[K{line}" if self._live else line, err=True, nl=not self._live)
 
     def done(self) -> None:
-        """End the line."""
         if self._live:
             click.echo("\r\033[K", err=True, nl=False)

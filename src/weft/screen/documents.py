@@ -1,4 +1,4 @@
-"""What commands have to say, for programs: JSON or YAML of the value behind the text."""
+"""Reports and problems, as text for people or as JSON or YAML for programs."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ PEOPLE: Final = ("text", "wide")  # what people read; all else is for programs
 
 
 def output_with(*further: str) -> Callable[[Command], Command]:
-    """The option that says how to print: as text, as a document, or in a further way that the command has."""
+    """The option that says how to print: as text, as a document, or in a `further` way."""
     forms = click.Choice(["text", *further, *DOCUMENTS])
     return click.option("-o", "--output", type=forms, default="text", help="How to print it.")
 
@@ -30,7 +30,7 @@ watch_option: Final = click.option(
 
 
 def document(output: str, value: object) -> str:
-    """A value as JSON or YAML, with a newline at its end."""
+    """Ends in a newline."""
     encoded = msgspec.json.encode(value)
     if output == "yaml":
         import yaml
@@ -41,21 +41,21 @@ def document(output: str, value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """JSON without the control characters that it may hold as they are and that some terminals obey (C1)."""
+    """Escape the control characters that JSON may hold and that some terminals obey (C1)."""
     return _C1.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def piece(output: str, value: object) -> str:
-    """One of many values that come in turn, as a line of JSON or a document of YAML, with a newline at its end."""
+    """One of many values in turn: a line of JSON or a document of YAML."""
     return (
         f"---\n{document(output, value)}" if output == "yaml" else _escaped(msgspec.json.encode(value).decode()) + "\n"
     )
 
 
 def show_report(output: str, value: object, text: str, **further: Callable[[], str]) -> None:
-    """Print a value as it was asked for; `text`, with its own newlines, is what people read of it.
+    """Print a value as it was asked for; people get `text`, which has its own newlines.
 
-    `further` makes the text of each further way that the command has, with a newline at its end.
+    `further` makes the text of each further way, with a newline at its end.
     """
     if output in DOCUMENTS:
         click.echo(document(output, value), nl=False)
@@ -66,7 +66,7 @@ def show_report(output: str, value: object, text: str, **further: Callable[[], s
 
 
 def complain(problem: Problem, *, programs: bool) -> None:
-    """Say what is wrong on standard error; for programs as a line of JSON, which is YAML, too."""
+    """Print a problem on standard error; for programs as a line of JSON, which is YAML, too."""
     if programs:
         click.echo(piece("json", problem), err=True, nl=False)
     else:

@@ -1,4 +1,4 @@
-"""Events on the screen: a line for each, and the options by which some of them are chosen."""
+"""Events on the screen, a line for each, and the options that choose them."""
 
 import re
 import time
@@ -21,12 +21,12 @@ KINDS: Final = (*get_args(Kind), HEALTH)
 
 
 def since_option(about: str) -> Callable[[Command], Command]:
-    """The option of a time that is over, in seconds."""
+    """An option for a time that is over, in seconds."""
     return click.option("--since", metavar="DURATION", callback=_since, help=about)
 
 
 def wanted_options(command: Command) -> Command:
-    """Add the options that choose events: see `wanted_of`."""
+    """Options that choose events, for `wanted_of`."""
     kinds = click.option(
         "--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND", help="Only events of this kind."
     )
@@ -42,12 +42,11 @@ def wanted_options(command: Command) -> Command:
 
 
 def wanted_of(kinds: tuple[str, ...], codes: tuple[str, ...]) -> Wanted:
-    """What the options mean."""
     return Wanted(kinds=kinds, codes=codes)
 
 
 def line(event: Event, node: str = "") -> str:
-    """An event on one line, in local time, with the name of its node where there are several."""
+    """In local time, with the name of its node where there are several."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
     states = [f"{name} {text}" for name, text in (("was", event.was), ("now", event.now)) if text]
     said = "; ".join(part for part in (event.words, ", ".join(states), event.blame) if part)
@@ -57,7 +56,7 @@ def line(event: Event, node: str = "") -> str:
 
 
 def show_event(output: str, event: Event, node: str = "") -> None:
-    """Print an event: a line, or a document of its own."""
+    """Print a line, or a document of its own."""
     if output in DOCUMENTS:
         of = {"node": node} if node else {}
         click.echo(piece(output, {**of, **fields_of(event)}), nl=False)

@@ -13,8 +13,6 @@ _LONGEST = 1000  # characters of a help line: click would cut at 45
 
 
 class Group(click.Group):
-    """A group of commands."""
-
     def about(self, name: str) -> str:
         """The first sentence of a command's help."""
         return self.commands[name].get_short_help_str(_LONGEST)
@@ -38,14 +36,13 @@ class Group(click.Group):
 class Late(Value):
     """A command that is imported when it is called: `place` is `module:name`.
 
-    `about` is its line of help, for a group whose help is to import no command; empty to take the command's own.
+    `about` is its line of help; empty to import the command for it.
     """
 
     place: str
     about: str = ""
 
     def load(self) -> click.Command:
-        """Import it."""
         module, name = self.place.split(":")
         command = getattr(import_module(module), name)
         if not isinstance(command, click.Command):
@@ -54,7 +51,7 @@ class Late(Value):
 
 
 class LateGroup(Group):
-    """A group that knows the names of its commands, `late`, without importing them.
+    """A group that knows its commands, `late`, without importing them.
 
     Those in `absent` are not installed; the command `add` installs them.
     """

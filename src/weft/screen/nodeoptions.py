@@ -1,4 +1,4 @@
-"""What commands about a node share: the options that say whose answer is wanted, and that root has to ask."""
+"""What commands about a node share: the options that choose whose answer is wanted, and that root has to ask."""
 
 import os
 from pathlib import Path

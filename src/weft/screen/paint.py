@@ -1,7 +1,7 @@
-"""Colour for text that is finished: what stands in it is never another, and no column moves. Pure.
+"""Colours finished text: changes neither words nor columns. Pure.
 
-The words are few and mean the same in all commands, so that one list says what is which colour. A word is a state
-where it begins a column or a part of a sentence; a heading is a line of names in capitals.
+The words are few and mean the same in all commands, so that one list says what is which colour. A word is a state where
+it begins a column or a part of a sentence; a heading is a line of names in capitals.
 """
 
 import re
@@ -32,12 +32,11 @@ _MARKS: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern i
 
 
 def painted(text: str, link: Callable[[str], str]) -> str:
-    """Return the text with colours, and each code as a link to `link(code)`."""
+    """Each code becomes a link to `link(code)`."""
     return _MARKS.sub(lambda found: _painted(str(found.lastgroup), found.group(), link), text)
 
 
 def emphasised(text: str) -> str:
-    """Return the text as a heading."""
     return _styled("heading", text)
 
 

@@ -1,7 +1,4 @@
-"""Says text to people: with colour and links on a terminal that has them, and exactly as it is everywhere else.
-
-All commands print through here.
-"""
+"""Prints text for people: with colour and links on a terminal that has them, and exactly as it is elsewhere."""
 
 import os
 import sys
@@ -27,9 +24,9 @@ def shows_colour(stream: TextIO) -> bool:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text that may hold what others said: nothing in it is taken for colour, and no terminal obeys it.
+    """Print a text that may hold what others said: no terminal obeys anything in it.
 
-    What is said beside a report (`err`) is lost where nobody reads it any more: that ends no work.
+    Where nobody reads standard error (`err`) any more, the text is lost, and the work goes on.
     """
     stream = sys.stderr if err else sys.stdout
     text = visible(as_typed(text, os.environ))
@@ -38,7 +35,6 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def title(text: str) -> None:
-    """Print a heading."""
     if shows_colour(sys.stdout):
         from weft.screen.paint import emphasised
 
@@ -53,5 +49,5 @@ def _in_colour(text: str) -> str:
 
 
 def _link(code: str) -> str:
-    """Where the page says what a code means. The host tells a terminal of another machine that it is not its file."""
+    """The page that explains a code. The host tells a terminal of another machine that it is not its file."""
     return f"file://{os.uname().nodename}{PAGE.resolve().as_uri().removeprefix('file://')}#{code.lower()}"

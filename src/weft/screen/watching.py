@@ -1,4 +1,4 @@
-"""Reports that go on until Ctrl-C: a question that is asked again and again, and a text that is drawn again."""
+"""Reports that go on until Ctrl-C."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def pause(seconds: float) -> None:
 
 
 def watched(look: Callable[[], T], seconds: float, sleep: Callable[[float], None] = pause) -> Iterator[T]:
-    """What `look` sees, again and again after a pause. A daemon that is away is waited for, and that is said."""
+    """What `look` sees, again and again after a pause. It says that it waits for a daemon that is away."""
     away = False
     while True:
         sleep(seconds)
@@ -59,9 +59,9 @@ def redraw(
     *,
     sleep: Callable[[float], None] = pause,
 ) -> NoReturn:
-    """Show what `look` sees as `show_report` would, of what `render` makes of it, and again when that is another.
+    """Show what `look` sees, made into a report by `render`, again whenever it changes.
 
-    On a terminal a text takes the place of the one before; elsewhere it comes after an empty line.
+    On a terminal a text replaces the one before; elsewhere it comes after an empty line.
     """
     live, before = is_screen(sys.stdout), ""
     for value, text in map(render, chain((look(),), watched(look, _LOOK_AGAIN, sleep))):

@@ -1,4 +1,4 @@
-"""The page's server: its own files, a stream of what changes, and the two questions a page asks by itself."""
+"""The page's server: its own files, a stream of changes, and the two questions that a page asks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ _LONGEST: Final = 4096  # bytes of a question
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A trace that a page asks for: two pods or nodes by name, or what else `weft lab trace` knows as a target."""
+    """A trace that a page asks for, between pods, nodes or other targets of `weft lab trace`."""
 
     source: str
     target: str
@@ -76,7 +76,7 @@ def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:
 
 
 async def _answer(answering: Any) -> Response:
-    """An answer as JSON; what went wrong as a list of problems."""
+    """JSON; problems as a list."""
     status = 200
     try:
         said = await answering

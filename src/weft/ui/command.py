@@ -34,7 +34,7 @@ _CONNECTIONS: Final = 64
 
 
 class Connection(H11Protocol):
-    """A client's connection. One too many ends the oldest that asks nothing, as at the health port.
+    """A client's connection. One too many ends the oldest idle one, as at the health port.
 
     So a client without a token that opens many takes neither our descriptors nor the owner's place.
     """
@@ -42,7 +42,6 @@ class Connection(H11Protocol):
     _open: ClassVar[dict["Connection", None]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection into those that are open."""
         super().connection_made(transport)
         if len(self._open) >= _CONNECTIONS:
             idle = (each for each in self._open if getattr(each.cycle, "response_complete", True))
@@ -52,7 +51,6 @@ class Connection(H11Protocol):
         self._open[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._open.pop(self, None)
         super().connection_lost(exc)
 
@@ -142,7 +140,7 @@ def _source(lab: str, instance: str | None) -> Source:
 
 
 async def _serve(source: Source, listener: socket.socket, token: str) -> None:
-    """Serve until Ctrl-C, at which the pages' streams end first. A log would bear the token, so none is written."""
+    """Serve until Ctrl-C, which ends the pages' streams first. A log would hold the token, so none is written."""
     server: uvicorn.Server
 
     def ending() -> bool:

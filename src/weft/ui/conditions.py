@@ -1,4 +1,4 @@
-"""What the page shows of a lab beside its nodes and pods: Services, segments, traffic, what links and cuts do. Pure."""
+"""What the page shows of a lab beside its nodes and pods: Services, segments, traffic, cuts. Pure."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def services(report: LabReport) -> dict[str, dict[str, Any]]:
 
 
 def traffic(report: TrafficReport) -> dict[str, Any]:
-    """A piece of what pods and ways between nodes carry in each second, in words; of those that carry anything."""
+    """What pods and ways between nodes carry in each second, in words; idle ones are left out."""
     return {
         "pods": {
             each.name: f"sends {shown_amount(each.sent_bytes)}B/s, receives {shown_amount(each.received_bytes)}B/s"
@@ -54,7 +54,7 @@ def notes(report: LabReport, node: NodeReport) -> list[str]:
 
 
 def cuts(report: LabReport) -> dict[Pair, list[str]]:
-    """The ways between two nodes that are cut, in words, by the nodes in the lab's order."""
+    """The cuts between two nodes, in words, by the nodes in the lab's order."""
     order = [node.name for node in report.nodes]
     found: dict[Pair, list[str]] = {}
     for cut in report.cuts:

@@ -1,7 +1,7 @@
-"""The page as one file, which opens without a server: its styles and scripts are in it, and what it shows. Pure.
+"""The page as one file that opens without a server: it holds styles, scripts and data. Pure.
 
-A module cannot import another one where there is no server, so all of them become one script: what they import from
-each other is then there. So no two of them may have one name for two things at their top.
+A module cannot import another where there is no server, so all of them become one script, in which imported names are
+simply there. So no two modules may use one name for two things at their top level.
 """
 
 import base64
@@ -20,7 +20,7 @@ _ICON: Final = '<link rel="icon" href="static/icon.svg">'
 
 
 def page(files: Mapping[str, str], shown: Mapping[str, Any]) -> str:
-    """The text of the file, of the page's own files by name and what it shows."""
+    """`files` are the page's own, by name."""
     style, script = files["style.css"], bundled(files, "main.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
     data = msgspec.json.encode(shown).decode().replace("<", "\\u003c")  # `</script>` in it ends nothing
@@ -56,5 +56,5 @@ def _in_order(files: Mapping[str, str], name: str, seen: set[str]) -> Iterable[s
 
 
 def _hash(text: str) -> str:
-    """What a policy calls a style or a script that stands in the page (CSP Level 3, 2.3.1)."""
+    """What a policy calls an inline style or script (CSP Level 3, 2.3.1)."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

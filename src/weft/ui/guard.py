@@ -1,7 +1,7 @@
-"""Who may read the page. Every answer passes here, and bears the headers that keep a browser to what we serve.
+"""Who may read the page. Every answer passes here, and gets the headers that keep a browser to our files.
 
-A name in the request's Host header is refused, but `localhost`: a page of somebody else's can have a name lead to this
-machine (DNS rebinding), an address it cannot.
+The Host header must be an address or `localhost`: somebody else's page can make a name lead to this machine (DNS
+rebinding), but not an address.
 """
 
 import hmac
@@ -29,14 +29,13 @@ _COOKIE: Final = "weft-ui"
 
 
 class Guard:
-    """An ASGI application around another one. Without a `token` everybody who reaches the socket may read."""
+    """An ASGI application around another. Without a `token` everybody who reaches the socket may read."""
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -49,7 +48,7 @@ class Guard:
         await (self._refusal(scope) or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """What is answered instead of the page; None where it may be read."""
+        """The answer instead of the page; None where it may be read."""
         headers = Headers(scope=scope)
         if not is_address(headers.get("host", "")):
             return PlainTextResponse("Open this page by its address, as weft ui printed it, not by a name.\n", 421)
@@ -76,7 +75,7 @@ class Guard:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Tell whether a question comes of our page, or of no page: of a browser that is too old to say, by its origin."""
+    """Tell whether our page asks, or no page at all; old browsers only tell the origin."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         return site in ("same-origin", "none")
@@ -98,6 +97,6 @@ def is_address(host: str) -> bool:
 
 
 def _cookie(scope: Scope) -> str:
-    """The cookie's name: cookies do not tell ports apart, and several pages may be served."""
+    """Its name has the port: cookies do not tell ports apart, and several pages may be served."""
     server = scope.get("server")
     return f"{_COOKIE}-{server[1]}" if server else _COOKIE

@@ -13,9 +13,9 @@ KEPT: Final = 10  # the probes that count
 
 
 class Measured(Value):
-    """The latest probes between two nodes, the newest last: the milliseconds of the round trip, None if it was lost.
+    """The latest probes between two nodes, the newest last: milliseconds of the round trip, None if lost.
 
-    `at` is the Unix time of the newest. `words` say more of it, where there is more to say.
+    `at` is the Unix time of the newest. `words` say more of it.
     """
 
     probes: tuple[float | None, ...]
@@ -24,12 +24,11 @@ class Measured(Value):
 
     @property
     def lost(self) -> int:
-        """How many were lost."""
         return self.probes.count(None)
 
     @property
     def is_cut(self) -> bool:
-        """True when nothing came back of late: of the two latest probes, or of the only one."""
+        """The two latest probes were lost, or the only one."""
         return not any(probe is not None for probe in self.probes[-2:])
 
     @property
@@ -40,13 +39,12 @@ class Measured(Value):
 
 
 def noted(before: Measured | None, probe: float | None, *, at: float, words: str = "") -> Measured:
-    """The measurement with one more probe."""
     probes = () if before is None else before.probes
     return Measured(probes=(*probes, probe)[-KEPT:], at=at, words=words)
 
 
 def due(pairs: Iterable[Pair], measured: Mapping[Pair, Measured], *, now: float) -> Pair | None:
-    """The pair to be measured next: the one that has waited longest beyond its time; None if there is none yet."""
+    """The pair that has waited longest beyond its time; None if no pair is due."""
     waiting = {pair: now - _next(measured.get(pair)) for pair in pairs}
     pair = max(waiting, key=lambda each: waiting[each], default=None)
     return pair if pair is not None and waiting[pair] >= 0 else None

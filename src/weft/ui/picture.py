@@ -1,7 +1,7 @@
-"""What the page shows, as pieces of JSON by their names: a pure function of what the lab and its daemons say.
+"""What the page shows, as pieces of JSON by name: a pure function of what the lab and its daemons say.
 
-A piece is sent again when it has changed, so none holds what another look would tell otherwise without a reason: times
-are Unix times, rounded, instead of ages.
+A changed piece is sent again, so none may change at each look without a reason: times are Unix times, rounded, instead
+of ages.
 """
 
 import re
@@ -55,9 +55,9 @@ def of_lab(
     unix: float,
     carried: TrafficReport | None = None,
 ) -> View:
-    """View a lab and what its daemons say of themselves, as it was seen at that Unix time.
+    """View a lab and its daemons' states at that Unix time.
 
-    `carried` is what was carried in each second, where that is known.
+    `carried` is the traffic in each second, where it is known.
     """
     names = {word: node.name for node in report.nodes for word in _words(node.subnets, node.underlay)}
     pods: dict[str, list[str]] = {node.name: [] for node in report.nodes}
@@ -144,7 +144,6 @@ def of_node(name: str, state: NodeState, *, unix: float) -> View:
 
 
 def picture(view: View, measured: Mapping[Pair, Measured]) -> Picture:
-    """All pieces, by name."""
     nodes = {node.name: node for node in view.nodes}
     return {
         "lab": view.lab,
@@ -158,14 +157,13 @@ def picture(view: View, measured: Mapping[Pair, Measured]) -> Picture:
 
 
 def edge_name(pair: Pair) -> str:
-    """The name of the piece for two nodes."""
     return f"edge/{pair[0]}/{pair[1]}"
 
 
 def edge(one: NodeView, other: NodeView, measured: Measured | None, cuts: list[str] | None = None) -> Piece:
-    """How it is between two nodes: what pings show counts before what the daemons say.
+    """How it is between two nodes: pings count before the daemons' words.
 
-    Where the lab itself has cut it, no ping gets there and back, whatever the latest ones did.
+    Where the lab itself has cut the link, no ping passes, whatever the latest ones did.
     """
     found = _uncut(one, other, measured)
     return {**found, "health": "down", "cut": True, "words": [*cuts, *found["words"]]} if cuts else found
@@ -196,7 +194,7 @@ def _uncut(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
 
 
 def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:
-    """An event as the page has it: `what` is for people, behind the name of who tells it.
+    """An event as the page has it: `what` is for people, after the name of the node that tells it.
 
     `about` are the nodes whose event it is, `pairs` those between which something has changed.
     """
@@ -228,13 +226,13 @@ def _what(event: Event, peer: str, names: Mapping[str, str]) -> str:
 
 
 def _subnets(lease: str) -> str:
-    """The subnets of a lease by its name: `10.244.3.0/24` of `10.244.3.0-24`."""
+    """`10.244.3.0/24` of `10.244.3.0-24`."""
     parts = (part.rpartition("-") for part in lease.split("&"))
     return " ".join(f"{address.replace('-', ':')}/{length}" if address else length for address, _, length in parts)
 
 
 def with_last(view: View, last: dict[str, tuple[Piece, int]], unix: float) -> View:
-    """The view with what daemons that do not answer now said last, and when; `last` is brought up to date."""
+    """Add the last words of daemons that do not answer now, and when; updates `last`."""
     known = {node.name: node.piece["detail"] for node in view.nodes}
     for name in [name for name in last if name not in known]:
         del last[name]
@@ -248,7 +246,7 @@ def with_last(view: View, last: dict[str, tuple[Piece, int]], unix: float) -> Vi
 
 
 def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, Any]:
-    """What a page must put, and what is gone, to come from one picture to another."""
+    """What a page must put, and what is gone, from one picture to another."""
     return {
         "put": {name: piece for name, piece in now.items() if before.get(name) != piece},
         "gone": [name for name in before if name not in now],
@@ -272,7 +270,7 @@ def _lab(report: LabReport) -> Piece:
 
 
 def _words(subnets: Iterable[str], addresses: Iterable[str]) -> Iterable[str]:
-    """All by which events call a node: its addresses, its subnets, their first addresses, and the name of its lease."""
+    """All names of a node in events: its addresses, its subnets, their first addresses, and its lease."""
     yield from addresses
     listed = list(subnets)
     for subnet in listed:
@@ -283,7 +281,7 @@ def _words(subnets: Iterable[str], addresses: Iterable[str]) -> Iterable[str]:
 
 
 def _named(state: NodeState, names: Mapping[str, str]) -> dict[str, Row]:
-    """What a daemon knows of its peers, by the names of nodes; by their subnets where no node of the lab has them."""
+    """What a daemon knows of its peers, by the names of nodes; by their subnets where the lab lacks the node."""
     found = {}
     for row in rows(state).values():
         name = next((names[word] for word in (*row.public, *row.subnets) if word in names), row.name)
@@ -314,7 +312,7 @@ def _side(one: NodeView, other: NodeView) -> tuple[str, str]:
 
 
 def _detail(state: NodeState, sees: Mapping[str, Row], unix: float) -> Piece:
-    """What the page shows of a node at its second level."""
+    """The second level of a node."""
     lease = state.lease
     until = None if lease is None or lease.seconds is None else _since(unix, -lease.seconds)
     return {
@@ -352,12 +350,12 @@ def _peer(name: str, row: Row, unix: float) -> Piece:
 
 
 def _since(unix: float, seconds: float | None) -> int | None:
-    """The Unix time so many seconds ago, to ten seconds: it is the same at the next look."""
+    """The Unix time so many seconds ago, to ten seconds: the next look gives the same."""
     return None if seconds is None else round((unix - seconds) / 10) * 10
 
 
 def _ended(daemon: str) -> str:
-    """How a node's daemon is, where that is not as it should be: the lab says `exited -9` of one that was killed."""
+    """A daemon's state, if not ready: the lab says `exited -9` of a killed one."""
     word, _, status = daemon.partition(" ")
     if word != "exited":
         return f"weftd: {daemon}"

@@ -1,6 +1,6 @@
-"""Where the page's data comes from: a lab's supervisor, or the daemon of this node. Asks; changes nothing.
+"""Where the page's data comes from: a lab's supervisor, or the daemon of this node.
 
-What cannot be asked now is an `Unavailable` or an `OSError`.
+Failed questions raise `Unavailable` or `OSError`.
 """
 
 import asyncio
@@ -38,32 +38,26 @@ _NODE_AGAIN: Final = 10.0  # seconds: there all peers are asked at once
 
 
 class Source(Protocol):
-    """What the page can show. One source serves all pages that are open."""
+    """What the page can show. One source serves all open pages."""
 
-    async def look(self) -> View:
-        """How all is now."""
-        ...
+    async def look(self) -> View: ...
 
     async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
         """What happened, by node, after an event of each."""
         ...
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
-        """Wait until a measurement is due, make it, and return what is known by it."""
+        """Wait until a measurement is due, make it, and return all that are known."""
         ...
 
-    async def interfaces(self, where: str) -> list[InterfaceState]:
-        """The links of a node or pod."""
-        ...
+    async def interfaces(self, where: str) -> list[InterfaceState]: ...
 
     async def trace(self, source: str, target: str, size: int) -> TraceReport:
-        """The way of a packet between two pods or nodes; of so many bytes, if not 0."""
+        """`size` is in bytes, 0 for the usual."""
         ...
 
 
 class LabSource:
-    """A lab of this machine."""
-
     def __init__(self, place: Place) -> None:
         self._place = place
         self._carried: TrafficReport | None = None  # as of the latest look
@@ -108,7 +102,7 @@ class LabSource:
         return await beside(lambda: tracing.follow(self._place, source, target, size=size))
 
     async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
-        """As `weft.lab.commands.choose.ask`, but a page that is closed, or Ctrl-C, does not wait for the answer."""
+        """As `weft.lab.commands.choose.ask`, but a closed page, or Ctrl-C, does not wait for the answer."""
         async with asyncio.timeout(_SECONDS):
             reader, writer = await asyncio.open_unix_connection(self._place.socket)
             try:
@@ -142,7 +136,7 @@ class NodeSource:
         return {self._name: await beside(lambda: asking.events(self._instance, last))}
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
-        """An echo of each peer, as `weft doctor` asks for it; of a peer that is asked no more, nothing is known."""
+        """An echo to each peer, as `weft doctor` sends; peers that are gone are forgotten."""
         if measured:
             await asyncio.sleep(_NODE_AGAIN)
         answers = await beside(self._probe)

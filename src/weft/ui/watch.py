@@ -1,4 +1,4 @@
-"""What the pages are told: it follows a source while a page is open, and tells each page what that has not yet.
+"""Follows a source while a page is open, and sends each page what is new to it.
 
 A page that reads slowly gets fewer messages, and misses nothing: each compares with what it got last.
 """
@@ -50,7 +50,7 @@ class Watch:
         self._happened = asyncio.Event()
 
     async def once(self, *, pings: int) -> dict[str, Any]:
-        """Everything as one look shows it, with so many measurements first. Raises what the source raises."""
+        """Everything as one look shows it, after so many measurements. Raises what the source raises."""
         view = await self._look()
         for _ in range(min(pings, len(view.pairs))):
             self._measured |= await self._source.measure(view, self._measured)
@@ -95,7 +95,7 @@ class Watch:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _news(self, count: int, seen: picture.Picture, seconds: float, away: str = "") -> bool:
-        """Wait until there is something to tell beyond that, or so long, or until the page is to end."""
+        """Wait for something new, for so many seconds, or for the page's end."""
 
         def is_new() -> bool:
             return self._count != count or self._picture is not seen or self._away != away

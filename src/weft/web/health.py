@@ -1,8 +1,8 @@
 """`/healthz` and `/readyz`, as flannel.md §1.7 has them, but that readiness is also taken back; `/livez`; `/metrics`.
 
-Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010).
-The protocol is h11's. The socket is bound at the start, so that a busy port is noticed at once. The
-clients of the port get a few of the daemon's descriptors and no more: a connection too many ends the oldest.
+Two fixed answers need no framework: starlette and uvicorn cost 5 MB of the daemon's 40 (docs/decisions/0010). The
+socket is bound at the start, so that a busy port is noticed at once. The port's clients get only a few of the daemon's
+descriptors: a connection too many ends the oldest.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Scrape = Callable[[], Awaitable[str]]
 
 
 class Answer(NamedTuple):
-    """What a request gets: `kind` is the Content-Type."""
+    """`kind` is the Content-Type."""
 
     code: int
     text: str
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Listen on `host:port`; `ConfigError` when that address cannot be had."""
+    """Raises `ConfigError` when that address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=128)
@@ -59,7 +59,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(listening: socket.socket, status: Status, scrape: Scrape) -> None:
-    """Answer until cancelled, then give open requests three seconds; connections without one end at once.
+    """Answer until cancelled, then give open requests three seconds; idle connections end at once.
 
     `scrape` gives the page of `/metrics`.
     """
@@ -85,7 +85,7 @@ async def serve(listening: socket.socket, status: Status, scrape: Scrape) -> Non
 
 
 async def _accepted(listening: socket.socket) -> socket.socket:
-    """Take the next connection; while that cannot be, rest and try again."""
+    """Take the next connection; try again after a pause while that fails."""
     while True:
         try:
             sock, _ = await asyncio.get_running_loop().sock_accept(listening)
@@ -150,7 +150,7 @@ async def _metrics(scrape: Scrape) -> Answer:
 
 
 def _parts(status: Status, *, here: bool) -> Iterator[str]:
-    """Say how each part is, as Kubernetes' own components do: `[+]` as it should be, `[-]` not, `[!]` worth a look.
+    """A line for each part, as Kubernetes' own components do: `[+]` right, `[-]` wrong, `[!]` worth a look.
 
     Clients on other machines get the code alone: problems name the store, addresses and files.
     """
@@ -175,7 +175,7 @@ async def _converse(
     writer: asyncio.StreamWriter,
     answer: Callable[[h11.Request], Awaitable[Answer]],
 ) -> None:
-    """Answer request after request, until the client closes or asks us to. Any method will do."""
+    """Answer request after request, of any method, until the client closes or asks us to."""
     request = None
     while True:
         event = connection.next_event()

@@ -1,9 +1,8 @@
 """`/metrics`: the node's state as Prometheus reads it (https://prometheus.io/docs/instrumenting/exposition_formats/).
 
-Numbers of one node, with labels of few values. Peers have series of their own, so many of them at most; pods have them
-where that is asked for, because anybody who reaches the port reads their names. What the daemon need not know is looked
-at when it is asked for: counters of links, addresses that are given. The library is imported with this module, at the
-first request for it.
+Labels have few values. At most so many peers have series of their own; pods have them only where that is asked for,
+because anybody who reaches the port reads their names. Counters of links and given addresses are looked up at each
+request. The library is imported with this module, at the first request.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ def render(
     links: Sequence[LinkCounts] = (),
     pods: Mapping[str, str] | None = None,
 ) -> str:
-    """The page. May take 20 ms with the first import, so it is made in a thread.
+    """May take 20 ms with the first import, so it is made in a thread.
 
     `links` are all of the node; `pods` are namespaces and names of its pods, as `default/web`, by the aliases of links.
     Without them pods have no series.
@@ -64,7 +63,6 @@ class _Collected:
         self._pods = pods
 
     def collect(self) -> Iterator[Metric]:
-        """Give each family with its samples."""
         state = self._state
         yield InfoMetricFamily("weft_build", "The version of weftd.", value={"version": state.version})
         yield _gauge("weft_ready", "1 while pods of this node have their network.", float(state.ready))
@@ -127,7 +125,7 @@ class _Collected:
             yield (family, "free"), max(0, subnet.num_addresses - bridge - used)
 
     def _traffic(self) -> Iterator[Metric]:
-        """Give what links have counted: the devices that carry packets between nodes, the uplink, the pods' own."""
+        """The devices that carry packets between nodes, the uplink, and the pods' own."""
         state = self._state
         network, uplink = state.network, state.uplink
         names = {*(network.devices if network else ()), *([uplink.name] if uplink else ())}
@@ -150,7 +148,7 @@ class _Collected:
         yield from self._peers_traffic()
 
     def _pods_traffic(self, pods: Mapping[str, str]) -> Iterator[Metric]:
-        """Give what pods sent and received: the reverse of what the host's end of a pod's links has counted."""
+        """What pods sent is what the host's end of their links received, and the reverse."""
         links = [link for link in self._links if link.alias.startswith(POD_ALIAS)]
         known = [((*_pod(pods, link), link.name), link.counted.reversed()) for link in links]
         labels = ("namespace", "pod", "interface", "direction")
@@ -160,7 +158,7 @@ class _Collected:
         yield _counter("weft_pod_lost_packets", "Packets of a pod that its link dropped.", labels, _both_ways(lost))
 
     def _peers_traffic(self) -> Iterator[Metric]:
-        """Give what back ends know of each peer: WireGuard counts bytes, udp's relay packets, too."""
+        """WireGuard counts bytes for each peer, udp's relay packets too."""
         counted, labels = [peer for peer in self._state.peers if peer.sent_bytes is not None], ("peer", "direction")
         peers = counted[:_MOST]
         yield _gauge("weft_peers_without_series", "Peers that are too many to have series.", len(counted) - len(peers))
@@ -238,7 +236,7 @@ def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
 
 
 def _pod(pods: Mapping[str, str], link: LinkCounts) -> tuple[str, str]:
-    """Namespace and name of the pod that a link leads to."""
+    """Namespace and name."""
     namespace, _, name = pods.get(link.alias, "").partition("/")
     return namespace, name
 
@@ -248,7 +246,7 @@ def _mtus(links: Iterable[LinkCounts]) -> _Samples:
 
 
 def _both_ways(counts: Iterable[tuple[tuple[str, ...], int, int]]) -> _Samples:
-    """What was received and what was sent, by labels, as samples with the direction as a further label."""
+    """Samples with the direction as a further label."""
     for names, received, sent in counts:
         yield (*names, "received"), received
         yield (*names, "sent"), sent

@@ -1,7 +1,4 @@
-"""The CNI protocol: errors and their codes, versions, names, and the environment of one call (cni.md §1).
-
-Nothing here knows a plugin, a file or a kernel. Results are in `wire.cniresult`, JSON rules in `wire.cnijson`.
-"""
+"""The CNI protocol: errors and their codes, versions, names, and the environment of one call (cni.md §1)."""
 
 import json
 import re
@@ -50,7 +47,7 @@ class CniError(Exception):
         return f"{self.msg}; {self.details}" if self.details else self.msg
 
     def within(self, prefix: str) -> "CniError":
-        """Return it with words before its message; one that has a code of its own is never changed (cni.md §1.3)."""
+        """Put words before the message; an error with a code of its own is never changed (cni.md §1.3)."""
         if self.code != INTERNAL:
             return self
         error = type(self).__new__(type(self))  # whatever a subclass is made of
@@ -59,7 +56,7 @@ class CniError(Exception):
         return error
 
     def render(self) -> bytes:
-        """Return the error object as a plugin prints it (cni.md §1.8)."""
+        """The error object as a plugin prints it (cni.md §1.8)."""
         error: dict[str, object] = {"code": self.code, "msg": self.msg}
         if self.details:
             error["details"] = self.details
@@ -67,7 +64,7 @@ class CniError(Exception):
 
 
 class Ran(Value):
-    """How a plugin's program ended. `ending` is for people, where the exit status does not tell: a signal."""
+    """How a plugin's program ended. `ending` tells people of a signal, where the exit status does not."""
 
     exit: int
     stdout: bytes = b""
@@ -76,12 +73,12 @@ class Ran(Value):
 
 
 def failure(msg: str, details: str = "") -> CniError:
-    """Return the error of a plugin's own work, code 999."""
+    """The error of a plugin's own work, code 999."""
     return CniError(INTERNAL, msg, details)
 
 
 def encode(value: object) -> bytes:
-    """Return JSON as plugins print it: indented by four, no newline at the end.
+    """JSON as plugins print it: indented by four, no newline at the end.
 
     Text that is no Unicode (a lone surrogate of a hostile input) is replaced, because an answer must be readable.
     """
@@ -102,7 +99,7 @@ def _indented(value: object, newline: str) -> str:
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
-    """Read up to three decimal parts; missing ones are 0, and no text at all is 0.1.0. `ValueError` for others."""
+    """Up to three decimal parts; missing ones are 0, and an empty text is 0.1.0. Raises `ValueError`."""
     parts = (text or VERSIONS[0]).split(".")
     if len(parts) > _VERSION_PARTS or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"invalid version {text!r}")
@@ -111,12 +108,12 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 
 def at_least(version: str, other: str) -> bool:
-    """Tell whether `version` >= `other`, by number."""
+    """Compare by number."""
     return parse_version(version) >= parse_version(other)
 
 
 def versions_from(first: str) -> tuple[str, ...]:
-    """Return the released versions from `first` on."""
+    """The released versions from `first` on."""
     return tuple(version for version in VERSIONS if at_least(version, first))
 
 
@@ -132,13 +129,13 @@ def reconcile(config_version: str, supported: Collection[str]) -> None:
 
 
 def render_versions(supported: Iterable[str]) -> bytes:
-    """Return the answer to VERSION (cni.md §1.7): the newest version we know, whatever the request says."""
+    """The answer to VERSION (cni.md §1.7): the newest version we know, whatever the request says."""
     answer = {"cniVersion": NEWEST, "supportedVersions": list(supported)}
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
 
 
 def check_container_id(container_id: str) -> None:
-    """Refuse what is no container id (cni.md §1.5)."""
+    """Raises `CniError` (cni.md §1.5)."""
     if not _NAME.fullmatch(container_id):
         raise CniError(BAD_ENVIRONMENT, "invalid characters in containerID", container_id)
     if len(container_id) > _MAX_CONTAINER_ID:
@@ -147,7 +144,7 @@ def check_container_id(container_id: str) -> None:
 
 
 def check_network_name(name: str) -> None:
-    """Refuse what is no network name, in the words of the plugin framework (cni.md §1.5)."""
+    """Raises `CniError` in the words of the plugin framework (cni.md §1.5)."""
     if not name:
         raise CniError(BAD_CONFIG, "missing network name")
     if not _NAME.fullmatch(name):
@@ -155,7 +152,7 @@ def check_network_name(name: str) -> None:
 
 
 def check_ifname(name: str) -> None:
-    """Refuse what is no name of an interface (cni.md §1.5). The limit is in bytes, as the kernel counts."""
+    """Raises `CniError` (cni.md §1.5). The limit is in bytes, as the kernel counts."""
     if not name:
         raise CniError(BAD_ENVIRONMENT, "interface name is empty")
     if len(name.encode("utf-8", "surrogateescape")) > _MAX_IFNAME:
@@ -183,7 +180,7 @@ _VARIABLES: Final = (
 
 
 def check_environment(command: str, env: Mapping[str, str]) -> None:
-    """Refuse a call whose variables are missing or malformed, in the order of cni.md §1.3: empty counts as missing."""
+    """Refuse missing or malformed variables, in the order of cni.md §1.3: empty counts as missing."""
     missing = [] if command else ["CNI_COMMAND"]
     for variable in _VARIABLES:
         if command not in variable.required:
@@ -198,7 +195,7 @@ def check_environment(command: str, env: Mapping[str, str]) -> None:
 
 
 def truth(text: str) -> bool:
-    """Read a boolean of CNI_ARGS (cni.md §1.12); `ValueError` for anything else."""
+    """Read a boolean of CNI_ARGS (cni.md §1.12). Raises `ValueError`."""
     match text.lower():
         case "1" | "true":
             return True
@@ -213,7 +210,7 @@ _UNDERSTOOD_BY_SOMEONE: Final = frozenset({"IP", "MAC"})
 
 
 def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
-    """Read CNI_ARGS (cni.md §1.12): the values of the `known` keys. Unknown ones are refused unless `IgnoreUnknown`."""
+    """Read the `known` keys of CNI_ARGS (cni.md §1.12). Others are refused unless `IgnoreUnknown`."""
     if not text:
         return {}
     found: dict[str, str] = {}
@@ -243,7 +240,7 @@ VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
-    """Return container id and interface of the attachments that a GC must leave alone (cni.md §1.9).
+    """Container id and interface of the attachments that a GC must leave alone (cni.md §1.9).
 
     An empty list means that none is valid. A request without any list is refused: it would free what is alive.
     """

@@ -1,7 +1,7 @@
 """The file in which a runtime remembers an attachment: libcni's, key by key (cni.md §2.7).
 
-Its name joins three names with hyphens that may occur inside each, so it says nothing for sure: who an entry belongs
-to is what its content says. Where the files are is known in `weft.cni.runtime.cache`.
+Its name joins three names with hyphens that may occur inside each, so only its content says whose entry it is.
+`weft.cni.runtime.cache` knows where the files are.
 """
 
 import base64
@@ -20,7 +20,7 @@ KIND: Final = "cniCacheV1"
 
 
 class Entry(Value):
-    """A remembered attachment. `config` is the network's text as it was, `result` that of its ADD, empty if none."""
+    """A remembered attachment. `config` is the network's text, `result` that of its ADD, empty if none."""
 
     network: str
     conf: RuntimeConf
@@ -29,7 +29,7 @@ class Entry(Value):
 
 
 def file_name(network: str, container_id: str, ifname: str) -> str:
-    """Return the name of an attachment's file. Each of the three must be there, and none may lead elsewhere."""
+    """Refuses empty names, and those that lead elsewhere."""
     if not (network and container_id and ifname):
         raise failure(
             f'cache file path requires network name ("{network}"), container ID ("{container_id}"), '
@@ -42,7 +42,7 @@ def file_name(network: str, container_id: str, ifname: str) -> str:
 
 
 def render(entry: Entry) -> bytes:
-    """Return an entry as libcni writes it; what is empty is left out."""
+    """As libcni writes it; what is empty is left out."""
     obj: Object = {
         "kind": KIND,
         "config": base64.b64encode(entry.config).decode(),
@@ -53,7 +53,7 @@ def render(entry: Entry) -> bytes:
 
 
 def parse(data: bytes, network: str) -> Entry:
-    """Read an entry with all that is known of the attachment. `CniError` with the words of cni.md §2.7."""
+    """Raises `CniError` with the words of cni.md §2.7."""
     try:
         obj = cnijson.load(data)
         kind = cnijson.value_of(obj, "kind")
@@ -73,7 +73,7 @@ def parse(data: bytes, network: str) -> Entry:
 
 
 def has_kind(data: bytes) -> bool:
-    """Tell an entry from a bare result, as the first versions wrote them. `CniError` for what is no JSON object."""
+    """Tell an entry from a bare result, as the first versions wrote them. Raises `CniError`."""
     try:
         return bool(cnijson.value_of(cnijson.load(data), "kind") == KIND)
     except JsonError as error:
@@ -91,7 +91,7 @@ def parse_result(data: bytes) -> Object:
 
 
 def belongs_to(data: bytes, network: str, container_id: str, ifname: str) -> bool:
-    """Tell whether a file of this name may be this attachment's: it says so, or it does not say whose it is."""
+    """A file of this name is this attachment's if it says so, or does not say whose it is."""
     try:
         entry = parse(data, network)
     except CniError:

@@ -1,8 +1,8 @@
 """What a runtime does with a network, as steps: which plugin, in which order, with which input (cni.md §1.10, §2.6).
 
-Each function is a generator: it yields a `Step`, is sent how the program ended or thrown the `CniError` for why it
-could not run, and returns the outcome. What drives it starts programs (`weft.cni.runtime.library` by
-subprocess, the lab in its nodes); nothing here does.
+Each function is a generator: it yields a `Step`, is sent how the program ended, or thrown the `CniError` for why it
+could not run, and returns the outcome. Its driver starts programs (`weft.cni.runtime.library` by subprocess, the lab in
+its nodes).
 """
 
 import json
@@ -36,7 +36,7 @@ class RuntimeConf(Value):
     capability_args: Annotated[Object, Key("capabilityArgs")] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
-        """Return the variables of a call about it, without the command and the path (cni.md §1.2)."""
+        """Without the command and the path (cni.md §1.2)."""
         return {
             "CNI_CONTAINERID": self.container_id,
             "CNI_NETNS": self.netns,
@@ -46,7 +46,7 @@ class RuntimeConf(Value):
 
 
 class Step(Value):
-    """One program to run: the plugin's type, the CNI variables but CNI_PATH unless it is given, what it reads."""
+    """One program to run: the plugin's type, the CNI variables (often without CNI_PATH), its input."""
 
     plugin: str
     variables: Mapping[str, str]
@@ -54,7 +54,7 @@ class Step(Value):
 
 
 class Outcome(Value):
-    """A result: `obj` as the plugin printed it, with its `version`, and `result`, what it says."""
+    """`obj` is as the plugin printed it, `result` what it says."""
 
     obj: Object
     version: str
@@ -65,7 +65,7 @@ Chain = Generator[Step, Ran, T]
 
 
 def add(network: NetworkList, conf: RuntimeConf) -> Chain[Outcome]:
-    """Attach: every plugin in order, each with the result of the one before it. Stops at the first that fails."""
+    """Every plugin in order, each with the result of the one before it. Stops at the first that fails."""
     outcome: Outcome | None = None
     for plugin in network.plugins:
         try:
@@ -80,7 +80,7 @@ def add(network: NetworkList, conf: RuntimeConf) -> Chain[Outcome]:
 
 
 def delete(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> Chain[None]:
-    """Detach: the plugins in reverse, each with the result of the whole ADD. Stops at the first that fails."""
+    """The plugins in reverse, each with the result of the whole ADD. Stops at the first that fails."""
     for plugin in reversed(network.plugins):
         try:
             raise_for((yield _step(network, plugin, "DEL", conf, previous)))
@@ -89,13 +89,13 @@ def delete(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> 
 
 
 def check(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> Chain[None]:
-    """Have every plugin in order verify its work. The first error is raised as it is."""
+    """Every plugin in order. The first error is raised as it is."""
     for plugin in network.plugins:
         raise_for((yield _step(network, plugin, "CHECK", conf, previous)))
 
 
 def collect_garbage(network: NetworkList, valid: Iterable[tuple[str, str]] | None) -> Chain[list[CniError]]:
-    """Have every plugin free what belongs to no valid attachment (container id, interface); returns what failed.
+    """Have plugins free what belongs to no valid attachment (container id, interface); returns failures.
 
     An empty list means that none is valid. None leaves the list out, as libcni does when it is given none.
     """
@@ -114,14 +114,14 @@ def collect_garbage(network: NetworkList, valid: Iterable[tuple[str, str]] | Non
 
 
 def status(network: NetworkList) -> Chain[None]:
-    """Ask every plugin whether it could serve an ADD. The first that could not is raised as it is."""
+    """Ask every plugin whether it could serve an ADD. The first error is raised as it is."""
     for plugin in network.plugins:
         stdin = cnilist.request(network, plugin)
         raise_for((yield Step(plugin=plugin.type, variables={"CNI_COMMAND": "STATUS", **_NOBODY}, stdin=stdin)))
 
 
 def versions(plugin: str) -> Chain[tuple[str, ...]]:
-    """Ask a plugin which versions it speaks (cni.md §2.5)."""
+    """Which versions a plugin speaks (cni.md §2.5)."""
     variables = {**_NOBODY, **_DUMMY, "CNI_COMMAND": "VERSION"}
     ran = yield Step(plugin=plugin, variables=variables, stdin=json.dumps({"cniVersion": cni.NEWEST}).encode())
     try:
@@ -135,7 +135,7 @@ def versions(plugin: str) -> Chain[tuple[str, ...]]:
 
 
 def validate(network: NetworkList) -> Chain[frozenset[str]]:
-    """Make sure that every plugin is there and speaks the network's version; returns the capabilities declared.
+    """Require every plugin, in the network's version; returns the capabilities declared.
 
     All that is wrong is raised together.
     """
@@ -152,7 +152,7 @@ def validate(network: NetworkList) -> Chain[frozenset[str]]:
 
 
 def previous_of(network: NetworkList, cached: Object) -> Object:
-    """Return a cached result as `prevResult` of the network's version, whatever version it was written in."""
+    """A cached result as `prevResult` of the network's version, whatever version it was written in."""
     try:
         own = cnijson.text(cached, "cniVersion") or network.version
     except JsonError as error:
@@ -168,7 +168,7 @@ def previous_of(network: NetworkList, cached: Object) -> Object:
 
 
 def raise_for(ran: Ran) -> None:
-    """Raise the error of a plugin that failed, in its own words (cni.md §2.5); one without a code has 999."""
+    """Raise a failed plugin's error, in its own words (cni.md §2.5); one without a code has 999."""
     if ran.exit == 0:
         return
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace").strip()
@@ -234,5 +234,5 @@ def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
 
 
 def _within(error: CniError, prefix: str) -> CniError:
-    """Put words before a message. Unlike in a plugin, the code stays what it is for the caller."""
+    """Put words before a message. Unlike in a plugin, the code stays."""
     return CniError(error.code, f"{prefix}{error.msg}", error.details)

@@ -25,7 +25,7 @@ _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 
 
 class JsonError(ValueError):
-    """The text is no JSON, or a known key holds something else than it should."""
+    """The text is no JSON, or a known key has the wrong type."""
 
 
 def _ordered(pairs: list[tuple[str, Any]]) -> Object:
@@ -43,7 +43,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    """Read a number; `ValueError` for one that would become infinite, and could not be written as JSON again."""
+    """Refuse a number that would become infinite, and could not be written as JSON again."""
     number = float(text)
     if isinf(number):
         raise ValueError(f"number {text[:20]} is too large")
@@ -67,14 +67,13 @@ def load(data: bytes) -> Object:
 
 
 def as_kind(kind: type[T], value: Any, where: str) -> T:
-    """Return a value that must be of this kind."""
     if type(value) is not kind:
         raise JsonError(f"cannot use {_KINDS.get(type(value), 'null')} as {where} (expected {_KINDS[kind]})")
     return value
 
 
 def value_of(obj: Object, key: str) -> Any:
-    """Return the value of a key in any letter case, None if it is absent or null."""
+    """The value of a key in any letter case, None if it is absent or null."""
     found = None
     for name in _spellings(tuple(obj)).get(key.lower(), ()):
         value = obj[name]
@@ -85,7 +84,7 @@ def value_of(obj: Object, key: str) -> Any:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _spellings(keys: tuple[str, ...]) -> dict[str, list[str]]:
-    """Map each key in lower case to its spellings, in their order. The same objects come again with every pod."""
+    """Map each key in lower case to its spellings, in order. Cached: the same objects come with every pod."""
     found: dict[str, list[str]] = {}
     for key in keys:
         found.setdefault(key.lower(), []).append(key)
@@ -98,22 +97,22 @@ def _get(obj: Object, key: str, kind: type[T], default: T) -> T:
 
 
 def text(obj: Object, key: str) -> str:
-    """Return a string, empty by default."""
+    """Empty by default."""
     return _get(obj, key, str, "")
 
 
 def flag(obj: Object, key: str) -> bool:
-    """Return a boolean, false by default."""
+    """False by default."""
     return _get(obj, key, bool, default=False)
 
 
 def integer(obj: Object, key: str) -> int:
-    """Return an integer, 0 by default."""
+    """0 by default."""
     return as_integer(_get(obj, key, int, 0), key)
 
 
 def as_integer(value: Any, where: str, *, least: int = LEAST, most: int = MOST) -> int:
-    """Return a value that must be an integer within limits, of 64 bits by default; 0 is, whatever they are."""
+    """Limits are those of 64 bits by default; 0 is always allowed."""
     found = as_kind(int, value, where)
     if found and not least <= found <= most:
         raise JsonError(f"cannot use {str(found)[:24]} as {where} (expected an integer from {least} to {most})")
@@ -121,34 +120,33 @@ def as_integer(value: Any, where: str, *, least: int = LEAST, most: int = MOST) 
 
 
 def member(obj: Object, key: str) -> Object:
-    """Return an object, empty by default."""
+    """Empty by default."""
     return _get(obj, key, dict, {})
 
 
 def items(obj: Object, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-    """Return a list whose items `read(item, where)` has read, empty by default."""
+    """A list whose items `read(item, where)` has read, empty by default."""
     found = _get(obj, key, list, [])
     return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(found))
 
 
 def as_text(value: Any, where: str) -> str:
-    """Return an item that must be a string."""
     return as_kind(str, value, where)
 
 
 def as_object(value: Any, where: str) -> Object:
-    """Return an item that must be an object; null is an empty one."""
+    """Null is an empty object."""
     return {} if value is None else as_kind(dict, value, where)
 
 
 def as_list(value: Any, where: str) -> list[Any]:
-    """Return an item that must be a list; null is an empty one."""
+    """Null is an empty list."""
     return [] if value is None else as_kind(list, value, where)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse_ip(address: str) -> Ip:
-    """Read a dotted quad without leading zeros, or IPv6 without a zone; an IPv4-mapped address is IPv4."""
+    """A dotted quad without leading zeros, or IPv6 without a zone; an IPv4-mapped address is IPv4."""
     try:
         if "." in address and ":" not in address:
             return IPv4Address(address)
@@ -162,7 +160,7 @@ def parse_ip(address: str) -> Ip:
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse_cidr(cidr: str) -> Cidr:
-    """Read `address/prefix length`; the address keeps its host bits."""
+    """The address keeps its host bits."""
     address, slash, length = cidr.partition("/")
     if slash and length.isascii() and length.isdigit():
         try:
@@ -175,7 +173,7 @@ def parse_cidr(cidr: str) -> Cidr:
 
 
 def parse_ip_or_cidr(address: str) -> Ip | None:
-    """Read `address` or `address/prefix length` for its address; nothing is None (cni.md §1.17)."""
+    """The address of either form; nothing is None (cni.md §1.17)."""
     if not address:
         return None
     try:

@@ -1,7 +1,6 @@
-"""Network configurations as a runtime reads them, and the request it makes of one for each plugin (cni.md §2.3, §1.10).
+"""Network configurations as a runtime reads them, and its request to each plugin (cni.md §2.3, §1.10).
 
-Keys of the list match exactly, keys of a plugin in any letter case, as in libcni. Directories and drop-in files are
-read in `weft.cni.runtime.conf`; which plugin is called when is decided in `wire.cnichain`.
+Keys of the list match exactly, keys of a plugin in any letter case, as in libcni.
 """
 
 import json
@@ -31,13 +30,13 @@ class PluginConf(Value):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All plugins that this configuration names: itself, its delegate and its IPAM plugin. Raises `JsonError`."""
+        """The plugins that this names: itself, its delegate and its IPAM plugin. Raises `JsonError`."""
         named = (cnijson.text(cnijson.member(self.obj, key), "type") for key in ("delegate", "ipam"))
         return self.type, *filter(None, named)
 
 
 class NetworkList(Value):
-    """A network: its plugins in order. `version` may be empty or unknown, `raw` is the text that was parsed."""
+    """A network: its plugins in order. `version` may be empty or unknown, `raw` is the text."""
 
     name: str
     version: str
@@ -48,7 +47,6 @@ class NetworkList(Value):
     raw: bytes
 
     def at_least(self, version: str) -> bool:
-        """Tell whether the network speaks this version or a later one."""
         try:
             return cni.at_least(self.version, version)
         except ValueError as error:
@@ -56,7 +54,7 @@ class NetworkList(Value):
 
 
 def parse_list(data: bytes) -> NetworkList:
-    """Read a list. Checks come in the order of cni.md §2.3, with its texts; `CniError` 7."""
+    """Checks come in the order of cni.md §2.3, with its texts; `CniError` 7."""
     prefix = "error parsing configuration list: "
     try:
         obj = cnijson.load(data)
@@ -95,7 +93,7 @@ def parse_plugin(data: bytes) -> PluginConf:
 
 
 def from_single(data: bytes) -> NetworkList:
-    """Read a network of one plugin, as they were written before there were lists, and make a list of it."""
+    """Make a list of a network of one plugin, as they were written before there were lists."""
     plugin = parse_plugin(data)
     try:
         name, version = plugin.name, cnijson.text(plugin.obj, "cniVersion")
@@ -106,7 +104,7 @@ def from_single(data: bytes) -> NetworkList:
 
 
 def extended(network: NetworkList, dropped_in: Iterable[PluginConf]) -> NetworkList:
-    """Return the network with the plugins of its drop-in files behind its own. It must have one in the end."""
+    """Append the plugins of drop-in files. There must be one in the end."""
     plugins = (*network.plugins, *dropped_in)
     if not plugins:
         raise _bad("no plugin configs found")
@@ -121,7 +119,7 @@ def request(
     capability_args: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return what a plugin reads (cni.md §1.10). Capability arguments that it has not declared stay behind."""
+    """What a plugin reads (cni.md §1.10), without capability arguments that it has not declared."""
     injected: dict[str, Any] = {"name": network.name, "cniVersion": network.version}
     wanted = {key: value for key, value in (capability_args or {}).items() if key in plugin.capabilities}
     if wanted:
@@ -132,7 +130,7 @@ def request(
 
 
 def inject(obj: Object, values: Mapping[str, Any]) -> Object:
-    """Return a configuration with keys put in, over whatever it has of that name."""
+    """Put keys in, over those of the same name."""
     for key, value in values.items():
         if not key:
             raise ValueError("keys cannot be empty")
@@ -159,7 +157,7 @@ def _name(obj: Object) -> str:
 
 
 def _version(obj: Object) -> str:
-    """Choose the version: the highest one offered that we know too, else what `cniVersion` says."""
+    """The highest one offered that we know too, else what `cniVersion` says."""
     version = obj.get("cniVersion", "")
     if not isinstance(version, str):
         raise JsonError(f"invalid cniVersion type {_kind(version)}")

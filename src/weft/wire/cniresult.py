@@ -1,6 +1,6 @@
 """Results of ADD: one model, the newest, and every released version's JSON to and from it (cni.md §1.14, §1.15).
 
-Three shapes exist. They are read by what the request's version says, and written in the request's version.
+There are three shapes; the request's version says which one is read and written.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class _Block(Value):
 
 
 class _Blocks(Value):
-    """A result of the first shape. A block that is empty is none."""
+    """A result of the first shape. An empty block counts as absent."""
 
     ip4: Annotated[Object, Key("ip4")] = field(default_factory=dict)
     ip6: Annotated[Object, Key("ip6")] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Blocks(Value):
 
 
 def read(obj: Object, version: str) -> Result:
-    """Read a result that must have the shape of `version` (cni.md §1.15). `CniError` 999 with the text of the spec."""
+    """The result must have the shape of `version` (cni.md §1.15). `CniError` 999 with the text of the spec."""
     family = next((family for family in (_BLOCKS, _VERSIONED, _PLAIN) if version in family), None)
     if family is None:
         raise failure(f'unsupported CNI result version "{version}"')
@@ -76,7 +76,7 @@ def _read_blocks(obj: Object) -> Result:
 
 
 def check_families(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] = ()) -> None:
-    """Refuse gateways of another family than what they are the gateways of: no plugin can set up such a thing."""
+    """Refuse a gateway of another family: no plugin can set it up."""
     pairs = [(f"address {ip.address}", ip.address, "gateway", ip.gateway) for ip in ips]
     pairs += [(f"route to {route.dst}", route.dst, "gw", route.gw) for route in routes]
     for what, cidr, key, gateway in pairs:
@@ -85,12 +85,12 @@ def check_families(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] =
 
 
 def render(result: Result, version: str) -> bytes:
-    """Return the result as a plugin prints it for a request of `version`."""
+    """As a plugin prints it for a request of `version`."""
     return cni.encode(to_json(result, version))
 
 
 def to_json(result: Result, version: str) -> Object:
-    """Return the result in the shape of `version`. `CniError` if that shape cannot hold it."""
+    """Raises `CniError` if the shape of `version` cannot hold it."""
     version = version or _BLOCKS[1]
     if version in _BLOCKS:
         return _write_blocks(result, version)

@@ -1,4 +1,4 @@
-"""Values that CNI's JSON is read into and written from, by the keys of their fields (`weft.model.keyed`).
+"""Reads and writes values as CNI's JSON, by the keys of their fields (`weft.model.keyed`).
 
 A missing key, `null` and an empty text leave the default. Texts of errors are `cnijson`'s; of several faults the first
 in the order of the fields is reported.
@@ -29,7 +29,7 @@ _ARGS: Final = ("CNI_ARGS",)
 
 
 def decode(kind: type[V], obj: Object, args: str = "") -> V:
-    """Read a value; `args` is CNI_ARGS. Raises `JsonError`, or `CniError` for arguments that are none."""
+    """`args` is CNI_ARGS. Raises `JsonError`, or `CniError` for bad arguments."""
     rows, known = _table(kind)
     objects: dict[Path, Object] = {(): _folded(obj)}
     made: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def decode(kind: type[V], obj: Object, args: str = "") -> V:
 
 
 def decode_or_fail(kind: type[V], obj: Object, args: str = "", *, failed: str) -> V:
-    """Read a value as `decode` does; what is no JSON of its kind is a `CniError`, with `failed` before its text."""
+    """Like `decode`, but any fault is a `CniError`, with `failed` before its text."""
     try:
         return decode(kind, obj, args)
     except JsonError as error:
@@ -56,7 +56,7 @@ def decode_or_fail(kind: type[V], obj: Object, args: str = "", *, failed: str) -
 
 
 def encode(value: Value) -> Object:
-    """Return a value as JSON, each field at its first key; what is as its default is left out."""
+    """Each field at its first key; defaults are left out."""
     made: Object = {}
     for name, key, path, required, default in _written(type(value)):
         content = getattr(value, name)
@@ -77,7 +77,7 @@ def _plain(content: Any) -> Any:
 
 
 def _folded(obj: Object) -> Object:
-    """Return the values by their keys in lower case: of several the last one, and none that is null."""
+    """Values by their keys in lower case: of several the last one, and none that is null."""
     return {key.lower(): value for key, value in obj.items() if value is not None}
 
 
@@ -89,7 +89,7 @@ def _inner(found: Object, path: Path) -> Object:
 
 @cache
 def _table(kind: type[Value]) -> tuple[tuple[_Row, ...], frozenset[str]]:
-    """Return a row for each source, and the names of arguments."""
+    """A row for each source, and the names of arguments."""
     rows: list[_Row] = []
     for field in keyed.fields(kind):
         types = _types(field.type)
@@ -103,7 +103,7 @@ def _table(kind: type[Value]) -> tuple[tuple[_Row, ...], frozenset[str]]:
 
 @cache
 def _written(kind: type[Value]) -> tuple[tuple[str, str, Path, bool, Any], ...]:
-    """Return each field's name, its first key and the path to that, whether it is required, and its default."""
+    """Each field's name, its first key and the path to that, whether it is required, and its default."""
     return tuple(
         (field.name, source.name, _path(source), field.required, field.default)
         for field in keyed.fields(kind)
@@ -116,7 +116,7 @@ def _path(key: Key) -> Path:
 
 
 def _types(kind: Any) -> frozenset[Any]:
-    """Return the types of a union, without None's."""
+    """The types of a union, without None's."""
     return frozenset(get_args(kind) if get_origin(kind) is UnionType else (kind,)) - {NoneType}
 
 
@@ -138,7 +138,7 @@ _TEXTS: Final = _ADDRESSES | {str}
 
 
 def _reader(types: frozenset[Any], source: Key | Arg) -> Read:
-    """Return what reads a value of JSON, `read(value, where)`, into one of the types."""
+    """Make `read(value, where)` for one of the types."""
     if types in _PARSE:
         return partial(_read_parsed, _PARSE[types])
     [kind] = types
@@ -163,7 +163,7 @@ def _read_parsed(parse: Callable[[str], Any], value: Any, where: str) -> Any:
 
 
 def _read_items(read: Read, length: int, value: Any, where: str) -> tuple[Any, ...]:
-    """Read a list; `length` is 0 for any. All items are of one kind."""
+    """`length` is 0 for any. All items are of one kind."""
     items = cnijson.as_list(value, where)
     if length and len(items) != length:
         raise JsonError(f"cannot use {len(items)} items as {where} (expected {length})")

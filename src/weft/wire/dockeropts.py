@@ -21,7 +21,7 @@ _SUBNET: Final = re.compile(r"[0-9.]+/[0-9]{1,2}")
 
 
 class DockerOpts(Value):
-    """All variables that are known, `DOCKER_OPT_*` among them; and the network of dockerd's bridge, if it is known."""
+    """All known variables, `DOCKER_OPT_*` among them, and the network of dockerd's bridge, if known."""
 
     variables: Mapping[str, str]
     bridge: IPv4Network | None
@@ -66,7 +66,7 @@ def read(text: str, path: str, environ: Mapping[str, str], *, ip_masq: bool) -> 
 
 
 def render(opts: DockerOpts, key: str, *, individual: bool, combined: bool) -> str:
-    """Write the file's text: the options by name, then all in `key`, behind what that variable has already."""
+    """The options by name, then all in `key`, behind what that variable has already."""
     options = {name: value for name, value in sorted(opts.variables.items()) if _OPTION.fullmatch(name)}
     earlier = opts.variables.get(key, "")
     lines = dict(options) if individual else {}
@@ -76,7 +76,7 @@ def render(opts: DockerOpts, key: str, *, individual: bool, combined: bool) -> s
 
 
 def in_the_way(opts: DockerOpts, routes: str) -> Problem | None:
-    """Say if the network of dockerd's bridge has a route by a gateway; `routes` is the text of /proc/net/route."""
+    """Say if the network of dockerd's bridge has a route by a gateway; `routes` is /proc/net/route."""
     for line in routes.splitlines()[1:]:
         device, destination, gateway, flags, _, _, _, mask, *_ = line.split()
         if int(flags, 16) & _GATEWAY and opts.bridge == IPv4Network(f"{_address(destination)}/{_address(mask)}"):
@@ -94,7 +94,7 @@ def _network(text: str) -> IPv4Network | None:
 
 
 def _address(text: str) -> IPv4Address:
-    """Read a column of /proc/net/route: the four bytes as this machine reads a number."""
+    """/proc/net/route has the four bytes as this machine reads a number."""
     return IPv4Address(int(text, 16).to_bytes(4, sys.byteorder))
 
 

@@ -1,7 +1,7 @@
-"""dotenv files, as much of them as people and tools write into subnet.env (flannel.md §3.3).
+"""dotenv files, as far as people and tools use them in subnet.env (flannel.md §3.3).
 
-`KEY=value` or `KEY: value`, comments, single and double quotes, `export`, `$VAR` and `${VAR}` of earlier lines.
-A line of another form costs that line alone.
+`KEY=value` or `KEY: value`, comments, single and double quotes, `export`, `$VAR` and `${VAR}` of earlier lines. A bad
+line costs that line alone.
 """
 
 import re
@@ -25,7 +25,7 @@ class Variables(Value):
 
 
 def parse(text: str) -> Variables:
-    """Read a dotenv file. No text is an error."""
+    """Every text is accepted."""
     values: dict[str, str] = {}
     complaints: list[str] = []
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
@@ -55,5 +55,5 @@ def _value(text: str, earlier: Mapping[str, str]) -> str | None:
 
 
 def _expand(text: str, earlier: Mapping[str, str]) -> str:
-    """Put in the values of earlier lines; a variable that none of them sets is empty."""
+    """Put in the values of earlier lines; an unset variable is empty."""
     return _VARIABLE.sub(lambda found: earlier.get(found[1] or found[2], "") if found.lastindex else "$", text)

@@ -1,7 +1,7 @@
-"""Keys and values in etcd, byte for byte as flannel writes them (flannel.md §4.2).
+"""Keys and values in etcd, byte for byte as flannel writes them (flannel.md §4.2). Pure.
 
-Pure: text and bytes in, values out. Nothing here knows how etcd is reached. Anybody who may write to the store may
-write anything, so every reader here answers with a value or with `PeerError`, whatever the bytes.
+Anybody who may write to the store may write anything, so every reader answers with a value or raises `PeerError`,
+whatever the bytes.
 """
 
 import json
@@ -29,25 +29,25 @@ def config_key(prefix: str) -> str:
 
 
 def subnets_prefix(prefix: str) -> str:
-    """What the key of every lease starts with; the rest is the lease's id."""
+    """The start of every lease's key; the rest is the lease's id."""
     return _join(prefix, "subnets") + "/"
 
 
 def short_id(text: str) -> str:
-    """A key's last part, or what a message needs of one that is too long to name a lease: what is kept stays small."""
+    """A key's last part, shortened for messages if it is too long to name a lease."""
     return text if len(text) <= _LONGEST_ID else f"{text[:_LONGEST_ID]}…"
 
 
 def lease_id(v4: IPv4Network | None, v6: IPv6Network | None) -> str:
-    """The last part of a lease's key. A lease without IPv4 says `0.0.0.0-0` there."""
+    """A lease without IPv4 begins with `0.0.0.0-0`."""
     text = "0.0.0.0-0" if v4 is None else f"{v4.network_address}-{v4.prefixlen}"
     return text if v6 is None else f"{text}&{v6.network_address.compressed}-{v6.prefixlen}"
 
 
 def parse_id(text: str) -> Subnets:
-    """The subnets that a key names; those of length 0, as `0.0.0.0-0` and `::-0`, mean none of that family.
+    """The subnets that a key names; length 0, as in `0.0.0.0-0` and `::-0`, means none of that family.
 
-    Raises `PeerError` for a key that names none at all, and for one with host bits, which no node can use.
+    Keys that name no subnet, or have host bits, are refused: no node can use them.
     """
     # Far more than any subnet takes. The pattern, open to the left, would look at a million digits a million times.
     found = _ID.search(text) if len(text) <= _LONGEST_ID else None
@@ -70,7 +70,7 @@ def parse_id(text: str) -> Subnets:
 
 
 def encode_attrs(attrs: LeaseAttrs) -> bytes:
-    """A lease's value: compact JSON, keys in upstream's order, empty ones left out."""
+    """Compact JSON, keys in upstream's order, empty ones left out."""
     fields: dict[str, Any] = {
         "PublicIP": str(attrs.public_ip or "0.0.0.0"),  # noqa: S104 what "none" looks like, not a socket
         "PublicIPv6": None if attrs.public_ipv6 is None else attrs.public_ipv6.compressed,
@@ -81,15 +81,15 @@ def encode_attrs(attrs: LeaseAttrs) -> bytes:
 
 
 def decode_attrs(value: bytes, where: str) -> LeaseAttrs:
-    """Read a lease's value as upstream does: names in any case, the last duplicate counts, the unknown ignored.
+    """Read as upstream does: names in any case, the last duplicate counts, unknown ones are ignored.
 
-    Raises `PeerError` naming `where` for everything that upstream rejects.
+    Refuses everything that upstream rejects; `where` is for the message.
     """
     return leasedata.decode_attrs(_fields(value, where), where)
 
 
 def decode_lease(lease_id: str, value: bytes, created: int) -> Lease:
-    """One entry of the store as a lease; `created` is its create_revision. Raises `PeerError`."""
+    """`created` is the entry's create_revision."""
     v4, v6 = parse_id(lease_id)
     return Lease(id=lease_id, v4=v4, v6=v6, attrs=decode_attrs(value, lease_id), created=created)
 
@@ -113,7 +113,7 @@ def _canonical(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_wins(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A dict whose order is that of each name's last occurrence."""
+    """The order is that of each name's last occurrence."""
     fields: dict[str, Any] = {}
     for name, field in pairs:
         fields.pop(name, None)
@@ -129,7 +129,7 @@ def _length(text: str, most: int) -> int:
 
 
 def _join(prefix: str, name: str) -> str:
-    """Join and clean like Go's `path.Join`: no empty parts, no dots; a missing leading slash stays missing."""
+    """Like Go's `path.Join`: no empty parts, no dots; a missing leading slash stays missing."""
     parts: list[str] = []
     for part in (*prefix.split("/"), name):
         if part == "..":

@@ -67,12 +67,10 @@ class VersionError(FrameError):
 
 
 class VariableError(FrameError):
-    """An environment variable that cannot be read: a fault of the caller, not of the client."""
+    """An unreadable environment variable: a fault of the caller, not of the client."""
 
 
 class Kind(IntEnum):
-    """What a frame says."""
-
     CALL = 1
     RUN = 2
     RAN = 3
@@ -83,15 +81,13 @@ class Kind(IntEnum):
 
 
 class Frame(Value):
-    """One frame: its kind and its fields, not looked into."""
-
     kind: int
     fields: tuple[bytes, ...]
     version: int = VERSION
 
 
 class Call(Value):
-    """One call of a plugin. `netns_problem` is empty, or which step failed for CNI_NETNS and how (`statfs 2`)."""
+    """`netns_problem` is empty, or which step failed for CNI_NETNS and how (`statfs 2`)."""
 
     plugin: str
     stdin: bytes
@@ -110,7 +106,7 @@ class Run(Value):
 
 
 def encode(frame: Frame) -> bytes:
-    """Return the bytes of a frame. `FrameError` if it would be larger than any frame may be."""
+    """Raises `FrameError` for a frame that is too large."""
     size = sum(_SIZE.size + len(field) for field in frame.fields)
     if size > MAX_PAYLOAD or len(frame.fields) > MAX_FIELDS:
         raise FrameError(f"{len(frame.fields)} fields of {size} bytes do not fit into a frame")
@@ -127,7 +123,7 @@ class Reader:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Frame | None:
-        """Take the next bytes; return the frame that they complete. `FrameError` for what can never become one.
+        """Take the next bytes; return the frame that they complete. Raises `FrameError`.
 
         Bytes behind a complete frame are an error as well: neither side ever speaks twice in a row.
         """
@@ -172,7 +168,7 @@ def _fields(payload: bytes) -> tuple[bytes, ...]:
 
 
 def decode_call(frame: Frame) -> Call:
-    """Read a call. `FrameError` if the frame is none."""
+    """Raises `FrameError`."""
     if frame.kind != Kind.CALL or len(frame.fields) < _CALL_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no call")
     plugin, descriptors, netns_problem, stdin_error, stdin, *variables = frame.fields
@@ -196,7 +192,7 @@ def decode_call(frame: Frame) -> Call:
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a client takes this name of a program or directory: a file's, of less than `MAX_NAME` bytes."""
+    """A client takes names of files, shorter than `MAX_NAME` bytes."""
     try:
         data = name.encode()
     except UnicodeEncodeError:
@@ -209,19 +205,17 @@ def _named(variable: bytes) -> str:
 
 
 def encode_begun(*, version: int = VERSION) -> bytes:
-    """Return the frame that says that from now on the daemon works on the request."""
     return encode(Frame(kind=Kind.BEGUN, version=version, fields=()))
 
 
 def encode_run(run: Run, *, version: int = VERSION) -> bytes:
-    """Return the frame that asks for a delegate."""
     changes = (f"{name}={value}".encode() for name, value in run.changes.items())
     fields = (run.name.encode(), run.stdin, *changes)
     return encode(Frame(kind=Kind.RUN, version=version, fields=fields))
 
 
 def decode_ran(frame: Frame) -> Ran | None:
-    """Read how a delegate ended; None if CNI_PATH holds no such program. `FrameError` if the frame does not say so."""
+    """None if CNI_PATH holds no such program. Raises `FrameError`."""
     if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a delegate's end")
     status, stdout, stderr = frame.fields
@@ -229,19 +223,19 @@ def decode_ran(frame: Frame) -> Ran | None:
 
 
 def encode_open(name: str, *, version: int = VERSION) -> bytes:
-    """Return the frame that asks for a directory of the container's settings."""
+    """Ask for a directory of the container's settings."""
     return encode(Frame(kind=Kind.OPEN, version=version, fields=(name.encode(),)))
 
 
 def decode_opened(frame: Frame) -> int:
-    """Read how opening went: 0, or an errno. `FrameError` if the frame does not say so."""
+    """0, or an errno. Raises `FrameError`."""
     if frame.kind != Kind.OPENED or len(frame.fields) != 1:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a directory")
     return _number(frame.fields[0], _MAX_ERRNO, "errno")
 
 
 def encode_done(done: Ran, *, version: int = VERSION) -> bytes:
-    """Return the last frame. Of a log that is too long the end is kept: it says why something failed."""
+    """The last frame. Of a long log the end is kept: it says why something failed."""
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
     log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]
     return encode(Frame(kind=Kind.DONE, version=version, fields=(str(done.exit).encode(), done.stdout, log)))
@@ -258,7 +252,7 @@ def _number(text: bytes, most: int, what: str) -> int:
 
 
 def _text(data: bytes, what: str) -> str:
-    """Read UTF-8 without NUL: an environment variable or a path of the kernel cannot hold one."""
+    """UTF-8 without NUL: an environment variable or a path of the kernel cannot hold one."""
     if 0 in data:
         raise FrameError(f"{what} holds a NUL byte")
     try:

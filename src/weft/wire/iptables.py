@@ -1,7 +1,7 @@
 """The text of iptables: what `iptables-save` prints of one table, and what `iptables-restore --noflush` takes.
 
-A rule is text as iptables-save prints it behind `-A CHAIN `, so that what is there and what is wanted compare as text.
-A change of a table is a list of lines for iptables-restore, which takes all of them or none.
+A rule is text as iptables-save prints it behind `-A CHAIN `, so that present and wanted rules compare as text. A change
+of a table is a list of lines for iptables-restore, which takes all of them or none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,30 +24,30 @@ def parse(save: str) -> dict[str, list[str]]:
 
 
 def payload(name: str, lines: Iterable[str]) -> str:
-    """Write a change of the table of that name for iptables-restore; "" for no lines."""
+    """A change for iptables-restore; "" for no lines."""
     text = "".join(f"{line}\n" for line in lines)
     return f"*{name}\n{text}COMMIT\n" if text else ""
 
 
 def missing_chains(have: Table, names: Iterable[str]) -> list[str]:
-    """Return the lines that make these chains. They are refused if somebody else has made one meanwhile."""
+    """Lines that make these chains; refused if somebody else has made one meanwhile."""
     return [f"-N {name}" for name in names if name not in have]
 
 
 def removal(have: Table, chain: str, origin: str) -> list[str]:
-    """Return the lines that remove a chain and the rules of `origin` that lead there; none without it."""
+    """Lines that remove a chain and the rules of `origin` that lead there; none without the chain."""
     if chain not in have:
         return []
     return [*(f"-D {origin} {rule}" for rule in leading(have, origin, chain)), f"-F {chain}", f"-X {chain}"]
 
 
 def leading(have: Table, origin: str, chain: str) -> list[str]:
-    """Return the rules of `origin` that lead to `chain`."""
+    """The rules of `origin` that lead to `chain`."""
     return [rule for rule in have.get(origin, ()) if target(rule) == chain]
 
 
 def target(rule: str) -> str:
-    """Return the chain, or the target without options, to which a rule leads; "" for none or one with options."""
+    """The chain, or the target without options, to which a rule leads; else ""."""
     match rule.split(" ")[-2:]:
         case ["-j" | "-g", name] if not name.endswith('"'):  # else these are words of a comment
             return name
@@ -55,12 +55,12 @@ def target(rule: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Write the match that is a comment."""
+    """The match that is a comment."""
     return f"-m comment --comment {quoted(text, always=True)}"
 
 
 def quoted(word: str, *, always: bool = False) -> str:
-    """Write a word as iptables-restore reads it, in quotes if it needs them. A comment has them in any case."""
+    """Quote a word if iptables-restore needs that. A comment has quotes in any case."""
     if not always and word and not any(char in " \"'\\" for char in word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')

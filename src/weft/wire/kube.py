@@ -1,7 +1,7 @@
-"""Nodes of Kubernetes as leases, and leases as their annotations, as flannel has them (flannel.md §5.4).
+"""Nodes of Kubernetes as leases, and leases as their annotations, as flannel has them (flannel.md §5.4). Pure.
 
-Pure: the API's JSON in, values out, and patches the other way. Of a node, which takes 10 KB and more, only what
-follows is decoded. Anyone with the right to annotate a node may have written its annotations.
+A Node takes 10 KB and more; only what is used is decoded. Anyone with the right to annotate a node may have written its
+annotations. Readers of the API's answers raise `NotTheApiError`.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,6 @@ class Happened(Value):
 
 
 def read_page(body: bytes, prefix: str) -> Page:
-    """Read a page of a list of nodes. Raises `NotTheApiError`."""
     found = kubejson.decode(kubejson.LIST, body)
     _bound(found.metadata.version, _LONGEST_VERSION, "a resourceVersion")
     _bound(found.metadata.rest, _LONGEST_TOKEN, "a token of the next page")
@@ -86,23 +85,22 @@ def read_page(body: bytes, prefix: str) -> Page:
 
 
 def read_count(body: bytes) -> int:
-    """Return the length of the whole list that begins so. Raises `NotTheApiError`."""
+    """The length of the whole list that begins so."""
     found = kubejson.decode(kubejson.COUNT, body)
     return len(found.items or ()) + found.metadata.more
 
 
 def read_node(body: bytes, prefix: str) -> Node:
-    """Read one node. Raises `NotTheApiError`."""
     return _node(kubejson.decode(kubejson.NODE, body), prefix)
 
 
 def read_pods_node(body: bytes) -> str:
-    """The node on which a pod is; empty while it is on none. Raises `NotTheApiError`."""
+    """The node on which a pod is; empty while it is on none."""
     return kubejson.decode(kubejson.POD, body).spec.node
 
 
 def read_event(line: bytes, prefix: str) -> Happened:
-    """Read one line of a watch of nodes. Raises `NotTheApiError`."""
+    """Read one line of a watch of nodes."""
     event = kubejson.decode(kubejson.EVENT, line)
     seen = event.object
     if event.type == "ERROR":
@@ -113,7 +111,7 @@ def read_event(line: bytes, prefix: str) -> Happened:
 
 
 def lease_of(node: Node) -> Lease | Malformed | None:
-    """The lease that a node's annotations and podCIDRs are; None for a node that has none."""
+    """None for a node that has no lease."""
     mark = node.annotations.get(MANAGED)
     if mark in (None, "", "false"):
         return None
@@ -152,7 +150,7 @@ def subnets_of(node: Node) -> Subnets:
 
 
 def attrs_of(node: Node) -> LeaseAttrs:
-    """What a node publishes. Raises `PeerError`."""
+    """Raises `PeerError`."""
     said = node.annotations
     fields: dict[str, Any] = {"BackendType": said.get(BACKEND)}
     for name, key in ((PUBLIC, "PublicIP"), (PUBLIC_V6, "PublicIPv6")):
@@ -165,10 +163,10 @@ def attrs_of(node: Node) -> LeaseAttrs:
 
 
 def annotations_for(attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
-    """What a node's annotations must become to publish `attrs`; None for one to remove. Empty if all is as it must be.
+    """The changes of annotations that publish `attrs`; None for one to remove.
 
-    An operator's address overwrites the published one and nothing else (flannel.md §5.4). One that is no address
-    leaves what is published (`wrong_overwrites`): peers may reach the node at that alone.
+    An operator's address overwrites the published one and nothing else (flannel.md §5.4). A malformed one leaves what
+    is published (`wrong_overwrites`): peers may reach the node at that alone.
     """
     wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend}
     families: tuple[tuple[str, str, str, Any, Ip | None], ...] = (
@@ -224,7 +222,7 @@ def network_available(now: datetime) -> bytes:
 
 
 def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) -> bytes:
-    """An Event of a node, as `kubectl describe node` finds it: kubelet puts the node's name for its uid.
+    """An Event as `kubectl describe node` finds it: like kubelet's, it has the node's name for its uid.
 
     The server ends the name, so that two never have the same.
     """
@@ -246,7 +244,7 @@ def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) 
 
 
 def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT | None:
-    """The address that an operator has annotated a node with. Raises `PeerError` for what is none."""
+    """The address that an operator has annotated a node with. Raises `PeerError`."""
     text = node.annotations.get(name, "")
     if not text:
         return None
@@ -288,7 +286,7 @@ def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
 
 
 def _bound(text: str, most: int, what: str) -> None:
-    """Raise `NotTheApiError` for a text that goes back to the API and is longer than any API makes it."""
+    """Refuse a text that goes back to the API and is longer than any API makes it."""
     if len(text) > most:
         raise kubejson.NotTheApiError(f"{what} of {len(text)} characters")
 

@@ -1,6 +1,6 @@
 """What is read of the Kubernetes API's objects, by the API's own names. Pure.
 
-Of a Node, which takes 10 KB and more, all else is passed over.
+A Node takes 10 KB and more; the rest is skipped.
 """
 
 from datetime import datetime
@@ -34,15 +34,11 @@ class Spec(Struct):
 
 
 class NodeObject(Struct):
-    """A Node."""
-
     metadata: Meta
     spec: Spec = field(default_factory=Spec)
 
 
 class ListMeta(Struct):
-    """`metadata` of a list."""
-
     version: str = field(name="resourceVersion", default="")
     rest: str = field(name="continue", default="")
 
@@ -65,33 +61,25 @@ class Seen(Struct):
 
 
 class WatchEvent(Struct):
-    """A line of a watch."""
-
     type: str
     object: Seen
 
 
 class PodSpec(Struct):
-    """`spec` of a Pod."""
-
     node: str = field(name="nodeName", default="")
 
 
 class PodObject(Struct):
-    """A Pod."""
-
     spec: PodSpec = field(default_factory=PodSpec)
 
 
 class CountMeta(Struct):
-    """`metadata` of a list of which the API was asked for a part."""
+    """`metadata` of a list of which a part was asked for."""
 
     more: int = field(name="remainingItemCount", default=0)
 
 
 class CountObject(Struct):
-    """Part of a list of anything."""
-
     metadata: CountMeta = field(default_factory=CountMeta)
     items: list[msgspec.Raw] | None = None
 
@@ -104,7 +92,7 @@ POD: Final = msgspec.json.Decoder(PodObject)
 
 
 def decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
-    """Decode an answer by one of the decoders above. Raises `NotTheApiError`."""
+    """Raises `NotTheApiError`."""
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

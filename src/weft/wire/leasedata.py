@@ -1,6 +1,6 @@
 """What a lease says besides its subnets, as flannel writes it into a store: JSON and addresses.
 
-Anybody who may write to the store may write anything, so every reader here answers with a value or with `PeerError`.
+Anybody who may write to the store may write anything, so every reader answers with a value or raises `PeerError`.
 """
 
 import json
@@ -29,12 +29,12 @@ _OCTETS: Final = {str(octet): octet for octet in range(256)}
 
 
 def encode_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: compact, with its escapes."""
+    """As Go's encoder writes it: compact, with its escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
 
 
 def decode_json(value: bytes | str, where: str) -> Any:
-    """Read JSON of a size and a depth that a lease can need. Raises `PeerError`."""
+    """Read JSON of a size and a depth that a lease can need."""
     if len(value) > LONGEST:
         raise too_long(where, f"{len(value)} bytes")
     text = value.encode() if isinstance(value, str) else value
@@ -47,7 +47,7 @@ def decode_json(value: bytes | str, where: str) -> Any:
 
 
 def decode_attrs(fields: Mapping[str, Any], where: str) -> LeaseAttrs:
-    """Read what a node publishes from its fields, by the names that they have in etcd. Raises `PeerError`."""
+    """Read what a node publishes from its fields, by their names in etcd."""
     public, public6, backend = fields.get("PublicIP"), fields.get("PublicIPv6"), fields.get("BackendType")
     try:
         return LeaseAttrs(
@@ -99,10 +99,8 @@ def shown(value: Any) -> str:
 
 
 def unusable(where: str, seen: str, expected: str = "") -> PeerError:
-    """Why nothing can be made of the lease `where`."""
     return PeerError(Problem(code="ADDR-002", where=f"lease {where[:100]}", seen=seen, expected=expected))
 
 
 def too_long(where: str, size: str) -> PeerError:
-    """What is said of a value that no lease can need."""
     return unusable(where, f"the value has {size}", f"a lease, in {LONGEST} bytes at most")

@@ -1,6 +1,6 @@
 """The text of nft: what `nft list table` prints, and lines for `nft -f -`, which takes all of them or none.
 
-A rule is text as nft lists it, so that what is there and what is wanted compare as text.
+A rule is text as nft lists it, so that present and wanted rules compare as text.
 """
 
 import re
@@ -14,7 +14,7 @@ _HANDLE: Final = re.compile(r" # handle (\d+)$")
 
 
 class Listed(Value):
-    """A chain as it is listed: each rule with its handle, which is "" unless nft was asked for handles (`-a`)."""
+    """A listed chain: each rule with its handle, which is "" unless nft was asked for handles (`-a`)."""
 
     hook: str = ""
     comment: str = ""
@@ -59,22 +59,22 @@ def parse(text: str) -> dict[str, Listed]:
 
 
 def rules_of(have: Listing, chain: str) -> list[str]:
-    """Return the rules of a chain, none if it is not there."""
+    """Empty if there is no such chain."""
     return [rule for rule, _ in have[chain].rules] if chain in have else []
 
 
 def add_rules(table: Table, rules: Iterable[Rule]) -> list[str]:
-    """Return the lines that add rules, each to the end of its chain."""
+    """Lines that add rules, each to the end of its chain."""
     return [f'add rule {table} {rule.chain} {rule.text} comment "{rule.comment}"' for rule in rules]
 
 
 def refill(table: Table, chain: str, rules: Iterable[str]) -> list[str]:
-    """Return the lines that give a chain these rules alone: nft waits for the kernel then, 10 ms and more."""
+    """Lines that give a chain these rules alone: nft waits for the kernel then, 10 ms and more."""
     return [f"flush chain {table} {chain}", *(f"add rule {table} {chain} {rule}" for rule in rules)]
 
 
 def deletions(have: Listing, table: Table, chain: str, is_unwanted: Callable[[str], bool]) -> list[str]:
-    """Return the lines that delete the unwanted rules of a chain, which has been listed with handles."""
+    """Lines that delete the unwanted rules of a chain, which was listed with handles."""
     listed = have[chain].rules if chain in have else ()
     return [f"delete rule {table} {chain} handle {handle}" for rule, handle in listed if is_unwanted(rule)]
 

@@ -1,8 +1,7 @@
 """subnet.env: what the daemon tells the CNI plugin, container engines and its own next start (flannel.md §3).
 
-Three readers see it differently, and so does this module: `render` writes it, `parse` reads it back at start
-(lenient: what cannot be read is none, with a complaint for the log), `parse_for_cni` reads it as the flannel
-plugin does (strict: an error that the kubelet will show). Opening files is not done here.
+`render` writes it, `parse` reads it back at start (lenient: what cannot be read is left out, with a complaint for the
+log), `parse_for_cni` reads it as the flannel plugin does (strict: an error that the kubelet will show).
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ _IPMASQ: Final = "FLANNEL_IPMASQ"
 
 
 class SubnetEnv(Value):
-    """What goes into the file. A family that is off has None twice; `mtu` is what a pod's packet may measure."""
+    """A family that is off has None twice; `mtu` is the largest packet of a pod."""
 
     network_v4: IPv4Network | None
     subnet_v4: IPv4Network | None
@@ -35,7 +34,7 @@ class SubnetEnv(Value):
 
 
 def render(env: SubnetEnv) -> str:
-    """Write the file's text, byte for byte as flanneld does (flannel.md §3.1).
+    """Byte for byte as flanneld does (flannel.md §3.1).
 
     A subnet carries its first host, the address that the plugin's bridge will have.
     """
@@ -51,7 +50,7 @@ def render(env: SubnetEnv) -> str:
 
 
 class Previous(Value):
-    """What an earlier run left: the previous subnet, and the values whose masquerade rules are to be recycled."""
+    """What an earlier run left: its subnet, and the networks whose masquerade rules are to be recycled."""
 
     network_v4: IPv4Network | None = None
     subnet_v4: IPv4Network | None = None
@@ -61,12 +60,11 @@ class Previous(Value):
 
     @property
     def networks(self) -> tuple[Net, ...]:
-        """The previous networks of either family."""
         return tuple(net for net in (self.network_v4, self.network_v6) if net is not None)
 
 
 class Networks(Value):
-    """The networks of one key's comma list, and what in the list was none."""
+    """The networks of one key's comma list, and complaints about its other entries."""
 
     networks: tuple[Net, ...]
     complaints: tuple[str, ...] = ()
@@ -95,7 +93,7 @@ def parse(text: str) -> Previous:
 
 
 def parse_list(text: str, key: str) -> Networks:
-    """Read one key of the file as a list of networks; entries that are none are complained of and left out."""
+    """Read one key as a list of networks; other entries are complained of and left out."""
     kind = IPv6Network if "IPV6" in key else IPv4Network
     return _list(dotenv.parse(text).values.get(key, ""), key, kind)
 
@@ -120,7 +118,7 @@ def _cidr(text: str) -> str:
 
 
 class PluginEnv(Value):
-    """What the flannel plugin takes from the file: networks for routes, subnets for ranges, IPv4's first."""
+    """For the flannel plugin: networks for routes, subnets for ranges, IPv4's first."""
 
     networks: tuple[Net, ...]
     subnets: tuple[Net, ...]
@@ -130,10 +128,10 @@ class PluginEnv(Value):
 
 @lru_cache(maxsize=8)
 def parse_for_cni(text: str, path: str) -> PluginEnv:
-    """Read the file as the flannel plugin does (flannel.md §10.3): split at the first `=`, nothing trimmed, no quotes.
+    """Read the file as the flannel plugin does (flannel.md §10.3): split at the first `=`, no trimming, no quotes.
 
-    Raises `ConfigError` that names `path` and every key that is missing or unreadable. Every ADD reads the same text
-    again, so the last ones are remembered.
+    `ConfigError` names `path` and every key that is missing or unreadable. Every ADD reads the same text again, so the
+    last ones are remembered.
     """
     values, problems = _plugin_values(text, path)
 
@@ -173,7 +171,7 @@ def _plugin_values(text: str, path: str) -> tuple[dict[str, str], list[Problem]]
 
 
 def _missing(values: dict[str, str]) -> list[str]:
-    """List the keys without which the plugin cannot work; of networks and of subnets one family is enough."""
+    """The plugin needs networks and subnets of one family at least."""
     groups = (_NETWORKS, _SUBNETS, (_MTU,), (_IPMASQ,))
     return [key for group in groups if not any(key in values for key in group) for key in group]
 
@@ -189,7 +187,7 @@ def _problem(path: str, seen: str, expected: str) -> Problem:
 
 
 def absent(path: str, reason: str) -> ConfigError:
-    """Say that the file could not be loaded; `reason` is the operating system's."""
+    """The file could not be loaded; `reason` is the operating system's."""
     return ConfigError(
         Problem(
             code="LEASE-001",

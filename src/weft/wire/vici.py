@@ -1,4 +1,4 @@
-"""What strongSwan's vici says on its socket, without the length before it (vici's README.md, "Protocol"). Pure.
+"""The messages of strongSwan's vici socket, without the length before each (vici's README.md, "Protocol"). Pure.
 
 A message is a tree of names: texts, lists of texts, and sections, which are trees again.
 """
@@ -35,13 +35,13 @@ class Unreadable(ValueError):
 
 
 def packet(kind: int, name: str, message: Message | None = None) -> bytes:
-    """Encode a packet that has a name: a request with its message, or an event that is asked for."""
+    """Encode a named packet: a request with its message, or a registration for an event."""
     body = b"" if message is None else encode(message)
     return bytes((kind,)) + _short(name) + body
 
 
 def encode(message: Message) -> bytes:
-    """Encode a message. A name has at most 255 bytes and a text 65,535, else `ValueError` or `struct.error`."""
+    """A name has at most 255 bytes and a text 65,535, else `ValueError` or `struct.error`."""
     return b"".join(_encoded(message))
 
 
@@ -70,7 +70,7 @@ def _text(value: str) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, Told]:
-    """Read a packet that came: its kind and its message. Raises `Unreadable`."""
+    """Read a packet: its kind and its message. Raises `Unreadable`."""
     reader = _Reader(data)
     kind = reader.byte()
     if kind == EVENT:
@@ -79,14 +79,12 @@ def unpack(data: bytes) -> tuple[int, Told]:
 
 
 class _Reader:
-    """Reads from the start of some bytes on."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def section(self, depth: int) -> Told:
-        """Read a tree up to its end, or to the end of the bytes for the outermost."""
+        """Read a tree up to its end; the outermost ends with the bytes."""
         if not depth:
             raise Unreadable("sections in sections without an end")
         found: Told = {}
@@ -108,7 +106,6 @@ class _Reader:
         return found
 
     def items(self) -> Iterator[str]:
-        """Read a list's texts up to its end."""
         while (kind := self.byte()) != _LIST_END:
             if kind != _LIST_ITEM:
                 raise Unreadable(f"an element of kind {kind} in a list")

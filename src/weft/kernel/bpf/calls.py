@@ -1,4 +1,4 @@
-"""bpf(2): makes and reads maps, loads programs, and finds those that are there (linux/bpf.h).
+"""bpf(2): maps and programs (linux/bpf.h).
 
 Descriptors are numbers that the caller closes. Each function raises `OSError` with the kernel's number.
 """
@@ -31,12 +31,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def create_map(kind: int, name: str, *, key: int, value: int, entries: int, flags: int = 0) -> int:
-    """Make a map with keys and values of so many bytes; returns its descriptor."""
+    """`key` and `value` are sizes in bytes. Returns a descriptor."""
     return _call(_MAP_CREATE, pack("=7I16s", kind, key, value, entries, flags, 0, 0, name.encode()[:_NAME_BYTES]))
 
 
 def load_program(name: str, code: bytes, license_text: str) -> int:
-    """Give the kernel a program for tc; returns its descriptor. What the verifier objects to is in the error."""
+    """Load a program for tc; returns its descriptor. What the verifier objects to is in the error."""
     instructions = ctypes.create_string_buffer(code, len(code))
     terms = ctypes.create_string_buffer(license_text.encode())
     said = ctypes.create_string_buffer(_LOG_BYTES)
@@ -62,26 +62,25 @@ def load_program(name: str, code: bytes, license_text: str) -> int:
 
 
 def update(descriptor: int, key: bytes, value: bytes) -> None:
-    """Set an entry of a map."""
     held = _Held(key, value)
     _call(_MAP_UPDATE, held.attributes(descriptor))
 
 
 def delete(descriptor: int, key: bytes) -> None:
-    """Delete an entry; `FileNotFoundError` if there is none."""
+    """Raises `FileNotFoundError` if there is no such entry."""
     held = _Held(key)
     _call(_MAP_DELETE, held.attributes(descriptor))
 
 
 def lookup(descriptor: int, key: bytes, size: int) -> bytes:
-    """Return a value, of `size` bytes (of a map per processor: for all of them); `FileNotFoundError`."""
+    """Return a value of `size` bytes (of a map per processor: for all of them). Raises `FileNotFoundError`."""
     held = _Held(key, bytes(size))
     _call(_MAP_LOOKUP, held.attributes(descriptor))
     return held.value.raw
 
 
 def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[bytes, bytes]]:
-    """All entries of a map that nothing else changes meanwhile."""
+    """The map must not change meanwhile."""
     key = None
     while True:
         held = _Held(key or b"", bytes(key_size))
@@ -94,7 +93,7 @@ def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[b
 
 
 def maps_of(program_id: int) -> dict[str, int]:
-    """Open the maps of a program that is loaded: descriptors by name."""
+    """Open the maps of a loaded program: descriptors by name."""
     program = _call(_PROG_BY_ID, pack("=III", program_id, 0, 0))
     try:
         ids = (ctypes.c_uint32 * _MOST_MAPS)()
@@ -111,13 +110,12 @@ def maps_of(program_id: int) -> dict[str, int]:
 
 
 def map_id(descriptor: int) -> int:
-    """The number of a map, which no other has while it is there."""
     number: int = _MAP_INFO.unpack(_info(descriptor, bytes(_MAP_INFO.size)))[1]
     return number
 
 
 def processors() -> int:
-    """How many values a map per processor holds for a key: as many as may ever be there."""
+    """How many values a map per processor holds for a key: one for each possible processor."""
     return int(_POSSIBLE.read_text().strip().rpartition("-")[2]) + 1
 
 
@@ -129,7 +127,6 @@ class _Held:
         self.value = ctypes.create_string_buffer(value, len(value))
 
     def attributes(self, descriptor: int) -> bytes:
-        """Those of a call about an entry; what is empty has no address."""
         key, value = (ctypes.addressof(each) if len(each) else 0 for each in (self.key, self.value))
         return pack("=IxxxxQQQ", descriptor, key, value, 0)
 

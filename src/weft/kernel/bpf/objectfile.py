@@ -1,7 +1,7 @@
 """Reads programs from an object file that clang has made for eBPF (ELF-64, little-endian). Pure.
 
-A program is a section of its own, `tc/NAME`, without functions that it would call. It names its maps as symbols that
-are defined nowhere; each place that loads one (R_BPF_64_64) gets the map's descriptor before it goes to the kernel.
+A program is a section of its own, `tc/NAME`, and calls no functions. It names its maps as undefined symbols; each place
+that loads one (R_BPF_64_64) gets the map's descriptor before the kernel gets the program.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,18 +26,18 @@ _INSTRUCTION: Final = Struct("<BBhi")  # struct bpf_insn: code, registers (targe
 
 
 class Unreadable(ValueError):
-    """The file is none that can be loaded."""
+    """The file cannot be loaded."""
 
 
 class Program(Value):
-    """One program as the compiler has made it: its instructions, and which map is loaded where (offset in bytes)."""
+    """A compiled program: its instructions, and which map is loaded where (offset in bytes)."""
 
     name: str
     code: bytes
     maps: Mapping[int, str]
 
     def with_maps(self, descriptors: Mapping[str, int]) -> bytes:
-        """Return the instructions with the maps' descriptors. Raises `KeyError` for a map that is not given."""
+        """Raises `KeyError` for a map without a descriptor."""
         code = bytearray(self.code)
         for offset, name in self.maps.items():
             kind, registers, _, _ = _INSTRUCTION.unpack_from(code, offset)
@@ -47,8 +47,6 @@ class Program(Value):
 
 
 class ObjectFile(Value):
-    """What a file holds: programs by name, and the licence that they tell the kernel."""
-
     programs: Mapping[str, Program]
     license: str
 
@@ -67,7 +65,6 @@ class _Section(NamedTuple):
 
 
 def read(data: bytes) -> ObjectFile:
-    """Read an object file. Raises `Unreadable`."""
     try:
         return _read(data)
     except (error, IndexError, OverflowError, UnicodeDecodeError) as broken:  # an offset may be of any size

@@ -1,8 +1,8 @@
-"""The process of charon: its configuration, its start, its end, and those that run in this network namespace.
+"""The process of charon: its configuration, start and end.
 
-It outlives the daemon, and the next one finds it by its socket. Its first argument tells that weft has started it.
-All charons of a machine share one file, with the number of a process: it is removed as soon as charon runs, so that
-nodes in several network namespaces can have one each.
+It outlives the daemon, and the next daemon finds it by its socket. Its first argument says that weft has started it.
+All charons of a machine share one pid file; it is removed as soon as charon runs, so that nodes in several network
+namespaces can have one each.
 """
 
 import errno
@@ -61,7 +61,7 @@ _CONFIGURATION: Final = """charon {{
 
 
 def configuration(socket_path: Path, *, in_process: bool) -> str:
-    """Give the text of strongswan.conf; with `in_process` charon carries packets itself."""
+    """The text of strongswan.conf; with `in_process` charon carries packets itself."""
     return _CONFIGURATION.format(
         plugins=_PLUGINS.format(packets="kernel-libipsec " if in_process else ""),
         routes="yes" if in_process else "no",
@@ -70,15 +70,14 @@ def configuration(socket_path: Path, *, in_process: bool) -> str:
 
 
 def installed() -> Path | None:
-    """Where the program is; None if it is not there."""
     found = find("charon", ":".join(PLACES))
     return None if found is None else Path(found)
 
 
 def start(configured: Path, log: Path) -> int:
-    """Start charon with a configuration; returns its number. `OSError` if it cannot be.
+    """Return its process id. Raises `OSError`.
 
-    What it says goes to `log`, which begins again. It shares no descriptor with this process, and no terminal.
+    Its output goes to `log`, which is emptied first. It shares no descriptor or terminal with this process.
     """
     program = installed()
     if program is None:
@@ -112,21 +111,21 @@ def _refuse_beside_others() -> None:
 
 
 def forget_number(pid: int) -> None:
-    """Remove the file with the number of a charon of ours, which would keep another node's from starting."""
+    """Remove the pid file of our charon, which would keep another node's from starting."""
     if _noted() == pid:
         NUMBER_FILE.unlink(missing_ok=True)
 
 
 def running() -> list[int]:
-    """The processes of charon that weft has started in this thread's network namespace."""
+    """The charons that weft has started in this thread's network namespace."""
     here = Path("/proc/thread-self/ns/net").stat().st_ino
     return [pid for pid in _started() if _namespace(pid) == here]
 
 
 def end_all() -> bool:
-    """End all that weft has started in this namespace; tells whether there were any.
+    """End the charons that weft has started in this namespace; False if there were none.
 
-    One that is asked to end tells its peers, and removes what it has installed.
+    A charon that is asked to end tells its peers, and removes what it has installed.
     """
     found = running()
     for pid in found:
@@ -141,7 +140,7 @@ def _started() -> Iterator[int]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Tell whether a process is a charon of ours that has not ended (then it has no arguments)."""
+    """A process that has ended has no arguments."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() == f"{_NAME}\0".encode()
     except OSError:
@@ -163,7 +162,7 @@ def _comm(pid: int) -> str:
 
 
 def _noted() -> int:
-    """The number that the file says; 0 without one."""
+    """The number in the pid file; 0 without one."""
     try:
         return int(NUMBER_FILE.read_text())
     except (OSError, ValueError):

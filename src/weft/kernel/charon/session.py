@@ -22,8 +22,8 @@ _MOST: Final = 512 * 1024  # bytes of a packet (vici's README.md)
 class Session:
     """A connection to a charon. A context manager; `close` it otherwise.
 
-    Nothing in an answer says which request it is for: after one that has not come, each would be taken for the next
-    one's. So whatever fails, but for a refusal, ends the conversation, and all later calls raise ENOTCONN.
+    Answers do not say which request they belong to: after a missing one, each would be taken for the next. So every
+    failure but a refusal ends the session, and all later calls raise ENOTCONN.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -33,7 +33,7 @@ class Session:
 
     @classmethod
     def to(cls, path: Path) -> Self | None:
-        """Connect to the charon that has made this socket; None if none listens there. Raises `OSError`."""
+        """None if no charon listens there. Raises `OSError`."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_SECONDS)
         try:
@@ -53,17 +53,16 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def ask(self, command: str, message: Message | None = None) -> Told:
-        """Have charon do something. Raises `OSError`: EREMOTEIO with charon's words for what it refuses."""
+        """Raises `OSError`: EREMOTEIO with charon's words for what it refuses."""
         with self._whole():
             self._send(vici.packet(vici.REQUEST, command, message))
             return _checked(command, self._receive())
 
     def list(self, command: str, event: str, take: Callable[[Told], None]) -> None:
-        """Have charon list something, an event for each; `take` gets what each says. Raises `OSError`."""
+        """Have charon send a list, an event for each entry, which `take` gets. Raises `OSError`."""
         with self._whole():
             self._register(vici.REGISTER, event)
             self._send(vici.packet(vici.REQUEST, command, {}))
@@ -105,7 +104,7 @@ class Session:
             raise OSError(errno.EPROTO, f"charon's answer: {error}") from None
 
     def _bytes(self, count: int, end: float) -> bytes:
-        """Read so many bytes before a time, however slowly they come."""
+        """Read so many bytes before the time `end`, however slowly they come."""
         data = bytearray()
         while len(data) < count:
             self._socket.settimeout(max(end - time.monotonic(), 0.001))

@@ -1,4 +1,7 @@
-"""What weft says to a charon, and what it hears, in the terms of the model (vici's README.md, swanctl.conf(5))."""
+"""What weft says to a charon, and what it hears, in the terms of the model (vici's README.md, swanctl.conf(5)).
+
+Each function raises `OSError`.
+"""
 
 import errno
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ _ALIVE: Final = frozenset({"CREATED", "ROUTED", "INSTALLING", "INSTALLED", "UPDA
 
 
 def is_up(session: Session) -> bool:
-    """Wait until charon has begun: it listens before, and may end yet. False if it ends. Raises `OSError`."""
+    """Wait until charon has begun; False if it ends. It listens before it has begun, and may still end."""
     try:
         session.ask("version")
     except ConnectionError:
@@ -29,24 +32,23 @@ def is_up(session: Session) -> bool:
 
 
 def load_key(session: Session, key: SharedKey) -> None:
-    """Tell charon a node's key, in place of the one it had. Raises `OSError`."""
+    """Replace the node's key."""
     owner = str(key.owner)
     session.ask("load-shared", {"id": _KEY_PREFIX + owner, "type": "IKE", "data": key.secret, "owners": [owner]})
 
 
 def unload_key(session: Session, owner: IPv4Address) -> None:
-    """Have charon forget a node's key. Raises `OSError`."""
     with _absent():
         session.ask("unload-shared", {"id": f"{_KEY_PREFIX}{owner}"})
 
 
 def load_connection(session: Session, connection: Connection) -> None:
-    """Tell charon a connection; what it carries by the same one stays. Raises `OSError`."""
+    """Sessions of the same connection stay."""
     session.ask("load-conn", {connection.name: _connection(connection)})
 
 
 def unload_connection(session: Session, name: str) -> None:
-    """Have charon forget a connection, and end what it carries by it. Raises `OSError`."""
+    """Also end its sessions."""
     with _absent():
         session.ask("unload-conn", {"name": name})
     with _absent():
@@ -54,12 +56,12 @@ def unload_connection(session: Session, name: str) -> None:
 
 
 def initiate(session: Session, connection: Connection) -> None:
-    """Have charon begin to agree with a peer again; it goes on by itself. Raises `OSError`."""
+    """Begin to negotiate with a peer again; charon goes on by itself."""
     session.ask("initiate", {"child": connection.child, "ike": connection.name, "timeout": "-1"})
 
 
 def owners(session: Session) -> Iterator[IPv4Address]:
-    """The nodes whose keys charon has from us. Raises `OSError`."""
+    """The nodes whose keys charon has from us."""
     keys = session.ask("get-shared").get("keys", [])
     for name in keys:
         with suppress(ValueError):
@@ -67,12 +69,11 @@ def owners(session: Session) -> Iterator[IPv4Address]:
 
 
 def connections(session: Session) -> list[str]:
-    """The names of the connections that charon has been told. Raises `OSError`."""
     return list(session.ask("get-conns").get("conns", []))
 
 
 def sessions(session: Session) -> dict[str, bool]:
-    """The connections about which charon talks with peers, and whether packets go by them. Raises `OSError`."""
+    """The connections that charon negotiates with peers, and whether packets go by them."""
     found: dict[str, bool] = {}
 
     def take(told: Told) -> None:
@@ -93,10 +94,10 @@ def _is_alive(child: object) -> bool:
 
 
 def _connection(wanted: Connection) -> Message:
-    """What upstream tells of a connection, and questions whether the peer is there.
+    """As upstream, plus probes for dead peers.
 
     Where charon carries packets, numbers of its own tell its peers' states apart, and routes of its own lead to them;
-    nothing there asks for a state when a packet comes, so one that is closed begins again at once.
+    no packet triggers a negotiation there, so a closed connection begins again at once.
     """
     child: dict[str, str | list[str]] = {
         "local_ts": [str(wanted.local.subnet)],
@@ -128,7 +129,7 @@ def _connection(wanted: Connection) -> Message:
 
 @contextmanager
 def _absent() -> Iterator[None]:
-    """Take the refusal of what is not there for success."""
+    """Treat "not found" as success."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,4 @@
-"""Entries of connection tracking: where UDP came from, and those that have outlived what made them.
-
-The messages are those of linux/netfilter/nfnetlink_conntrack.h.
+"""Entries of connection tracking: where UDP came from, and stale ones (linux/netfilter/nfnetlink_conntrack.h).
 
 A UDP flow never ends by itself: as long as packets come, its entry sends them where a rule sent the first one. TCP's
 flows end when the other side is gone, so their entries are left alone.
@@ -44,11 +42,11 @@ _DELETED_AT_ONCE: Final = 64
 
 
 def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_to: Ip | None = None) -> int:
-    """Delete the UDP entries whose first packet went to one of these ports. Returns how many there were.
+    """Delete the UDP entries whose first packet went to one of these ports; returns how many there were.
 
-    `leading_to`: only those that were translated to this address. One walk through the kernel's table, which takes
-    14 ms with the 262,144 buckets of a node of 4 GB or more; from Linux 5.8 on the kernel itself leaves out other
-    protocols and, where only one port is asked for, other ports. Raises `NetlinkError`.
+    `leading_to`: only those that were translated to this address. One walk through the kernel's table takes 14 ms with
+    the 262,144 buckets of a node of 4 GB or more; from Linux 5.8 on the kernel itself leaves out other protocols and,
+    where only one port is asked for, other ports. Raises `NetlinkError`.
     """
     head = _HEAD.pack(_FAMILIES[family], 0, 0)
     unwanted = [
@@ -64,7 +62,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
 
 
 def sources_of_udp(sock: NfSocket, family: int, ports: Collection[int]) -> set[Ip]:
-    """Return where the first packets of the UDP flows to these ports came from. Raises `NetlinkError`."""
+    """Where the first packets of the UDP flows to these ports came from. Raises `NetlinkError`."""
     head = _HEAD.pack(_FAMILIES[family], 0, 0)
     flows = (found.nest(_CTA_TUPLE_ORIG).nest(_CTA_TUPLE_IP) for found in _entries(sock, head, ports))
     return {source for flow in flows if (source := flow.ip(_CTA_IP_SOURCE[family])) is not None}
@@ -85,7 +83,7 @@ def _entries(sock: NfSocket, head: bytes, ports: Collection[int]) -> Iterator[At
 
 
 def _name_of(found: Attributes) -> bytes:
-    """Return what names an entry to the kernel: its original tuple, and its number, lest it be a later one."""
+    """What identifies an entry: its original tuple, and its number, since a later one may have the same tuple."""
     named = [attribute(_CTA_TUPLE_ORIG | NESTED, found[_CTA_TUPLE_ORIG])]
     return b"".join([*named, *(attribute(kind, found[kind]) for kind in (_CTA_ID, _CTA_ZONE) if kind in found)])
 

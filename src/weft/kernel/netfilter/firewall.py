@@ -1,7 +1,7 @@
-"""The node's rule sets in the kernel: what is there, is it right, make it so.
+"""The node's rule sets in the kernel: reads, compares and replaces them.
 
-One class over both kinds. What to want is `desired.firewall`'s, when to look is the monitor's and the
-daemon's, and how often to repair is the daemon's alone.
+One class over both kinds. `desired.firewall` decides what is wanted, the monitor and the daemon when to look, the
+daemon alone how often to repair.
 """
 
 import asyncio
@@ -24,8 +24,6 @@ _LEGACY: Final = f"{iptables.KIND}-legacy"
 
 
 class _Rules(Protocol):
-    """The rules of one kind and family."""
-
     async def read(self) -> RuleSet | None: ...
 
     async def replace(self, want: RuleSet | None) -> None: ...
@@ -34,9 +32,8 @@ class _Rules(Protocol):
 class Tooling(Value):
     """What the programs of one kind can do here.
 
-    `notices`: changes are announced through nf_tables (`kernel.netfilter.monitor`); otherwise someone must look now
-    and then.
-    `problems` forbid the kind; `warnings` are for the log.
+    `notices`: changes are announced through nf_tables (`kernel.netfilter.monitor`); otherwise someone must look now and
+    then. `problems` forbid the kind; `warnings` are for the log.
     """
 
     version: str = ""
@@ -47,7 +44,7 @@ class Tooling(Value):
 
 
 class Firewall:
-    """Both kinds of rules of both families, in the namespace that the caller's thread is in.
+    """Both kinds of rules of both families, in the caller's namespace.
 
     For one caller at a time: two changes of one rule set at once would not see each other.
     """
@@ -63,24 +60,24 @@ class Firewall:
         }
 
     async def tooling(self, kind: str, families: Collection[int]) -> Tooling:
-        """Find out what the programs of `kind` (`nft`, `iptables`) can do for these families."""
+        """Find out what the programs of `kind` (`nft`, `iptables`) can do."""
         if kind == nft.KIND:
             return await self._nft_tooling(families)
         return await self._iptables_tooling(families)
 
     async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
-        """Return every rule set with our names, of both kinds and families; or look for `only` those.
+        """Return every rule set with our names, or look for `only` those.
 
-        Those of the kinds `iptables-nft` and `iptables-legacy` are what is left in the variant that the host
-        does not use as `iptables`; like those of the other kind they are deleted by their step. What cannot be
-        read because a program is missing or refuses is not there; `apply` says why.
+        Those of the kinds `iptables-nft` and `iptables-legacy` are remains in the variant that the host does not use as
+        `iptables`; they are deleted by their step. What cannot be read because a program is missing or refuses is left
+        out; `apply` says why.
         """
         readable = await self._readable()
         found = await asyncio.gather(*(_read(rules) for key, rules in readable.items() if only is None or key in only))
         return {ruleset.key: ruleset for ruleset in found if ruleset is not None}
 
     async def unseen(self, present: Collection[Key]) -> list[Problem]:
-        """What is, or may be, there, and is not among the keys that `present` gave (HOST-002).
+        """What is, or may be, there, and was not in `present` (HOST-002).
 
         nf_tables is asked itself. Of legacy iptables the kernel names the tables alone, which may be anybody's.
         """
@@ -95,10 +92,10 @@ class Firewall:
         return [_hidden(str(kind), int(family)) for _, kind, family in sorted(hidden, key=repr)]
 
     async def apply(self, step: Step) -> Failure | None:
-        """Put or delete one rule set, as a whole. Does nothing when that is already so.
+        """Put or delete one rule set, as a whole, unless that is already so.
 
-        A failure's errno is ENOENT when a program is missing (its message is the problem HOST-002), ETIMEDOUT
-        when it did not answer, EIO when it refused.
+        A failure's errno is ENOENT when a program is missing (its message is the problem HOST-002), ETIMEDOUT when it
+        did not answer, EIO when it refused.
         """
         ruleset = step.object
         if not isinstance(ruleset, RuleSet):
@@ -120,7 +117,6 @@ class Firewall:
         return self._variants[ruleset.kind, ruleset.family]
 
     async def _readable(self) -> dict[Key, _Rules]:
-        """Return what there are programs for, each variant of iptables once."""
         rules: dict[Key, _Rules] = {}
         if self._tools.has("nft"):
             rules |= {("ruleset", nft.KIND, family): table for family, table in self._nft.items()}
@@ -205,7 +201,7 @@ async def _replace(rules: _Rules, want: RuleSet | None) -> ToolError | None:
 
 
 async def _variant(default: Iptables) -> str:
-    """Return the kind that names the same rules as the host's own iptables, "" when it has none."""
+    """The kind that names the same rules as the host's own iptables, "" when it has none."""
     try:
         legacy = (await default.version()).legacy
     except ToolError:

@@ -1,7 +1,7 @@
 """Our iptables chains: `FLANNEL-POSTRTG` in nat, `FLANNEL-FWD` in filter, and the one jump to each.
 
-Read by `iptables-save`, replaced by one `iptables-restore --noflush`, which is atomic for each table. Touches
-nothing but rules of our chains and rules that jump to them. Knows nothing of what the rules mean.
+Read by `iptables-save`, replaced by one `iptables-restore --noflush`, which is atomic for each table. Touches nothing
+but our chains and the rules that jump to them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LEGACY_NAMES: Final = {4: "/proc/thread-self/net/ip_tables_names", 6: "/proc/th
 
 
 class Version(Value):
-    """What `iptables --version` says. `legacy` rules live outside nf_tables and give no notices."""
+    """`legacy` rules live outside nf_tables and give no notices."""
 
     numbers: tuple[int, ...]
     legacy: bool
@@ -50,7 +50,7 @@ class Version(Value):
 class Iptables:
     """The rules of one family (4 or 6).
 
-    `variant` is "" for what the host calls iptables, else `nft` or `legacy` for the one of that name.
+    `variant` is "" for what the host calls iptables, else `nft` or `legacy`.
     """
 
     def __init__(self, tools: Tools, family: int, variant: str = "") -> None:
@@ -63,21 +63,20 @@ class Iptables:
 
     @property
     def installed(self) -> bool:
-        """Tell whether its programs are there."""
         return self._tools.has(f"{self._program}-save")
 
     async def version(self) -> Version:
-        """Return the version, asked for once: it decides how the programs are called. Raises `ToolError`."""
+        """Asked for once: it decides how the programs are called. Raises `ToolError`."""
         if self._version is None:
             self._version = parse_version(await self._tools.run(self._program, ("--version",)))
         return self._version
 
     async def read(self) -> RuleSet | None:
-        """Return our chains as they are, None when there is no trace of them. Raises `ToolError`."""
+        """Return our chains, None when there is no trace of them. Raises `ToolError`."""
         return as_rule_set(await self._look(), self._kind, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
-        """Make our chains exactly those of `want`, or be gone; nothing is written when they already are so.
+        """Write nothing when the chains are right already.
 
         Raises `ToolError`, also when someone removed a jump between the look and the change.
         """
@@ -132,7 +131,7 @@ def mixed_worlds(version: Version | None, family: int) -> Problem | None:
 
 
 def as_rule_set(tables: Mapping[str, Table], kind: str, family: int) -> RuleSet | None:
-    """Return what is there in terms of the model, so that it equals what is wanted when nothing is amiss.
+    """Return what is there; equal to what is wanted when nothing is amiss.
 
     A chain's `jump` is the text of all jumps to it from where ours belongs, one a line.
     """
@@ -152,10 +151,10 @@ def as_rule_set(tables: Mapping[str, Table], kind: str, family: int) -> RuleSet 
 
 
 def render(want: Iterable[Chain], tables: Mapping[str, Table]) -> str:
-    """Write the payload of `iptables-restore --noflush` that makes our chains those of `want`; "" for no change.
+    """Write the payload of `iptables-restore --noflush`; "" for no change.
 
-    Naming a chain creates or empties it, within the table's one change. A right jump stays where it is, so
-    rules that others put before or after it keep their place; one that is missing is appended, as upstream's.
+    Naming a chain creates or empties it, within the table's one change. A right jump stays where it is, so rules that
+    others put before or after it keep their place; a missing one is appended, as upstream's.
     """
     wanted = tuple(want)
     return "".join(
@@ -179,7 +178,7 @@ def _lines(want: list[Chain], have: Table) -> list[str]:
 
 
 def _jumps(want: list[Chain], stale: list[str], have: Table) -> tuple[list[str], list[str]]:
-    """Say which jumps to add and which to remove, so that exactly one is left for each wanted chain.
+    """Say which jumps to add and to remove, so that exactly one is left for each wanted chain.
 
     A jump from another chain than ours was put there by a person and stays, unless its target goes.
     """

@@ -1,11 +1,11 @@
-"""Hearing of changes to our firewall rules: nf_tables notices (linux/netfilter/nfnetlink.h, nf_tables.h).
+"""Hears of changes to our firewall rules: nf_tables notices (linux/netfilter/nfnetlink.h, nf_tables.h).
 
-Says that rules of ours were touched by someone else, and by whom; what has become of them is for
-`kernel.netfilter.firewall` to look up. Changes of legacy iptables are not announced by the kernel.
+It says that someone else touched rules of ours, and who; `kernel.netfilter.firewall` looks up the result. The kernel
+does not announce changes of legacy iptables.
 
-A change (one transaction, one generation) is announced by a notice for each object, then by NEWGEN, which says
-which process made it. On a busy node kube-proxy rewrites its chains in the tables that ours live in, so notices
-are told apart by chain too. Nothing ends the monitor but closing it.
+A change (one transaction, one generation) is announced by a notice for each object, then by NEWGEN, which says which
+process made it. On a busy node kube-proxy rewrites its chains in the tables that ours live in, so notices are told
+apart by chain too. Nothing ends the monitor but closing it.
 """
 
 import asyncio
@@ -68,11 +68,10 @@ _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 
 
 class Touched(Value):
-    """Someone else changed chains or tables of ours. `keys` are of rule sets, and `by` says of each who did.
+    """Someone else changed chains or tables of ours; `by` names the process for each key.
 
-    One is `PLUGINS`, where a table of the plugins' was deleted.
-
-    The numbers of processes are those of the outermost pid namespace, and of a thread where a program has several.
+    A key is `PLUGINS` when a table of the plugins' was deleted. The numbers of processes are those of the outermost pid
+    namespace, and of a thread where a program has several.
     """
 
     keys: frozenset[Key]
@@ -86,7 +85,7 @@ class Resync(Value):
 
 
 class Generations:
-    """Collects notices into changes. Knows no socket: datagrams in, keys out."""
+    """Collects notices into changes. Knows no socket."""
 
     def __init__(self, own: OwnProcesses) -> None:
         self._own = own
@@ -94,7 +93,7 @@ class Generations:
         self._by: dict[Key, dict[str, None]] = {}
 
     def feed(self, datagram: bytes) -> None:
-        """Take in one datagram. Raises `Malformed`."""
+        """Raises `Malformed`."""
         for message in messages_in(datagram):
             subsystem, kind = message.kind >> 8, message.kind & 0xFF
             if subsystem != _NFNL_SUBSYS_NFTABLES or len(message.body) < _HEAD.size:
@@ -131,7 +130,7 @@ class Generations:
 
 
 class Monitor:
-    """The nf_tables notices of the namespace in which it was opened. Close it, or use it in `with`."""
+    """The nf_tables notices of the namespace in which it was opened. A context manager."""
 
     def __init__(self, own: OwnProcesses) -> None:
         """Raises `Unavailable` (KERN-001) where the kernel has no such notices, `PermissionError` without rights."""
@@ -152,11 +151,10 @@ class Monitor:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; a waiting `wake` must have been cancelled."""
+        """A waiting `wake` must have been cancelled."""
         self._socket.close()
 
     async def wakes(self) -> AsyncIterator[Touched | Resync]:
-        """Yield what `wake` returns, without end."""
         while True:
             yield await self.wake()
 
@@ -220,7 +218,7 @@ def _no_notices(error: OSError) -> Problem:
 
 
 def _touched(kind: int, body: bytes) -> set[Key]:
-    """Return the rule set that a notice is about, if it is one of ours, and `PLUGINS` for a table that is gone."""
+    """The rule set that a notice is about, if it is ours, and `PLUGINS` for a deleted table."""
     attributes = parse(body, _HEAD.size)
     table = attributes.text(_NFTA_TABLE)
     lost = {PLUGINS} if kind == _NFT_MSG_DELTABLE and table in _PLUGINS_TABLES else set[Key]()
@@ -235,7 +233,7 @@ def _touched(kind: int, body: bytes) -> set[Key]:
 
 
 def _chain(kind: int, attributes: Attributes) -> str | None:
-    """Return the chain that a notice names, None for one about a whole table, "" for one about a set."""
+    """The chain that a notice names, None for a whole table, "" for a set."""
     if kind in (_NFT_MSG_NEWTABLE, _NFT_MSG_DELTABLE):
         return None
     if kind in (_NFT_MSG_NEWCHAIN, _NFT_MSG_DELCHAIN):

@@ -1,7 +1,7 @@
 """nf_tables without a program: elements changed in one transaction, and looks at what is there.
 
-Messages of linux/netfilter/nf_tables.h in the framing of linux/netfilter/nfnetlink.h. Tables, chains and rules are
-made elsewhere; here only what changes with every pod is written. Knows nothing of what an element means.
+Messages of linux/netfilter/nf_tables.h in the framing of linux/netfilter/nfnetlink.h. Only what changes with every pod
+is written here; tables, chains and rules are made elsewhere.
 """
 
 import errno
@@ -64,7 +64,7 @@ _END: Final = Message(_BATCH_END, 0, _FRAME)
 
 
 class NfSocket:
-    """nf_tables and conntrack of the namespace in which it was opened. One thread at a time.
+    """nf_tables and conntrack of one namespace. One thread at a time.
 
     Closing it waits for the kernel to have freed what was deleted through it, 10 ms and more, so keep it.
     """
@@ -76,7 +76,6 @@ class NfSocket:
 
     @classmethod
     def open(cls) -> Self:
-        """Open one in the calling thread's network namespace."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
         try:
             widen(sock, _BUFFER_BYTES, socket.SO_SNDBUF, socket.SO_RCVBUF)
@@ -86,11 +85,10 @@ class NfSocket:
             raise
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def transaction(self, table: Table, changes: Sequence[Change]) -> dict[int, NetlinkError]:
-        """Change elements of a table: all or, if anything is refused, nothing. Returns the refusals by position.
+        """Change all elements or, if anything is refused, none. Returns the refusals by position.
 
         A refusal of the whole (no nf_tables, no permission) is raised.
         """
@@ -102,17 +100,17 @@ class NfSocket:
         return {position - 1: error for position, error in refused.items()}
 
     def element(self, table: Table, name: str, key: bytes) -> Element | None:
-        """Return the element of a set with this key, None if there is none, nor the set, the table or nf_tables."""
+        """None without such an element, set or table, or without nf_tables."""
         answer = self._ask(_GETSETELEM, _of_set(table, name, _element(key=key)))
         return None if answer is None else next(_elements_in(answer, name), None)
 
     def elements(self, table: Table, name: str) -> list[Element]:
-        """List a set; none if there is no such set."""
+        """Empty if there is no such set."""
         bodies = self._list(_GETSETELEM, _of_set(table, name))
         return [element for body in bodies for element in _elements_in(body, name)]
 
     def sets(self, table: Table) -> set[str]:
-        """Return the names of a table's sets and maps, but for the nameless ones of rules."""
+        """The names of a table's sets and maps, without the nameless ones of rules."""
         bodies = self._list(_GETSET, _head(table) + text(_NFTA_SET_TABLE, table.name))
         # Kernels differ in whether they look at the table's name in this request.
         found = [parse(body, _HEAD.size) for body in bodies]
@@ -120,16 +118,15 @@ class NfSocket:
         return {name for name in names if not name.startswith("__")}
 
     def has_table(self, table: Table) -> bool:
-        """Tell whether there is such a table."""
         return self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name)) is not None
 
     def has_chain(self, table: Table, chain: str) -> bool:
-        """Tell whether a table has a chain. iptables-nft's tables are asked for likewise (`ip nat`)."""
+        """iptables-nft's tables are asked for likewise (`ip nat`)."""
         names = text(_NFTA_CHAIN_TABLE, table.name) + text(_NFTA_CHAIN_NAME, chain)
         return self._ask(_GETCHAIN, _head(table) + names) is not None
 
     def comments(self, table: Table) -> list[tuple[str, str]]:
-        """Return chain and comment of each of a table's rules, in order; the comment may be empty."""
+        """Chain and comment of each of a table's rules, in order; a comment may be empty."""
         bodies = self._list(_GETRULE, _head(table) + text(_NFTA_RULE_TABLE, table.name))
         found = []
         for body in bodies:
@@ -201,7 +198,7 @@ def _value(found: Attributes, kind: int) -> bytes:
 
 
 def _comment(userdata: bytes) -> str:
-    """Return the comment among user data: one byte of type, one of length, the value."""
+    """User data is one byte of type, one of length, and the value."""
     offset = 0
     while offset + 2 <= len(userdata):
         kind, length = userdata[offset], userdata[offset + 1]

@@ -1,7 +1,6 @@
 """Our nft tables: `ip flannel-ipv4` and `ip6 flannel-ipv6`, read as text and replaced in one transaction.
 
-The tables are ours alone, whole: what others put into them goes with the next change. Knows nothing of what
-the rules mean.
+The tables are ours alone: what others put into them goes with the next change.
 """
 
 import re
@@ -22,20 +21,18 @@ _LIST: Final = ("-n", "list")
 
 
 class Nft:
-    """The rules of one family (4 or 6)."""
-
     def __init__(self, tools: Tools, family: int) -> None:
         self._tools = tools
         self._family = family
         self._table = TABLES[family]
 
     async def read(self) -> RuleSet | None:
-        """Return what our table holds, None when there is none. Raises `ToolError`."""
+        """None when there is no table. Raises `ToolError`."""
         text = await self._text()
         return None if text is None else parse(text, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
-        """Make our table hold exactly `want`, or be gone; nothing is written when it already is so.
+        """Write nothing when the table is right already.
 
         Raises `ToolError`, also when someone else changed the table between the look and the change.
         """
@@ -44,7 +41,7 @@ class Nft:
             await self._tools.run("nft", ("-f", "-"), transaction)
 
     async def can_be_random(self) -> bool:
-        """Tell whether nft and kernel know `masquerade fully-random`: a dry run of a throw-away chain."""
+        """Try `masquerade fully-random` in a dry run."""
         probe = RuleSet(
             kind=KIND,
             family=self._family,
@@ -74,7 +71,7 @@ class Nft:
 
 
 async def version(tools: Tools) -> tuple[str, bool]:
-    """Return the version of nft as text, and whether it is new enough. Raises `ToolError`."""
+    """The version of nft, and whether it is new enough. Raises `ToolError`."""
     text = await tools.run("nft", ("--version",))
     found = _VERSION.search(text)
     if found is None:
@@ -96,10 +93,10 @@ def change(want: RuleSet | None, text: str | None, family: int) -> str:
 
 
 def make(want: RuleSet, *, replace: bool) -> str:
-    """Write the transaction that makes our table; `replace`: in place of the one that is there.
+    """`replace`: in place of the one that is there.
 
-    The hook of a chain and the comment of a table cannot be changed (the kernel refuses the one and ignores the
-    other), so a table of another shape is deleted and made in one transaction.
+    The hook of a chain and the comment of a table cannot be changed (the kernel refuses the one and ignores the other),
+    so a table of another shape is deleted and made in one transaction.
     """
     table = TABLES[want.family]
     lines = _removal(table) if replace else []
@@ -112,7 +109,7 @@ def make(want: RuleSet, *, replace: bool) -> str:
 
 
 def refill(want: RuleSet, have: RuleSet) -> str:
-    """Write the transaction that empties and fills those chains that differ: a packet meets the old rules or the new.
+    """Empty and fill the chains that differ: a packet meets the old rules or the new.
 
     Chains that are right are left alone: deleting rules makes nft wait for the kernel, 10 ms and more.
     """
@@ -125,15 +122,15 @@ def refill(want: RuleSet, have: RuleSet) -> str:
 
 
 def remove(family: int) -> str:
-    """Write the transaction after which our table is gone, whether or not it was there."""
+    """The transaction succeeds whether or not the table is there."""
     return wire.payload(_removal(TABLES[family]))
 
 
 def parse(text: str, family: int) -> RuleSet:
     """Read `nft -n list table`.
 
-    Whatever is not a chain comes back as a chain that nobody wants, so that it does not go unnoticed. Chains are in
-    the order of `desired.firewall`, masquerading first: nft lists them by age.
+    What is not a chain comes back as an unwanted chain, so that it does not go unnoticed. Chains are in the order of
+    `desired.firewall`, masquerading first: nft lists them by age.
     """
     listed = sorted(wire.parse(text).items(), key=lambda item: (item[0] != "postrtg", item[0]))
     chains = (
@@ -148,7 +145,7 @@ def _shape(ruleset: RuleSet) -> list[tuple[str, str, str]]:
 
 
 def _mark(family: int) -> str:
-    """Return the table's comment, by which people tell our table from upstream's of the same name."""
+    """The comment by which people tell our table from upstream's of the same name."""
     return f"weft: rules for {TABLES[family].name}"
 
 

@@ -1,7 +1,6 @@
-"""Which rule sets under our names nf_tables holds, by the kernel's own word.
+"""Which rule sets under our names nf_tables holds, as the kernel says.
 
-For proof: what `nft` and `iptables` show cannot be seen where they are not installed. What is in the rule sets is
-not looked at.
+This proves that nothing is left where `nft` and `iptables` are not installed. The rules themselves are not read.
 """
 
 from contextlib import closing
@@ -19,7 +18,7 @@ _CHAINS: Final = {"nat": POSTRTG, "filter": FWD}
 
 
 def traces() -> frozenset[Key]:
-    """The keys of rule sets of the kinds `nft` and `iptables-nft`, in the calling thread's namespace."""
+    """Keys of the kinds `nft` and `iptables-nft`, in the calling thread's namespace."""
     try:
         nf = NfSocket.open()
     except OSError:

@@ -1,4 +1,7 @@
-"""Messages about addresses of interfaces: values to bytes and back (linux/if_addr.h). Pure."""
+"""Messages about addresses of interfaces: values to bytes and back (linux/if_addr.h).
+
+Pure; readers raise `Malformed`.
+"""
 
 import socket
 from struct import Struct
@@ -32,7 +35,6 @@ _IFADDRMSG: Final = Struct("=BBBBI")  # family, prefix length, flags, scope, ind
 
 
 def parse_address(body: bytes) -> AddressInfo:
-    """Read RTM_NEWADDR or RTM_DELADDR. Raises `Malformed`."""
     family, prefixlen, short_flags, scope, index = fixed(_IFADDRMSG, body)
     attrs = parse(body, _IFADDRMSG.size)
     flags = attrs.number(IFA_FLAGS)
@@ -62,11 +64,10 @@ def parse_address(body: bytes) -> AddressInfo:
 
 
 def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
-    """The dump request for the addresses of one link, or of all with `index` 0: type and body.
+    """`index` 0 lists those of all links.
 
-    `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own.
-
-    Of one family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: no other program is waited for.
+    `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own. With a
+    family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: no other program has to wait.
     """
     there = b"" if netns < 0 else u32(IFA_TARGET_NETNSID, netns)
     return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index) + there
@@ -75,7 +76,7 @@ def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
 def add_address(
     index: int, ip: Ip, prefixlen: int, *, replace: bool, nodad: bool = False, broadcast: Ip | None = None
 ) -> Message:
-    """Add an address of scope global that never expires. `nodad` skips IPv6's duplicate detection (1–2 s)."""
+    """The address has scope global and never expires. `nodad` skips IPv6's duplicate detection (1–2 s)."""
     body = _body(index, ip, prefixlen)
     if broadcast is not None:
         body += attribute(IFA_BROADCAST, broadcast.packed)
@@ -85,7 +86,6 @@ def add_address(
 
 
 def delete_address(index: int, ip: Ip, prefixlen: int) -> Message:
-    """Delete an address."""
     return Message(RTM_DELADDR, 0, _body(index, ip, prefixlen))
 
 

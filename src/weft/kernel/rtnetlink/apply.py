@@ -1,7 +1,7 @@
-"""Steps into the kernel, at most 64 messages a send; back come the steps that failed.
+"""Sends steps to the kernel, at most 64 messages at a time, and returns those that failed.
 
-Carries out `plan.diff`'s steps in their order and decides nothing. A step that fails stops no other. What is
-absent already has been deleted well. Rule sets are not for here (`weft.kernel.netfilter.firewall`).
+Carries out `plan.diff`'s steps in their order and decides nothing. A failed step stops no other. Deleting what is
+absent succeeds. Rule sets are not for here (`weft.kernel.netfilter.firewall`).
 """
 
 import errno
@@ -26,12 +26,12 @@ _ABSENT: Final = frozenset((errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errn
 
 
 def apply(rtnl: Rtnl, steps: Sequence[Step]) -> list[Failure]:
-    """Carry out `steps` in one go; see `applying`."""
+    """Carry out `steps` at once; see `applying`."""
     return at_once(applying(rtnl, steps))
 
 
 def applying(rtnl: Rtnl, steps: Sequence[Step]) -> Slices[list[Failure]]:
-    """Carry out `steps` in slices. Returns those that failed; settings go to the calling thread's namespace."""
+    """Carry out `steps` in slices; returns those that failed. Settings go to the calling thread's namespace."""
     work = _Work(rtnl)
     for step in steps:
         thing = step.object
@@ -49,8 +49,6 @@ def applying(rtnl: Rtnl, steps: Sequence[Step]) -> Slices[list[Failure]]:
 
 
 class _Work:
-    """One run: the messages not yet sent, the links' indexes, and what failed."""
-
     def __init__(self, rtnl: Rtnl) -> None:
         self._pending: list[tuple[Step, Plain, Message]] = []
         self.failures: list[Failure] = []
@@ -59,7 +57,6 @@ class _Work:
 
     @property
     def full(self) -> bool:
-        """Tell whether it is time to send."""
         return len(self._pending) >= CHUNK
 
     def add(self, step: Step, thing: Plain) -> None:
@@ -73,7 +70,7 @@ class _Work:
         self._pending.append((step, thing, encode(thing, index)))
 
     def flush(self) -> None:
-        """Send what is pending, and once more, another way, what needs that."""
+        """Send what is pending; what needs it is sent again in another way."""
         sent, self._pending = self._pending, []
         again: list[tuple[Step, Plain]] = []
         for (step, thing, _), error in self._batch(sent):
@@ -112,7 +109,7 @@ class _Work:
                 raise TypeError(f"not for rtnetlink: {step}")
 
     def _after_removal(self, again: Sequence[tuple[Step, Plain]]) -> None:
-        """Put what can only be put once something else is out of its way, remover and putter in one send."""
+        """Delete what is in the way and put, both in one send."""
         messages: list[tuple[Step, Plain, Message]] = []
         for step, thing in again:
             index = self._index_for(thing) or 0
@@ -144,7 +141,7 @@ class _Work:
         self._rtnl.set_link(index, up=thing.up)
 
     def _index_for(self, thing: Plain) -> int | None:
-        """The index of the link that `thing` is on; 0 for what is on none, None if the link is missing."""
+        """0 for a thing that is on no link, None if the link is missing."""
         name = thing.link
         if name is None:
             return 0
@@ -165,17 +162,17 @@ class _Work:
 def _needs_room(thing: Plain, error: NetlinkError) -> bool:
     """Tell whether a refused `Put` would pass if what is there were deleted first.
 
-    An IPv6 on-link route is refused as long as another link's route leads to its gateway, and that is often the
-    very route it shall replace (ip6_route_check_nh_onlink).
+    An IPv6 on-link route is refused as long as another link's route leads to its gateway, and that is often the very
+    route it shall replace (ip6_route_check_nh_onlink).
     """
     return isinstance(thing, Route) and thing.onlink and thing.dst.version == 6 and error.errno == errno.EINVAL
 
 
 def _put_link(rtnl: Rtnl, wanted: Link) -> None:
-    """Make a device what it should be, up and with our alias; changed in place if the kernel can.
+    """Make a device right, up and with our alias; changed in place if the kernel can, else made again.
 
-    Anything else of its name is deleted. A new MAC makes the kernel drop all neighbours of the device, the
-    permanent ones too (arp_netdev_event), with a notice for each. Raises `NetlinkError`.
+    A new MAC makes the kernel drop all neighbours of the device, the permanent ones too (arp_netdev_event), with a
+    notice for each. Raises `NetlinkError`.
     """
     there = rtnl.link(wanted.name)
     if wanted.parent and rtnl.link(wanted.parent) is None:
@@ -219,7 +216,7 @@ def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
 
 
 def _create_tun(rtnl: Rtnl, wanted: Tun) -> LinkInfo:
-    """Make a device that rtnetlink can do everything with but this."""
+    """Rtnetlink cannot make a TUN device."""
     try:
         tun.create(wanted.name, for_relay=bool(wanted.vnet_header))
     except OSError as error:

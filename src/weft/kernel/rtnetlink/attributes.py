@@ -1,7 +1,7 @@
 """Netlink attributes: bytes in, values out, and back (linux/netlink.h, struct nlattr).
 
-Pure, and safe on any input: whatever the bytes are, the only error is `Malformed`. Knows no message and no
-socket. Numbers are in the machine's own byte order unless the kernel wants network order (`be16`).
+Pure, and safe on any input: the only error is `Malformed`. Numbers are in the machine's own byte order unless the
+kernel wants network order (`be16`).
 """
 
 import sys
@@ -25,13 +25,13 @@ _MAC_LENGTH: Final = 6
 
 
 class Malformed(ValueError):
-    """Bytes that are no netlink attribute, or an attribute of another size than its meaning needs."""
+    """Bytes that are no netlink attribute, or an attribute of the wrong size."""
 
 
 class Attributes(dict[int, bytes]):
     """The attributes of one message or nest by number; of a repeated one, the last.
 
-    The getters return None for an attribute that is absent, and raise `Malformed` for one of the wrong size.
+    The getters return None for an absent attribute.
     """
 
     __slots__ = ()
@@ -46,31 +46,29 @@ class Attributes(dict[int, bytes]):
         return int.from_bytes(value, sys.byteorder)
 
     def network_number(self, kind: int) -> int | None:
-        """An unsigned number in network order (ports)."""
         value = self.get(kind)
         return None if value is None else int.from_bytes(value, "big")
 
     def text(self, kind: int) -> str:
-        """A string without its closing NUL, empty when absent; bytes that are not UTF-8 survive as surrogates."""
+        """Without its closing NUL, empty when absent; bytes that are not UTF-8 survive as surrogates."""
         return c_string(self.get(kind, b""))
 
     def ip(self, kind: int) -> Ip | None:
-        """An IPv4 or IPv6 address, told apart by its length."""
+        """The length tells the family."""
         value = self.get(kind)
         return None if value is None else address(value)
 
     def mac(self, kind: int) -> Mac | None:
-        """An Ethernet address; None too for hardware addresses of another length (tunnels have such)."""
+        """None too for hardware addresses of another length (tunnels have such)."""
         value = self.get(kind)
         return Mac(value) if value is not None and len(value) == _MAC_LENGTH else None
 
     def nest(self, kind: int) -> "Attributes":
-        """The attributes inside a nested one, empty when it is absent."""
+        """Empty when it is absent."""
         return parse(self.get(kind, b""))
 
 
 def parse(data: bytes, offset: int = 0) -> Attributes:
-    """Read the attributes that fill `data` from `offset` on. Raises `Malformed`."""
     found = Attributes()
     unpack = _HEADER.unpack_from
     end = len(data)
@@ -84,15 +82,12 @@ def parse(data: bytes, offset: int = 0) -> Attributes:
 
 
 def c_string(value: bytes) -> str:
-    """Return a string without its closing NUL; bytes that are not UTF-8 survive as surrogates."""
+    """The string without its closing NUL; bytes that are not UTF-8 survive as surrogates."""
     return value.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
 def find(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
-    """Return the first attribute of this number from `offset` on, None if there is none: where little is wanted.
-
-    Raises `Malformed`.
-    """
+    """Return the first attribute of this number: cheaper than `parse` where little is wanted."""
     unpack = _HEADER.unpack_from
     end = len(data)
     while end - offset >= 4:
@@ -106,7 +101,7 @@ def find(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
 
 
 def parse_list(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Like `parse`, one by one and in order, for nests that repeat an attribute. Raises `Malformed`."""
+    """Like `parse`, one by one and in order, for nests that repeat an attribute."""
     end = len(data)
     while end - offset >= 4:
         length, kind = _HEADER.unpack_from(data, offset)
@@ -117,14 +112,13 @@ def parse_list(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def fixed(layout: Struct, data: bytes) -> tuple[int, ...]:
-    """Unpack the fixed head of a message. Raises `Malformed` when `data` is too short for it."""
+    """Unpack the fixed head of a message."""
     if len(data) < layout.size:
         raise Malformed(f"message of {len(data)} bytes, at least {layout.size} needed")
     return layout.unpack_from(data)
 
 
 def address(value: bytes) -> Ip:
-    """Four bytes are an IPv4 address, sixteen an IPv6 one. Raises `Malformed` for any other length."""
     if len(value) == 4:
         return IPv4Address(value)
     if len(value) == 16:
@@ -139,12 +133,10 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def u8(kind: int, value: int) -> bytes:
-    """An attribute of one byte."""
     return _U8.pack(5, kind, value)
 
 
 def u16(kind: int, value: int) -> bytes:
-    """An attribute of two bytes in machine order."""
     return _U16.pack(6, kind, value)
 
 
@@ -154,15 +146,12 @@ def be16(kind: int, value: int) -> bytes:
 
 
 def u32(kind: int, value: int) -> bytes:
-    """An attribute of four bytes in machine order."""
     return _U32.pack(8, kind, value)
 
 
 def text(kind: int, value: str) -> bytes:
-    """A string with its closing NUL."""
     return attribute(kind, value.encode("utf-8", "surrogateescape") + b"\0")
 
 
 def nest(kind: int, *inner: bytes) -> bytes:
-    """A nested attribute around encoded ones."""
     return attribute(kind | NESTED, b"".join(inner))

@@ -31,12 +31,12 @@ _VLAN_INFO: Final = Struct("=HH")  # flags, VLAN id
 
 
 def add_own_vlan(index: int, vlan: int) -> Message:
-    """Give a port the VLAN that its untagged frames belong to (PVID), and that leaves it untagged."""
+    """The port's untagged frames belong to it (PVID) and leave untagged."""
     return _message(RTM_SETLINK, index, _info(vlan, PVID | UNTAGGED))
 
 
 def add_tagged_vlans(index: int, vlans: Iterable[int]) -> Message:
-    """Let a port carry these VLANs tagged; at least one. Neighbouring ids travel as ranges."""
+    """At least one. Neighbouring ids travel as ranges."""
     infos = [
         _info(first, 0) if first == last else _info(first, RANGE_BEGIN) + _info(last, RANGE_END)
         for first, last in ranges(vlans)
@@ -45,17 +45,17 @@ def add_tagged_vlans(index: int, vlans: Iterable[int]) -> Message:
 
 
 def delete_vlans(index: int) -> Message:
-    """Take all VLANs off a port; it is no error if there are none."""
+    """It is no error if there are none."""
     return _message(RTM_DELLINK, index, _info(_FIRST_VLAN, RANGE_BEGIN) + _info(_LAST_VLAN, RANGE_END))
 
 
 def list_vlans() -> tuple[int, bytes]:
-    """The dump request for all ports and bridges with their VLANs: type and body."""
+    """All ports and bridges with their VLANs."""
     return RTM_GETLINK, _IFINFOMSG.pack(_AF_BRIDGE, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_BRVLAN_COMPRESSED)
 
 
 def parse_vlans(body: bytes) -> PortVlans:
-    """Read one answer of `list_vlans`. Raises `Malformed`."""
+    """Raises `Malformed`."""
     _, _, index, _, _ = fixed(_IFINFOMSG, body)
     own = 0
     untagged: set[int] = set()

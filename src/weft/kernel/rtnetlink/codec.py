@@ -1,10 +1,9 @@
-"""Between `model.kernel.objects` and rtnetlink messages, both ways. Pure.
+"""Between `model.kernel.objects` and rtnetlink messages, both ways. Pure; decoders raise `Malformed`.
 
-Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases
-apart: not ours to manage (no object), ours and as we would make it (the object), and ours but changed in a
-way that the model has no words for. The last gives an object that equals nothing we want, so that the diff
-puts it right: a route without a way out, an FDB entry with an unspecified remote, a link with MTU 0 (it can be
-mended) or of no kind (it must be replaced).
+Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases apart: not
+ours to manage (no object), ours and right (the object), and ours but changed in a way that the model has no words for.
+The last gives an object that equals nothing we want, so that the diff repairs it: a route without a way out, an FDB
+entry with an unspecified remote, a link with MTU 0 (it can be mended) or of no kind (it must be replaced).
 """
 
 from collections.abc import Mapping
@@ -39,7 +38,7 @@ _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
 
 
 def encode(thing: Plain, index: int) -> Message:
-    """The message that makes the kernel hold `thing` on the link with `index`, replacing what has its key."""
+    """The message replaces what has the key of `thing`."""
     match thing:
         case Route():
             return _encode_route(thing, index)
@@ -67,7 +66,7 @@ def _encode_route(thing: Route, index: int) -> Message:
 
 
 def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> Message:
-    """The message that takes `thing` out, found by its key; `anyones` includes a route that is not ours."""
+    """`anyones` includes a route that is not ours."""
     match thing:
         case Route():
             priority = thing.priority or (_IPV6_PRIORITY if thing.dst.version == 6 else 0)
@@ -82,7 +81,7 @@ def encode_removal(thing: Plain, index: int, *, anyones: bool = False) -> Messag
 
 
 def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
-    """The route's key, and the route if it carries our protocol number. Raises `Malformed`."""
+    """The route is None if it lacks our protocol number."""
     family, prefixlen, _, tos, short_table, protocol, scope, kind, flags = fixed(route.RTMSG, body)
     attrs = parse(body, route.RTMSG.size)
     dst = route.destination(family, prefixlen, attrs.get(route.RTA_DST))
@@ -112,7 +111,7 @@ def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
 
 
 def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
-    """The key of a neighbour on `dev`, and the neighbour if it is permanent. Raises `Malformed`."""
+    """The neighbour is None if it is not permanent."""
     _, _, state, _, _ = fixed(neigh.NDMSG, body)
     attrs = parse(body, neigh.NDMSG.size)
     mac = attrs.mac(neigh.NDA_LLADDR)
@@ -122,10 +121,10 @@ def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
 
 
 def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
-    """The key of a forwarding entry on `dev`, and the entry if it is permanent (not learnt). Raises `Malformed`.
+    """The entry is None if it was learnt.
 
-    One that was not made as we do it (another port, a state that `bridge fdb` gives) has an unspecified remote.
-    A unicast MAC has one remote; of the several that the zero MAC may have, each has the same key.
+    An entry that we would not make (another port, a state that `bridge fdb` gives) has an unspecified remote. A unicast
+    MAC has one remote; the several that the zero MAC may have share one key.
     """
     _, _, state, flags, _ = fixed(neigh.NDMSG, body)
     attrs = parse(body, neigh.NDMSG.size)
@@ -142,7 +141,7 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
 
 
 def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
-    """The key of an address on `dev`, and the address if it is of the sort that we make: global and lasting."""
+    """The address is None unless it is global and lasting, as ours are."""
     ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
     thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
     return ("address", dev, number_of(info.ip), info.prefixlen), thing
@@ -154,7 +153,7 @@ def decode_node_link(info: LinkInfo) -> NodeLink | None:
 
 
 def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
-    """A device of ours, by its alias or its name in `devices`, as an object. Raises `Malformed`."""
+    """A device of ours, by its alias or its name in `devices`."""
     finished = info.up and info.alias == VTEP_ALIAS
     mtu = info.mtu if finished else 0
     kind = devices.get(info.name)

@@ -1,7 +1,7 @@
-"""rtnetlink's notices, as they come: what someone else changed, in the terms of `weft.kernel.rtnetlink.notices`.
+"""Reads rtnetlink's notices: what someone else changed, in the terms of `weft.kernel.rtnetlink.notices`.
 
-Nothing ends the monitor but closing it. When the socket overflows, or a datagram cannot be read, notices are gone
-for good: that is `Resync`, and the monitor goes on.
+Nothing ends the monitor but closing it. When the socket overflows, or a datagram cannot be read, notices are lost: that
+is `Resync`, and the monitor goes on.
 
 Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
 forwarding entries and removed neighbours come with port 0 whichever program changed them. They say what we have just
@@ -50,12 +50,11 @@ _RETRY_SECONDS: Final = 1.0
 class Monitor:
     """Iterate over it asynchronously: each item is a list of notices that came together.
 
-    Iterate over it again, after whatever ended an earlier iteration, and it begins with `Resync`, and the links as they
-    are by then: what was read may have been lost, or taken in by half.
+    A second iteration begins with `Resync` and the links of that moment: notices may have been lost between.
 
-    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When
-    nothing that was waiting was of interest, `rest` seconds are let pass before the next look: while a pod comes or
-    goes that is a dozen times, and its request needs the processor.
+    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When nothing
+    that was waiting was of interest, the next look is `rest` seconds later: while a pod comes or goes that is a dozen
+    times, and its request needs the processor.
     """
 
     def __init__(
@@ -107,7 +106,6 @@ class Monitor:
             raise
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     async def __aiter__(self) -> AsyncIterator[list[Notice]]:
@@ -168,7 +166,7 @@ class Monitor:
         return notices
 
     def _start_over(self, reason: str) -> list[Notice]:
-        """Throw away what is waiting, older than the look that `Resync` asks for, and learn the links again."""
+        """Drop what is waiting, older than the look that `Resync` asks for, and learn the links again."""
         before = self._astray
         try:
             self._drain()

@@ -1,4 +1,4 @@
-"""Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure."""
+"""Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure; readers raise `Malformed`."""
 
 import sys
 from struct import Struct
@@ -76,7 +76,6 @@ _IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask
 
 
 def parse_link(body: bytes) -> LinkInfo:
-    """Read RTM_NEWLINK or RTM_DELLINK. Raises `Malformed`."""
     _, _, index, flags, _ = fixed(_IFINFOMSG, body)
     attrs = parse(body, _IFINFOMSG.size)
     info = attrs.nest(IFLA_LINKINFO)
@@ -108,12 +107,11 @@ def parse_link(body: bytes) -> LinkInfo:
 
 
 def list_counters() -> tuple[int, bytes]:
-    """The dump request for all links with their counters, of which `parse_counters` reads the answers."""
+    """All links with their counters, for `parse_counters`."""
     return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)
 
 
 def parse_counters(body: bytes) -> LinkCounts:
-    """Read no more of RTM_NEWLINK than what a link has counted, and what it is called. Raises `Malformed`."""
     attrs = parse(body, _IFINFOMSG.size)
     stats = attrs.get(_IFLA_STATS64, bytes(_STATS64.size))
     received, sent, received_bytes, sent_bytes, *lost = fixed(_STATS64, stats)
@@ -133,23 +131,20 @@ def parse_counters(body: bytes) -> LinkCounts:
 
 
 def index_and_name(body: bytes) -> tuple[int, str]:
-    """Read no more than this of RTM_NEWLINK or RTM_DELLINK. Raises `Malformed`."""
     _, _, index, _, _ = fixed(_IFINFOMSG, body)
     return index, c_string(find(body, IFLA_IFNAME, _IFINFOMSG.size) or b"")
 
 
 def master(body: bytes) -> int:
-    """Read the index of a link's master alone, 0 if it has none. Raises `Malformed`."""
+    """0 if it has none."""
     return int.from_bytes(find(body, IFLA_MASTER, _IFINFOMSG.size) or b"", sys.byteorder)
 
 
 def list_links() -> tuple[int, bytes]:
-    """The dump request for all links: type and body."""
     return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
 
 
 def get_link(which: str | int, *, netns: int = -1) -> Message:
-    """Ask for one link by name or index."""
     index, name = (0, text(IFLA_IFNAME, which)) if isinstance(which, str) else (which, b"")
     there = b"" if netns < 0 else u32(_IFLA_TARGET_NETNSID, netns)
     body = _IFINFOMSG.pack(0, 0, index, 0, 0) + name + there + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
@@ -159,7 +154,7 @@ def get_link(which: str | int, *, netns: int = -1) -> Message:
 def create_bridge(
     name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, mcast_snooping: bool, up: bool
 ) -> Message:
-    """Create a bridge. `mtu` 0 and `mac` None leave the kernel's choice."""
+    """`mtu` 0 and `mac` None leave the kernel's choice."""
     settings = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
     if not mcast_snooping:
         settings += u8(IFLA_BR_MCAST_SNOOPING, 0)
@@ -170,7 +165,7 @@ def create_bridge(
 def create_veth(
     name: str, *, peer: str, mtu: int, mac: Mac | None, peer_mac: Mac | None, peer_netns_fd: int | None, up: bool
 ) -> Message:
-    """Create both ends of a veth pair, the peer directly in the namespace of `peer_netns_fd` if given."""
+    """Create both ends, the peer directly in the namespace of `peer_netns_fd` if given."""
     inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(peer, mtu, peer_mac)
     if peer_netns_fd is not None:
         inner += u32(IFLA_NET_NS_FD, peer_netns_fd)
@@ -179,7 +174,7 @@ def create_veth(
 
 
 def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None) -> Message:
-    """Create a device of a kind, down; `data` are its own attributes.
+    """Create a device, down; `data` are its own attributes.
 
     IFLA_TXQLEN is never sent: a device made with queue length 0 later gets shapers that hold no packet.
     """
@@ -187,22 +182,21 @@ def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None)
 
 
 def create_ifb(name: str, *, mtu: int) -> Message:
-    """Create a device that gives back what is redirected to it, up, and without a queue but its qdisc's."""
+    """Create a device that gives back what is redirected to it, up, with no queue but its qdisc's."""
     return _create(_common(name, mtu, None), u32(IFLA_TXQLEN, 0), _linkinfo("ifb", b""), up=True)
 
 
 def impossible(kind: str) -> Message:
-    """Create a link of `kind` whose name and MAC no link can have."""
+    """A request for a link of `kind` with a name and MAC that no link can have."""
     return _create(_common("/", 0, Mac(b"\xff" * 6)), _linkinfo(kind, b""))
 
 
 def change_link(index: int, kind: str, data: bytes) -> Message:
-    """Change a device's own attributes."""
     return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo(kind, nest(IFLA_INFO_DATA, data)))
 
 
 class LinkChanges(TypedDict, total=False):
-    """What can be changed of a link; what is absent or None stays.
+    """What is absent or None stays.
 
     `master` 0 takes the link off its bridge, an empty `alias` removes the alias.
     """
@@ -220,7 +214,6 @@ class LinkChanges(TypedDict, total=False):
 
 
 def set_link(index: int, **changes: Unpack[LinkChanges]) -> Message:
-    """Change a link."""
     flags = mask = 0
     for bit, wanted in (
         (IFF_UP, changes.get("up")),
@@ -250,7 +243,7 @@ def set_link(index: int, **changes: Unpack[LinkChanges]) -> Message:
 
 
 def without_link_local(index: int) -> Message:
-    """Have a link that is not up yet make itself no link-local IPv6 address; others can be added.
+    """Have a link that is down get no link-local IPv6 address; others can be added.
 
     EAFNOSUPPORT where there is no IPv6, or none on this link.
     """
@@ -258,7 +251,7 @@ def without_link_local(index: int) -> Message:
 
 
 def announcing(index: int) -> Message:
-    """Have a link announce its IPv4 addresses when it comes up, or is given a MAC, be it the same (arp_notify)."""
+    """Have a link announce its IPv4 addresses when it comes up or its MAC is set, even to the same (arp_notify)."""
     return _set_of_family(index, _AF_INET, nest(_IFLA_INET_CONF, u32(_IPV4_DEVCONF_ARP_NOTIFY, 1)))
 
 
@@ -268,7 +261,7 @@ def _set_of_family(index: int, family: int, setting: bytes) -> Message:
 
 
 def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
-    """Change settings of a bridge's port; the link must have a bridge as master.
+    """The link must have a bridge as master.
 
     Set through IFLA_INFO_SLAVE_DATA, the kernel would take the state of the link to have changed, and walk all IPv6
     routes: 0.2 ms on a bridge with 1,000 ports.
@@ -279,17 +272,16 @@ def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Mess
 
 
 def delete_link(index: int) -> Message:
-    """Delete a link by index. Takes the kernel 10 to 20 ms: never in the event loop for pods' links."""
+    """Takes the kernel 10 to 20 ms: never in the event loop for pods' links."""
     return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0))
 
 
 def set_group(index: int, group: int) -> Message:
-    """Put a link into a group of links (IFLA_GROUP)."""
     return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + u32(IFLA_GROUP, group))
 
 
 def delete_group(group: int) -> Message:
-    """Delete all links of a group at once: one grace period for all, which a single link costs as well."""
+    """Delete all links of a group: one grace period for all, as long as that of a single link."""
     return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_GROUP, group))
 
 
@@ -320,5 +312,5 @@ def _port(info: Attributes) -> PortInfo:
 
 
 def _flag(info: Attributes, nest: int, kind: int) -> bool:
-    """Return one flag of a bridge or a port. Each has some forty attributes, of which we want one or two."""
+    """A bridge or port has some forty attributes, of which we want one or two."""
     return any(find(info.get(nest, b""), kind) or b"")

@@ -1,4 +1,4 @@
-"""A device's own attributes, as the table of its class has them: to IFLA_INFO_DATA and back. Pure."""
+"""A device's own attributes, by the table of its class: to IFLA_INFO_DATA and back. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _NUMBERS = {"u8": u8, "u16": u16, "u32": u32, "be16": be16}
 
 
 def encode(thing: Link, *, live: bool = False) -> bytes:
-    """What IFLA_INFO_DATA holds to make this device; with `live` to change one that is there."""
+    """With `live`, what can be changed on a device that exists."""
     return b"".join(_encode(each, getattr(thing, each.name)) for each in thing.attributes if each.live or not live)
 
 
@@ -44,6 +44,6 @@ def _decode(each: Attribute, found: Attributes) -> Any:
 
 
 def _is_set(found: Attributes, number: int) -> bool:
-    """Tell whether an attribute says more than no: some are there whatever they say, a mere presence says yes."""
+    """Some attributes are there even when they say no; a mere presence says yes."""
     value = found.get(number)
     return value is not None and (not value or any(value))

@@ -1,6 +1,7 @@
 """Messages about neighbours and forwarding entries: values to bytes and back (linux/neighbour.h). Pure.
 
 Both are RTM_NEWNEIGH; those of family AF_BRIDGE are forwarding entries (FDB) of a VXLAN device or a bridge port.
+Readers raise `Malformed`.
 """
 
 import socket
@@ -34,7 +35,6 @@ NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
 
 
 def parse_neighbour(body: bytes) -> NeighbourInfo:
-    """Read RTM_NEWNEIGH or RTM_DELNEIGH of family IPv4 or IPv6. Raises `Malformed`."""
     _, index, state, flags, _ = fixed(NDMSG, body)
     attrs = parse(body, NDMSG.size)
     ip = attrs.ip(NDA_DST)
@@ -45,7 +45,6 @@ def parse_neighbour(body: bytes) -> NeighbourInfo:
 
 
 def parse_fdb(body: bytes) -> FdbInfo:
-    """Read RTM_NEWNEIGH or RTM_DELNEIGH of family AF_BRIDGE. Raises `Malformed`."""
     _, index, state, flags, _ = fixed(NDMSG, body)
     attrs = parse(body, NDMSG.size)
     mac = attrs.mac(NDA_LLADDR)
@@ -66,23 +65,23 @@ def parse_fdb(body: bytes) -> FdbInfo:
 
 
 def family_and_index(body: bytes) -> tuple[int, int]:
-    """The address family and the interface index of a notice, to drop others' cheaply. Raises `Malformed`."""
+    """Reads little, so that notices of others are dropped cheaply."""
     family, index, *_ = fixed(NDMSG, body)
     return family, index
 
 
 def list_neighbours(family: int, index: int) -> tuple[int, bytes]:
-    """The dump request for neighbours, of both families with 0, of all links with `index` 0: type and body."""
+    """`family` 0 lists both, `index` 0 all links."""
     return RTM_GETNEIGH, NDMSG.pack(family, 0, 0, 0, 0) + (u32(NDA_IFINDEX, index) if index else b"")
 
 
 def list_fdb(index: int) -> tuple[int, bytes]:
-    """The dump request for forwarding entries of one link, or of all with `index` 0: type and body."""
+    """`index` 0 lists all links."""
     return list_neighbours(socket.AF_BRIDGE, index)
 
 
 def get_neighbour(index: int, ip: Ip) -> Message:
-    """Ask for one neighbour of a link; ENOENT if there is none (Linux 5.0 and later, as the next)."""
+    """ENOENT if there is none. Needs Linux 5.0, as `get_fdb`."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     return Message(RTM_GETNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
 
@@ -94,13 +93,13 @@ def get_fdb(bridge: int, mac: Mac) -> Message:
 
 
 def learn_fdb(port: int, mac: Mac) -> Message:
-    """Have a bridge know, as if it had heard it, that a MAC is at a port. EPERM while the port does not forward."""
+    """Teach a bridge that a MAC is at a port, as if it had heard it. EPERM while the port does not forward."""
     body = NDMSG.pack(socket.AF_BRIDGE, port, NUD_REACHABLE, NTF_MASTER, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body)
 
 
 def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool = True) -> Message:
-    """Add a permanent neighbour."""
+    """Permanent."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     body = NDMSG.pack(family, index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
@@ -108,19 +107,18 @@ def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool 
 
 
 def delete_neighbour(index: int, ip: Ip) -> Message:
-    """Delete a neighbour."""
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     return Message(RTM_DELNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
 
 
 def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Message:
-    """Add a permanent forwarding entry to the device's own table; without `replace`, EEXIST if `mac` has one."""
+    """Permanent, in the device's own table; without `replace`, EEXIST if `mac` has one."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     body = NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_DST, remote.packed))
 
 
 def delete_fdb(index: int, mac: Mac, remote: Ip | None = None) -> Message:
-    """Delete a forwarding entry of the device's own table: one remote of it, or with None all of them."""
+    """Delete one remote of an entry, or with None all of them."""
     body = NDMSG.pack(socket.AF_BRIDGE, index, 0, NTF_SELF, 0) + attribute(NDA_LLADDR, mac)
     return Message(RTM_DELNEIGH, 0, body + (b"" if remote is None else attribute(NDA_DST, remote.packed)))

@@ -1,4 +1,4 @@
-"""What the kernel announces of settings (linux/netconf.h): of forwarding, for all links together. Pure."""
+"""Notices about forwarding, for all links together (linux/netconf.h). Pure."""
 
 import socket
 from struct import Struct
@@ -19,7 +19,7 @@ _FAMILIES: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
 
 
 def forwarding(body: bytes) -> Sysctl | None:
-    """The setting for all links that RTM_NEWNETCONF speaks of; None if it speaks of another. Raises `Malformed`."""
+    """None if RTM_NEWNETCONF speaks of another setting. Raises `Malformed`."""
     (family,) = fixed(_NETCONFMSG, body)
     attributes = parse(body, _NETCONFMSG.size)
     value = attributes.number(_NETCONFA_FORWARDING)

@@ -56,7 +56,7 @@ _ERROR_HEAD: Final = _ERRNO.size + _HEADER.size
 
 
 class NetlinkError(OSError):
-    """The kernel's refusal: `errno` positive, `extended` its extended-ACK text (often empty)."""
+    """The kernel's refusal: `errno` is positive, `extended` its extended-ACK text (often empty)."""
 
     def __init__(self, number: int, extended: str = "") -> None:
         reason = os.strerror(number)
@@ -65,7 +65,7 @@ class NetlinkError(OSError):
 
 
 class Message(NamedTuple):
-    """A request without its header: type (RTM_…), flags beyond NLM_F_REQUEST, and body."""
+    """A request without its header; `flags` are those beyond NLM_F_REQUEST."""
 
     kind: int
     flags: int
@@ -73,8 +73,6 @@ class Message(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A message from the kernel without its length: type, flags, sequence number, port and body."""
-
     kind: int
     flags: int
     sequence: int
@@ -83,7 +81,7 @@ class Reply(NamedTuple):
 
 
 class NetlinkSocket:
-    """A netlink socket with requests numbered in order. Lives in the namespace it was opened in."""
+    """Lives in the namespace it was opened in; numbers its requests in order."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Take over `sock`, perhaps received from another process. Linux 4.20 or newer, else OSError."""
@@ -100,7 +98,6 @@ class NetlinkSocket:
 
     @classmethod
     def open(cls, protocol: int = NETLINK_ROUTE) -> Self:
-        """Open a socket in the calling thread's network namespace."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         try:
             return cls(sock)
@@ -109,33 +106,31 @@ class NetlinkSocket:
             raise
 
     def close(self) -> None:
-        """Close the socket; once closed it stays closed."""
         self._socket.close()
 
     def fileno(self) -> int:
-        """The descriptor, for passing on."""
         return self._socket.fileno()
 
     def request(self, message: Message) -> None:
-        """Send one message and wait for its acknowledgement. Raises `NetlinkError`."""
+        """Wait for the acknowledgement. Raises `NetlinkError`."""
         for error in self.batch((message,)).values():
             raise error
 
     def batch(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
-        """Send all in one go, in order, with one acknowledgement; each takes effect on its own.
+        """Send all at once, in order, with one acknowledgement; each takes effect on its own.
 
-        Returns the refusals by position. Raises `NetlinkError` when the answers themselves are lost
-        (ENOBUFS): then it is unknown what was done.
+        Returns the refusals by position. Raises `NetlinkError` when the answers themselves are lost (ENOBUFS): then it
+        is unknown what was done.
         """
         if not messages:
             return {}
         return self._refusals(self._send(messages), len(messages))
 
     def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
-        """Send an nfnetlink batch in one go: all of it takes effect or, if anything is refused, nothing.
+        """Send an nfnetlink batch at once: all of it takes effect or, if anything is refused, nothing.
 
-        The first message opens the batch and the last closes it; the refusals come by position. A refusal of the
-        first is one of the whole batch, and then nothing is said about the others.
+        The first message opens the batch and the last closes it; the refusals come by position. If the first is
+        refused, so is the whole batch, and nothing is said about the others.
         """
         # Before Linux 6.10 the closing message is never acknowledged.
         return self._refusals(self._send(messages, acknowledged=-2), len(messages) - 1, whole=True)
@@ -160,8 +155,8 @@ class NetlinkSocket:
     def ask(self, message: Message) -> bytes:
         """Send a question with a single answer (RTM_GETLINK of one link). Returns its body.
 
-        The kernel must always answer or refuse it: an acknowledgement would be one more datagram to wait for. A message
-        of which that is not certain asks for one itself (NLM_F_ACK); acknowledged without an answer is ENOENT.
+        The kernel must always answer or refuse: an acknowledgement would be one more datagram to wait for. A message of
+        which that is not certain asks for one itself (NLM_F_ACK); acknowledged without an answer is ENOENT.
         """
         sequence = self._send((message,), acknowledged=None)
         while True:
@@ -177,10 +172,10 @@ class NetlinkSocket:
                 raise _refusal(reply) or NetlinkError(errno.ENOENT, "acknowledged, and not answered")
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """List everything of a sort (RTM_GETROUTE with a header that filters): the bodies of the answers.
+        """Return the bodies of the answers to a list request (RTM_GETROUTE with a header that filters).
 
-        What changes while the kernel lists it makes the list inconsistent (NLM_F_DUMP_INTR): then it is asked
-        again. Raises `NetlinkError`, with EINTR when the list never held still.
+        A list that changes meanwhile is inconsistent (NLM_F_DUMP_INTR) and asked for again. Raises `NetlinkError`, with
+        EINTR when the list never held still.
         """
         for _ in range(_DUMP_ATTEMPTS):
             bodies = self._dump_once(kind, body)
@@ -190,10 +185,10 @@ class NetlinkSocket:
 
     @contextmanager
     def notices(self, group: int) -> Iterator[Callable[[float], None]]:
-        """Listen to a multicast group beside asking and answering; what is given waits for the next notice.
+        """Listen to a multicast group between questions; call the result to wait for the next notice.
 
-        It waits at most so many seconds, and what came is dropped: look again. An answer that is read meanwhile may
-        have swallowed a notice, so the seconds must be few.
+        It waits at most so many seconds, and drops what came: look again. An answer that is read meanwhile may have
+        swallowed a notice, so the seconds must be few.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -209,7 +204,7 @@ class NetlinkSocket:
             self._socket.setsockopt(_SOL_NETLINK, _NETLINK_DROP_MEMBERSHIP, group)
 
     def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
-        """None for a list that changed under the kernel's hands, or lost a part; it is read to its end all the same."""
+        """None for a list that changed meanwhile, or lost a part; it is read to its end all the same."""
         sequence = self._send((Message(kind, NLM_F_DUMP, body),), acknowledged=None)
         bodies: list[bytes] = []
         torn = False
@@ -252,7 +247,7 @@ class NetlinkSocket:
     def _receive(self) -> Iterator[Reply] | None:
         """One datagram's messages. Datagrams that do not come from the kernel are dropped.
 
-        None for one that was larger than the buffer, which has room for it from now on.
+        None for one that was larger than the buffer, which grows.
         """
         try:
             size, sender = self._socket.recvfrom_into(self._buffer, 0, _TRUNCATED)
@@ -268,7 +263,7 @@ class NetlinkSocket:
         return messages_in(bytes(memoryview(self._buffer)[:size]))
 
     def _drain(self) -> None:
-        """Throw away what is waiting: until the queue is empty, the kernel drops new answers without a word."""
+        """Drop what is waiting: until the queue is empty, the kernel drops new answers silently."""
         while True:
             try:
                 self._socket.recv_into(self._buffer, flags=socket.MSG_DONTWAIT)
@@ -280,7 +275,7 @@ class NetlinkSocket:
 
 
 def messages_in(data: bytes) -> Iterator[Reply]:
-    """The messages of one datagram, in order. Raises `Malformed`."""
+    """Raises `Malformed`."""
     offset = 0
     end = len(data)
     while offset < end:

@@ -1,4 +1,4 @@
-"""The message about numbers of network namespaces: each has its own for others (linux/net_namespace.h). Pure."""
+"""Numbers of network namespaces, of which each has its own for the others (linux/net_namespace.h). Pure."""
 
 from typing import Final
 
@@ -14,11 +14,10 @@ _NOT_ASSIGNED: Final = 0xFFFFFFFF
 
 
 def get_number(descriptor: int) -> Message:
-    """The question for the number of the namespace that `descriptor` stands for."""
     return Message(RTM_GETNSID, 0, _RTGENMSG + u32(NETNSA_FD, descriptor))
 
 
 def parse_number(body: bytes) -> int:
-    """Read RTM_NEWNSID: the number, -1 if the namespace has none. Raises `Malformed`."""
+    """Read RTM_NEWNSID; -1 if the namespace has no number. Raises `Malformed`."""
     number = parse(body, len(_RTGENMSG)).number(NETNSA_NSID)
     return -1 if number in (None, _NOT_ASSIGNED) else number or 0

@@ -1,7 +1,7 @@
 """A filter on the monitor's socket: what is of no interest does not even wake the daemon (linux/filter.h).
 
 That is what our own sockets caused: a start with 5,000 peers causes 20,000 notices, which would fill the monitor's
-buffer. And what pods cause without end: links as their bridge sees them, and the kernel's routes to its own addresses.
+buffer. And what pods cause all the time: links as their bridge sees them, and the kernel's routes to its own addresses.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _ALL: Final = 0xFFFFFFFF
 
 
 class _Step(NamedTuple):
-    """An instruction; where to go if it is a comparison, by label, and on to the next without one."""
+    """An instruction; labels say where a comparison goes, without one to the next."""
 
     code: int
     operand: int
@@ -38,8 +38,7 @@ class _Step(NamedTuple):
 def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) -> None:
     """Drop messages of these types (RTM_…) that were caused by the netlink sockets with these ports.
 
-    Of others, links as a bridge's ports (family AF_BRIDGE), routes of the local table and settings of one link are
-    dropped.
+    Also drop links as a bridge's ports (family AF_BRIDGE), routes of the local table and settings of one link.
     """
     # The filter loads numbers as a network would send them; netlink's are in the host's order.
     own = [_Step(_IF_EQUAL, socket.htonl(port), true="own") for port in ports]

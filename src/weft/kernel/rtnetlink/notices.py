@@ -1,8 +1,8 @@
-"""What rtnetlink's messages say in the terms of the model. Knows no socket: messages in, notices out.
+"""What rtnetlink's messages say in the terms of the model. Knows no socket.
 
-Notices do not announce everything. When a link goes down or loses an IPv4 address, the kernel takes the IPv4
-routes on it along without one RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all
-neighbours, with a notice each. No picture of the network is kept beyond the links.
+The kernel does not announce everything. When a link goes down or loses an IPv4 address, its IPv4 routes go without one
+RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all neighbours, with a notice each. Only the
+links are remembered.
 """
 
 import socket
@@ -40,22 +40,22 @@ class Seen(Value, kw_only=False):
 
 
 class Lost(Value, kw_only=False):
-    """All that sat on the link `dev` is unknown: it went down, went away (`index` tells which) or lost an address."""
+    """All that sat on the link `dev` is unknown: it went down, went away (with its `index`) or lost an address."""
 
     dev: str
     index: int
 
 
 class UplinkChanged(Value, kw_only=False):
-    """The link `dev`, its addresses or the foreign routes on it changed: facts may have to be computed again."""
+    """The link `dev`, its addresses or others' routes on it changed: facts may have to be computed again."""
 
     dev: str
 
 
 class AddressMoved(Value, kw_only=False):
-    """The address `ip` of this node came, or is `gone`, on whatever link.
+    """The address `ip` of this node came, or is `gone`, on any link.
 
-    Said of all but IPv6 link-local addresses, which come and go with each pod.
+    Not for IPv6 link-local addresses, which come and go with each pod.
     """
 
     ip: Ip
@@ -63,7 +63,7 @@ class AddressMoved(Value, kw_only=False):
 
 
 class PodCut(Value, kw_only=False):
-    """The host's end of a pod's links was deleted, or is no port any more of what `bridge` names.
+    """The host's end of a pod's links was deleted, or is no longer a port of `bridge`.
 
     Not by DEL, which gives it another alias first. `key` is the attachment's, as in its alias.
     """
@@ -82,10 +82,10 @@ Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
 
 
 class Reader:
-    """Reads messages about the links in `devices` or `uplinks`, or that are ours or pods' by their alias.
+    """Reads messages about the links in `devices` or `uplinks`, or those with the alias of ours or of a pod's.
 
-    `devices` are the links that are ours whatever their alias, `uplinks` names and indexes of those that
-    carry traffic between nodes; both are read again with each message. `ports` are those of our own netlink sockets.
+    `devices` are ours whatever their alias, `uplinks` names and indexes of links between nodes; both are read again
+    with each message. `ports` are those of our own netlink sockets.
     """
 
     def __init__(self, *, devices: Devices, uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
@@ -108,7 +108,7 @@ class Reader:
         }
 
     def learn(self, links: Iterable[LinkInfo]) -> list[Notice]:
-        """Take a complete list of the links, in place of what was known; say what is new of those that pods share."""
+        """Take a complete list of the links, and say what is new of those that pods share."""
         known = {info.index: info for info in links}
         # What was kept as it came is none of them.
         before = _node_links(info for info in self._links.values() if isinstance(info, LinkInfo))
@@ -117,7 +117,7 @@ class Reader:
         return _changes(before, _node_links(known.values()))
 
     def read(self, message: Reply) -> Iterator[Notice]:
-        """What a message says. Raises `Malformed`."""
+        """Raises `Malformed`."""
         reader = self._readers.get(message.kind)
         return iter(()) if reader is None else reader(message)
 
@@ -217,7 +217,7 @@ class Reader:
         yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing, message.port)
 
     def _concerns(self, index: int, name: str, body: bytes) -> bool:
-        """Tell whether more than the name of a link matters now, or did until this message: for most it does not."""
+        """Tell whether more than the name of a link matters now, or did until this message."""
         before = self._links.get(index)
         return (
             self._is_uplink(index, name)
@@ -229,7 +229,7 @@ class Reader:
         )
 
     def _bridge_left(self, index: int, body: bytes) -> str:
-        """Return the name of the bridge whose port a link was until this message; empty if it was none, or still is."""
+        """The bridge whose port a link was until this message; empty if it was none, or still is."""
         before = self._links.get(index)
         if before is None or link.master(body):
             return ""
@@ -242,7 +242,7 @@ class Reader:
         return known
 
     def _watched_at(self, index: int) -> LinkInfo | None:
-        """Return the link if it is ours or an uplink; what is kept as it came is a VTEP in no case, and is not read."""
+        """The link if it is ours or an uplink. Links kept undecoded are never VTEPs, so they are skipped."""
         if isinstance(self._links.get(index), bytes) and not self._is_uplink(index, self._names[index]):
             return None
         info = self._link(index)
@@ -252,7 +252,7 @@ class Reader:
         return self._is_uplink(info.index, info.name) or is_ours(info, self._devices)
 
     def _is_uplink(self, index: int, name: str) -> bool:
-        """An uplink that was renamed is one by its index, one that was replaced by its name."""
+        """A renamed uplink is known by its index, a replaced one by its name."""
         return index in self._uplinks or name in self._uplinks
 
 
@@ -271,11 +271,11 @@ def _pod_key(body: bytes) -> str:
 
 
 def _of_a_port(message: Reply) -> bool:
-    """Tell whether a message about a link is a bridge's, speaking of its port."""
+    """Tell whether a bridge sent this message about a link, its port."""
     (family,) = fixed(_FAMILY, message.body)
     return bool(family != socket.AF_UNSPEC)
 
 
 def _facts(info: LinkInfo) -> tuple[object, ...]:
-    """What of an uplink decides about anything of ours."""
+    """The part of an uplink that decides about anything of ours."""
     return info.name, info.index, info.mtu, info.up, info.mac, info.operstate

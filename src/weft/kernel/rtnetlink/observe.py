@@ -1,7 +1,7 @@
 """One look at the machine: dumps, normalised to what we manage.
 
-The lists are read one after the other, so what changes meanwhile may be in one and not in the other: the
-monitor's notices, read from before the look, say so. Long looks are generators (`weft.kernel.slices`).
+The lists are read one after the other, so a change meanwhile may be in one and not in the other: the monitor's notices,
+read from before the look, tell. Long looks are generators (`weft.kernel.slices`).
 """
 
 import socket
@@ -30,7 +30,7 @@ _Keep = Callable[[Object], None]
 
 
 def observe(rtnl: Rtnl, *, devices: Devices = _NO_DEVICES, sysctls: Iterable[str] = ()) -> Snapshot:
-    """Look at everything, in one go; see `looking`."""
+    """Look at everything at once; see `looking`."""
     return at_once(looking(rtnl, devices=devices, sysctls=sysctls))
 
 
@@ -42,11 +42,11 @@ def looking(
     known: Objects = _NOTHING,
     peers: bool = True,
 ) -> Slices[Snapshot]:
-    """Look at everything, in slices; without `peers` not at what serves them, of which there may be thousands.
+    """Look in slices; without `peers` not at what serves them, of which there may be thousands.
 
-    Ours are devices that carry our alias or are named in `devices`, all permanent things on them, the links that
-    pods share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's
-    namespace. Of an object that is as in `known` no second copy is made.
+    Ours are devices that carry our alias or are named in `devices`, all permanent things on them, the links that pods
+    share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's namespace. An
+    object that equals one in `known` is not copied.
     """
     links = rtnl.links()
     names = {link.index: link.name for link in links}
@@ -76,7 +76,7 @@ def looking(
 
 
 def is_ours(link: LinkInfo, devices: Devices) -> bool:
-    """Tell whether a link is a device of ours: by its alias, or by its name where it is of the kind in `devices`."""
+    """By its alias, or by its name where it is of the kind in `devices`."""
     kind = devices.get(link.name)
     return link.alias == codec.VTEP_ALIAS or (kind is not None and kind.kind == link.kind)
 
@@ -131,7 +131,7 @@ def _routes(rtnl: Rtnl, names: codec.Names, keep: _Keep | None) -> Slices[list[R
 
 
 def _slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """In parts, the first of them empty: listing took its time already."""
+    """Yield in slices; the first is empty because listing already took a while."""
     rest = iter(bodies)
     yield []
     while part := list(islice(rest, _SLICE)):

@@ -1,4 +1,4 @@
-"""Messages about routes: values to bytes and back (linux/rtnetlink.h). Pure."""
+"""Messages about routes: values to bytes and back (linux/rtnetlink.h). Pure; readers raise `Malformed`."""
 
 import socket
 from ipaddress import IPv4Network, IPv6Network
@@ -64,7 +64,6 @@ _LARGEST_SHORT_TABLE: Final = 255
 
 
 def parse_route(body: bytes) -> RouteInfo:
-    """Read RTM_NEWROUTE or RTM_DELROUTE. Raises `Malformed`."""
     family, prefixlen, _, tos, table, protocol, scope, kind, flags = fixed(RTMSG, body)
     attrs = parse(body, RTMSG.size)
     hops = _hops(attrs[RTA_MULTIPATH]) if RTA_MULTIPATH in attrs else ()
@@ -89,7 +88,7 @@ def parse_route(body: bytes) -> RouteInfo:
 
 
 def destination(family: int, prefixlen: int, packed: bytes | None) -> Net:
-    """The prefix of a route; the default route comes without RTA_DST. Raises `Malformed`."""
+    """The default route comes without RTA_DST."""
     try:
         if family == socket.AF_INET:
             return IPv4Network((packed or bytes(4), prefixlen))
@@ -101,7 +100,7 @@ def destination(family: int, prefixlen: int, packed: bytes | None) -> Net:
 
 
 def list_routes(family: int, *, table: int = 0, protocol: int = 0, index: int = 0) -> tuple[int, bytes]:
-    """The dump request for the routes of one family that match what is not 0: type and body."""
+    """The routes of one family that match what is not 0."""
     body = RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
     if table:
         body += u32(RTA_TABLE, table)
@@ -111,7 +110,6 @@ def list_routes(family: int, *, table: int = 0, protocol: int = 0, index: int = 
 
 
 def get_route(ip: Ip) -> Message:
-    """Ask which route a packet to `ip` would take."""
     family, length = (socket.AF_INET, 32) if ip.version == 4 else (socket.AF_INET6, 128)
     return Message(RTM_GETROUTE, 0, RTMSG.pack(family, length, 0, 0, 0, 0, 0, 0, 0) + attribute(RTA_DST, ip.packed))
 
@@ -132,7 +130,7 @@ def add_route(
     protocol: int,
     mode: Mode,
 ) -> Message:
-    """Add a route. `scope` None is what `ip route` would choose: link without a gateway, else global."""
+    """`scope` None is what `ip route` would choose: link without a gateway, else global."""
     if scope is None:
         direct = via is None and kind == RTN_UNICAST and dst.version == 4
         scope = RT_SCOPE_LINK if direct else RT_SCOPE_UNIVERSE
@@ -147,9 +145,9 @@ def add_route(
 
 
 def copy_route(body: bytes, table: int) -> Message:
-    """Put a route that the kernel has listed (RTM_NEWROUTE) into another table, with all that it carries.
+    """Put a listed route (RTM_NEWROUTE) into another table, with all that it carries.
 
-    A route by next-hop object names its gateways as well, which the kernel does not take back.
+    A route by next-hop object also names its gateways, which the kernel does not take back.
     """
     family, *lengths, _, protocol, scope, kind, flags = fixed(RTMSG, body)
     attrs = dict(parse_list(body, RTMSG.size))
@@ -165,7 +163,7 @@ def copy_route(body: bytes, table: int) -> Message:
 def delete_route(
     dst: Net, *, via: Ip | None = None, index: int = 0, table: int, priority: int = 0, protocol: int = 0
 ) -> Message:
-    """Delete the first route to `dst` that matches what is given; 0 and None match any."""
+    """Delete the first route that matches; 0 and None match any."""
     head = _head(dst, table, protocol, RT_SCOPE_NOWHERE, 0)
     return Message(RTM_DELROUTE, 0, head + _target(dst, table, via, index, priority))
 
@@ -197,7 +195,7 @@ def _encode_gateway(via: Ip, dst: Net) -> bytes:
 
 
 def gateway(attrs: Attributes) -> Ip | None:
-    """The gateway, which RTA_VIA names when it is of the other family."""
+    """RTA_VIA names a gateway of the other family."""
     if RTA_VIA in attrs:
         return address(attrs[RTA_VIA][_RTVIA.size :])
     return attrs.ip(RTA_GATEWAY)

@@ -1,8 +1,8 @@
 """One rtnetlink socket as methods: list, add, change and delete what `ip` and `bridge` do.
 
-Thin: the messages are made in `link`, `addr`, `route`, `neigh`, `rule` and `netnsid`. Synchronous, one thread at a
-time. It acts in the namespace its socket was opened in, whatever namespace the caller is in. A refusal of the kernel
-is `NetlinkError` with errno and the kernel's own words.
+The messages are made in `link`, `addr`, `route`, `neigh`, `rule` and `netnsid`. Synchronous, one thread at a time. It
+acts in the namespace its socket was opened in, whatever namespace the caller is in. A refusal of the kernel is
+`NetlinkError` with errno and the kernel's own words.
 """
 
 import errno
@@ -23,10 +23,10 @@ _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_I
 
 
 class Rtnl(LinkCalls):
-    """rtnetlink of one network namespace. A context manager; `close` it otherwise."""
+    """A context manager; `close` it otherwise."""
 
     def addresses(self, index: int | None = None, *, family: int = 0, netns: int = -1) -> list[AddressInfo]:
-        """The addresses of one link, or of all, of `family` 4 or 6 (0: both).
+        """`family` is 4, 6 or 0 for both; `index` 0 is all links.
 
         `netns` is the number of another namespace, as `LinkInfo.peer_netns` names it. A link that is gone has none.
         """
@@ -49,20 +49,20 @@ class Rtnl(LinkCalls):
         nodad: bool = False,
         broadcast: Ip | None = None,
     ) -> None:
-        """Add an address. `nodad` lets an IPv6 address be used at once."""
+        """`nodad` lets an IPv6 address be used at once."""
         message = addr.add_address(index, ip, prefixlen, replace=replace, nodad=nodad, broadcast=broadcast)
         self._socket.request(message)
 
     def delete_address(self, index: int, ip: Ip, prefixlen: int) -> None:
-        """Delete an address; EADDRNOTAVAIL if it is not there."""
+        """EADDRNOTAVAIL if it is not there."""
         self._socket.request(addr.delete_address(index, ip, prefixlen))
 
     def ipv6_address_notices(self) -> AbstractContextManager[Callable[[float], None]]:
-        """Listen for changes of IPv6 addresses: what is given waits for one; see `NetlinkSocket.notices`."""
+        """See `NetlinkSocket.notices`."""
         return self._socket.notices(_RTNLGRP_IPV6_IFADDR)
 
     def routes(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0) -> list[RouteInfo]:
-        """The routes that match: of `family` 4 or 6 (0: both), table 0 for all, `protocol`, `index` (0: any)."""
+        """`family` is 4, 6 or 0 for both; `table`, `protocol` and `index` 0 match any."""
         listed = self.route_messages(table, family=family, protocol=protocol, index=index)
         return [route.parse_route(body) for body in listed]
 
@@ -98,7 +98,7 @@ class Rtnl(LinkCalls):
         protocol: int = PROTOCOL,
         mode: route.Mode = "replace",
     ) -> None:
-        """Add a route. `priority` 0 is the kernel's default (IPv6: 1024)."""
+        """`priority` 0 is the kernel's default (IPv6: 1024)."""
         self._socket.request(
             route.add_route(
                 dst,
@@ -127,12 +127,12 @@ class Rtnl(LinkCalls):
         priority: int = 0,
         protocol: int = PROTOCOL,
     ) -> None:
-        """Delete the first route that matches what is given; ESRCH if there is none."""
+        """Delete the first route that matches; ESRCH if there is none."""
         message = route.delete_route(dst, via=via, index=index or 0, table=table, priority=priority, protocol=protocol)
         self._socket.request(message)
 
     def route_to(self, ip: Ip) -> RouteInfo:
-        """Which way a packet to `ip` would go. ENETUNREACH if there is none."""
+        """ENETUNREACH if there is none."""
         return route.parse_route(self._socket.ask(route.get_route(ip)))
 
     def netns_number(self, descriptor: int) -> int:
@@ -140,25 +140,23 @@ class Rtnl(LinkCalls):
         return netnsid.parse_number(self._socket.ask(netnsid.get_number(descriptor)))
 
     def neighbours(self, index: int | None = None) -> list[NeighbourInfo]:
-        """The neighbours on one link, or on all, of both families."""
         return [neigh.parse_neighbour(body) for body in self.dump(*neigh.list_neighbours(0, index or 0))]
 
     def neighbour(self, index: int, ip: Ip) -> NeighbourInfo | None:
-        """One neighbour of a link, None if there is none."""
         found = self._if_there(neigh.get_neighbour(index, ip))
         return None if found is None else neigh.parse_neighbour(found)
 
     def fdb_entry(self, bridge: int, mac: Mac) -> FdbInfo | None:
-        """The bridge's forwarding entry for a MAC, None if it does not know it."""
+        """None if the bridge does not know the MAC."""
         found = self._if_there(neigh.get_fdb(bridge, mac))
         return None if found is None else neigh.parse_fdb(found)
 
     def add_neighbour(self, index: int, ip: Ip, *, mac: Mac, replace: bool = True) -> None:
-        """Add a permanent neighbour with our mark."""
+        """Permanent, with our mark."""
         self._socket.request(neigh.add_neighbour(index, ip, mac, protocol=PROTOCOL, replace=replace))
 
     def delete_neighbour(self, index: int, ip: Ip) -> None:
-        """Delete a neighbour; ENOENT if it is not there."""
+        """ENOENT if it is not there."""
         self._socket.request(neigh.delete_neighbour(index, ip))
 
     def _if_there(self, question: Message) -> bytes | None:
@@ -170,19 +168,19 @@ class Rtnl(LinkCalls):
             raise
 
     def fdb(self, index: int | None = None) -> list[FdbInfo]:
-        """The forwarding entries of one VXLAN device or bridge port, or of all."""
+        """`index` 0 is all VXLAN devices and bridge ports."""
         return [neigh.parse_fdb(body) for body in self.dump(*neigh.list_fdb(index or 0))]
 
     def add_fdb(self, index: int, mac: Mac, *, remote: Ip, replace: bool = True) -> None:
-        """Add a permanent forwarding entry of a VXLAN device."""
+        """Permanent."""
         self._socket.request(neigh.add_fdb(index, mac, remote, replace=replace))
 
     def delete_fdb(self, index: int, mac: Mac, *, remote: Ip | None = None) -> None:
-        """Delete one remote of a forwarding entry, or the entry; ENOENT if it is not there."""
+        """Delete one remote, or the entry; ENOENT if it is not there."""
         self._socket.request(neigh.delete_fdb(index, mac, remote))
 
     def rules(self, *, family: int = 0) -> list[RuleInfo]:
-        """The policy rules of `family` 4 or 6 (0: both)."""
+        """`family` is 4, 6 or 0 for both."""
         return [
             rule.parse_rule(body)
             for wanted in _FAMILIES[family]
@@ -191,7 +189,7 @@ class Rtnl(LinkCalls):
         ]
 
     def add_rule(self, wanted: RuleInfo) -> None:
-        """Add a policy rule; EEXIST if the same one is there."""
+        """EEXIST if the same one is there."""
         self._socket.request(rule.add_rule(wanted))
 
     def delete_rule(self, unwanted: RuleInfo) -> None:

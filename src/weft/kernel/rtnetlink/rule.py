@@ -33,7 +33,7 @@ _FIB_RULE_HDR: Final = Struct("=BBBBBxxBI")  # family, length of destination, of
 
 
 def parse_rule(body: bytes) -> RuleInfo:
-    """Read RTM_NEWRULE or RTM_DELRULE. Raises `Malformed`."""
+    """Raises `Malformed`."""
     family, dst_length, src_length, tos, table, action, flags = fixed(_FIB_RULE_HDR, body)
     attrs = parse(body, _FIB_RULE_HDR.size)
     return RuleInfo(
@@ -56,12 +56,11 @@ def parse_rule(body: bytes) -> RuleInfo:
 
 
 def list_rules(family: int) -> tuple[int, bytes]:
-    """The dump request for the rules of one family: type and body."""
     return RTM_GETRULE, _FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0)
 
 
 def add_rule(rule: RuleInfo) -> Message:
-    """Add a rule; EEXIST if the same one is there."""
+    """EEXIST if the same one is there."""
     return Message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, _body(rule))
 
 

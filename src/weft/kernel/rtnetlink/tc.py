@@ -1,7 +1,7 @@
-"""Messages about traffic control: what shapes a device, and what redirects to another (linux/pkt_sched.h, pkt_cls.h).
+"""Messages about traffic control: shaping a device, and redirecting to another (linux/pkt_sched.h, pkt_cls.h).
 
 Pure, and only what the bandwidth plugin and the lab's links need: a token bucket and a delay at a device's root, the
-ingress qdisc, and one u32 filter that matches everything and sends it out of another device.
+ingress qdisc, and one u32 filter that matches everything and sends it out of another device. Readers raise `Malformed`.
 """
 
 import sys
@@ -62,9 +62,9 @@ _MIRRED: Final = Struct("=8xi8xiI")
 
 
 def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
-    """Make a token bucket a device's root qdisc, 1:, in place of whatever shapes it; if `delayed`, that of its delay's.
+    """Make a token bucket the root qdisc, 1:, or if `delayed` that of its delay; it replaces any other.
 
-    A packet then waits for its turn after its delay.
+    A packet waits for its turn after its delay.
     """
     short = min(bucket.rate, _LARGEST_SHORT_RATE)
     rate = (0, 0, 0, 0, 0, short)
@@ -77,24 +77,23 @@ def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
 
 
 def set_delay(index: int, *, nanoseconds: int) -> Message:
-    """Make a delay a device's root qdisc, 2:, in place of whatever shapes it; ENOENT where the kernel has no netem."""
+    """Make a delay the root qdisc, 2:; ENOENT where the kernel has no netem."""
     options = _NETEM.pack(nanoseconds // _TICK_NANOSECONDS, _MOST_DELAYED, 0, 0, 0, 0)
     body = _TCMSG.pack(0, index, _NETEM_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "netem")
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body + attribute(TCA_OPTIONS, options))
 
 
 def delete_root(index: int) -> Message:
-    """Take away a device's root qdisc; ENOENT if it has only the kernel's own."""
+    """ENOENT if the device has only the kernel's own."""
     return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
 
 
 def get_root(index: int) -> Message:
-    """Ask for a device's root qdisc."""
     return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_ROOT, 0))
 
 
 def parse_bucket(body: bytes) -> Bucket | None:
-    """Read RTM_NEWQDISC; None for another kind than a token bucket. Raises `Malformed`."""
+    """Read RTM_NEWQDISC; None for another kind than a token bucket."""
     attrs = parse(body, _TCMSG.size)
     if attrs.text(TCA_KIND) != "tbf":
         return None
@@ -115,12 +114,12 @@ def get_ingress(index: int) -> Message:
 
 
 def kind_of(body: bytes) -> str:
-    """Read RTM_NEWQDISC: its kind. Raises `Malformed`."""
+    """Read RTM_NEWQDISC."""
     return parse(body, _TCMSG.size).text(TCA_KIND)
 
 
 def delete_ingress(index: int) -> Message:
-    """Take away what `get_ingress` finds, with its filters; EINVAL or ENOENT if there is nothing."""
+    """Delete what `get_ingress` finds, with its filters; EINVAL or ENOENT if there is nothing."""
     return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0))
 
 
@@ -139,12 +138,11 @@ def redirect(index: int, *, to: int) -> Message:
 
 
 def list_ingress_filters(index: int) -> tuple[int, bytes]:
-    """The dump request for the filters on what a device receives: type and body."""
     return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, _INGRESS_HANDLE, 0)
 
 
 def redirected_to(body: bytes) -> list[int]:
-    """Read RTM_NEWTFILTER: the indexes of the devices that a u32 filter sends packets out of. Raises `Malformed`."""
+    """Read RTM_NEWTFILTER: the indexes of the devices that a u32 filter sends packets out of."""
     attrs = parse(body, _TCMSG.size)
     if attrs.text(TCA_KIND) != "u32":
         return []

@@ -1,7 +1,7 @@
 """Messages about eBPF programs that see a device's packets (linux/pkt_sched.h, pkt_cls.h). Pure.
 
 Ours have a priority of their own, or one behind it where somebody else has that. A program decides by itself what
-becomes of a packet (direct action), or leaves it to those behind it.
+becomes of a packet (direct action), or leaves it to those behind it. Readers raise `Malformed`.
 """
 
 from struct import Struct
@@ -31,7 +31,7 @@ _TCMSG: Final = Struct("=BxxxiIII")  # family, interface index, handle, parent, 
 
 
 class Filter(Value):
-    """What is attached at a device: of a program its name, and the number by which bpf(2) finds it, else 0."""
+    """What is attached to a device; `program` is the number by which bpf(2) finds it, 0 for no program."""
 
     priority: int
     kind: str
@@ -40,23 +40,21 @@ class Filter(Value):
 
 
 def add_clsact(index: int) -> Message:
-    """Give a device the qdisc at which programs are attached. EEXIST if it has one."""
+    """The qdisc to which programs are attached. EEXIST if the device has one."""
     body = _TCMSG.pack(0, index, _CLSACT_HANDLE, _TC_H_CLSACT, 0) + text(_TCA_KIND, _CLSACT)
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
 def delete_clsact(index: int) -> Message:
-    """Take it away, with whatever is attached there."""
     return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _CLSACT_HANDLE, _TC_H_CLSACT, 0))
 
 
 def list_qdiscs() -> tuple[int, bytes]:
-    """The dump request for the qdiscs of all devices: type and body."""
     return RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)
 
 
 def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
-    """Read RTM_NEWQDISC: the index of the device, and where programs are attached to it. Raises `Malformed`.
+    """Read RTM_NEWQDISC: the index of the device, and where programs can be attached to it.
 
     Somebody else's qdisc `ingress` takes programs for what is received.
     """
@@ -66,7 +64,7 @@ def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
 
 
 def set_program(index: int, hook: int, priority: int, name: str, descriptor: int) -> Message:
-    """Attach a program at `INGRESS` or `EGRESS`, in place of what has its priority; no packet is missed between."""
+    """Attach a program at `INGRESS` or `EGRESS` in place of what has its priority; no packet is missed."""
     options = nest(
         _TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
     )
@@ -74,7 +72,7 @@ def set_program(index: int, hook: int, priority: int, name: str, descriptor: int
 
 
 def delete_program(index: int, hook: int, priority: int) -> Message:
-    """Take a program away; ENOENT if there is none."""
+    """ENOENT if there is none."""
     return Message(RTM_DELTFILTER, 0, _program(index, hook, priority))
 
 
@@ -84,12 +82,11 @@ def _program(index: int, hook: int, priority: int) -> bytes:
 
 
 def list_filters(index: int, hook: int) -> tuple[int, bytes]:
-    """The dump request for what is attached: type and body."""
     return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
 
 
 def filter_in(body: bytes) -> Filter:
-    """Read RTM_NEWTFILTER: a filter, or the head of a list of them, which has a priority alone. Raises `Malformed`."""
+    """Read RTM_NEWTFILTER: a filter, or the head of a list of them, which has only a priority."""
     attrs = parse(body, _TCMSG.size)
     priority: int = fixed(_TCMSG, body[: _TCMSG.size])[4] >> 16
     kind = attrs.text(_TCA_KIND)

@@ -23,7 +23,7 @@ class InKernel:
 
     @classmethod
     def open(cls) -> Self | None:
-        """None where the kernel has no WireGuard; its module is loaded if it is there."""
+        """None where the kernel has no WireGuard, after trying to load its module."""
         opened = NetlinkSocket.open(_NETLINK_GENERIC)
         try:
             body = opened.ask(Message(messages.GENL_ID_CTRL, 0, messages.ask_family(messages.FAMILY)))
@@ -35,11 +35,10 @@ class InKernel:
             raise
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def device(self, name: str) -> Device | None:
-        """Look at a device; None if there is none of this name. Raises `NetlinkError`."""
+        """None if there is none of this name. Raises `NetlinkError`."""
         try:
             return messages.device_in(self._socket.dump(self._family, messages.ask_device(name)))
         except NetlinkError as error:
@@ -48,11 +47,11 @@ class InKernel:
             raise
 
     def set_device(self, name: str, *, private: Secret, port: int) -> None:
-        """Give a device its key and its port. Raises `NetlinkError`."""
+        """Raises `NetlinkError`."""
         self._send(messages.set_device(name, private=private, port=port))
 
     def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
-        """Give a device peers, by their keys; None removes one. Raises `NetlinkError`: then some may be set."""
+        """None removes a peer. Raises `NetlinkError`: then some may be set."""
         left = list(peers.items())
         while left:
             some, left = left[:_MOST], left[_MOST:]

@@ -1,4 +1,7 @@
-"""WireGuard in a process, wireguard-go's, by its socket: lines of text (https://www.wireguard.com/xplatform/)."""
+"""WireGuard in a process, wireguard-go's, by its socket: lines of text (https://www.wireguard.com/xplatform/).
+
+What asks a process raises `OSError`.
+"""
 
 import errno
 import os
@@ -22,29 +25,28 @@ _NO_KEY: Final = "0" * 64
 
 
 class InProcess:
-    """The devices that processes of wireguard-go serve in this thread's namespace."""
+    """The devices that wireguard-go serves in this thread's namespace."""
 
     def process(self, name: str) -> int:
-        """The process that serves a device; 0 if there is none, or one that serves another namespace's."""
+        """The process that serves a device; 0 if there is none, or in another namespace."""
         pid = _holder(name)
         return pid if pid and _is_here(name, pid) else 0
 
     def device(self, name: str) -> Device | None:
-        """Look at a device; None if no process serves it. Raises `OSError`."""
+        """None if no process serves it."""
         return look(name) if self.process(name) else None
 
     def set_device(self, name: str, *, private: Secret, port: int) -> None:
-        """Give a device its key and its port. Raises `OSError`."""
         _ask(name, f"set=1\nprivate_key={_hex(private.reveal())}\nlisten_port={port}\n")
 
     def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
-        """Give a device peers, by their keys; None removes one. Raises `OSError`: then some may be set."""
+        """None removes a peer. When it raises, some may be set."""
         if peers:
             _ask(name, "set=1\n" + "".join(line for key, peer in peers.items() for line in _peer(key, peer)))
 
 
 def look(name: str) -> Device | None:
-    """Look at the device whose socket is there, in whatever network namespace. Raises `OSError`."""
+    """Look at the device whose socket is there, in any network namespace."""
     try:
         return _device(_ask(name, "get=1\n"))
     except (FileNotFoundError, ConnectionRefusedError):
@@ -52,12 +54,11 @@ def look(name: str) -> Device | None:
 
 
 def installed() -> str | None:
-    """Where the program is; None if it is not there."""
     return find(PROGRAM, SEARCH_PATH)
 
 
 def start(name: str) -> int:
-    """Have a process serve the TUN device `name`, which is there; returns its number. `OSError` if it cannot be."""
+    """Have a process serve the existing TUN device `name`; returns its number."""
     program = installed()
     if program is None:
         raise OSError(errno.ENOENT, f"there is no {PROGRAM} in {SEARCH_PATH}")
@@ -81,7 +82,7 @@ def _holder(name: str) -> int:
 
 
 def _is_here(name: str, pid: int) -> bool:
-    """Tell whether the process that has the socket of this name is in the network namespace of this thread."""
+    """Tell whether the process that has the socket is in the network namespace of this thread."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/proc/thread-self/ns/net").stat().st_ino
     except FileNotFoundError:
@@ -104,7 +105,7 @@ def _connect(name: str) -> socket.socket:
 
 
 def _ask(name: str, request: str) -> Iterator[tuple[str, str]]:
-    """Send a request and read the lines of its answer. Raises `OSError`, with the number that the process gives."""
+    """Send a request and read the lines of its answer. The `OSError` has the number that the process gives."""
     with _connect(name) as connection, connection.makefile("rw") as stream:
         stream.write(f"{request}\n")
         stream.flush()

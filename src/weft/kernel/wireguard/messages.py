@@ -1,4 +1,7 @@
-"""WireGuard's devices as generic netlink has them: bytes to values and back (linux/wireguard.h). Pure."""
+"""WireGuard's devices as generic netlink has them: bytes to values and back (linux/wireguard.h). Pure.
+
+Readers raise `Malformed`.
+"""
 
 import socket
 from base64 import b64encode
@@ -68,7 +71,6 @@ def ask_family(name: str) -> bytes:
 
 
 def family_in(body: bytes) -> int:
-    """Read the answer. Raises `Malformed`."""
     number = parse(body, _HEADER.size).number(_CTRL_ATTR_FAMILY_ID)
     if number is None:
         raise Malformed("a family without a number")
@@ -76,12 +78,11 @@ def family_in(body: bytes) -> int:
 
 
 def ask_device(name: str) -> bytes:
-    """Ask for a device, all of its peers with it."""
     return _HEADER.pack(_GET_DEVICE, _VERSION) + text(_IFNAME, name)
 
 
 def device_in(bodies: Iterable[bytes]) -> Device:
-    """Read the parts of the answer: a peer's addresses may go on in the next. Raises `Malformed`."""
+    """A peer's addresses may go on in the next part."""
     private, port = b"", 0
     peers: dict[bytes, list[Attributes]] = {}
     for body in bodies:
@@ -99,13 +100,12 @@ def device_in(bodies: Iterable[bytes]) -> Device:
 
 
 def set_device(name: str, *, private: Secret, port: int) -> bytes:
-    """Give a device its key and its port."""
     body = attribute(_PRIVATE_KEY, key_bytes(private.reveal())) + u16(_LISTEN_PORT, port)
     return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + body
 
 
 def set_peers(name: str, peers: Mapping[str, Peer | None]) -> bytes:
-    """Give a device peers as they are here, by their keys; None removes one. No other is touched."""
+    """None removes a peer. No other is touched."""
     inner = (nest(0, _peer(key, peer)) for key, peer in peers.items())
     return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + nest(_PEERS, *inner)
 

@@ -46,7 +46,7 @@ _TRIAL_KEY: Final = bytes(20)
 
 
 def put_policy(policy: Policy) -> Message:
-    """Ask for a policy, in place of the one between the same subnets in the same direction."""
+    """It replaces the one between the same subnets in the same direction."""
     info = _selector(policy) + _UNLIMITED + _POLICY.pack(0, 0, _DIRECTIONS.index(policy.direction), _ALLOW, 0, 0)
     template = _TMPL.pack(
         _packed(policy.tunnel_dst),
@@ -64,12 +64,11 @@ def put_policy(policy: Policy) -> Message:
 
 
 def delete_policy(policy: Policy) -> Message:
-    """Ask for the end of a policy."""
     return Message(_DELETE_POLICY, 0, _selector(policy) + _POLICY_ID.pack(0, _DIRECTIONS.index(policy.direction)))
 
 
 def policy_in(body: bytes) -> Policy | None:
-    """Read a policy; None for one that upstream or we would not have made. Raises `Malformed`."""
+    """None for one that upstream or we would not have made. Raises `Malformed`."""
     head = _SELECTOR.size + _LIFETIME.size + _POLICY.size
     if len(body) < head:
         raise Malformed(f"policy of {len(body)} bytes, at least {head} needed")
@@ -96,7 +95,7 @@ def policy_in(body: bytes) -> Policy | None:
 
 
 def trial() -> Iterator[Message]:
-    """What adds a state of ESP and what takes it away: a kernel without ESP refuses the first."""
+    """Add a state of ESP, and remove it: a kernel without ESP refuses the first."""
     family, far = socket.AF_INET, _packed(_TRIAL_DST)
     selector = _SELECTOR.pack(bytes(16), bytes(16), family, 0, 0, 0, 0, 0)
     state = _STATE.pack(far, _TRIAL_SPI, socket.IPPROTO_ESP, _packed(_TRIAL_SRC))
@@ -113,5 +112,5 @@ def _selector(policy: Policy) -> bytes:
 
 
 def _packed(ip: IPv4Address) -> bytes:
-    """Give an address the form of xfrm_address_t."""
+    """As xfrm_address_t."""
     return ip.packed + bytes(12)

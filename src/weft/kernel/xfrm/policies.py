@@ -31,16 +31,15 @@ class Policies:
             raise
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def list(self) -> list[Policy]:
-        """See all that have our form. Raises `NetlinkError`."""
+        """All that have our form. Raises `NetlinkError`."""
         found = map(messages.policy_in, self._socket.dump(messages.GET_POLICY, b""))
         return [policy for policy in found if policy is not None]
 
     def change(self, put: Sequence[Policy], gone: Sequence[Policy]) -> dict[Policy, NetlinkError]:
-        """Put some and remove others. Returns the refusals. Raises `NetlinkError`: then it is unknown what was done."""
+        """Return the refusals. Raises `NetlinkError`: then it is unknown what was done."""
         todo = [(policy, messages.put_policy(policy)) for policy in put]
         todo += [(policy, messages.delete_policy(policy)) for policy in gone]
         found: dict[Policy, NetlinkError] = {}
@@ -70,7 +69,7 @@ def missing() -> str:
 
 
 def present() -> list[Policy]:
-    """See all of our form in this namespace, flanneld's too: they are the same."""
+    """All of our form in this namespace; flanneld's are the same."""
     policies = Policies.open()
     if policies is None:
         return []
@@ -79,7 +78,7 @@ def present() -> list[Policy]:
 
 
 def remove(networks: Callable[[], Iterable[Net]]) -> bool:
-    """Remove those of our form within `networks` from this namespace; tells whether there were any.
+    """Remove those of our form within `networks` from this namespace; False if there were none.
 
     `networks` is asked only where there are policies of our form.
     """

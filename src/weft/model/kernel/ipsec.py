@@ -17,20 +17,20 @@ Direction = Literal["out", "in", "fwd"]
 
 
 class CharonLink(Link):
-    """Stands for the name of charon's device, which weft claims: charon makes the device, and it ends with charon."""
+    """The name of charon's device, which weft claims; charon makes the device, and removes it when it ends."""
 
     kind = "charon"
 
 
 class End(Value, kw_only=False):
-    """One end of a tunnel: the node's address, and the subnet of its pods."""
+    """One end of a tunnel."""
 
     public: IPv4Address
     subnet: IPv4Network
 
 
 class _Kept(Object):
-    """What charon or the kernel keeps for the daemon that has claimed charon's device."""
+    """It belongs to the daemon that has claimed charon's device."""
 
     unwanted = Neighbour.unwanted
 
@@ -73,7 +73,7 @@ class Charon(_Kept):
 
 
 class SharedKey(_Kept):
-    """The key that proves that a node is one of ours, as charon has it for one node's address."""
+    """The key that proves that a node is ours, for one node's address."""
 
     owner: IPv4Address
     secret: Secret
@@ -88,7 +88,7 @@ class SharedKey(_Kept):
 
 
 class Connection(_Kept):
-    """What charon gets to know of a peer. A `proposal` is empty if it is unknown: an earlier daemon's."""
+    """What charon knows of a peer. `proposal` is empty if unknown: an earlier daemon's."""
 
     local: End
     remote: End
@@ -106,17 +106,16 @@ class Connection(_Kept):
 
     @property
     def name(self) -> str:
-        """Its name, as upstream's: both addresses outside, both subnets inside."""
+        """As upstream's: both outer addresses, both inner subnets."""
         return f"{self.local.public}-{self.child}-{self.remote.public}"
 
     @property
     def child(self) -> str:
-        """The name of what carries packets between the two subnets."""
         return f"{self.local.subnet}-{self.remote.subnet}"
 
 
 class Policy(Object):
-    """One of the kernel's policies: packets from `src` to `dst` go by ESP between `tunnel_src` and `tunnel_dst`."""
+    """Packets from `src` to `dst` go by ESP between `tunnel_src` and `tunnel_dst`."""
 
     direction: Direction
     src: IPv4Network
@@ -135,7 +134,7 @@ class Policy(Object):
         return f"IPsec policy {self.direction} {self.src} to {self.dst} by {self.tunnel_src} to {self.tunnel_dst}"
 
     def is_within(self, ownership: Ownership) -> bool:
-        """Those of the daemon's networks are its own: upstream marks them by their number alone, as we do."""
+        """Policies of the daemon's networks are its own: upstream and we mark them by their number alone."""
         return DEVICE in ownership.devices and ownership.leads_to(self.src) and ownership.leads_to(self.dst)
 
     @property
@@ -144,7 +143,7 @@ class Policy(Object):
 
 
 def connection_of(name: str) -> Connection | None:
-    """What a connection's name tells; None for a name of others."""
+    """Read a connection's name; None for a name of others."""
     try:
         public, subnet, far_subnet, far_public = name.split("-")
         local = End(IPv4Address(public), IPv4Network(subnet))

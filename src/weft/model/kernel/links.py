@@ -17,11 +17,11 @@ Form = Literal["u8", "u16", "u32", "be16", "ip4", "ip6", "flag"]
 
 
 class Attribute(Value, kw_only=False):
-    """One of a device's own attributes below IFLA_INFO_DATA: the field that has its value, and the kernel's number.
+    """An attribute below IFLA_INFO_DATA: the field that has its value, and the kernel's number.
 
     `form` is how the kernel writes it: a number, in network order (`be16`), an address, or a mere presence. A field
-    that is written in two forms, as an address of either family, has two of these. One that is `live` can be changed on
-    a device that exists.
+    that is written in two forms, as an address of either family, has two of these. A `live` one can be changed on a
+    device that exists.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Attribute(Value, kw_only=False):
 
 
 class Link(Object):
-    """A device of this node's own, by name, up and with our alias: without it the kernel refuses what sits on it.
+    """A device of this node's own, up and with our alias: else the kernel refuses what sits on it.
 
-    `mac` is None for a kind that `has_mac` not. `parent` is the index of the link it sends through, 0 for none: a new
-    name of that one changes nothing of ours. Its name is for people.
+    `mac` is None unless `has_mac`. `parent` is the index of the link it sends through, 0 for none; its name is for
+    people, and may change.
 
-    As it is, this class stands for a device of the right name which is not as any back end makes one.
+    This class itself stands for a device of the right name but of no back end's kind.
     """
 
     name: str
@@ -76,15 +76,15 @@ class Link(Object):
         return {**fields_of(self), "parent_name": ""}
 
     def identity(self) -> tuple[Any, ...]:
-        """What the kernel cannot change once a device is there."""
+        """What the kernel cannot change on an existing device."""
         return tuple(getattr(self, each.name) for each in self.attributes if not each.live)
 
     def changes_in_place(self, have: Object) -> bool:
-        """Tell whether `have`, of its name, can become this without being deleted (its driver's changelink)."""
+        """Tell whether `have` can become this without being deleted (its driver's changelink)."""
         return type(have) is type(self) and have.identity() == self.identity()
 
     def excludes(self, other: "Link") -> bool:
-        """Tell whether the kernel refuses to make this one while `other`, of this kind, is there under another name."""
+        """Tell whether the kernel refuses this one while `other`, of this kind, has another name."""
         return not self.several and other.identity() == self.identity()
 
     def took_others_along(self) -> bool:
@@ -92,7 +92,6 @@ class Link(Object):
         return 0 < self.mtu < _LEAST_MTU_V6
 
     def is_within(self, ownership: Ownership) -> bool:
-        """One that has the name of a device of the daemon's."""
         return self.name in ownership.devices
 
     @property
@@ -105,7 +104,7 @@ class Link(Object):
 
 
 class Tun(Link):
-    """A device whose packets a process reads and writes. It stays while none does (linux/if_link.h, IFLA_TUN_*)."""
+    """A device whose packets a process reads and writes. It outlives the process (linux/if_link.h, IFLA_TUN_*)."""
 
     layer: int = 1  # IFF_TUN: of IP packets, without Ethernet
     persists: int = 1
@@ -124,7 +123,7 @@ class Tun(Link):
 
 
 class NodeLink(Object):
-    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway. It is to be up."""
+    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway."""
 
     name: str
     up: bool = True

@@ -1,10 +1,10 @@
-"""Elements of sets and maps of nf_tables, as bytes, whatever they mean, and the changes that make up a transaction."""
+"""Elements of sets and maps of nf_tables, as bytes, and the changes that make up a transaction."""
 
 from weft.model.value import Value
 
 
 class Table(Value, kw_only=False):
-    """A table by family (`inet`, `ip`, `ip6`) and name."""
+    """`family` is `inet`, `ip` or `ip6`."""
 
     family: str
     name: str
@@ -14,10 +14,9 @@ class Table(Value, kw_only=False):
 
 
 class Element(Value):
-    """`key` and `data` are the concatenated fields, each padded to four bytes; a set's element has no data.
+    """`key` and `data` are concatenated fields, each padded to four bytes; a set's element has no data.
 
-    `comment` is what `nft list` shows: at most 128 bytes with its end, so 127 of text. `packets` and `octets` are what
-    its counter has counted, where it has one.
+    `comment` has at most 127 bytes of text. `packets` and `octets` are those of its counter, if it has one.
     """
 
     set: str
@@ -29,7 +28,7 @@ class Element(Value):
 
 
 class Add(Value, kw_only=False):
-    """Add an element; refused with EEXIST if its key is there, with ENOENT without table or set."""
+    """Refused with EEXIST if its key is there, with ENOENT without table or set."""
 
     element: Element
 
@@ -44,7 +43,6 @@ Change = Add | Delete
 
 
 def replacing(wanted: Element, present: Element | None) -> tuple[Change, ...]:
-    """Return what puts an element in place of the one that its key has now."""
     if present == wanted:
         return ()
     return (Add(wanted),) if present is None else (Delete(present), Add(wanted))

@@ -1,13 +1,11 @@
 """What weft puts into the kernel, as values.
 
-An object has a `key`, which says which one it is, and fields, which say what it should look like. Two
-objects with one key are two states of the same thing: `plan.diff` needs no more. Devices are named, not
-numbered, because a device that is recreated keeps its name and gets another index.
+An object has a `key`, which says which one it is, and fields, which say what it should look like. Two objects with one
+key are two states of the same thing: `plan.diff` needs no more. Devices are named, not numbered, because a device that
+is recreated keeps its name and gets another index. A class says all that the plan, the log and the codes of repairs
+need to know of a kind.
 
-What the plan, the log and the codes of repairs need to know of a kind is said by its class, so a new kind is one class.
-
-The key is made once and kept: thousands of objects are looked up by it, and what is wanted and what is there
-share it.
+The key is made once and kept: thousands of objects are looked up by it, and what is wanted and what is there share it.
 """
 
 from collections.abc import Mapping
@@ -22,10 +20,9 @@ Key = tuple[str | int | bytes, ...]
 
 
 class Object(Value, gc=False):
-    """One thing in the kernel. `str` gives it in one line, without line breaks whatever a peer sent.
+    """One thing in the kernel. `str` gives one line, whatever a peer sent.
 
-    `rank` says when its kind is put: the lowest first, and removed in the reverse order. `unwanted` is why one may
-    have to go, for people.
+    Kinds are put in order of `rank`, and removed in reverse. `unwanted` says why one may have to go, for people.
     """
 
     key: Key = ()
@@ -44,29 +41,29 @@ class Object(Value, gc=False):
 
     @property
     def link(self) -> str | None:
-        """The name of the link that takes it along when it goes; None for what stays or is a link itself."""
+        """The link that takes it along when it goes; None for what stays or is a link itself."""
         return None
 
     def took_others_along(self) -> bool:
-        """Tell whether others may have gone with it, without a notice, when it became what it is."""
+        """Tell whether its last change may have removed others without a notice."""
         return False
 
     def is_within(self, ownership: Ownership) -> bool:
-        """Tell whether it is a daemon's with this `ownership`, to keep or to remove: it bears weft's mark."""
+        """Tell whether this daemon keeps or removes it: it bears weft's mark."""
         raise NotImplementedError
 
     @property
     def code(self) -> str:
-        """The code of the problem that putting it back answers to."""
+        """The code of a repair after a change."""
         raise NotImplementedError
 
     @property
     def code_if_gone(self) -> str:
-        """The same where it was not changed but gone."""
+        """The code of a repair after a removal."""
         return self.code
 
     def reason(self) -> str:
-        """Which setting asks for it, for people; what is there for a peer says so elsewhere."""
+        """Which setting asks for it, for people; empty for what serves a peer."""
         return "the configuration's Backend, with our lease and uplink"
 
 
@@ -86,7 +83,6 @@ class Sysctl(Object):
 
     @property
     def link(self) -> str | None:
-        """A setting of one link goes with it."""
         if not self.name.startswith(("net/ipv4/conf/", "net/ipv6/conf/")):
             return None
         name = self.name.split("/")[3]
@@ -106,7 +102,7 @@ class Sysctl(Object):
 
 
 class OnLink(Object):
-    """What sits on the link `dev`, and is its daemon's."""
+    """What sits on the link `dev` belongs to that link's daemon."""
 
     dev: str
 
@@ -119,7 +115,7 @@ class OnLink(Object):
 
 
 class Address(OnLink):
-    """An address of a link: scope global, no label, no broadcast."""
+    """Scope global, no label, no broadcast."""
 
     ip: Ip
     prefixlen: int
@@ -148,7 +144,7 @@ class Address(OnLink):
 
 
 class Neighbour(OnLink):
-    """A permanent neighbour entry: which MAC answers for `ip` on `dev`."""
+    """Permanent: which MAC answers for `ip` on `dev`."""
 
     ip: Ip
     mac: Mac
@@ -168,7 +164,7 @@ class Neighbour(OnLink):
 
 
 class FdbEntry(OnLink):
-    """A permanent forwarding entry of a VTEP: behind which underlay address `mac` lives."""
+    """A VTEP's permanent entry: behind which underlay address `mac` lives."""
 
     mac: Mac
     remote: Ip
@@ -188,10 +184,10 @@ class FdbEntry(OnLink):
 
 
 class Route(Object):
-    """A route of ours. `via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
+    """`via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
 
-    `priority` is the metric: 0 stands for the kernel's own default (0 for IPv4, 1024 for IPv6). `scope` is that of an
-    IPv4 route with a gateway: 0 is global, and what is narrower than site (200) means the same to the kernel.
+    `priority` is the metric: 0 is the kernel's default (0 for IPv4, 1024 for IPv6). `scope` is that of an IPv4 route
+    with a gateway: 0 is global, and what is narrower than site (200) means the same to the kernel.
     """
 
     dst: Net
@@ -233,7 +229,7 @@ class Route(Object):
         return self.dev or None
 
     def is_within(self, ownership: Ownership) -> bool:
-        """Ours are all in the main table: another one is an administrator's, whatever protocol he chose."""
+        """Ours are all in the main table: one in another is an administrator's, whatever its protocol."""
         return self.table == MAIN_TABLE and (self.dev in ownership.devices or ownership.leads_to(self.dst))
 
     @property

@@ -1,4 +1,4 @@
-"""Which of the things that bear weft's mark are one daemon's: two daemons may serve two networks on one node.
+"""Which of the things with weft's mark are one daemon's: two daemons may serve two networks on one node.
 
 A daemon's own are its devices, what sits on them, and the routes into its networks.
 """
@@ -8,12 +8,11 @@ from weft.model.value import Value
 
 
 class Ownership(Value):
-    """`devices` and `node_links` by name, and the `networks` of the configuration now and of the one before."""
+    """`devices` and `node_links` by name, and the `networks` of this configuration and of the one before."""
 
     devices: frozenset[str]
     networks: tuple[Net, ...]
     node_links: frozenset[str] = frozenset()
 
     def leads_to(self, net: Net) -> bool:
-        """Tell whether `net` lies inside one of the networks."""
         return any(within(net, network) for network in self.networks)

@@ -10,20 +10,16 @@ from weft.model.value import Value
 
 
 class BridgeInfo(Value):
-    """A bridge's own settings."""
-
     vlan_filtering: bool = False
 
 
 class PortInfo(Value):
-    """What a bridge knows of one of its ports."""
-
     hairpin: bool = False
     isolated: bool = False
 
 
 class PortVlans(Value):
-    """The VLANs of a bridge's port by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
+    """A port's VLANs by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
 
     index: int
     own: int = 0
@@ -36,9 +32,9 @@ NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
 class Counted(Value, gc=False):
-    """What a link has counted since it was made: bytes, packets, and those that it dropped or could not take or send.
+    """What a link has counted since it was made; `lost` is what it dropped or could not take or send.
 
-    A packet that the kernel has put together of several, or has still to split, counts once.
+    A packet that the kernel has joined of several, or has still to split, counts once.
     """
 
     received_bytes: int = 0
@@ -49,7 +45,7 @@ class Counted(Value, gc=False):
     sent_lost: int = 0
 
     def reversed(self) -> "Counted":
-        """The same as the other end of a pair of links sees it."""
+        """As the other end of a pair of links sees it."""
         return Counted(
             received_bytes=self.sent_bytes,
             sent_bytes=self.received_bytes,
@@ -61,8 +57,6 @@ class Counted(Value, gc=False):
 
 
 class LinkCounts(Value):
-    """A link's counters, with what it is called and how long its packets may be."""
-
     name: str
     alias: str
     mtu: int
@@ -72,11 +66,10 @@ class LinkCounts(Value):
 class LinkInfo(Value):
     """A network interface (linux/if_link.h).
 
-    `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is
-    what the administrator set, `operstate` the kernel's number (RFC 2863; 6 is up). `master` is the index of the
-    bridge it belongs to, `link` of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for none)
-    that index belongs to another namespace. `data` are its driver's own settings as they came (IFLA_INFO_DATA), but a
-    bridge's, which counts time there.
+    `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is what the
+    administrator set, `operstate` the kernel's number (RFC 2863; 6 is up). `master` is its bridge's index, `link` that
+    of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for none) in another namespace. `data` are
+    its driver's own settings as they came (IFLA_INFO_DATA), but a bridge's, which counts time there.
     """
 
     index: int
@@ -123,7 +116,7 @@ class AddressInfo(Value):
 
 
 class NextHop(Value):
-    """One way out of a route. `weight` counts from 1."""
+    """`weight` counts from 1."""
 
     index: int
     via: Ip | None = None
@@ -134,8 +127,8 @@ class NextHop(Value):
 class RouteInfo(Value):
     """A route (linux/rtnetlink.h). `kind` is rtm_type: 1 unicast, 6 blackhole.
 
-    `via`, `index` and `onlink` are the only next hop's; a route with several has them in `hops` alone.
-    `priority` is the kernel's number, so 1024 where IPv6 has its default. `mtu` and `advmss` are 0 if unset.
+    `via`, `index` and `onlink` are those of a single next hop; several are in `hops` alone. `priority` is the kernel's
+    number, so 1024 where IPv6 has its default. `mtu` and `advmss` are 0 if unset.
     """
 
     dst: Net
@@ -155,7 +148,7 @@ class RouteInfo(Value):
 
 
 class NeighbourInfo(Value):
-    """A neighbour entry (linux/neighbour.h). `state` is NUD_…: 0x80 permanent, 0x40 needs no ARP."""
+    """`state` is NUD_…: 0x80 permanent, 0x40 needs no ARP (linux/neighbour.h)."""
 
     index: int
     ip: Ip
@@ -166,10 +159,10 @@ class NeighbourInfo(Value):
 
 
 class FdbInfo(Value):
-    """A forwarding entry of a VXLAN device or a bridge port. `remote` is the VTEP behind which `mac` lives.
+    """A forwarding entry of a VXLAN device or a bridge port: `mac` lives behind the VTEP `remote`.
 
-    `port`, `vni` and `via` (an interface index) are 0 unless they differ from the device's own. `flags` is
-    NTF_…: 0x02 the device's own, 0x10 learnt by someone outside the kernel.
+    `port`, `vni` and `via` (an interface index) are 0 unless they differ from the device's own. `flags` is NTF_…: 0x02
+    the device's own, 0x10 learnt by someone outside the kernel.
     """
 
     index: int
@@ -185,7 +178,7 @@ class FdbInfo(Value):
 
 
 class RuleInfo(Value):
-    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: it asks what no field says."""
+    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: no field has all that it asks."""
 
     family: int
     priority: int

@@ -11,10 +11,10 @@ _FORWARD: Final = "--iptables-forward-rules"
 
 
 class Chain(Value):
-    """One chain of a rule set: its rules in the tool's own words, one per entry.
+    """Its rules are in the tool's own words.
 
-    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`).
-    For iptables `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
+    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`). For iptables
+    `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Chain(Value):
 
 
 class RuleSet(Object):
-    """All rules of ours of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
+    """All our rules of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
 
     kind: str
     family: int

@@ -11,7 +11,7 @@ class Limit(Value):
 
 
 class Limits(Value):
-    """What bandwidth is asked. `ingress` is towards the container, `egress` away from it; None: as fast as it goes."""
+    """`ingress` is towards the container, `egress` away from it; None is no limit."""
 
     ingress: Limit | None = None
     egress: Limit | None = None

@@ -1,4 +1,4 @@
-"""What this machine's network looked like at one moment: links, addresses, routes, and what is ours."""
+"""This machine's network at one moment: links, addresses, routes, and what is ours."""
 
 from weft.model.kernel.objects import Key, Object
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
@@ -7,7 +7,7 @@ from weft.model.value import Value, field
 
 
 class Snapshot(Value):
-    """One look at the machine. `routes` are the main table's, without ours; `ours` is what carries our mark."""
+    """`routes` are the main table's, without ours; `ours` is what carries our mark."""
 
     links: tuple[LinkInfo, ...] = ()
     addresses: tuple[AddressInfo, ...] = ()
@@ -15,14 +15,12 @@ class Snapshot(Value):
     ours: dict[Key, Object] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:
-        """Find a link by name or index."""
         return next((link for link in self.links if which in (link.name, link.index)), None)
 
     @property
     def ips(self) -> frozenset[Ip]:
-        """Every address of the machine."""
         return frozenset(address.ip for address in self.addresses)
 
     def addresses_of(self, index: int) -> tuple[AddressInfo, ...]:
-        """The addresses of the link with `index`, in the kernel's order."""
+        """In the kernel's order."""
         return tuple(address for address in self.addresses if address.index == index)

@@ -14,8 +14,6 @@ KEY_BYTES: Final = 32
 
 
 class Endpoint(Value, kw_only=False):
-    """Where a peer is reached."""
-
     ip: Ip
     port: int
 
@@ -24,7 +22,7 @@ class Endpoint(Value, kw_only=False):
 
 
 class Peer(Value):
-    """A peer of a device: packets for `allowed` go to it, and only packets from there are taken from it.
+    """Packets for `allowed` go to it, and only packets from there are taken from it.
 
     `keepalive` is in seconds, 0 is never.
     """
@@ -37,7 +35,7 @@ class Peer(Value):
 
 
 class Seen(Value):
-    """A peer as it is, with the time of its last handshake in Unix seconds, 0 for none, and the bytes of both ways."""
+    """A peer as it is: its last handshake in Unix seconds, 0 for none, and the bytes of both ways."""
 
     peer: Peer
     handshake: int
@@ -74,8 +72,6 @@ class Server(OnLink):
 
 
 class WireguardDevice(OnLink):
-    """A device's key and its port."""
-
     private: Secret
     port: int
 
@@ -96,8 +92,6 @@ class WireguardDevice(OnLink):
 
 
 class WireguardPeer(OnLink):
-    """A peer of a device."""
-
     peer: Peer
 
     rank = 4
@@ -116,7 +110,7 @@ class WireguardPeer(OnLink):
 
 
 def key_bytes(text: str) -> bytes:
-    """Return the bytes of a key. Raises `ValueError` for what is none."""
+    """Raises `ValueError`."""
     try:
         key = b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
-"""What a daemon has told already, and what of an answer is news. Pure.
+"""Remembers which events of a daemon were shown, and finds the new ones in an answer. Pure.
 
-Changes of a node's health are told as events, of a kind of their own: the daemon keeps none of them.
+Changes of a node's health become events of their own kind: the daemon keeps none of them.
 """
 
 from collections import deque
@@ -15,13 +15,12 @@ HEALTH: Final = "health"
 
 
 class Wanted(Value):
-    """Which events are wanted: of these kinds, with a code that begins with one of these; empty is any."""
+    """Events of these kinds, with a code that begins with one of these; empty is any."""
 
     kinds: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
 
     def wants(self, event: Event) -> bool:
-        """Tell whether an event is wanted."""
         return (not self.kinds or event.kind in self.kinds) and (not self.codes or event.code.startswith(self.codes))
 
 
@@ -35,10 +34,10 @@ class Follower:
         self._answers = True
 
     def events(self, told: Told) -> list[Event]:
-        """The events that are news.
+        """Return the new events.
 
-        A daemon that has just started has not read its history yet, and one that was killed has lost its latest: its
-        numbers begin again before ours, and it tells all. So what was told is known by what it is, too.
+        A daemon that has just started has not read its history yet, and a killed one has lost its latest events: its
+        numbers begin again before ours, and it tells all. So events are recognised by their content, too.
         """
         if told.last < self.last:
             self.last = 0
@@ -49,7 +48,7 @@ class Follower:
         return found
 
     def health(self, now: HealthState, unix: float) -> list[Event]:
-        """What is wrong and was not, or is otherwise than it was, or is not wrong any more, as events of that time."""
+        """What became wrong, changed, or is right again, as events of that time."""
         troubles = {name: str(problem) for name, problem in now.troubles.items()}
         codes = {name: problem.code for name, problem in now.troubles.items()}
         found = [
@@ -64,14 +63,14 @@ class Follower:
         return found
 
     def silence(self, unix: float) -> list[Event]:
-        """That the daemon does not answer, as an event of that time; once, until it does."""
+        """The daemon does not answer, as an event of that time; once, until it does."""
         found = [_event(unix, "weftd", code="INST-003", words="does not answer")] if self._answers else []
         self._answers = False
         return found
 
 
 def recent(events: list[Event], unix: float, seconds: float | None) -> list[Event]:
-    """Those that are no older than that at the time `unix`; without `seconds` none: they are not wanted."""
+    """Events of the last `seconds` before the time `unix`; without `seconds` none."""
     return [] if seconds is None else [event for event in events if event.time >= unix - seconds]
 
 

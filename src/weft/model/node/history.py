@@ -1,4 +1,4 @@
-"""What happened on a node: the newest events, and no more than so many. Knows no clock and no disk."""
+"""What happened on a node: the newest events, a bounded number of them. Knows no clock and no disk."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ class Event(Value, gc=False):
 
     @property
     def blame(self) -> str:
-        """Who had changed what was repaired, in words: see `blame`."""
+        """See `blame`."""
         changed = self.kind == "held" or self.was not in {"", GONE}
         return blame(self.by, "changed" if changed else "removed" if self.was else "put there")
 
@@ -80,7 +80,7 @@ class Told(Value):
 
 
 class History:
-    """The events of a node. `unix` tells Unix time, which may jump: the number gives the order."""
+    """`unix` tells Unix time, which may jump: the number gives the order."""
 
     def __init__(self, unix: Callable[[], float] = float) -> None:
         self.last = 0
@@ -90,7 +90,7 @@ class History:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that are kept, the oldest first."""
+        """The oldest first."""
         return tuple(self._events)
 
     def note(
@@ -104,7 +104,6 @@ class History:
         now: str = "",
         by: str = "",
     ) -> None:
-        """Keep an event."""
         self.last += 1
         event = Event(
             number=self.last,
@@ -120,7 +119,7 @@ class History:
         self._events.append(event)
 
     def note_some(self, kind: Kind, things: Sequence[T], note: Callable[[T], None]) -> None:
-        """`note` the first of many that are alike, and how many more there are: thousands of peers come together."""
+        """`note` the first of many alike, and the number of the others: thousands of peers come together."""
         for thing in things[:NAMED]:
             note(thing)
         if len(things) > NAMED:
@@ -142,7 +141,7 @@ class History:
 
 
 def blame(by: str, deed: str) -> str:
-    """Who did something, in words: `removed by nft (pid 4711)`, `perhaps removed by ip (pid 8)`; empty for nobody."""
+    """In words: `removed by nft (pid 4711)`, `perhaps removed by ip (pid 8)`; empty for nobody."""
     name = by.removeprefix(PERHAPS)
     return f"{by[: len(by) - len(name)]}{deed} by {name}" if by else ""
 

@@ -25,12 +25,10 @@ class Durations(Value, frozen=False):
     total: float = 0.0
 
     def note(self, seconds: float) -> None:
-        """Take one more."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
     def copy(self) -> "Durations":
-        """Return what there is now."""
         return Durations(counts=list(self.counts), total=self.total)
 
 
@@ -147,7 +145,6 @@ class HealthState(Value):
 
     @property
     def troubles(self) -> dict[str, Problem]:
-        """What is wrong, by what it is of."""
         of = {**self.parts, **self.losses, "store": self.store}
         return {name: problem for name, problem in of.items() if problem is not None}
 

@@ -8,14 +8,13 @@ from weft.model.value import Value, field
 
 
 class Status(Value, frozen=False):
-    """The daemon's own account. `waiting` says why there is no lease that is ours for certain, None once there is.
+    """`waiting` says why there is no lease that is ours for certain, None once there is.
 
-    `parts` are asked what is wrong with them now, when that is asked for: each is there from the time on that it can
-    tell. `losses` are asked likewise: what takes nothing from other pods of this node, such as what some have lost.
-    `store` says why the store is not heard; one that refuses us (STORE-002) will not be without an operator.
-    `peers` are believed, `peers_refused` are not; `count_failing` counts, when it is asked, those of the believed
-    that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours and was
-    started again. `history` is what happened. `heard` tells when the store said anything last.
+    `parts` say when asked what is wrong with them now; each is there as soon as it can tell. `losses` likewise: what
+    some pods have lost and the others have not. `store` says why the store is not heard; one that refuses us
+    (STORE-002) needs an operator. `peers` are believed, `peers_refused` are not; `count_failing` counts those of the
+    believed that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours
+    and was started again. `heard` tells when the store said anything last.
     """
 
     waiting: Problem | None = None
@@ -31,7 +30,6 @@ class Status(Value, frozen=False):
 
     @property
     def peers_failing(self) -> int:
-        """Believed peers that are not served, or not whole, now."""
         return self.count_failing()
 
     def look(self) -> dict[str, Problem | None]:
@@ -39,7 +37,6 @@ class Status(Value, frozen=False):
         return {"lease": self.waiting, **{name: problem() for name, problem in self.parts.items()}}
 
     def lost(self) -> dict[str, Problem]:
-        """What some pods have lost now, by part."""
         return {name: problem for name, ask in self.losses.items() if (problem := ask()) is not None}
 
     @property
@@ -50,10 +47,9 @@ class Status(Value, frozen=False):
 
     @property
     def refused(self) -> bool:
-        """True while the store answers and refuses us."""
         return self.store is not None and self.store.code == "STORE-002"
 
     @property
     def ready(self) -> bool:
-        """True while the lease is ours, every part is as it should be, and the store does not refuse us."""
+        """The lease is ours, every part is right, and the store does not refuse us."""
         return self.unable is None and not self.refused

@@ -1,4 +1,4 @@
-"""What is wrong with a node, by its daemon's own account: in lines for people. Pure."""
+"""What is wrong with a node, as its daemon says: in lines for people. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ _NAMED: Final = 10  # peers that lack something, and leases that are refused, on
 
 
 def wrong(state: NodeState) -> Iterator[str]:
-    """The worst first: readiness, the store, what pods lost, the node itself; peers and refused leases, since when.
+    """The worst first: readiness, the store, what pods lost, the node itself; peers and refused leases.
 
     A line may hold what a peer has said.
     """
@@ -27,7 +27,6 @@ def wrong(state: NodeState) -> Iterator[str]:
 
 
 def not_whole(state: NodeState) -> list[PeerState]:
-    """The peers that are not served, or not whole."""
     return [peer for peer in state.peers if peer.lacks or peer.trouble]
 
 
