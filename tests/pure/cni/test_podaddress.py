@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.cni.plugins.hostlocal import choice as podaddress
+from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal.conf import Range
 
 
@@ -19,7 +19,7 @@ def range_of(subnet, *, gateway=1, first=1, last=None):
 
 
 def given_next(ranges, *, taken=(), last=None):
-    order = podaddress.candidates(ranges, ip_address(last) if last else None)
+    order = ipamconf.candidates(ranges, ip_address(last) if last else None)
     return next((str(ip) for ip, _ in order if str(ip) not in taken), None)
 
 
@@ -68,7 +68,7 @@ def test_which_address_comes_next(ranges, taken, last, expected):
     "last, order", [(None, [2, 3, 4, 5, 6]), (3, [4, 5, 6, 2, 3]), (6, [2, 3, 4, 5, 6]), (200, [2, 3, 4, 5, 6])]
 )
 def test_the_whole_order_of_the_worked_example(last, order):
-    found = podaddress.candidates(ONE, ip_address(f"10.0.0.{last}") if last else None)
+    found = ipamconf.candidates(ONE, ip_address(f"10.0.0.{last}") if last else None)
     assert [int(str(ip).rpartition(".")[2]) for ip, _ in found] == order
 
 
@@ -87,22 +87,22 @@ def test_a_gateway_is_only_skipped_in_its_own_range():
             gateway=ip_address("10.0.0.1"),
         ),
     )
-    assert [str(ip) for ip, _ in podaddress.candidates(ranges, None)] == ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
+    assert [str(ip) for ip, _ in ipamconf.candidates(ranges, None)] == ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
 
 
 @given(start=st.integers(0, 30), gateway=st.integers(0, 31), last=st.one_of(st.none(), st.integers(0, 31)))
 def test_every_address_comes_exactly_once(start, gateway, last):
     ranges = (range_of("10.0.0.0/27", gateway=gateway, first=start, last=30), range_of("10.0.1.0/30"))
-    found = [ip for ip, _ in podaddress.candidates(ranges, ip_address(f"10.0.0.{last}") if last is not None else None)]
+    found = [ip for ip, _ in ipamconf.candidates(ranges, ip_address(f"10.0.0.{last}") if last is not None else None)]
     wanted = {ip_address(f"10.0.0.{host}") for host in range(start, 31) if host != gateway}
     assert sorted(found) == sorted(wanted | {ip_address("10.0.1.2")})
 
 
 def test_a_requested_address_is_taken_from_the_range_that_has_it():
     requested = [ip_address("10.0.2.2"), ip_address("10.0.1.2")]
-    found = podaddress.pick_requested(TWO, requested)
+    found = ipamconf.pick_requested(TWO, requested)
     assert found == (ip_address("10.0.1.2"), TWO[1])
-    assert podaddress.pick_requested(SMALL, requested) is None
+    assert ipamconf.pick_requested(SMALL, requested) is None
 
 
 @pytest.mark.spec("cni.md G12")
@@ -119,4 +119,4 @@ def test_addresses_follow_each_other_across_their_bytes(first, last, before, aft
     ends = ip_address(first), ip_address(last)
     ranges = (Range(subnet=net, first=ends[0], last=ends[1], gateway=ends[1]),)
     assert given_next(ranges, last=before) == after
-    assert [str(ip) for ip, _ in podaddress.candidates(ranges, ip_address(after))][-2:] == [before, after]
+    assert [str(ip) for ip, _ in ipamconf.candidates(ranges, ip_address(after))][-2:] == [before, after]

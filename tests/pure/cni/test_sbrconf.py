@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from weft.cni.plugins.sbr import conf as sbrconf
-from weft.cni.plugins.sbr.values import SbrConf
+from weft.cni.plugins.sbr.routing import SbrConf
 from weft.wire.cni import CniError
 
 

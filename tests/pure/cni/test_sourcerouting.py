@@ -3,7 +3,7 @@
 from ipaddress import ip_address, ip_interface, ip_network
 
 from weft.cni.plugins.sbr import routing
-from weft.cni.plugins.sbr.values import SbrConf, Source
+from weft.cni.plugins.sbr.routing import SbrConf, Source
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.reported import NextHop, RouteInfo, RuleInfo
 

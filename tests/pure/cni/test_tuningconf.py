@@ -8,6 +8,7 @@ from weft.cni.plugins.tuning import conf as tuningconf
 from weft.cni.plugins.tuning.conf import LinkTuning
 from weft.model.net import Mac
 from weft.wire.cni import CniError
+from weft.wire.cnijson import JsonError
 
 MACS = [f"c2:11:22:33:44:0{number}" for number in range(4)]
 
@@ -146,3 +147,17 @@ def test_the_list_of_what_is_allowed():
     )
     assert refused(lambda: tuningconf.check_allowed([], "(")).startswith("/etc/cni/tuning/allowlist.conf: ")
     assert refused(lambda: tuningconf.check_allowed(["net.a"], "")).endswith("allowed: []")
+
+
+def test_the_backup_file_is_upstreams():
+    whole = LinkTuning(mac=Mac.parse("12:7b:79:3a:42:f7"), promisc=False, mtu=1500, allmulti=False, queue_length=1000)
+    text = (
+        b'{\n "mac": "12:7b:79:3a:42:f7",\n "promisc": false,\n "mtu": 1500,\n "allmulti": false,\n "txQLen": 1000\n}'
+    )
+    assert tuningconf.render_backup(whole) == text
+    assert tuningconf.parse_backup(text) == whole
+    assert tuningconf.parse_backup(tuningconf.render_backup(LinkTuning(mtu=7))) == LinkTuning(mtu=7)
+    assert tuningconf.parse_backup(b'{"mac": "00:00:00:00:00:00", "mtu": 0}').given == {}
+    for torn in (b'{"mac"', b'{"mac": "zz"}', b'{"mtu": "x"}'):
+        with pytest.raises(JsonError):
+            tuningconf.parse_backup(torn)

@@ -11,18 +11,20 @@ from typing import Final
 from weft.cni.attachment import attach, dad, detach, interface, pod, spoofcheck, veth
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.host import programs
-from weft.cni.plugins.bridge import announce
 from weft.cni.plugins.bridge import check as bridgecheck
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge.conf import BridgeConf, Kept
+from weft.cni.plugins.hostlocal import verbs as hostlocal
 from weft.cni.sdk import delegate
 from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
+from weft.kernel.rtnetlink.neigh import learn_fdb
 from weft.model.attachment import Dns, Interface, Result
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.reported import LinkInfo
+from weft.model.net import Mac
 from weft.model.value import replace
 from weft.wire import cniresult
 
@@ -58,7 +60,7 @@ def _add(call: Call) -> bytes:
                 is_gateway=conf.is_gateway,
                 is_default=conf.is_default_gateway,
             )
-        link = replace(pair.link, mac=announce.own_mac(call, conf, bridge, result) or pair.link.mac)
+        link = replace(pair.link, mac=_own_mac(call, conf, bridge, result) or pair.link.mac)
         result = replace(
             result,
             interfaces=(
@@ -92,7 +94,7 @@ def _bring_up(
         container.rtnl.set_link(link.index, up=True)
         return interface.wait_until_up(rtnl, link.link)
     first = [Step(f'failed to set the MAC of "{link.name}"', set_link(link.index, mac=link.mac))]
-    # Last, not first: what is announced before the port forwards is lost (`announce.make_known`).
+    # Last, not first: what is announced before the port forwards is lost (`_announce`).
     last = [Step(f'failed to have "{link.name}" announced', announcing(link.index))]
     silent = conf.is_gateway and not any(ip.address.version == 6 for ip in result.ips)
     if silent:
@@ -106,8 +108,46 @@ def _bring_up(
             set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/accept_dad", "0")
         interface.configure(call, container, link, result, first=first, after_routes=last)
     end = interface.wait_until_up(rtnl, link.link)
-    announce.make_known(call, container, bridge, link, result)
+    _announce(call, container, bridge, link, result)
     return end
+
+
+def _own_mac(call: Call, conf: BridgeConf, bridge: LinkInfo, result: Result) -> Mac | None:
+    """Return the MAC that its address gives the container if both are ours to give, and no other link has it."""
+    if conf.mac or conf.spoof_check or not conf.is_gateway or conf.ipam_type != hostlocal.NAME:
+        return None
+    mac = pod.mac_of(result)
+    # Somebody may have asked for this MAC, or have the address on this bridge by another network's ranges.
+    return mac if mac is None or call.host.rtnl.fdb_entry(bridge.index, mac) is None else None
+
+
+def _announce(call: Call, container: Container, bridge: LinkInfo, link: LinkInfo, result: Result) -> None:
+    """Announce the container's MAC to those that may remember another one, or none, by as few frames as will do (0016).
+
+    Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
+    an address that is used again would not be reached until the others forget, up to a minute later. (On a bridge with
+    STP a port forwards much later; then this is lost too.)
+    """
+    has_v6 = any(ip.address.version == 6 for ip in result.ips)
+    if has_v6:
+        set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
+    if (
+        link.mac is not None
+        and link.mac == pod.mac_of(result)
+        and not has_v6
+        and not _is_news(call, bridge, link, result)
+    ):
+        # It has said nothing, so the bridge would copy to all ports what is for it. Refused: then it does just that.
+        call.host.rtnl.batch([learn_fdb(link.link, link.mac)])
+        return
+    # The kernel announces when the MAC is set (NETDEV_CHANGEADDR), be it the same.
+    container.rtnl.set_link(link.index, mac=link.mac)
+
+
+def _is_news(call: Call, bridge: LinkInfo, link: LinkInfo, result: Result) -> bool:
+    """Tell whether the host remembers the address with another MAC: of upstream's pod, or one with a MAC of its own."""
+    remembered = (call.host.rtnl.neighbour(bridge.index, ip.address.ip) for ip in result.ips)
+    return any(one is not None and one.mac not in (None, link.mac) for one in remembered)
 
 
 def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None) -> Result:

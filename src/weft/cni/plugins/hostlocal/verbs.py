@@ -10,7 +10,6 @@ from ipaddress import ip_interface
 from typing import Final
 
 from weft.cni.attachment import living
-from weft.cni.plugins.hostlocal import choice as podaddress
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.plugins.hostlocal import store
@@ -135,7 +134,7 @@ class _Taker:
 
     def take(self, ranges: RangeSet, requested: list[Ip], *, range_id: int) -> tuple[Ip, Range]:
         """Take a requested address of the set, which leaves the list, or the next free one."""
-        wanted = podaddress.pick_requested(ranges, requested)
+        wanted = ipamconf.pick_requested(ranges, requested)
         if wanted is not None:
             ip, one = wanted
             requested.remove(ip)
@@ -176,7 +175,7 @@ class _Taker:
         return held
 
     def _first_free(self, ranges: RangeSet, range_id: int) -> tuple[Ip, Range] | None:
-        for ip, one in podaddress.candidates(ranges, self._reservations.last_reserved(range_id)):
+        for ip, one in ipamconf.candidates(ranges, self._reservations.last_reserved(range_id)):
             free = not (self._reservations.is_taken(ip) or self._is_living(ip))
             if free and self._try(ip, range_id):
                 return ip, one
@@ -281,7 +280,7 @@ def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
     """Return the first set without a free address; an empty one if there is none."""
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         for index, ranges in enumerate(sets):
-            candidates = podaddress.candidates(ranges, reservations.last_reserved(index))
+            candidates = ipamconf.candidates(ranges, reservations.last_reserved(index))
             if all(reservations.is_taken(ip) for ip, _ in candidates):
                 return ranges
     return ()

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from weft.cni.plugins.sbr.values import SbrConf
+from weft.cni.plugins.sbr.routing import SbrConf
 from weft.model.keyed import Key
 from weft.model.net import Ip
 from weft.model.value import Value

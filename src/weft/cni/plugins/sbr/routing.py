@@ -3,13 +3,31 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from weft.cni.plugins.sbr.values import SbrConf, Source
 from weft.model.attachment import Cidr, IpConfig, Result
 from weft.model.kernel.reported import RouteInfo, RuleInfo
 from weft.model.net import Ip
+from weft.model.value import Value, field
 
 _FIRST_TABLE: Final = 100
 _MAIN_PRIORITY: Final = 32766
+
+
+class SbrConf(Value):
+    """What sbr is asked. `table` None: a free one for each address; `gateways` are by family, 4 or 6."""
+
+    table: int | None = None
+    gateways: dict[int, Ip] = field(default_factory=dict)
+    source_hints: bool = False
+
+
+class Source(Value):
+    """Packets from `address` are routed by `table`. `routes` are positions in the list of the interface's routes."""
+
+    address: Cidr
+    table: int
+    priority: int
+    gateway: Ip | None = None
+    routes: tuple[int, ...] = ()
 
 
 def addresses_of(result: Result, ifname: str) -> tuple[IpConfig, ...]:

@@ -12,7 +12,7 @@ from weft.cni.attachment import veth
 from weft.cni.attachment.interface import RTPROT_BOOT, reason
 from weft.cni.plugins.sbr import conf as sbrconf
 from weft.cni.plugins.sbr import routing
-from weft.cni.plugins.sbr.values import SbrConf, Source
+from weft.cni.plugins.sbr.routing import SbrConf, Source
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink import route, rule
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final
 from weft.config.re2 import Pattern
 from weft.model.keyed import Arg, Key
 from weft.model.net import Mac
-from weft.model.value import Value, field, fields_of
+from weft.model.value import Value, field, fields_of, replace
+from weft.wire import cnijson
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
-from weft.wire.cnivalue import decode, decode_or_fail
+from weft.wire.cnivalue import decode, decode_or_fail, encode
 
 DATA_DIR: Final = "/run/cni/tuning"
 ALLOW_LIST: Final = "/etc/cni/tuning/allowlist.conf"
@@ -40,6 +41,18 @@ class LinkTuning(Value):
         """The settings that are not None, by name."""
         every = fields_of(self)
         return {name: value for name, value in every.items() if value is not None}
+
+
+def render_backup(before: LinkTuning) -> bytes:
+    """Return what upstream's backup file holds for these settings: either of us puts back what the other changed."""
+    return json.dumps(encode(before), indent=1).encode()
+
+
+def parse_backup(data: bytes) -> LinkTuning:
+    """Read a backup file, ours or upstream's. Raises `JsonError`."""
+    known = decode(LinkTuning, cnijson.load(data))
+    # All zero means "not set" and can never be written back.
+    return replace(known, mac=known.mac if any(known.mac or ()) else None, mtu=known.mtu or None)
 
 
 class TuningConf(Value):

@@ -11,7 +11,6 @@ from typing import Final
 
 from weft.cni.attachment import veth
 from weft.cni.attachment.interface import reason
-from weft.cni.plugins.tuning import backup as tuningbackup
 from weft.cni.plugins.tuning import conf as tuningconf
 from weft.cni.plugins.tuning.conf import LinkTuning, TuningConf
 from weft.cni.sdk import record
@@ -98,11 +97,11 @@ def _back_up(call: Call, undo: ExitStack, data_dir: str, before: LinkTuning) -> 
         content = b""
     earlier = LinkTuning()
     with suppress(JsonError):
-        earlier = tuningbackup.parse(content)
+        earlier = tuningconf.parse_backup(content)
     undo.callback(record.put_back, call, NAME, record.recall(call.host, NAME, call.attachment))
     undo.callback(_put_back, call, path, content)
     record.keep(call, NAME, {"path": path})
-    call.host.files.replace(path, tuningbackup.render(replace(before, **earlier.given)), parents=0o700)
+    call.host.files.replace(path, tuningconf.render_backup(replace(before, **earlier.given)), parents=0o700)
 
 
 def _put_back(call: Call, path: str, content: bytes) -> None:
@@ -155,7 +154,7 @@ def _delete(call: Call) -> None:
     try:
         path = str(known.get("path") or _path(call, tuningconf.data_dir(call.config)))
         with suppress(FileNotFoundError):
-            before = tuningbackup.parse(call.host.files.read(path))
+            before = tuningconf.parse_backup(call.host.files.read(path))
             link = veth.own_end(call, later=True)
             if link is not None:
                 _restore(call, call.container(), link.index, before)
