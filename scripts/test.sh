@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
+# A test that failed with a real kernel is run once more (docs/decisions/0043-what-failed-once-more.md).
 #
 # There are two rows of stages, because all of them wait as much as they work.
 # The first is printed as it goes:
@@ -27,13 +28,19 @@ mkdir -p $reports
 # stage NAME COMMAND…: run, remember how long it took and how it ended. Nothing is ended by the clock: tests/support/stage.py
 stage() { $bin/python -m tests.support.stage $reports "$@"; }
 apart=scripts/apart.sh
-pytest_of() { printf '%s ' -m pytest -q --junitxml=$reports/"$1".xml; }
+# tests FILE NAME COMMAND…: a stage of pytest. What failed is run once more; tests/support/report.py says which tests that were.
+tests() {
+    local file=$reports/$1 name=$2
+    shift 2
+    stage "$name" "$@" -q -o cache_dir="$file.cache" --junitxml="$file.xml"
+    [ $? != 1 ] || stage "$name, once more" "$@" -q -n 0 --maxfail=1 --last-failed -o cache_dir="$file.cache" --junitxml="$file-again.xml"
+}
 
 second_row() {
     # Building takes some minutes, in which little else needs both processors.
     { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
-    stage 'lab tests' $bin/python $(pytest_of lab) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
+    tests lab 'lab tests' $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 }
 
 # Whatever happens, the second row ends with the first, and what failed until then is told.
@@ -51,17 +58,17 @@ set +m
 trap tell EXIT
 
 stage lint scripts/lint.sh
-stage 'pure tests' $bin/coverage run $(pytest_of pure) tests/pure
+stage 'pure tests' $bin/coverage run -m pytest -q --junitxml=$reports/pure.xml tests/pure
 stage 'coverage of the pure half' $bin/coverage report
 stage "Kubernetes' programs" scripts/kubernetes.sh
 stage "upstream's relay" $bin/python -m tests.support.upstreamrelay
 stage "upstream's daemon" $bin/python -m tests.support.flanneld
 stage 'container runtimes' scripts/runtimes.sh
 stage 'helm-unittest' $bin/python -m tests.support.helmunit
-stage 'system tests' $apart $bin/python $(pytest_of system) -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
-stage 'kills, hostile input and broken environments' $apart $bin/python $(pytest_of campaign) -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
-stage 'real runtimes' $apart $bin/python $(pytest_of runtime) -n 2 --dist loadfile tests/runtime
-stage 'virtual machine' $bin/python $(pytest_of vm) tests/vm
+tests system 'system tests' $apart $bin/python -m pytest -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
+tests campaign 'kills, hostile input and broken environments' $apart $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
+tests runtime 'real runtimes' $apart $bin/python -m pytest -n 2 --dist loadfile tests/runtime
+tests vm 'virtual machine' $bin/python -m pytest tests/vm
 wait $beside
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' sh -c 'git status --short; test -z "$(git status --short)"'

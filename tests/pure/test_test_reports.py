@@ -60,6 +60,38 @@ def test_a_failed_test_or_stage_fails_the_run(folder):
     assert run(folder, passed("a.md 1/x", "a.md 1/y"), code=124) == 1
 
 
+def once_more(folder: Path, *cases: str, failed: int, code: int = 0) -> int:
+    """The end of a run in which tests failed, and were then run once more."""
+    names = [FAILED.replace("test_c", f"test_{number}") for number in range(failed)]
+    (folder / "pure-again.xml").write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    run(folder, passed("a.md 1/x", "a.md 1/y"), *names)
+    (folder / "stages.tsv").write_text(f"pure tests\t1.5\t1\t10.0\npure tests, once more\t1.5\t{code}\t12.0\n")
+    return report.main(folder)
+
+
+def again(number: int) -> str:
+    return f'<testcase file="tests/a.py" name="test_{number}" time="0.5"></testcase>'
+
+
+def test_tests_that_pass_when_they_are_run_once_more_are_named_and_do_not_fail_the_run(folder, capsys):
+    assert once_more(folder, again(0), again(1), failed=2) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "unsteady: tests/a.py::test_1: it failed, as printed above, and passed when it was run once more" in lines
+    assert lines[-1] == "1 passed, 0 failed, 0 skipped, 2 unsteady"
+
+
+def test_a_test_that_fails_again_or_was_not_run_again_fails_the_run(folder, capsys):
+    assert once_more(folder, again(0).replace("><", '><failure message="x"/><'), failed=1, code=1) == 1
+    assert "failed: pure tests, once more" in capsys.readouterr().out
+    assert once_more(folder, again(0), failed=2) == 1
+
+
+def test_many_unsteady_tests_fail_the_run(folder):
+    few = report.UNSTEADY
+    assert once_more(folder, *map(again, range(few)), failed=few) == 0
+    assert once_more(folder, *map(again, range(few + 1)), failed=few + 1) == 1
+
+
 def test_a_run_without_tests_fails(folder):
     (folder / "required.txt").write_text("")
     assert run(folder) == 1
