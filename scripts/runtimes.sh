@@ -5,7 +5,7 @@
 #   scripts/runtimes.sh --built    builds nothing; ends with 3 when they are missing
 #
 # Each folder of tests/support/runtimes is a runtime, whose programs.go names its programs, and gets a folder of them;
-# runc is Debian's. It needs Go as scripts/kubernetes.sh does; ends with 4 where there is none.
+# runc is Debian's, and so is CRI-O's conmon. It needs Go as scripts/kubernetes.sh does; ends with 4 where there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD/tests/support/runtimes
@@ -36,11 +36,15 @@ start=$SECONDS
 for module in "$source"/*/; do
     name=$(basename "$module")
     mapfile -t programs < <(sed -n 's/.*_ "\(.*\)"/\1/p' "$module/programs.go")
-    version=$(awk '/github.com\/containerd\/containerd(\/v2)? v/ { print $(NF - ($NF == "indirect") * 2); exit }' "$module/go.mod")
+    cd "$module"
+    read -r version sources < <(GOWORK=off go list -f '{{.Module.Version}} {{.Module.Dir}}' "${programs[0]}")
     say "building $name $version with Go $found"
     mkdir "$work/$name"
-    (cd "$module" && CGO_ENABLED=0 GOWORK=off timeout $limit go build -trimpath -buildvcs=false \
-        -ldflags "-s -w -X ${programs[0]%/cmd/*}/version.Version=$version" -o "$work/$name/" "${programs[@]}") >&2
+    # The tag has CRI-O check signatures without gpgme, a library in C.
+    CGO_ENABLED=0 GOWORK=off timeout $limit go build -trimpath -buildvcs=false -tags containers_image_openpgp \
+        -ldflags "-s -w -X ${programs[0]%/cmd/*}/version.Version=$version" -o "$work/$name/" "${programs[@]}" >&2
+    # With it CRI-O keeps a pod's namespaces; it is in C, in the same module.
+    [ ! -d "$sources/pinns" ] || cc -std=c99 -Os -s -o "$work/$name/pinns" "$sources"/pinns/src/*.c
 done
 chmod 755 "$work"
 mv "$work" "$cache/$key"
