@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pytest
 
-from tests.lab import runtimes
+from tests.support import builtruntimes
 from tests.support.kubenodes import (
     DAEMON_SET,
     NAMESPACE,
@@ -24,12 +25,15 @@ from tests.support.kubenodes import (
 from tests.support.podpulse import pulse
 from tests.support.weftd import eventually
 
+DEBIAN: Final = "containerd 1.6"
+
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture(scope="module", params=[runtimes.DEBIAN, *runtimes.BUILT])
+@pytest.fixture(scope="module", params=[DEBIAN, "containerd-1.7", "containerd-2"])
 def nodes(request: pytest.FixtureRequest) -> Iterator[KubeNodes]:
-    with kube_nodes(2, path=runtimes.path(request.param)) as made:
+    first = [] if request.param == DEBIAN else [builtruntimes.folder(request.param)]
+    with kube_nodes(2, path=first) as made:
         made.install(WEFT)
         yield made
 

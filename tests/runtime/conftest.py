@@ -1,11 +1,11 @@
-"""What all tests with real runtimes share: our plugins in a bin directory, images, an underlay with its store."""
+"""What all tests with real runtimes share: our plugins in a bin directory, an image, an underlay with its store."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import containerd, etcd
+from tests.support import criruntime, etcd
 from tests.support.machine import remove_stale_cgroups
 from tests.support.weftd import Underlay
 from weft.cni.install.executables import install
@@ -23,8 +23,8 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return containerd.write_images(tmp_path_factory.mktemp("images"))
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return criruntime.write_image(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support import ociimage
+from tests.support import containerstorage, ociimage
 from tests.support.machine import Machine
 
 _IMAGE: Final = "localhost/busybox:1"
@@ -28,13 +28,6 @@ cni_plugin_dirs = ["{bin_dir}"]
 network_config_dir = "/etc/cni/net.d"
 default_network = "{network}"
 """
-_STORAGE: Final = """
-[storage]
-driver = "vfs"
-graphroot = "/var/lib/containers/storage"
-runroot = "/run/containers/storage"
-"""
-_POLICY: Final = {"default": [{"type": "insecureAcceptAnything"}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +47,10 @@ class Podman:
         self.machine = machine
         settings = machine.path("/etc/containers")
         (settings / "containers.conf").write_text(_CONTAINERS.format(bin_dir=bin_dir, network=network["name"]))
-        (settings / "storage.conf").write_text(_STORAGE)
-        (settings / "policy.json").write_text(json.dumps(_POLICY))
         machine.path("/etc/cni/net.d/10-test.conflist").write_text(json.dumps(network))
         image = machine.folder / "busybox.tar"
         ociimage.write(image, _IMAGE, ["sleep", "100000"])
-        self("load", "--quiet", "--input", str(image))
+        containerstorage.load(machine, image)
 
     def __call__(self, *arguments: str) -> str:
         """Run `podman …`; returns what it printed."""

@@ -71,11 +71,11 @@ def side_by_side(function: Callable[[T], object], things: Sequence[T]) -> list[o
 
 
 @pytest.fixture(params=[{}, DUAL, ONLY_V6], ids=["v4", "dual", "v6"])
-def node(request, underlay: Underlay, tmp_path: Path, images: Path) -> Iterator[Node]:
+def node(request, underlay: Underlay, tmp_path: Path, image: Path) -> Iterator[Node]:
     """A node of which the first pod has made what all share."""
     cluster = Cluster(underlay, tmp_path)
     cluster.configure(VXLAN, request.param)
-    made = Node(underlay, tmp_path / "node1", 21, prefix=cluster.prefix, images=images)
+    made = Node(underlay, tmp_path / "node1", 21, prefix=cluster.prefix, image=image)
     try:
         made.remove(made.ready().pod("first").id)
         yield made

@@ -14,7 +14,7 @@ from tests.support.weftd import ONLY_V6, VXLAN, Cluster, Underlay
 
 
 @pytest.fixture
-def nodes(underlay: Underlay, tmp_path: Path, images: Path) -> Iterator[list[Node]]:
+def nodes(underlay: Underlay, tmp_path: Path, image: Path) -> Iterator[list[Node]]:
     """Two nodes, of which the first pods have made what all others share."""
     cluster = Cluster(underlay, tmp_path)
     cluster.configure(VXLAN, ONLY_V6)
@@ -22,7 +22,7 @@ def nodes(underlay: Underlay, tmp_path: Path, images: Path) -> Iterator[list[Nod
         made = []
         for number in (31, 32):
             folder = tmp_path / f"node{number}"
-            made.append(Node(underlay, folder, number, prefix=cluster.prefix, images=images))
+            made.append(Node(underlay, folder, number, prefix=cluster.prefix, image=image))
             stack.callback(made[-1].cut_power)
         for node in made:
             node.remove(node.ready().pod("first", ports=(Port(host=8080, sandbox=8080),)).id)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from grpclib import GRPCError, Status
 from grpclib.client import Channel
 
 from tests.support import cri_pb2 as pb
 from tests.support.cri_grpc import RuntimeServiceStub
 
 SECONDS: Final = 60
+_NAMESPACES: Final = pb.NamespaceOption(pid=pb.CONTAINER)  # as kubelets ask for, unless a pod shares its processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,11 @@ class Cri:
 
     def conditions(self) -> dict[str, bool]:
         """Tell `RuntimeReady` and `NetworkReady`."""
-        answer = self._call("Status", pb.StatusRequest())
-        return {condition.type: condition.status for condition in answer.status.conditions}
+        return {condition.type: condition.status for condition in self._conditions()}
+
+    def reasons(self) -> str:
+        """Tell why conditions are not met."""
+        return " ".join(condition.message for condition in self._conditions())
 
     def run(self, name: str, *, cgroup: str, ports: Sequence[Port] = (), attempt: int = 0) -> Sandbox:
         """RunPodSandbox: the pause container, attached by the plugins."""
@@ -60,23 +65,24 @@ class Cri:
                 )
                 for port in ports
             ],
-            linux=pb.LinuxPodSandboxConfig(cgroup_parent=cgroup),
+            linux=pb.LinuxPodSandboxConfig(
+                cgroup_parent=cgroup,
+                security_context=pb.LinuxSandboxSecurityContext(namespace_options=_NAMESPACES),
+            ),
         )
         made = self._call("RunPodSandbox", pb.RunPodSandboxRequest(config=config)).pod_sandbox_id
-        answer = self._status(made)
-        network = answer.status.network
-        return Sandbox(
-            id=made,
-            ips=(network.ip, *(more.ip for more in network.additional_ips)),
-            netns=_network_namespace(json.loads(answer.info["info"])),
-            config=config,
-        )
+        info = json.loads(self._status(made).info["info"])
+        return Sandbox(id=made, ips=self.ips(made), netns=_network_namespace(info), config=config)
 
     def container(self, sandbox: Sandbox, image: str, *, name: str = "main") -> str:
         """Create and start a container that joins a sandbox and does what its image says; returns its id."""
         attempt = sandbox.config.metadata.attempt
         config = pb.ContainerConfig(
-            metadata=pb.ContainerMetadata(name=name, attempt=attempt), image=pb.ImageSpec(image=image)
+            metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+            image=pb.ImageSpec(image=image),
+            linux=pb.LinuxContainerConfig(
+                security_context=pb.LinuxContainerSecurityContext(namespace_options=_NAMESPACES)
+            ),
         )
         request = pb.CreateContainerRequest(pod_sandbox_id=sandbox.id, config=config, sandbox_config=sandbox.config)
         made = self._call("CreateContainer", request).container_id
@@ -90,7 +96,17 @@ class Cri:
         return str(ran.stdout.decode())
 
     def ready(self, sandbox: str) -> bool:
-        return bool(self._status(sandbox).status.state == pb.SANDBOX_READY)
+        try:
+            return bool(self._status(sandbox).status.state == pb.SANDBOX_READY)
+        except GRPCError as error:
+            if error.status == Status.NOT_FOUND:
+                return False
+            raise
+
+    def ips(self, sandbox: str) -> tuple[str, ...]:
+        """The addresses of a sandbox."""
+        network = self._status(sandbox).status.network
+        return (network.ip, *(more.ip for more in network.additional_ips))
 
     def sandboxes(self) -> dict[str, str]:
         """All sandboxes: id and name."""
@@ -101,6 +117,9 @@ class Cri:
 
     def remove(self, sandbox: str) -> None:
         self._call("RemovePodSandbox", pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox))
+
+    def _conditions(self) -> list[pb.RuntimeCondition]:
+        return list(self._call("Status", pb.StatusRequest()).status.conditions)
 
     def _status(self, sandbox: str) -> Any:
         return self._call("PodSandboxStatus", pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox, verbose=True))
@@ -114,6 +133,6 @@ class Cri:
 
 
 def _network_namespace(info: Any) -> str:
-    """The path in the runtime specification of a sandbox, which containerd tells when it is asked for more."""
+    """The path in the runtime specification of a sandbox, which runtimes tell when they are asked for more."""
     namespaces = info["runtimeSpec"]["linux"]["namespaces"]
     return str(next(namespace["path"] for namespace in namespaces if namespace["type"] == "network"))

@@ -13,6 +13,11 @@ class Protocol(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UDP: _ClassVar[Protocol]
     SCTP: _ClassVar[Protocol]
 
+class NamespaceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    POD: _ClassVar[NamespaceMode]
+    CONTAINER: _ClassVar[NamespaceMode]
+
 class PodSandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SANDBOX_READY: _ClassVar[PodSandboxState]
@@ -20,6 +25,8 @@ class PodSandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 TCP: Protocol
 UDP: Protocol
 SCTP: Protocol
+POD: NamespaceMode
+CONTAINER: NamespaceMode
 SANDBOX_READY: PodSandboxState
 SANDBOX_NOTREADY: PodSandboxState
 
@@ -75,11 +82,25 @@ class PortMapping(_message.Message):
     host_ip: str
     def __init__(self, protocol: _Optional[_Union[Protocol, str]] = ..., container_port: _Optional[int] = ..., host_port: _Optional[int] = ..., host_ip: _Optional[str] = ...) -> None: ...
 
+class NamespaceOption(_message.Message):
+    __slots__ = ("pid",)
+    PID_FIELD_NUMBER: _ClassVar[int]
+    pid: NamespaceMode
+    def __init__(self, pid: _Optional[_Union[NamespaceMode, str]] = ...) -> None: ...
+
+class LinuxSandboxSecurityContext(_message.Message):
+    __slots__ = ("namespace_options",)
+    NAMESPACE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    namespace_options: NamespaceOption
+    def __init__(self, namespace_options: _Optional[_Union[NamespaceOption, _Mapping]] = ...) -> None: ...
+
 class LinuxPodSandboxConfig(_message.Message):
-    __slots__ = ("cgroup_parent",)
+    __slots__ = ("cgroup_parent", "security_context")
     CGROUP_PARENT_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     cgroup_parent: str
-    def __init__(self, cgroup_parent: _Optional[str] = ...) -> None: ...
+    security_context: LinuxSandboxSecurityContext
+    def __init__(self, cgroup_parent: _Optional[str] = ..., security_context: _Optional[_Union[LinuxSandboxSecurityContext, _Mapping]] = ...) -> None: ...
 
 class PodSandboxConfig(_message.Message):
     __slots__ = ("metadata", "hostname", "log_directory", "port_mappings", "linux")
@@ -210,13 +231,27 @@ class ImageSpec(_message.Message):
     image: str
     def __init__(self, image: _Optional[str] = ...) -> None: ...
 
+class LinuxContainerSecurityContext(_message.Message):
+    __slots__ = ("namespace_options",)
+    NAMESPACE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    namespace_options: NamespaceOption
+    def __init__(self, namespace_options: _Optional[_Union[NamespaceOption, _Mapping]] = ...) -> None: ...
+
+class LinuxContainerConfig(_message.Message):
+    __slots__ = ("security_context",)
+    SECURITY_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    security_context: LinuxContainerSecurityContext
+    def __init__(self, security_context: _Optional[_Union[LinuxContainerSecurityContext, _Mapping]] = ...) -> None: ...
+
 class ContainerConfig(_message.Message):
-    __slots__ = ("metadata", "image")
+    __slots__ = ("metadata", "image", "linux")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    LINUX_FIELD_NUMBER: _ClassVar[int]
     metadata: ContainerMetadata
     image: ImageSpec
-    def __init__(self, metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., image: _Optional[_Union[ImageSpec, _Mapping]] = ...) -> None: ...
+    linux: LinuxContainerConfig
+    def __init__(self, metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., image: _Optional[_Union[ImageSpec, _Mapping]] = ..., linux: _Optional[_Union[LinuxContainerConfig, _Mapping]] = ...) -> None: ...
 
 class CreateContainerRequest(_message.Message):
     __slots__ = ("pod_sandbox_id", "config", "sandbox_config")

@@ -1,12 +1,14 @@
-"""Nodes as Kubernetes would use them: a machine with weftd and containerd, and pods as a kubelet makes them."""
+"""Nodes as Kubernetes would use them: a machine with weftd and a runtime, and pods as a kubelet makes them."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.containerd import IMAGE, Containerd
+from tests.support.containerd import Containerd
 from tests.support.cri import Port, Sandbox
+from tests.support.crio import Crio
+from tests.support.criruntime import IMAGE
 from tests.support.lab import WEFT
 from tests.support.machine import Machine, inner_pid
 from tests.support.published import Answering
@@ -61,16 +63,26 @@ class Pod:
 
 
 class Node:
-    """One node. `daemon`, `machine`, `containerd` and `cri` are those of the present boot."""
+    """One node. `daemon`, `machine`, `runtime` and `cri` are those of the present boot."""
 
-    def __init__(self, underlay: Underlay, folder: Path, number: int, *, prefix: str, images: Path) -> None:
+    def __init__(
+        self,
+        underlay: Underlay,
+        folder: Path,
+        number: int,
+        *,
+        prefix: str,
+        image: Path,
+        runtime: type[Containerd | Crio] = Containerd,
+    ) -> None:
         self.name = f"node{number}"
         self._underlay = underlay
         self._folder = folder
         self._number = number
         self._prefix = prefix
-        self._bin_dir = folder / "bin"
-        self._images = images
+        self.bin_dir = folder / "bin"
+        self._image = image
+        self._runtime = runtime
         self.boot()
 
     def boot(self) -> None:
@@ -79,18 +91,18 @@ class Node:
         self.machine = self.daemon.machine
         try:
             self.daemon.spawn()
-            self.containerd = Containerd(self.machine, bin_dir=self._bin_dir, images=self._images)
-            self.containerd.spawn()
+            self.runtime = self._runtime(self.machine, bin_dir=self.bin_dir, image=self._image)
+            self.runtime.spawn()
         except BaseException:
             self.daemon.close()
             raise
-        self.cri = self.containerd.cri
+        self.cri = self.runtime.cri
 
     def ready(self) -> "Node":
         """Install weft's plugins and network, and wait until pods can be made."""
-        self.machine.run(WEFT, "cni", "install", "--bin-dir", str(self._bin_dir), "--wait")
+        self.machine.run(WEFT, "cni", "install", "--bin-dir", str(self.bin_dir), "--wait")
         self.daemon.wait_ready()
-        self.containerd.wait_ready()
+        self.runtime.wait_ready()
         eventually(lambda: self.cri.conditions()["NetworkReady"])
         return self
 
@@ -100,8 +112,8 @@ class Node:
 
     def revive(self) -> None:
         """Start what does not run."""
-        if not self.containerd.running:
-            self.containerd.start()
+        if not self.runtime.running:
+            self.runtime.start()
         if not self.daemon.running:
             self.daemon.start()
 

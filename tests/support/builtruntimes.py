@@ -1,4 +1,4 @@
-"""Container runtimes beside Debian's containerd, which scripts/runtimes.sh builds."""
+"""Container runtimes that Debian has not, which scripts/runtimes.sh builds."""
 
 import subprocess
 from functools import cache
@@ -8,8 +8,6 @@ from typing import Final
 import pytest
 
 BUILD: Final = Path(__file__).parents[2] / "scripts" / "runtimes.sh"
-DEBIAN: Final = "containerd 1.6"
-BUILT: Final = ("containerd-1.7", "containerd-2")
 _NO_GO: Final = 4
 
 
@@ -19,12 +17,10 @@ def _built() -> tuple[int, str, str]:
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-def path(name: str) -> list[Path]:
-    """What comes before Debian's programs for a runtime. Skips where it cannot be built, fails where it is not yet."""
-    if name == DEBIAN:
-        return []
+def folder(name: str) -> Path:
+    """Where a runtime's programs are. Skips where it cannot be built, fails where it is not yet."""
     code, folder, words = _built()
     if code == _NO_GO:
         pytest.skip(words)
     assert code == 0, words
-    return [Path(folder, name)]
+    return Path(folder, name)

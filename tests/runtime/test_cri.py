@@ -1,4 +1,4 @@
-"""containerd and runc through the CRI: three nodes with weftd, both families, weft's plugins and flannel's conflist."""
+"""containerd and CRI-O through the CRI: three nodes with weftd, both families, weft's plugins, flannel's conflist."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import published, traces
-from tests.support.containerd import IMAGE
+from tests.support.containerd import Containerd
 from tests.support.cri import Port
 from tests.support.cri_pb2 import UDP
+from tests.support.crio import Crio
+from tests.support.criruntime import IMAGE
 from tests.support.netns import Netns
 from tests.support.runtimenode import Node, Pod
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
@@ -18,18 +20,21 @@ from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
 PORTS = (Port(host=8080, sandbox=8080), Port(host=8080, sandbox=8080, protocol=UDP))
 
 
-@pytest.fixture(scope="module")
-def nodes(underlay: Underlay, tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[list[Node]]:
+@pytest.fixture(scope="module", params=[Containerd, Crio])
+def nodes(
+    request: pytest.FixtureRequest, underlay: Underlay, tmp_path_factory: pytest.TempPathFactory, image: Path
+) -> Iterator[list[Node]]:
     """Three nodes that are ready. A node's first pod makes what all others share, such as its bridge."""
-    folder = tmp_path_factory.mktemp("containerd")
+    folder = tmp_path_factory.mktemp("nodes")
     cluster = Cluster(underlay, folder)
     cluster.configure(VXLAN, DUAL)
     with ExitStack() as stack:
         made = []
         for number in (1, 2, 3):
             path = folder / f"node{number}"
-            made.append(Node(underlay, path, number, prefix=cluster.prefix, images=images))
-            stack.callback(made[-1].cut_power)
+            node = Node(underlay, path, number, prefix=cluster.prefix, image=image, runtime=request.param)
+            made.append(node)
+            stack.callback(node.cut_power)
         for node in made:
             node.remove(node.ready().pod("first", ports=PORTS).id)
         yield made
@@ -94,6 +99,7 @@ def test_pods_that_come_and_go_at_once_have_addresses_of_their_own(node):
     node.remove_all(pod.id for pod in pods)
 
 
+@pytest.mark.parametrize("nodes", [Containerd], indirect=True)  # CRI-O asks no more once it is ready
 def test_the_network_is_ready_as_long_as_there_is_a_conflist(node):
     conflist = node.machine.root / "etc/cni/net.d/10-flannel.conflist"
     aside = conflist.rename(conflist.with_name("aside"))
@@ -109,12 +115,19 @@ def test_a_host_port_is_reached_from_everywhere_until_the_pod_stops(nodes, node,
         assert told(underlay.switch, node) == ["web"] * 4
         assert told(nodes[1].machine.netns, node) == ["web"] * 4
         assert told(node.machine.netns, node) == ["web"] * 4
-        # The pod itself among them: it comes back to where it started.
-        for where, client in ((nodes[1], other), (node, beside), (node, pod)):
+        for where, client in ((nodes[1], other), (node, beside)):
             asked = where.exec(client, "nc", str(node.daemon.public_v4), "8080")
             assert asked.startswith("web "), where.name
         node.cri.stop(pod.id)
     assert told(underlay.switch, node) == [""] * 4
+
+
+# CRI-O 1.34 has rules of its own, of which the one for this never matches: nft puts & before |.
+@pytest.mark.parametrize("nodes", [Containerd], indirect=True)
+def test_a_pod_reaches_itself_by_its_host_port(node):
+    pod = node.pod("web", ports=PORTS)
+    with node.answering(pod, "web"):
+        assert node.exec(pod, "nc", str(node.daemon.public_v4), "8080").startswith("web ")
 
 
 def test_a_port_goes_to_the_next_pod_that_asks_for_it(node, underlay):
@@ -132,13 +145,14 @@ def test_a_port_goes_to_the_next_pod_that_asks_for_it(node, underlay):
         assert not asked()
 
 
-def test_containerd_is_killed_between_add_and_del(node, underlay):
+def test_the_runtime_is_killed_between_add_and_del(node, underlay):
     pod = node.pod("orphan", ports=PORTS)
     with node.answering(pod, "orphan"):
-        node.containerd.kill()
+        node.runtime.kill()
         assert told(underlay.switch, node) == ["orphan"] * 4
-        node.containerd.start()
+        node.runtime.start()
         assert node.cri.ready(pod.id)
+        assert node.cri.ips(pod.id) == pod.sandbox.ips
         assert told(underlay.switch, node) == ["orphan"] * 4
         assert reaches(node, pod, str(node.daemon.v4[1]))
         node.remove(pod.id)
