@@ -4,14 +4,14 @@ What cannot be read is listed by its name, with the reason, and the rest is read
 """
 
 import os
-import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from weft.beside.programs import KilledError, run_here
 from weft.cni.attachment import living
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
@@ -56,6 +56,7 @@ _NFT: Final = ("nft", "-j", "list", "ruleset")
 _SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
+_MOST: Final = 256 << 20  # bytes of a listing: kube-proxy's rules for thousands of Services take 20 MB
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
@@ -121,7 +122,7 @@ def part(unseen: dict[str, str], *names: str) -> Iterator[None]:
     """See some parts of a sight; why they cannot be seen goes to `unseen`."""
     try:
         yield
-    except (OSError, ValueError, CniError, ConfigError, Unavailable, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, CniError, ConfigError, Unavailable) as error:
         unseen.update(dict.fromkeys(names, _words(error)))
 
 
@@ -228,12 +229,16 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
     return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
-def said(command: Iterable[str]) -> str:
-    """What a program of the host prints. Raises `OSError` with its own words, `subprocess.SubprocessError`."""
-    done = subprocess.run(list(command), capture_output=True, text=True, env=ENVIRON, timeout=_SECONDS, check=False)
-    if done.returncode:
-        raise OSError(done.returncode, f"{' '.join(command)}: {' '.join(done.stderr.split())[:200]}")
-    return done.stdout
+def said(command: Sequence[str]) -> str:
+    """What a program of the host prints. Raises `OSError` with its own words, or if it prints for ever or hangs."""
+    try:
+        ran = run_here(command, environ=ENVIRON, seconds=_SECONDS, most=_MOST)
+    except KilledError as error:
+        raise OSError(error.errno, f"{' '.join(command)}: {error.strerror}") from None
+    if ran.status:
+        words = " ".join(ran.err.decode(errors="replace").split())
+        raise OSError(ran.status, f"{' '.join(command)}: {words[:200]}")
+    return ran.out.decode(errors="replace")
 
 
 def _dead_ports() -> Iterator[DeadPort]:

@@ -46,3 +46,28 @@ def test_a_program_that_fails_has_refused():
     with pytest.raises(programs.Refused, match=r"running ls /nowhere: .*/nowhere") as refused:
         programs.run("ls", "/nowhere")
     assert refused.value.within("in its place: ").msg.startswith("in its place: running ls /nowhere")
+
+
+@pytest.mark.parametrize(
+    "script, limit, said",
+    [
+        ("exec yes", {"_MOST": 1 << 16}, "tool: it prints more than 65536 bytes"),
+        ("exec sleep 600", {"_TIMEOUT_SECONDS": 0.2}, "tool: no answer within 0.2 s"),
+    ],
+)
+def test_a_program_that_has_no_end_is_ended(tmp_path, monkeypatch, script, limit, said):
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(programs, "find", lambda *_: str(tool))
+    for name, value in limit.items():
+        monkeypatch.setattr(programs, name, value)
+    with pytest.raises(CniError) as raised:
+        programs.run("tool")
+    assert raised.value.msg == said
+    assert not isinstance(raised.value, programs.Refused)
+
+
+def test_what_a_program_prints_may_be_anything(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "find", lambda *_: "/bin/cat")
+    assert programs.run("cat", stdin="\udcff text") == "\udcff text"

@@ -3,10 +3,12 @@
 Text that comes from a request reaches them by standard input or as one argument, never through a shell.
 """
 
-import subprocess
+import errno
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from weft.beside.programs import KilledError, run_here
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.model.kernel.nftset import Table
 from weft.wire import iptables, nft
@@ -24,6 +26,7 @@ _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 # caller gets to know this.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
+_MOST: Final = 256 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 
 
 class Refused(CniError):
@@ -98,25 +101,19 @@ def works(kind: str) -> bool:
 
 
 def run(program: str, *arguments: str, stdin: str = "") -> str:
-    """Return what a program prints. Raises `CniError` if it is missing, fails or does not end."""
+    """Return what a program prints. Raises `CniError` if it is missing, fails, does not end or prints for ever."""
     path = find(program, SEARCH_PATH)
     if path is None:
         raise failure(f"{program}: program not found", f"HOST-002: not in {SEARCH_PATH}")
+    # What others have put into comments may be anything.
+    text = stdin.encode("utf-8", "surrogateescape")
     try:
-        done = subprocess.run(
-            [path, *arguments],
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            # What others have put into comments may be anything.
-            errors="surrogateescape",
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise failure(f"{program}: no answer within {_TIMEOUT_SECONDS} s") from error
-    if done.returncode:
-        raise Refused(
-            INTERNAL, f"running {program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}"
-        )
-    return done.stdout
+        ran = run_here([path, *arguments], environ=os.environ, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
+    except KilledError as error:
+        late = error.errno == errno.ETIMEDOUT
+        raise failure(f"{program}: {f'no answer within {_TIMEOUT_SECONDS} s' if late else error.strerror}") from error
+    out = ran.out.decode("utf-8", "surrogateescape")
+    if ran.status:
+        said = ran.err.decode("utf-8", "surrogateescape").strip() or out.strip()
+        raise Refused(INTERNAL, f"running {program} {' '.join(arguments)}: {said}")
+    return out

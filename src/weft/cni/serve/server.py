@@ -42,7 +42,7 @@ _GLANCE_SECONDS: Final = 0.005
 _ROOM: Final = 1 << 16
 # Of them other work of the daemon needs so many, and one request at most so many.
 _RESERVED: Final = 64
-_EACH: Final = 12
+_EACH: Final = 15
 # Requests at a time, those that wait for something included: no node starts more pods at once, and each is a thread.
 _MOST_REQUESTS: Final = 256
 _LEAST_REQUESTS: Final = 4

@@ -7,7 +7,6 @@ import errno
 import os
 import platform
 import stat
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,7 +52,7 @@ def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
     def take(name: str, text: Callable[[], str], without: Callable[[str], str]) -> None:
         try:
             found[name] = without(_short(text()))
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError) as error:
             unseen[name] = str(error)
 
     for name, command in LISTINGS.items():

@@ -3,13 +3,13 @@
 Each is run by its words, never by a shell. What a finding needs after a command that failed is not run.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
 
+from weft.beside.programs import run_here
 from weft.diag.finding import Command, Finding
 from weft.diag.look import ENVIRON
 from weft.model.errors import ConfigError, Problem
@@ -17,6 +17,7 @@ from weft.model.text import counted, one_line
 from weft.screen.say import say
 
 _SECONDS: Final = 60.0  # firewalld reads all of its configuration again
+_MOST: Final = 1 << 20  # bytes of what it prints
 
 
 def plan(findings: Iterable[Finding]) -> list[Finding]:
@@ -64,17 +65,7 @@ def run(planned: Iterable[Finding]) -> Iterator[str]:
 def _run(command: Command) -> str:
     """Why a command failed; empty if it did not."""
     try:
-        done = subprocess.run(
-            command.words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=ENVIRON,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error.strerror if isinstance(error, OSError) else error)
-    return f"exit {done.returncode}: {' '.join(done.stderr.split())[:200]}" if done.returncode else ""
+        ran = run_here(command.words, environ=ENVIRON, seconds=_SECONDS, most=_MOST)
+    except OSError as error:
+        return str(error.strerror)
+    return f"exit {ran.status}: {' '.join(ran.err.decode(errors='replace').split())[:200]}" if ran.status else ""
