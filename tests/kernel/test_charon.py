@@ -13,12 +13,12 @@ from threading import Thread
 import pytest
 
 from tests.support.waiting import in_time
+from weft.daemon.backends.ipsec import process, session
 from weft.daemon.backends.ipsec.charon import CharonPlane
+from weft.daemon.backends.ipsec.session import Session
 from weft.daemon.planes.contract import Place
-from weft.kernel.charon import process, session
-from weft.kernel.charon.session import Session
+from weft.desired.backends.ipsec.objects import SharedKey
 from weft.model.errors import Failure
-from weft.model.kernel.ipsec import SharedKey
 from weft.model.secret import Secret
 from weft.plan.diff import Put
 from weft.wire import vici

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.weftd import eventually
-from weft.kernel.commands import run
+from weft.daemon.backends.extension.commands import run
 from weft.model.command import Command
 
 

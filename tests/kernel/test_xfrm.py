@@ -8,10 +8,9 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from tests.support.netns import Netns
-from weft.daemon.backends.ipsec import remains
-from weft.kernel.xfrm import policies
-from weft.kernel.xfrm.policies import Policies
-from weft.model.kernel.ipsec import Direction, Policy
+from weft.daemon.backends.ipsec import policies, remains
+from weft.daemon.backends.ipsec.policies import Policies
+from weft.desired.backends.ipsec.objects import Direction, Policy
 from weft.model.value import replace
 
 

@@ -220,7 +220,7 @@ def test_a_directory_without_room_for_a_socket_is_refused(cluster: Cluster):
 
 NO_PROGRAM = """
 import runpy, sys
-from weft.kernel.charon import process
+from weft.daemon.backends.ipsec import process
 
 process.PLACES = ()
 sys.argv = sys.argv[3:]  # behind: python -m weft.daemon.main

@@ -247,7 +247,7 @@ def test_another_back_end_takes_the_device_away(cluster: Cluster):
 
 NO_PROGRAM = """
 import runpy, sys
-from weft.kernel.wireguard import inprocess
+from weft.daemon.backends.wireguard import inprocess
 
 inprocess.SEARCH_PATH = "/nowhere"
 sys.argv = sys.argv[3:]  # behind: python -m weft.daemon.main

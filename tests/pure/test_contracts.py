@@ -44,7 +44,7 @@ BEGINNINGS = {
     "daemon/commands/verbs.py",
     "diag/commands/places.py",
     "daemon/main.py",
-    "kernel/commands.py",
+    "daemon/backends/extension/commands.py",
     "lab/commands/demo.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.node.test_status import asked
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
-from weft.kernel.charon import process
+from weft.daemon.backends.ipsec import process
 
 PSK: Final = "0123456789abcdef" * 6
 IPSEC: Final = {**VXLAN, "Backend": {"Type": "ipsec", "PSK": PSK}}

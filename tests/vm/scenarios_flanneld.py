@@ -10,7 +10,7 @@ from tests.support.sending import is_refused, transfer
 from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, Daemon, eventually
 from tests.vm.scenarios_nodes import IPIP, SECONDS, WG, cluster
-from weft.kernel.charon import process
+from weft.daemon.backends.ipsec import process
 
 
 def check_wireguard_beside_flanneld() -> None:

@@ -13,8 +13,9 @@ LATE = (
     "weft.forward.kernelpath",
     "weft.forward.start",
     "weft.kernel.bpf",
-    "weft.kernel.charon.session",
-    "weft.kernel.wireguard",
+    "weft.daemon.backends.ipsec.session",
+    "weft.daemon.backends.wireguard.plane",
+    "weft.daemon.backends.wireguard.messages",
 )
 
 

@@ -11,7 +11,7 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
-from weft.model.kernel.ipsec import Policy
+from weft.desired.backends.ipsec.objects import Policy
 from weft.model.kernel.objects import Route
 from weft.model.kernel.reported import LinkInfo
 

@@ -11,9 +11,9 @@ from tests.support import builders
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, ipsec
 from weft.desired.backends.ipsec import Esp, IpsecOptions
+from weft.desired.backends.ipsec.objects import Charon, CharonLink, Connection, End, Policy, SharedKey, connection_of
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.ipsec import Charon, CharonLink, Connection, End, Policy, SharedKey, connection_of
 from weft.model.kernel.objects import Object, Route
 from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease, LeaseAttrs

@@ -12,11 +12,11 @@ from tests.support.builders import key
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, wireguard
 from weft.desired.backends.wireguard import Keys, WireguardLink, WireguardOptions, WireguardTun
+from weft.desired.backends.wireguard.objects import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
 from weft.model.kernel.objects import Address, Route
 from weft.model.kernel.ownership import Ownership
-from weft.model.kernel.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.secret import Secret
 from weft.model.value import replace

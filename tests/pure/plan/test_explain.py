@@ -6,10 +6,10 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import vxlan
+from weft.desired.backends.wireguard.objects import WireguardDevice
 from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.objects import Address, Route, Sysctl
 from weft.model.kernel.rulesets import Chain, RuleSet
-from weft.model.kernel.wireguard import WireguardDevice
 from weft.model.net import Mac
 from weft.model.secret import Secret
 from weft.model.value import replace

@@ -6,9 +6,9 @@ from typing import Final
 from weft.config.options import Options
 from weft.daemon.backends.backend import Backend
 from weft.daemon.backends.extension import plane
+from weft.daemon.backends.extension.commands import run
 from weft.desired.backends import extension
 from weft.desired.backends.extension import ExtensionOptions, Told
-from weft.kernel.commands import run
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 from weft.daemon.backends.extension import ran
+from weft.daemon.backends.extension.commands import run
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
 from weft.desired.backends.extension import Added, Begun
-from weft.kernel.commands import run
 from weft.model.command import Command
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects

@@ -8,12 +8,12 @@ from typing import Final
 from weft.beside.threads import beside
 from weft.config.options import Options
 from weft.daemon.backends.backend import Backend, Remains
-from weft.daemon.backends.ipsec import remains
+from weft.daemon.backends.ipsec import policies, process, remains
 from weft.daemon.planes.contract import Place, Plane
 from weft.desired.backends import ipsec
 from weft.desired.backends.ipsec import Esp
+from weft.desired.backends.ipsec.objects import DEVICE
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.kernel.ipsec import DEVICE
 from weft.model.value import Value
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,7 @@ async def _esp(_chosen: Value, _options: Options, directory: Path, /, *, look_on
 
     Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
     """
-    from weft.kernel.charon import process
-    from weft.kernel.charon.session import LONGEST_PATH
-    from weft.kernel.xfrm import policies
+    from weft.daemon.backends.ipsec.session import LONGEST_PATH
 
     path = directory / process.SOCKET
     if len(bytes(path)) > LONGEST_PATH:
@@ -45,12 +43,6 @@ async def _esp(_chosen: Value, _options: Options, directory: Path, /, *, look_on
     return Esp(in_kernel=not why)
 
 
-def _policies(place: Place) -> AbstractContextManager[Plane]:
-    from weft.daemon.backends.ipsec.policies import PoliciesPlane
-
-    return PoliciesPlane.opened(place)
-
-
 def _charon(place: Place) -> AbstractContextManager[Plane]:
     from weft.daemon.backends.ipsec.charon import CharonPlane
 
@@ -60,7 +52,7 @@ def _charon(place: Place) -> AbstractContextManager[Plane]:
 IPSEC: Final = Backend(
     desired=ipsec,
     prepare=_esp,
-    planes={"policies": _policies, "charon": _charon},
+    planes={"policies": policies.PoliciesPlane.opened, "charon": _charon},
     goes_on="strongSwan's charon",
     remains=Remains(device=DEVICE, look=remains.look, remove=remains.remove),
 )

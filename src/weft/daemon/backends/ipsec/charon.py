@@ -15,14 +15,14 @@ from ipaddress import IPv4Address
 from typing import Final, Self
 
 from weft.beside.threads import beside
+from weft.daemon.backends.ipsec import process, talk
+from weft.daemon.backends.ipsec.session import Session
 from weft.daemon.disk import files
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
-from weft.kernel.charon import process, talk
-from weft.kernel.charon.session import Session
+from weft.desired.backends.ipsec.objects import DEVICE, Charon, Connection, SharedKey, connection_of
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Failure
-from weft.model.kernel.ipsec import DEVICE, Charon, Connection, SharedKey, connection_of
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.secret import Secret
 from weft.plan.diff import Put, Step

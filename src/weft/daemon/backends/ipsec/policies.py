@@ -1,18 +1,107 @@
-"""The plane of the kernel's IPsec policies. They stay when the daemon ends; all are looked at every ten seconds."""
+"""The kernel's IPsec policies in this thread's namespace, as far as they have the form of ours and upstream's.
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+Their plane leaves them when the daemon ends, and looks at all of them every ten seconds.
+"""
+
+import errno
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
 from weft.beside.threads import beside
+from weft.daemon.backends.ipsec import xfrm
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
-from weft.kernel.xfrm.policies import Policies
+from weft.desired.backends.ipsec.objects import DEVICE, Policy
+from weft.kernel.rtnetlink.netlink import NetlinkError, NetlinkSocket
 from weft.model.errors import Failure
-from weft.model.kernel.ipsec import Policy
 from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.ownership import Ownership
+from weft.model.net import Net
 from weft.plan.diff import Put, Step
+
+_MOST: Final = 64  # policies in one send, for which a socket has room
+
+
+class Policies:
+    """A socket of NETLINK_XFRM. One thread at a time."""
+
+    def __init__(self, opened: NetlinkSocket) -> None:
+        self._socket = opened
+
+    @classmethod
+    def open(cls) -> Self | None:
+        """None where the kernel has no XFRM at all."""
+        try:
+            return cls(NetlinkSocket.open(xfrm.NETLINK_XFRM))
+        except OSError as error:
+            if error.errno == errno.EPROTONOSUPPORT:
+                return None
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def list(self) -> list[Policy]:
+        """All that have our form. Raises `NetlinkError`."""
+        found = map(xfrm.policy_in, self._socket.dump(xfrm.GET_POLICY, b""))
+        return [policy for policy in found if policy is not None]
+
+    def change(self, put: Sequence[Policy], gone: Sequence[Policy]) -> dict[Policy, NetlinkError]:
+        """Return the refusals. Raises `NetlinkError`: then it is unknown what was done."""
+        todo = [(policy, xfrm.put_policy(policy)) for policy in put]
+        todo += [(policy, xfrm.delete_policy(policy)) for policy in gone]
+        found: dict[Policy, NetlinkError] = {}
+        while todo:
+            some, todo = todo[:_MOST], todo[_MOST:]
+            refused = self._socket.batch([message for _, message in some])
+            found |= {some[position][0]: error for position, error in refused.items()}
+        return {policy: error for policy, error in found.items() if error.errno != errno.ENOENT}
+
+    def try_esp(self) -> NetlinkError | None:
+        """Add a state and take it away; returns the refusal."""
+        return self._socket.batch(tuple(xfrm.trial())).get(0)
+
+
+def missing() -> str:
+    """Say why the kernel cannot do ESP, empty if it can. Raises `OSError` where this process may not ask."""
+    policies = Policies.open()
+    if policies is None:
+        return "it has no XFRM"
+    with closing(policies):
+        refused = policies.try_esp()
+    if refused is None or refused.errno == errno.EEXIST:
+        return ""
+    if refused.errno == errno.EPERM:
+        raise refused
+    return refused.strerror or str(refused)
+
+
+def present() -> list[Policy]:
+    """All of our form in this namespace; flanneld's are the same."""
+    policies = Policies.open()
+    if policies is None:
+        return []
+    with closing(policies):
+        return policies.list()
+
+
+def remove(networks: Callable[[], Iterable[Net]]) -> bool:
+    """Remove those of our form within `networks` from this namespace; False if there were none.
+
+    `networks` is asked only where there are policies of our form.
+    """
+    policies = Policies.open()
+    if policies is None:
+        return False
+    with closing(policies):
+        found = policies.list()
+        if found:
+            ours = Ownership(devices=frozenset({DEVICE}), networks=tuple(networks()))
+            found = [policy for policy in found if policy.is_within(ours)]
+            policies.change((), found)
+    return bool(found)
 
 
 class PoliciesPlane:

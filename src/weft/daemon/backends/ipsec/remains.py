@@ -6,9 +6,8 @@ Policies bear no mark of ours, and flanneld's have the same form: only those wit
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from weft.daemon.backends.backend import Left
-from weft.kernel.charon import process
-from weft.kernel.xfrm import policies
-from weft.model.kernel.ipsec import DEVICE, Policy
+from weft.daemon.backends.ipsec import policies, process
+from weft.desired.backends.ipsec.objects import DEVICE, Policy
 from weft.model.kernel.ownership import Ownership
 from weft.model.net import Net
 

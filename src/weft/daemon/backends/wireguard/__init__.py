@@ -30,8 +30,8 @@ async def _keys(_chosen: Value, options: Options, directory: Path, /, *, look_on
 
 def _in_process() -> bool:
     """Tell whether a process is to serve devices: the kernel cannot, and the program is there."""
-    from weft.kernel.wireguard import inprocess
-    from weft.kernel.wireguard.inkernel import InKernel
+    from weft.daemon.backends.wireguard import inprocess
+    from weft.daemon.backends.wireguard.inkernel import InKernel
 
     kernel = InKernel.open()
     if kernel is not None:

@@ -13,16 +13,16 @@ from functools import partial
 from typing import Final, Self
 
 from weft.beside.threads import beside
+from weft.daemon.backends.wireguard import inprocess
+from weft.daemon.backends.wireguard.inkernel import InKernel
+from weft.daemon.backends.wireguard.inprocess import InProcess
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
-from weft.kernel.wireguard import inprocess
-from weft.kernel.wireguard.inkernel import InKernel
-from weft.kernel.wireguard.inprocess import InProcess
+from weft.desired.backends.wireguard.objects import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.kernel.wireguard import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
 from weft.model.value import replace
 from weft.plan.diff import Put, Step
 

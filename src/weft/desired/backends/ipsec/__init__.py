@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields, shown
+from weft.desired.backends.ipsec.objects import DEVICE, Charon, CharonLink, Connection, End, Policy, SharedKey
 from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_room, check_type, options_of, refuse_ipv6
 from weft.model.errors import ConfigError, Problem
-from weft.model.kernel.ipsec import DEVICE, Charon, CharonLink, Connection, End, Policy, SharedKey
 from weft.model.kernel.objects import KernelState, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs

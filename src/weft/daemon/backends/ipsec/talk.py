@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
 from typing import Final
 
-from weft.kernel.charon.session import Session
-from weft.model.kernel.ipsec import REQID, Connection, SharedKey
+from weft.daemon.backends.ipsec.session import Session
+from weft.desired.backends.ipsec.objects import REQID, Connection, SharedKey
 from weft.wire.vici import Message, Told
 
 IKE_PROPOSAL: Final = "aes256-sha256-modp4096"

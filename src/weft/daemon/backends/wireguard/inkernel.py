@@ -4,9 +4,9 @@ import errno
 from collections.abc import Mapping
 from typing import Final, Self
 
+from weft.daemon.backends.wireguard import messages
+from weft.desired.backends.wireguard.objects import Device, Peer
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
-from weft.kernel.wireguard import messages
-from weft.model.kernel.wireguard import Device, Peer
 from weft.model.secret import Secret
 
 _NETLINK_GENERIC: Final = 16

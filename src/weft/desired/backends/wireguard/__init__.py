@@ -11,12 +11,12 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields, shown
+from weft.desired.backends.wireguard.objects import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.links import Link, Tun
 from weft.model.kernel.objects import Address, KernelState, Route
-from weft.model.kernel.wireguard import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Family, Ip, Net

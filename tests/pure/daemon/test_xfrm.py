@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.daemon.backends.ipsec import xfrm
+from weft.desired.backends.ipsec.objects import Policy
 from weft.kernel.rtnetlink.attributes import Malformed
-from weft.kernel.xfrm import messages
-from weft.model.kernel.ipsec import Policy
 from weft.model.value import replace
 
 POLICY = Policy(
@@ -38,17 +38,17 @@ TEMPLATE = (
 
 @pytest.mark.spec("flannel.md §6.7/policies")
 def test_a_policy_as_bytes_and_back():
-    message = messages.put_policy(POLICY)
+    message = xfrm.put_policy(POLICY)
     assert (message.kind, message.flags) == (0x19, 0)
     assert len(HEAD) == 168, "struct xfrm_userpolicy_info"
     assert message.body == HEAD + TEMPLATE
     for direction in ("in", "out", "fwd"):
         policy = replace(POLICY, direction=direction)
-        assert messages.policy_in(messages.put_policy(policy).body) == policy
+        assert xfrm.policy_in(xfrm.put_policy(policy).body) == policy
 
 
 def test_removing_one():
-    message = messages.delete_policy(POLICY)
+    message = xfrm.delete_policy(POLICY)
     assert message.kind == 0x14
     assert message.body == SELECTOR + pack("=IB3x", 0, 1)
 
@@ -70,19 +70,19 @@ def test_removing_one():
     ],
 )
 def test_policies_of_others(body: bytes):
-    assert messages.policy_in(body) is None
+    assert xfrm.policy_in(body) is None
 
 
 @given(st.binary(max_size=300))
 def test_whatever_comes_is_read_or_refused(body: bytes):
     try:
-        messages.policy_in(body)
+        xfrm.policy_in(body)
     except Malformed:
         return
 
 
 def test_the_trial_is_a_state_of_esp_that_no_packet_meets():
-    add, remove = messages.trial()
+    add, remove = xfrm.trial()
     assert (add.kind, remove.kind) == (0x10, 0x11)
     assert len(add.body) == 224 + 4 + 72 + 20, "struct xfrm_usersa_info, and the algorithm with its key"
     assert add.body[56:60] == remove.body[:4] == bytes((127, 87, 69, 2))

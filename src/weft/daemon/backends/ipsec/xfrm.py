@@ -6,9 +6,9 @@ from ipaddress import IPv4Address, IPv4Network
 from struct import Struct
 from typing import Final
 
+from weft.desired.backends.ipsec.objects import REQID, Direction, Policy
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, find
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.kernel.ipsec import REQID, Direction, Policy
 
 NETLINK_XFRM: Final = 6
 GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders import key
-from weft.kernel.wireguard.inprocess import _device, _hex
-from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen
+from weft.daemon.backends.wireguard.inprocess import _device, _hex
+from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen
 from weft.model.secret import Secret
 
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses(), st.integers(1, 65535))

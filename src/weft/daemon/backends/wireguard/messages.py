@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from struct import Struct
 from typing import Final
 
+from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -22,7 +23,6 @@ from weft.kernel.rtnetlink.attributes import (
     u16,
     u32,
 )
-from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.net import Net
 from weft.model.secret import Secret
 

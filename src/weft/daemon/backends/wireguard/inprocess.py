@@ -13,9 +13,9 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
+from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
-from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.secret import Secret
 
 PROGRAM: Final = "wireguard-go"

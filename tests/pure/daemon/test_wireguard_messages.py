@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders import key
+from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
+from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
-from weft.kernel.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
-from weft.model.kernel.wireguard import Device, Endpoint, Peer, Seen, key_bytes
 from weft.model.secret import Secret
 
 

@@ -1,1 +1,0 @@
-"""strongSwan's charon: its process, and what weftd tells it."""

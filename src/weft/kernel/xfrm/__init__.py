@@ -1,1 +1,0 @@
-"""The kernel's IPsec policies, by netlink."""
