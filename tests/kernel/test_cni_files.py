@@ -3,9 +3,10 @@
 import os
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,20 @@ class TestReadingAndWriting:
         files.write_new("/file", b"")
         assert files.stamp("/")[:2] == before[:2]
         assert files.stamp("/") != before
+
+    @pytest.mark.parametrize(
+        "options, wrong",
+        [("size=1m", ""), ("size=8k", "No space"), ("size=1m,nr_inodes=3", "No space"), ("ro", "Read")],
+    )
+    def test_whether_there_is_room_is_told_without_writing(self, tmp_path: Path, options: str, wrong: str):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)], check=True)
+        fd = open_root(str(tmp_path))
+        try:
+            with pytest.raises(OSError, match=wrong) if wrong else nullcontext():
+                RootedFiles(fd).check_room(1 << 15, 8)
+        finally:
+            os.close(fd)
+            subprocess.run(["umount", str(tmp_path)], check=True)
 
     def test_the_file_system_is_told(self, tmp_path: Path):
         assert fs_magic("/proc/self/ns/net") == 0x6E736673

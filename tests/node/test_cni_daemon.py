@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.node.test_ready import says
 from tests.node.test_status import ask, asked
 from tests.node.test_store import change_memory
 from tests.support.netns import Netns
 from tests.support.plugincalls import Runtime
+from tests.support.traffic import reaches
 from tests.support.weftd import Cluster, Daemon, eventually
 from weft.cni import build
 from weft.cni.host.state import chosen
@@ -180,3 +182,27 @@ def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster
     assert set(Path("/var/lib/weft").glob("cni/*/*")) == before
     os.chown(published, 65534, 65534)
     assert chosen({"WEFT_CNI_SOCKET": str(node.folder / "cni" / "cni.sock")}) == "/var/lib/weft"
+
+
+def test_a_disk_that_takes_no_records_costs_readiness_and_new_pods_and_no_other(
+    cluster: Cluster, tmp_path: Path, bin_dir: Path
+):
+    cluster.configure()
+    node = cluster.node(1).start()
+    runtime = Runtime(node, tmp_path, bin_dir)
+    pods = attach(runtime, "before")
+    node.stop()
+    read_only = ["unshare", "--mount", "sh", "-c", 'mount --bind -o ro "$1" "$1"; shift; exec "$@"', "sh"]
+    node.spawn(wrap=[*read_only, str(node.state_dir)])
+    says(node, 503, f"[-]records failed: STATE-002 {node.state_dir}/cni: cannot be written: Read-only file system")
+    refused = runtime.call("STATUS")
+    assert (refused["code"], "STATE-002" in refused["msg"]) == (51, True)
+    with Netns() as pod:
+        refused = runtime.call("ADD", "new", pod)
+    assert (refused["code"], refused["msg"]) == (5, "STATE-002 locks below --state-dir: Read-only file system")
+    assert reaches(pods["before"], node.v4[1])
+    assert not node.lines("Traceback")
+    node.stop()
+    node.start()
+    says(node, 200, "[+]records ok")
+    attach(runtime, "new")

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.node.test_ready import says
 from tests.support.hungdisk import hung
 from tests.support.spoiling import WAYS, spoil
 from tests.support.traffic import reaches
@@ -68,7 +69,8 @@ def test_a_directory_of_cni_state_whose_parts_are_of_the_wrong_kind_is_usable_ag
 
 def test_a_full_disk_at_the_first_start_costs_what_would_be_remembered_and_nothing_else(cluster: Cluster):
     cluster.configure()
-    node = cluster.node(1).spawn(wrap=apart(cluster.daemons[0], "size=65536", _FULL)).wait_ready()
+    node = cluster.node(1).spawn(wrap=apart(cluster.daemons[0], "size=65536", _FULL))
+    says(node, 503, f"[-]records failed: STATE-002 {node.state_dir}/cni: cannot be written: No space left on device")
     node.says(r"STATE-002 .*identity\.json: cannot be written: No space left on device")
     node.says(r"STATE-002 .*cluster\.jsonl: cannot be written")
     assert node.lines("Traceback") == []
@@ -76,6 +78,7 @@ def test_a_full_disk_at_the_first_start_costs_what_would_be_remembered_and_nothi
     (inside(node) / "fill").unlink()
     for name in ("identity.json", "cluster.jsonl"):
         node.says(rf"STATE-002 .*{name} is written again", seconds=20)
+    says(node, 200, "[+]records ok")
     assert len(list(inside(node).glob("*/identity.json"))) == 1
     assert node.v4 == subnet
     assert node.stop() == 0
@@ -96,7 +99,8 @@ def test_a_disk_that_became_read_only_costs_no_start(cluster: Cluster):
     before = node.v4, node.macs["mac_v4"]
     node.kill()
     read_only = ["unshare", "--mount", "sh", "-c", 'mount --bind -o ro "$1" "$1"; shift; exec "$@"', "sh"]
-    node.spawn(wrap=[*read_only, str(node.state_dir)]).wait_ready()
+    node.spawn(wrap=[*read_only, str(node.state_dir)])
+    says(node, 503, f"[-]records failed: STATE-002 {node.state_dir}/cni: cannot be", "[+]rules ok")
     assert (node.v4, node.macs["mac_v4"]) == before
     node.says("STATE-002 .*: cannot be written: Read-only file system")
     assert node.lines("Traceback") == []

@@ -1,11 +1,13 @@
 """A daemon and an etcd that speaks TLS alone and asks for the client's certificate."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.node.test_ready import says
 from tests.support.etcd import Certs, make_certs, wheel
 from tests.support.weftd import STORE, VXLAN, Cluster, Daemon, NetnsEtcd, eventually, peer_value
 
@@ -73,6 +75,11 @@ def test_certificates_are_taken_from_their_files_at_each_connection(
     ca.write_bytes(Path(make_certs(tmp_path / "other").ca).read_bytes())
     strict.restart()
     node.says("STORE-002.*certificate is not trusted", seconds=20)
+    says(node, 503, "[-]store failed: STORE-002", "[+]lease ok")
+    ca.unlink()
+    os.mkfifo(ca)
+    says(node, 200, "[!]store: STORE-001 store: it does not answer (FLAG-001 --etcd-cafile: ")
+    ca.unlink()
     ca.write_bytes(Path(certs.ca).read_bytes())
     node.says("the store answers again", seconds=20)
     peer(cluster, strict, 50)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.beside.threads import beside
 from weft.config.options import Options
+from weft.daemon.podrecords import PodRecords
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.daemon.strandedpods import StrandedPods
@@ -98,6 +99,8 @@ def start_cni(
     Of pods that are stranded it is said whose they are, which the records of plugins tell.
     """
     settled = threading.Event()
+    records = PodRecords(f"{options.state_dir}/cni")
+    status.parts["records"] = lambda: records.problem
 
     async def settle() -> None:
         """End the wait of the first pods: with the lease, after some seconds, or at the stop."""
@@ -118,7 +121,15 @@ def start_cni(
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await up.wait()
         with ExitStack() as held:
-            await _serve_cni(options, status, held, stranded_pods=stranded_pods, report=report, lease_comes=lease_comes)
+            await _serve_cni(
+                options,
+                status,
+                held,
+                records=records,
+                stranded_pods=stranded_pods,
+                report=report,
+                lease_comes=lease_comes,
+            )
 
     parts.start("first pods", settle)
     parts.start("cni", serve)
@@ -129,6 +140,7 @@ async def _serve_cni(
     status: Status,
     held: ExitStack,
     *,
+    records: PodRecords,
     stranded_pods: StrandedPods,
     report: Reporter,
     lease_comes: "LeaseComes",
@@ -159,7 +171,7 @@ async def _serve_cni(
             say=_warn,
         )
 
-    node = await _opened(open_state, f"{options.state_dir}/cni")
+    node = await _opened(open_state, records.path, records.tell)
     try:
         endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
     except Unavailable as error:
@@ -179,11 +191,16 @@ async def _serve_cni(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sweep())
         tasks.create_task(stranded_pods.tell(lambda bridges: beside(lambda: stranded(node, bridges))))
+        tasks.create_task(records.watch(node.state.check_room))
         report.pods = PodNames(node).of
         await serve(endpoint, node, run=report.calls.counting(run))
 
 
-async def _opened(opening: Callable[[], T], path: str) -> T:
+def _warn(problem: Problem) -> None:
+    log.warning("%s", problem)
+
+
+async def _opened(opening: Callable[[], T], path: str, tell: Callable[[Problem], None] = _warn) -> T:
     """Open what plugins need, however long that takes: on a full disk they cannot be served, and the network can."""
     said = ""
     while True:
@@ -193,10 +210,6 @@ async def _opened(opening: Callable[[], T], path: str) -> T:
             hint = "Plugins are not served until it can: without their locks two could do the same. Trying again"
             problem = Problem(code="STATE-002", where=path, seen=f"cannot be used: {error.strerror}", hint=hint)
             if str(problem) != said:
-                _warn(problem)
+                tell(problem)
             said = str(problem)
         await asyncio.sleep(_RETRY_SECONDS)
-
-
-def _warn(problem: Problem) -> None:
-    log.warning("%s", problem)

@@ -46,11 +46,22 @@ def full_disk(world: World) -> Iterator[None]:
 
 @contextmanager
 def read_only_disk(world: World) -> Iterator[None]:
-    """The state directory turns read-only, by a mount on top of it: open files would bar a remount."""
+    """The state directory turns read-only, by a mount on top of it: open files would bar a remount.
+
+    What the daemon holds open it may write to as before, and so it attaches pods.
+    """
     with small_disk(world):
         path = world.one.state_dir
         script = f"mount --bind {path} {path} && mount -o remount,bind,ro {path}"
         world.one.netns.run(["nsenter", f"--mount=/proc/{world.one.pid}/ns/mnt", "sh", "-c", script])
+        yield
+
+
+@contextmanager
+def read_only_start(world: World) -> Iterator[None]:
+    """The daemon starts on a state directory that is read-only."""
+    script = 'mount --bind -o ro "$1" "$1"; shift; exec "$@"'
+    with world.restarted(wrap=("unshare", "--mount", "sh", "-c", script, "sh", str(world.one.state_dir))):
         yield
 
 
@@ -124,8 +135,9 @@ def subnet_file_barred(world: World) -> Iterator[None]:
 
 
 TROUBLES: Final = {
-    "state directory full": Trouble(lasts=full_disk, attaches=False, on=ETCD - {"udp"}),
-    "state directory read-only": Trouble(lasts=read_only_disk, attaches=False),
+    "state directory full": Trouble(lasts=full_disk, says="STATE-002", on=ETCD - {"udp"}),
+    "state directory read-only": Trouble(lasts=read_only_disk),
+    "state directory read-only from the start": Trouble(lasts=read_only_start, says="STATE-002"),
     "state spoilt": Trouble(lasts=spoilt_state),
     "descriptors taken by idle clients": Trouble(lasts=no_descriptors),
     "wall clock jumps": Trouble(lasts=clock_jumps),

@@ -213,7 +213,6 @@ def nonsense(world: World) -> Iterator[None]:
 def hanging_files(world: World) -> Iterator[None]:
     """Token, CA and network configuration lie on a dead file system, or a FIFO that nobody writes lies in their place.
 
-    Not in the CA's: that is a file for its operator to mend, and readiness says so by a rule of its own (STORE-002).
     The API server starts again, so that what it takes is read again; weftd may be told to end meanwhile.
     """
     with world.chance.choice((_dead, _fifo))(world):
@@ -234,7 +233,7 @@ def _dead(world: World) -> Iterator[None]:
 
 @contextmanager
 def _fifo(world: World) -> Iterator[None]:
-    path = world.one.folder / "files" / world.chance.choice(("token", "net-conf"))
+    path = world.one.folder / "files" / world.chance.choice(("token", "ca", "net-conf"))
     kept = path.rename(path.with_suffix(".kept"))
     os.mkfifo(path)
     try:

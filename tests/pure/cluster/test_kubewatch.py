@@ -20,7 +20,7 @@ from weft.cluster.kube.problems import BusyError
 from weft.cluster.kube.watch import Watcher
 from weft.desired.podcidr import Census
 from weft.model.cluster import Changed, Listed, Lost
-from weft.model.errors import Problem
+from weft.model.errors import Problem, Unavailable
 from weft.model.value import replace
 
 EMPTY = Listing(version="1", leases=(), malformed=(), own=None, census=Census(nodes=0, given=0))
@@ -125,6 +125,22 @@ async def test_errors_in_a_row_are_a_loss_that_ends_with_the_next_watch():
         while isinstance(back, Lost):
             back = await soon(anext(events))
     assert back == Changed(mark=("1",))
+
+
+@pytest.mark.parametrize("code, refused", [("STORE-001", False), ("FLAG-001", False), ("API-001", True)])
+async def test_an_api_that_is_not_asked_because_of_a_file_has_refused_nothing(monkeypatch, code: str, refused: bool):
+    @asynccontextmanager
+    async def watch(path: str, **query: Any) -> AsyncIterator[Any]:
+        raise Unavailable(Problem(code=code, where="ca.crt", seen="not a regular file"))
+        yield
+
+    script = Script()
+    monkeypatch.setattr(script, "watch", watch)
+    async with aclosing(watcher(script).events(EMPTY)) as events:
+        await soon(anext(events))
+        lost = await soon(anext(events))
+    assert isinstance(lost, Lost)
+    assert (lost.refused, "not a regular file" in lost.reason) == (refused, True)
 
 
 async def test_what_is_forgotten_is_listed_again():

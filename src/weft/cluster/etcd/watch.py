@@ -67,7 +67,8 @@ class Watcher:
                 # One break may be a leader's change or a member's restart: the next endpoint often answers at once.
                 if self._pace.failures or self._mark is None:
                     self._lost = True
-                    self._mail.lost(str(error), refused=isinstance(error, ConfigError))
+                    refused = isinstance(error, ConfigError) and error.problems[0].code != "FLAG-001"  # files of ours
+                    self._mail.lost(str(error), refused=refused)
             await self._pace.wait()
 
     async def _follow(self) -> None:

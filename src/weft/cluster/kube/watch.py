@@ -28,6 +28,8 @@ _REST_MOST: Final = 60.0  # whatever a server asks for
 # Seconds between two lists while the API forgets each list at once: this long, then twice as long each time.
 _LISTS: Final = 0.2
 _LISTS_MOST: Final = 60.0
+# Of an API that does not answer, and of files without which it is not asked: another program may renew them.
+_NOT_REFUSED: Final = ("STORE-001", "FLAG-001")
 _LOOKS: Final = 10  # at a watch that is silent, between two questions beside it
 
 
@@ -87,7 +89,7 @@ class Watcher:
                 # One break may be a server's restart: the next one often answers at once. Not after a silence.
                 if self._pace.failures or self._silent or not self._version:
                     self._lost = True
-                    self._mail.lost(str(error), refused=error.problems[0].code != "STORE-001")
+                    self._mail.lost(str(error), refused=error.problems[0].code not in _NOT_REFUSED)
                 self._broken = True
                 if isinstance(error, BusyError):
                     await asyncio.sleep(min(error.seconds, _REST_MOST))

@@ -116,6 +116,15 @@ class RootedFiles:
             self.makedirs(path.rpartition("/")[0], mode=parents)
             self._beside(path, write)
 
+    def check_room(self, size: int, files: int) -> None:
+        """Raise the `OSError` that so many bytes in so many new files would meet now, as far as the disk tells."""
+        seen = os.fstatvfs(self._root)
+        # What has no limit counts nothing.
+        full = seen.f_blocks > 0 and seen.f_bfree * seen.f_frsize < size
+        full |= seen.f_files > 0 and seen.f_ffree < files
+        if wrong := errno.EROFS if seen.f_flag & os.ST_RDONLY else errno.ENOSPC if full else 0:
+            raise OSError(wrong, os.strerror(wrong))
+
     def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Write a file's new content over its old one; it is made if missing.
 

@@ -91,6 +91,9 @@ class Session:
                 self._serve()
         except CniError as error:
             self._reply(Ran(exit=1, stdout=error.render()))
+        except OSError as error:  # of the locks: without them two could do the same
+            refusal = CniError(cni.IO_FAILURE, f"STATE-002 locks below --state-dir: {error.strerror}")
+            self._reply(Ran(exit=1, stdout=refusal.render()))
         finally:
             self._close()
 

@@ -1,0 +1,36 @@
+"""A disk on which no pod's records can be written is a problem of the node until it takes them again, and said once."""
+
+import asyncio
+import errno
+import logging
+import os
+
+from tests.support.waiting import comes
+from weft.daemon import podrecords
+from weft.daemon.podrecords import PodRecords
+
+
+async def test_a_disk_without_room_is_a_problem_until_there_is_some(monkeypatch, caplog):
+    monkeypatch.setattr(podrecords, "_LOOK_SECONDS", 0.001)
+    records = PodRecords("/s/cni")
+    full, looks = True, 0
+
+    def check_room(size: int, files: int) -> None:
+        nonlocal looks
+        looks += 1
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with caplog.at_level(logging.INFO):
+        task = asyncio.create_task(records.watch(check_room))
+        await comes(lambda: looks > 2)
+        assert records.problem is not None
+        assert (records.problem.code, records.problem.where) == ("STATE-002", "/s/cni")
+        full = False
+        await comes(lambda: records.problem is None)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert [(record.levelname, record.getMessage().partition(". ")[0]) for record in caplog.records] == [
+        ("WARNING", "STATE-002 /s/cni: cannot be written: No space left on device"),
+        ("INFO", "STATE-002 /s/cni can be written again"),
+    ]
