@@ -120,6 +120,16 @@ def test_a_pod_reaches_itself_by_its_own_service(running: Lab):
         assert seen not in addresses(running, "pod1-1")
 
 
+@pytest.mark.parametrize("where, target", [("pod1-1", "own:80"), ("pod1-2", "node2:30080")])
+def test_a_trace_to_a_service_that_may_lead_back_shows_each_source_once(running: Lab, where: str, target: str):
+    found = json.loads(running.weft("trace", "-o", "json", where, target).stdout)
+    assert found["well"]
+    seen = [each["address"] for each in found["sources"]]
+    assert seen[0] in addresses(running, where)
+    assert len(seen) == len(set(seen)) > 1, found["sources"]
+    assert not [hop for leg in found["legs"] for hop in leg["way"]["hops"] if hop["suspect"]]
+
+
 def test_ports_that_a_service_has_not_are_refused_at_once(running: Lab):
     for where in ("pod1-2", "node1"):
         assert ask(running, where, "web", 81) == [("ConnectionRefusedError", "")]

@@ -518,6 +518,63 @@ def test_a_translation_that_packets_do_not_show():
     assert leaving(SNAT, 5, seen="172.31.0.11").problem.code == "FW-002"
 
 
+def changing(there: dict[str, str], sources: dict[tuple[str, str], str], end: End) -> TraceReport:
+    """A trace from pod1 whose nodes are passed as `there` says, with the sources that devices have shown, in turn."""
+    back = Way(hops=hops("out by:cni0"), end="delivered")
+    visits: Any = [
+        (node.rstrip("'"), {"there": Way(hops=hops(*words.split(", ")), end="sent"), "back": back})
+        for node, words in there.items()
+    ]
+    known = {at: dict.fromkeys(words.split(), set(NUMBERS)) for at, words in sources.items()}
+    counted = seen_up_to(99, visits, end, sources=known, to=dict.fromkeys(NUMBERS, end.address))
+    asked = Asked(source="pod1", target="web", kind="icmp", numbers=NUMBERS)
+    return put_together(asked, POD1, end, visits, counted)
+
+
+OWN, NODES = "10.244.1.2", "172.31.0.12"
+BOTH = f"{OWN} {NODES}"
+
+
+def test_a_pod_that_reaches_itself_shows_each_source_once():
+    """What comes back to it passes the same devices again, with another source."""
+    there = {"node1": "host end:veth1, from the pod by:cni0, SNAT, out by:cni0"}
+    devices = (("pod1", "eth0"), ("node1", "veth1"), ("node1", "cni0"))
+    found = changing(there, dict.fromkeys(devices, BOTH), POD1)
+    assert (found.well, found.verdict) == (True, "it arrives, and the answer comes back")
+    assert found.sources == [
+        SourceSeen(place="pod1", device="eth0", address=OWN),
+        SourceSeen(place="node1", device="cni0", address=NODES),
+    ]
+    seen = [hop.seen for hop in found.legs[1].way.hops]
+    assert seen == ["", "", "", f", from {NODES}"]
+    kept = changing(there, dict.fromkeys(devices, OWN), POD1)
+    assert [hop.suspect is not None for hop in kept.legs[1].way.hops if hop.what == "SNAT"] == [True]
+
+
+def test_a_port_of_another_node_that_leads_back_shows_each_source_once():
+    there = {
+        "node1": "from the pod by:cni0, out by:eth0",
+        "node2": "received by:eth0, SNAT, out by:eth0",
+        "node1'": "received by:eth0, out by:cni0, port:veth3",
+    }
+    own = dict.fromkeys((("pod1", "eth0"), ("node1", "veth1")), OWN)
+    both = dict.fromkeys((("node1", "cni0"), ("node1", "eth0"), ("node2", "eth0")), BOTH)
+    other = End(node="node1", address="10.244.1.3", pod="pod3", host_end="veth3")
+    found = changing(there, own | both | {("node1", "veth3"): NODES, ("pod3", "eth0"): NODES}, other)
+    assert [(each.place, each.device, each.address) for each in found.sources] == [
+        ("pod1", "eth0", OWN),
+        ("node2", "eth0", NODES),
+    ]
+
+
+def test_a_device_that_has_shown_the_old_source_before_breaks_no_translation():
+    there = {"node2": "received by:eth0, unwrapped by:flannel.1, SNAT, out by:eth0"}
+    sources = {("pod1", "eth0"): OWN, ("node2", "eth0"): BOTH, ("node2", "flannel.1"): OWN}
+    found = changing(there, sources, OUTSIDE)
+    assert [hop.suspect for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"] == [None]
+    assert [each.address for each in found.sources] == [OWN, NODES]
+
+
 def test_what_is_said_of_a_probe_and_where_it_comes_from_are_kept():
     found = Counted()
     wanted = Wanted(kind="icmp", numbers=[7])

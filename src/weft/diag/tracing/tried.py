@@ -147,13 +147,20 @@ def _told(sized: Sized, seen: Counted, sender: str) -> Sized:
 def _sources(found: Sequence[Leg], seen: Counted, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
     """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
     sources, shown = list[SourceSeen](), list[Leg]()
+    ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
     for leg in found:
         hops = list[Hop]()
         promised: int | None = None
         for hop in leg.way.hops:
             hops.append(hop)
             promised = len(hops) - 1 if hop.what == "SNAT" else promised
-            for address in seen.sources_at(leg.place, hop.device, ours) if leg.direction == "there" else ():
+            if leg.direction == "back":
+                continue
+            del ahead[0]
+            # They come back after a translation, even if the way does not name a device twice.
+            again = any(each.what == "SNAT" or (at, each.device) == (leg.place, hop.device) for at, each in ahead)
+            here, last = seen.sources_at(leg.place, hop.device, ours), sources[-1].address if sources else ""
+            for address in _of_visit(here, last, changes=promised is not None, again=again):
                 if not sources:
                     sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
                 elif sources[-1].address != address:
@@ -163,6 +170,17 @@ def _sources(found: Sequence[Leg], seen: Counted, ours: set[int]) -> tuple[list[
                     hops[promised], promised = _broken(hops[promised], hop.device, address), None
         shown.append(replace(leg, way=replace(leg.way, hops=tuple(hops))))
     return sources, shown
+
+
+def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> list[str]:
+    """Which of a device's sources packets had on this visit of it: they may have been there, or come there `again`.
+
+    `last` is the source that they had until then, and that a translation on the way here `changes`.
+    """
+    here = sources[sources.index(last) :] if last in sources else sources
+    if changes and here[:1] == [last]:
+        here = here[1:] or here
+    return here[:1] if again else here
 
 
 def _broken(hop: Hop, device: str, address: str) -> Hop:
