@@ -525,7 +525,7 @@ def changing(there: dict[str, str], sources: dict[tuple[str, str], str], end: En
         (node.rstrip("'"), {"there": Way(hops=hops(*words.split(", ")), end="sent"), "back": back})
         for node, words in there.items()
     ]
-    known = {at: dict.fromkeys(words.split(), set(NUMBERS)) for at, words in sources.items()}
+    known = {at: {key: set(NUMBERS) for key in words.split()} for at, words in sources.items()}
     counted = seen_up_to(99, visits, end, sources=known, to=dict.fromkeys(NUMBERS, end.address))
     asked = Asked(source="pod1", target="web", kind="icmp", numbers=NUMBERS)
     return put_together(asked, POD1, end, visits, counted)
