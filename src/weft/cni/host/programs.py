@@ -4,7 +4,6 @@ Text that comes from a request reaches them by standard input or as one argument
 """
 
 import errno
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -26,6 +25,7 @@ _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 # caller gets to know this.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
+_ENVIRON: Final = {"PATH": SEARCH_PATH}
 _MOST: Final = 256 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 
 
@@ -108,7 +108,7 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
     # What others have put into comments may be anything.
     text = stdin.encode("utf-8", "surrogateescape")
     try:
-        ran = run_here([path, *arguments], environ=os.environ, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
+        ran = run_here([path, *arguments], environ=_ENVIRON, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
     except KilledError as error:
         late = error.errno == errno.ETIMEDOUT
         raise failure(f"{program}: {f'no answer within {_TIMEOUT_SECONDS} s' if late else error.strerror}") from error
