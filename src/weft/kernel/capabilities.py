@@ -1,4 +1,4 @@
-"""Which capabilities a thread has; a thread can drop some for good (capabilities(7), capset(2))."""
+"""Tells a thread's capabilities, and drops some of them for good (capabilities(7), capset(2))."""
 
 import ctypes
 import struct

@@ -75,5 +75,4 @@ def said(connection: socket.socket, *, seconds: float) -> bytes:
 
 
 def address(name: str) -> str:
-    """The abstract socket of a daemon, by its directory's name."""
     return f"\0{PREFIX}{INSTANCE}{name}"

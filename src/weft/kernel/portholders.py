@@ -24,13 +24,13 @@ _DESCRIPTORS: Final = 1024  # of a process that are looked at
 
 
 def with_holder(message: str, number: int, port: int) -> str:
-    """Add the holder to the message when a UDP port was in use; `number` is 0 for no port."""
+    """Add who holds UDP port `port`, 0 for none, where `number` is EADDRINUSE."""
     found = holder(port, "udp") if number == errno.EADDRINUSE and port else ""
     return f"{message}: UDP port {port} is held by {found}" if found else message
 
 
 def holder(port: int, protocol: Literal["tcp", "udp"]) -> str:
-    """The process, or what is known of it; empty if nobody seems to hold the port.
+    """Empty if nobody seems to hold the port.
 
     The kernel does not show what a process of another user or with more rights has open.
     """

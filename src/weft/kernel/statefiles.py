@@ -137,8 +137,8 @@ def private_directory(path: Path, say: Say, *, below: bool = False) -> int:
     """Open a directory that only we may change, made if missing (0700); returns a descriptor.
 
     One of ours that others may write to is corrected (STATE-003). With `below` it lies in a directory of ours, where
-    anything else under its name is set aside (STATE-001). Otherwise raises `ConfigError` (STATE-003) when it is another
-    user's, who would decide what weft believes. `OSError` when it cannot be made or opened.
+    anything else under its name is set aside (STATE-001). Otherwise another user's is refused (`ConfigError`,
+    STATE-003): its owner would decide what weft believes. `OSError` when it cannot be made or opened.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if below else 0)
     try:

@@ -11,7 +11,7 @@ LEASE_TTL: Final = 86400
 
 
 class LeaseAttrs(Value, gc=False):
-    """What a node publishes with its lease (flannel.md §4.2).
+    """Published with a lease (flannel.md §4.2).
 
     `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
     """

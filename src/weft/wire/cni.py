@@ -113,7 +113,6 @@ def at_least(version: str, other: str) -> bool:
 
 
 def versions_from(first: str) -> tuple[str, ...]:
-    """The released versions from `first` on."""
     return tuple(version for version in VERSIONS if at_least(version, first))
 
 

@@ -116,7 +116,6 @@ def _path(key: Key) -> Path:
 
 
 def _types(kind: Any) -> frozenset[Any]:
-    """The types of a union, without None's."""
     return frozenset(get_args(kind) if get_origin(kind) is UnionType else (kind,)) - {NoneType}
 
 
@@ -163,7 +162,7 @@ def _read_parsed(parse: Callable[[str], Any], value: Any, where: str) -> Any:
 
 
 def _read_items(read: Read, length: int, value: Any, where: str) -> tuple[Any, ...]:
-    """`length` is 0 for any. All items are of one kind."""
+    """`length` is 0 for any."""
     items = cnijson.as_list(value, where)
     if length and len(items) != length:
         raise JsonError(f"cannot use {len(items)} items as {where} (expected {length})")

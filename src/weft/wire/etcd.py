@@ -24,7 +24,6 @@ _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
 
 
 def config_key(prefix: str) -> str:
-    """The key of the network configuration."""
     return _join(prefix, "config")
 
 
@@ -95,7 +94,6 @@ def decode_lease(lease_id: str, value: bytes, created: int) -> Lease:
 
 
 def _fields(value: bytes, where: str) -> dict[str, Any]:
-    """The value's fields under their proper names."""
     fields = decode_json(value, where)
     if isinstance(fields, dict) and not fields.keys() <= _KNOWN:
         # Rare, so slow: which of `publicIP` and `PublicIP` came last only the order of the text tells.

@@ -24,25 +24,23 @@ def parse(save: str) -> dict[str, list[str]]:
 
 
 def payload(name: str, lines: Iterable[str]) -> str:
-    """A change for iptables-restore; "" for no lines."""
     text = "".join(f"{line}\n" for line in lines)
     return f"*{name}\n{text}COMMIT\n" if text else ""
 
 
 def missing_chains(have: Table, names: Iterable[str]) -> list[str]:
-    """Lines that make these chains; refused if somebody else has made one meanwhile."""
+    """iptables-restore refuses them if somebody else has made one meanwhile."""
     return [f"-N {name}" for name in names if name not in have]
 
 
 def removal(have: Table, chain: str, origin: str) -> list[str]:
-    """Lines that remove a chain and the rules of `origin` that lead there; none without the chain."""
+    """Empty without the chain; removes the rules of `origin` that lead there, too."""
     if chain not in have:
         return []
     return [*(f"-D {origin} {rule}" for rule in leading(have, origin, chain)), f"-F {chain}", f"-X {chain}"]
 
 
 def leading(have: Table, origin: str, chain: str) -> list[str]:
-    """The rules of `origin` that lead to `chain`."""
     return [rule for rule in have.get(origin, ()) if target(rule) == chain]
 
 
@@ -55,7 +53,6 @@ def target(rule: str) -> str:
 
 
 def comment(text: str) -> str:
-    """The match that is a comment."""
     return f"-m comment --comment {quoted(text, always=True)}"
 
 

@@ -188,7 +188,6 @@ def _to_publish(node: Node, public: str, overwrite: str, address: Ip) -> str:
 
 
 def wrong_overwrites(node: Node, prefix: str) -> list[Problem]:
-    """Say which of the values that an operator wants published are not addresses."""
     found: list[Problem] = []
     for read in (
         lambda: address_in(node, OVERWRITE, IPv4Address, prefix),
@@ -257,7 +256,6 @@ def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT |
 
 
 def annotation_of(node: str, name: str, prefix: str) -> str:
-    """An annotation, for people."""
     return f"annotation {prefix}{name} of node {node}"
 
 

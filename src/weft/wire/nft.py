@@ -59,22 +59,21 @@ def parse(text: str) -> dict[str, Listed]:
 
 
 def rules_of(have: Listing, chain: str) -> list[str]:
-    """Empty if there is no such chain."""
     return [rule for rule, _ in have[chain].rules] if chain in have else []
 
 
 def add_rules(table: Table, rules: Iterable[Rule]) -> list[str]:
-    """Lines that add rules, each to the end of its chain."""
+    """Each goes to the end of its chain."""
     return [f'add rule {table} {rule.chain} {rule.text} comment "{rule.comment}"' for rule in rules]
 
 
 def refill(table: Table, chain: str, rules: Iterable[str]) -> list[str]:
-    """Lines that give a chain these rules alone: nft waits for the kernel then, 10 ms and more."""
+    """The chain gets these rules alone: nft waits for the kernel then, 10 ms and more."""
     return [f"flush chain {table} {chain}", *(f"add rule {table} {chain} {rule}" for rule in rules)]
 
 
 def deletions(have: Listing, table: Table, chain: str, is_unwanted: Callable[[str], bool]) -> list[str]:
-    """Lines that delete the unwanted rules of a chain, which was listed with handles."""
+    """`have` must have been listed with handles."""
     listed = have[chain].rules if chain in have else ()
     return [f"delete rule {table} {chain} handle {handle}" for rule, handle in listed if is_unwanted(rule)]
 

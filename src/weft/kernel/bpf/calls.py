@@ -93,7 +93,7 @@ def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[b
 
 
 def maps_of(program_id: int) -> dict[str, int]:
-    """Open the maps of a loaded program: descriptors by name."""
+    """Returns descriptors by name."""
     program = _call(_PROG_BY_ID, pack("=III", program_id, 0, 0))
     try:
         ids = (ctypes.c_uint32 * _MOST_MAPS)()

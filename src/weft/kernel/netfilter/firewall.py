@@ -46,7 +46,7 @@ class Tooling(Value):
 class Firewall:
     """Both kinds of rules of both families, in the caller's namespace.
 
-    For one caller at a time: two changes of one rule set at once would not see each other.
+    One caller at a time: two changes of one rule set would not see each other.
     """
 
     def __init__(self, tools: Tools) -> None:

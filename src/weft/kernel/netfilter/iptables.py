@@ -100,7 +100,7 @@ class Iptables:
 
 
 def parse_version(text: str) -> Version:
-    """Read `iptables --version`; before 1.8 there was only what is now called legacy."""
+    """Before 1.8 there was only what is now called legacy."""
     found = _VERSION.search(text)
     if found is None:
         return Version(numbers=(0, 0, 0), legacy=True)
@@ -131,10 +131,7 @@ def mixed_worlds(version: Version | None, family: int) -> Problem | None:
 
 
 def as_rule_set(tables: Mapping[str, Table], kind: str, family: int) -> RuleSet | None:
-    """Return what is there; equal to what is wanted when nothing is amiss.
-
-    A chain's `jump` is the text of all jumps to it from where ours belongs, one a line.
-    """
+    """A chain's `jump` is the text of all jumps to it from where ours belongs, one a line."""
     chains = tuple(
         Chain(
             name=name,
@@ -178,7 +175,7 @@ def _lines(want: list[Chain], have: Table) -> list[str]:
 
 
 def _jumps(want: list[Chain], stale: list[str], have: Table) -> tuple[list[str], list[str]]:
-    """Say which jumps to add and to remove, so that exactly one is left for each wanted chain.
+    """Exactly one jump is left for each wanted chain.
 
     A jump from another chain than ours was put there by a person and stays, unless its target goes.
     """

@@ -126,7 +126,7 @@ class NfSocket:
         return self._ask(_GETCHAIN, _head(table) + names) is not None
 
     def comments(self, table: Table) -> list[tuple[str, str]]:
-        """Chain and comment of each of a table's rules, in order; a comment may be empty."""
+        """Each rule's chain and comment, in order; a comment may be empty."""
         bodies = self._list(_GETRULE, _head(table) + text(_NFTA_RULE_TABLE, table.name))
         found = []
         for body in bodies:

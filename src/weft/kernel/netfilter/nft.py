@@ -81,7 +81,7 @@ async def version(tools: Tools) -> tuple[str, bool]:
 
 
 def change(want: RuleSet | None, text: str | None, family: int) -> str:
-    """Write the transaction from our table as listed in `text` (None: there is none) to `want`; "" for no change."""
+    """`text` is our table as listed, None without one; "" for no change."""
     if text is None:
         return "" if want is None else make(want, replace=False)
     if want is None:

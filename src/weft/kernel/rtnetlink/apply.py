@@ -228,7 +228,7 @@ def _create_tun(rtnl: Rtnl, wanted: Tun) -> LinkInfo:
 
 
 def _is_stray(info: LinkInfo, wanted: Link) -> bool:
-    """Tell whether a link is a device of ours, by its alias, that keeps `wanted` from being made."""
+    """Tell whether another device of ours keeps `wanted` from being made."""
     if info.alias != codec.VTEP_ALIAS:
         return False
     have = codec.decode_link(info, {}, {info.name: type(wanted)})

@@ -136,7 +136,7 @@ class NetlinkSocket:
         return self._refusals(self._send(messages, acknowledged=-2), len(messages) - 1, whole=True)
 
     def _refusals(self, first: int, count: int, *, whole: bool = False) -> dict[int, NetlinkError]:
-        """Collect the answers to `count` messages; with `whole`, a refusal of the first is the only answer."""
+        """With `whole`, a refusal of the first is the only answer."""
         last = first + count - 1
         refused: dict[int, NetlinkError] = {}
         while True:
@@ -225,7 +225,7 @@ class NetlinkSocket:
                 bodies.append(reply.body)
 
     def _send(self, messages: Sequence[Message], *, acknowledged: int | None = -1) -> int:
-        """Send all at once, one (counted from the end) with NLM_F_ACK. Returns the first one's sequence number."""
+        """`acknowledged`, counted from the end, has NLM_F_ACK. Returns the first sequence number."""
         pack = _HEADER.pack
         if self._sequence > _LAST_SEQUENCE:
             self._sequence = 0

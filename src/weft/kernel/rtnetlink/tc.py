@@ -103,13 +103,13 @@ def parse_bucket(body: bytes) -> Bucket | None:
 
 
 def add_ingress(index: int) -> Message:
-    """Give a device the qdisc ffff:, where what it receives can be filtered. EEXIST if it has one."""
+    """The qdisc ffff:, where what the device receives can be filtered. EEXIST if it has one."""
     body = _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0) + text(TCA_KIND, "ingress")
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
 
 
 def get_ingress(index: int) -> Message:
-    """Ask for the qdisc in that place, which may be a clsact as well."""
+    """The qdisc there may be a clsact as well."""
     return Message(RTM_GETQDISC, _QUESTION, _TCMSG.pack(0, index, 0, _TC_H_INGRESS, 0))
 
 
@@ -119,12 +119,12 @@ def kind_of(body: bytes) -> str:
 
 
 def delete_ingress(index: int) -> Message:
-    """Delete what `get_ingress` finds, with its filters; EINVAL or ENOENT if there is nothing."""
+    """With its filters; EINVAL or ENOENT if there is nothing."""
     return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0))
 
 
 def redirect(index: int, *, to: int) -> Message:
-    """Send everything that a device with an ingress qdisc receives out of another device."""
+    """The device needs an ingress qdisc."""
     selector = _U32_SELECTOR.pack(_TC_U32_TERMINAL, 1)
     mirred = attribute(TCA_MIRRED_PARMS, _MIRRED.pack(_TC_ACT_STOLEN, TCA_EGRESS_REDIR, to))
     # Actions are numbered by the attribute's type, from 1.

@@ -178,7 +178,7 @@ class FdbInfo(Value):
 
 
 class RuleInfo(Value):
-    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: no field has all that it asks."""
+    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: it asks for what no field says."""
 
     family: int
     priority: int

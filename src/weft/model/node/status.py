@@ -33,7 +33,7 @@ class Status(Value, frozen=False):
         return self.count_failing()
 
     def look(self) -> dict[str, Problem | None]:
-        """What is wrong now with what pods of this node need, by part: the lease first."""
+        """By part, the lease first."""
         return {"lease": self.waiting, **{name: problem() for name, problem in self.parts.items()}}
 
     def lost(self) -> dict[str, Problem]:
