@@ -158,12 +158,10 @@ class Peers:
         self._history.note("refused", problem.where, code=problem.code, words=problem.seen)
 
     def _list(self, event: Listed) -> None:
-        lost = self._is_other_history(event)
         before = len(self._roster.unproven)
-        until = self._now() + LEASE_TTL if lost else None
-        self._roster.note_list(event.leases, malformed=event.malformed, own=event.own, keep_until=until)
+        proved = take_list(self._roster, event, since=self._mark, continues=self._continues, now=self._now())
         self._mark = event.mark
-        if lost:
+        if not proved:
             log.warning(
                 "STORE-003 the store has lost what it held, or is another one. %d leases that it no longer has are"
                 " served until another node claims their subnets, 24 hours at most: their nodes may be alive",
@@ -172,10 +170,6 @@ class Peers:
         if not self._reconciler.complete:
             self._reconciler.complete = True
             self._reconciler.look_again()
-
-    def _is_other_history(self, event: Listed) -> bool:
-        """Tell whether the store has lost what we know, or is another: as far as it can tell."""
-        return self._mark is not None and not self._continues(self._mark, self._roster.made, event)
 
     def _lost(self, lost: Lost) -> None:
         """Say so, once; and once more when a store that was silent refuses us, or the reverse."""
@@ -192,3 +186,14 @@ class Peers:
         words = {True: "it is served by what it said before", False: "the lease is ignored"}
         say_some(log.warning, [f"{why}; {words[name in doubted]}" for name, why in refused.items()], named=_NAMED)
         self._history.note_some("refused", list(refused.values()), self._note_refused)
+
+
+def take_list(roster: Roster, listed: Listed, *, since: Token | None, continues: Continues, now: float) -> bool:
+    """Have a roster take a list without judging; tell whether what is missing in it is gone.
+
+    It is not if the store has lost what was known at the mark `since`, or is another, as far as it can tell.
+    """
+    proved = since is None or continues(since, roster.made, listed)
+    until = None if proved else now + LEASE_TTL
+    roster.note_list(listed.leases, malformed=listed.malformed, own=listed.own, keep_until=until)
+    return proved

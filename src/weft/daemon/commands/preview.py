@@ -15,6 +15,7 @@ from weft.daemon import host, start
 from weft.daemon.disk import identity, instance, memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import ours
+from weft.daemon.peers import take_list
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
@@ -30,7 +31,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
-from weft.model.lease import LEASE_TTL, Lease
+from weft.model.lease import Lease
 from weft.model.value import Value, replace
 from weft.plan.diff import Put, diff
 from weft.plan.explain import explain, reason
@@ -89,11 +90,10 @@ async def preview(options: Options, world: World) -> Preview:
         decider = Decider(inputs, roster.believed)
         roster.recall(remembered.leases, remembered.unproven)
         roster.judge()
-        lost = False
+        proved = True
         if listing is not None:
-            lost = not _continues(store, listing, remembered, roster, own_ids)
-            until = world.now() + LEASE_TTL if lost else None
-            roster.note_list(listing.leases, malformed=listing.malformed, keep_until=until)
+            listed, now = _listed(listing, own_ids), world.now()
+            proved = take_list(roster, listed, since=remembered.mark, continues=store.continues, now=now)
             roster.judge()
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if netconf.nftables else "iptables", netconf.families)
@@ -118,7 +118,7 @@ async def preview(options: Options, world: World) -> Preview:
         for link in start.former_devices(snapshot, decider.ownership)
         if alone or not instance.is_claimed(f"device/{link.name}")
     ]
-    source = "memory: the store does not answer" if listing is None else _LOST if lost else "the store"
+    source = "memory: the store does not answer" if listing is None else "the store" if proved else _LOST
     return Preview(
         notes=(why, note, f"leases from {source}"),
         problems=tuple(problems),
@@ -149,14 +149,11 @@ async def _cluster(store: Store[Any], remembered: Memory | None) -> tuple[Memory
     return replace(remembered, net_conf=text) if remembered is not None else Memory(net_conf=text), listing
 
 
-def _continues(
-    store: Store[Any], listing: Listing, remembered: Memory, roster: Roster, own_ids: Collection[str]
-) -> bool:
-    """Tell whether what the list does not hold is gone, as `Peers` judges the first list of a start."""
+def _listed(listing: Listing, own_ids: Collection[str]) -> Listed:
+    """A list as the daemon's first one says it, ours apart."""
     own = tuple(lease for lease in listing.leases if lease.id in own_ids)
     others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
-    listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
-    return remembered.mark is None or store.continues(remembered.mark, roster.made, listed)
+    return Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
 
 
 def _own(
