@@ -2,7 +2,7 @@
 
 from tests.pure.daemon.test_status_command import WELL
 from tests.pure.lab.test_commands import report
-from weft.lab.commands import overview
+from weft.lab.commands.daemons import overview, repairs
 from weft.model.errors import Problem
 from weft.model.node.nodestate import LeaseState, LoopState
 from weft.model.value import replace
@@ -17,7 +17,7 @@ def test_a_node_a_line_and_below_what_is_wrong_and_which_has_repaired_most():
         "rules": LoopState(rounds=9, repairs={"MASQ-001": 4}, unannounced=0, failing={}),
     }
     state = replace(WELL, loops=loops, peers=[PEER, LACKING])
-    assert overview.text(report(), {"node1": state, "node2": None}).splitlines() == [
+    assert overview(report(), {"node1": state, "node2": None}).splitlines() == [
         "lab weft: vxlan, store http://172.31.0.1:2379 ready",
         "",
         "NODE   DAEMON     UP       POD SUBNET                  LEASE        PEERS   REPAIRS  CALLS  FAILED  VERSION",
@@ -33,11 +33,11 @@ def test_a_node_a_line_and_below_what_is_wrong_and_which_has_repaired_most():
 def test_nothing_is_said_where_nothing_is_wrong_and_nothing_was_repaired():
     quiet = replace(WELL, loops={}, calls={}, lease=LeaseState(id="x", subnets=[], public=[], confirmed=True))
     unready = replace(quiet, parts={"devices": Problem(code="VTEP-002", where="x", seen="y")})
-    *_, first, second, last = overview.text(report(), {"node1": quiet, "node2": unready}).splitlines()
+    *_, first, second, last = overview(report(), {"node1": quiet, "node2": unready}).splitlines()
     assert first.split()[-8:] == ["-", "1", "of", "1", "0", "0", "0", "1.0"]
     assert second.startswith("node2  not ready")
     assert last == "! node2: devices: VTEP-002 x: y"
 
 
 def test_repairs_are_those_of_all_loops():
-    assert overview.repairs(WELL) == {"ROUTE-001": 2, "FDB-001": 1}
+    assert repairs(WELL) == {"ROUTE-001": 2, "FDB-001": 1}

@@ -8,7 +8,7 @@ from weft.diag.checking.trial import Fault as Failure
 from weft.diag.checking.trial import Outcome, Trial, Tried
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
-from weft.lab.quiz import areas, game, symptoms
+from weft.lab.quiz import areas, game
 from weft.lab.quiz.areas import Area
 from weft.lab.quiz.game import DRAWABLE, Puzzle, Score
 
@@ -120,7 +120,7 @@ MORE: dict[str, Any] = {"scenario": "pod-pod-more", "protocol": "udp", "size": 1
     ],
 )
 def test_what_a_user_would_notice(all_: list[Tried], said: list[str]):
-    assert symptoms.noticed(all_) == [f"a does not reach {each}" for each in said]
+    assert game.noticed(all_) == [f"a does not reach {each}" for each in said]
 
 
 def test_areas_are_told_apart():

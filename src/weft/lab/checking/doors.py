@@ -1,10 +1,10 @@
 """What leads to pods beside their own addresses: Services, ports of nodes for them, and ports of pods' nodes. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_interface
 from typing import Literal
 
 from weft.diag.checking.trial import EndpointReport
-from weft.lab.checking.addresses import by_family, family_of
 from weft.lab.report import LabReport, PodReport, ServiceReport
 from weft.lab.spec import Protocol
 from weft.model.net import Family
@@ -32,12 +32,12 @@ def doors(kind: DoorKind, report: LabReport, family: Family) -> Iterator[Door]:
             yield from _host_ports(pod, report, family)
         return
     for service in report.services:
-        behind = tuple(each for each in service.endpoints if family_of(each.address) == family)
+        behind = tuple(each for each in service.endpoints if _family_of(each.address) == family)
         if behind and kind == "service":
             yield from (
                 _of_service(service, "", address, service.port, behind)
                 for address in service.addresses
-                if family_of(address) == family
+                if _family_of(address) == family
             )
         elif behind and service.node_port:
             yield from (
@@ -73,3 +73,13 @@ def _host_ports(pod: PodReport, report: LabReport, family: Family) -> Iterator[D
             listens=port.inside,
             behind=(EndpointReport(pod=pod.name, node=pod.node, address=own),),
         )
+
+
+def _family_of(address: str) -> Family:
+    """Return the family of an address, which may have a prefix length."""
+    return 4 if ip_interface(address).version == 4 else 6
+
+
+def by_family(addresses: Sequence[str]) -> dict[Family, str]:
+    """Return the address of each family, without its prefix length."""
+    return {_family_of(address): address.partition("/")[0] for address in addresses}

@@ -7,8 +7,7 @@ from typing import Final
 from weft.diag.checking.ends import End, trials_of
 from weft.diag.checking.scenarios import SCENARIOS, Scenario
 from weft.diag.checking.trial import OUTSIDE, Trial
-from weft.lab.checking.addresses import by_family
-from weft.lab.checking.doors import DoorKind, doors
+from weft.lab.checking.doors import DoorKind, by_family, doors
 from weft.lab.report import LabReport
 
 IN_A_LAB: Final = tuple(scenario for scenario in SCENARIOS if scenario.target != "peer")  # its pods stand for those

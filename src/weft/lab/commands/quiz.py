@@ -14,7 +14,7 @@ from weft.lab.commands import breaking, checking, start
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
 from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
-from weft.lab.quiz import areas, game, symptoms
+from weft.lab.quiz import areas, game
 from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
@@ -249,7 +249,7 @@ def _fitting(report: LabReport, level: Level) -> list[Fault]:
 
 def _noticed(place: Place, report: LabReport) -> list[str]:
     """Return what fails when everything is tried, and what becomes of a new pod on each node."""
-    return [*symptoms.noticed(checking.tried(place, report)), *_started(place, report)]
+    return [*game.noticed(checking.tried(place, report)), *_started(place, report)]
 
 
 def _started(place: Place, report: LabReport) -> Iterator[str]:

@@ -1,6 +1,9 @@
 """`weft lab trace`: a packet between two places of a lab, through both nodes and back, predicted and then tried."""
 
-from collections.abc import Sequence
+import select
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
 
@@ -9,7 +12,8 @@ import msgspec
 
 from weft.diag.checking.trial import OUTSIDE
 from weft.diag.commands.trace import EXPLAIN, SIZE, no_size
-from weft.diag.tracing.counted import Counted
+from weft.diag.reaching.watching import while_awaited
+from weft.diag.tracing.counted import Counted, Sent, Wanted
 from weft.diag.tracing.hops import Addressed, Way
 from weft.diag.tracing.legs import Direction, End, Visit
 from weft.diag.tracing.outcome import Sized
@@ -17,13 +21,14 @@ from weft.diag.tracing.probes import Kind, numbers, so_many
 from weft.diag.tracing.tried import Asked, TraceReport, searched, tried, tried_diagram, tried_lines
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, ends, lab_option, nodes_and_pods, within
-from weft.lab.commands.counting import count
+from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
+from weft.lab.commands.packets.reader import Reader
 from weft.lab.places import Place
-from weft.lab.report import LabReport
+from weft.lab.report import LabReport, SentReport
 from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
 from weft.lab.tracing.itinerary import goal as goal_of
 from weft.model.errors import Problem, Unavailable
+from weft.model.value import replace
 from weft.screen.beside import next_commands
 from weft.screen.documents import output_with, show_report
 
@@ -107,7 +112,7 @@ def follow(
             numbers=sent,
             sizes=sizes,
         )
-        return count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
+        return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
 
     def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], Counted]:
         tries = so_many(randbits(32), len(sizes))
@@ -126,6 +131,36 @@ def follow(
         again = _visits(place, report, begin, goal, size)
         visits = again if _nodes(again) == _nodes(visits) else visits
     return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+
+
+def _count(
+    lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
+) -> Counted:
+    """Send the probes and count them at the device that each of these places has, or with "" at all of its devices.
+
+    It takes a second if one is not answered. `ports` are those to which datagrams may be translated, `chosen` the
+    addresses of which one may be chosen.
+    """
+    counted = Counted()
+    packed = {text: ip_address(text).packed for text in chosen}
+    wanted = Wanted(kind=probe.kind, numbers=probe.numbers, ports=ports, chosen=packed)
+    waiting = select.poll()
+    with ExitStack() as held:
+        readers = []
+        for place, link in {probe.source: "", **places}.items():
+            reader = Reader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
+            readers.append(held.enter_context(closing(reader)))
+            waiting.register(reader, select.POLLIN)
+        sent = ask(lab, probe, SentReport)
+
+        def read(seconds: float) -> None:
+            waiting.poll(1000 * seconds)
+            for reader in readers:
+                for packet in reader.take()[0]:
+                    counted.note(packet.place, packet.link, packet.data, wanted)
+
+        while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
+    return replace(counted, sent=Sent(refusal=sent.refusal, mtu=sent.mtu))
 
 
 def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:

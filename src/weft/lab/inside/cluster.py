@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,15 +20,16 @@ from weft.diag.checking.trial import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import misfits, understand
-from weft.lab.inside import daemons, etcd, filesystem, health, nat, node, pod, relay, stores, underlay
+from weft.lab.inside import daemons, etcd, filesystem, health, node, pod, relay, underlay
+from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
-from weft.lab.inside.offloads import finish_checksums
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
+from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.links import Conditions
 from weft.lab.report import PodReport, ServiceReport
@@ -37,6 +38,9 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.history import History
 from weft.model.text import counted, one_of
 from weft.model.value import replace
+
+if TYPE_CHECKING:
+    from weft.lab.kubernetes.kubelets import Kubelets
 
 _LOOK_AGAIN: Final = 0.02  # seconds
 _PATIENCE: Final = 1.0  # seconds for an answer of the store
@@ -61,9 +65,7 @@ class World:
         self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self.rtnl = Rtnl.open()
         ways = list(outside)
-        self.store, self._kubelets = stores.made(
-            self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None
-        )
+        self.store, self._kubelets = _stores(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
         self._ways = ways
         self._arrivals = Arrivals()
         self.switch = Switch(self.rtnl, self.processes, lab.families)
@@ -108,7 +110,7 @@ class World:
         families = self.lab.families
         underlay.make_switches(self.rtnl, families, self.lab.segments)
         if self.lab.nat:
-            await self.switch.load(nat.transaction(map(spec.switch, self.lab.nat)))
+            await self.switch.load(rules.nat(map(spec.switch, self.lab.nat)))
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))
@@ -282,7 +284,7 @@ class World:
             underlay.plug_in(self.rtnl, wanted, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted, self.lab.families, self.lab.segments)
             if wanted.segment in self.lab.nat:
-                await self.inside.run(running.room, partial(finish_checksums, underlay.UPLINK))
+                await self.inside.run(running.room, partial(underlay.finish_checksums, underlay.UPLINK))
             if self.lab.kubelets:
                 underlay.lead_out(running.rtnl, self.lab.families)
             if self.lab.store == "etcd" and not self.lab.bare:  # Kubernetes gives out subnets by itself
@@ -341,3 +343,15 @@ class World:
     def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
         hint = f"'weft lab ps{self.lab.option}' shows what there is."
         return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint=hint)
+
+
+def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
+    """Return what holds the leases, and what makes nodes ones of Kubernetes, if they are to be."""
+    if lab.store == "etcd":
+        return etcd.EtcdStore(processes, lab), None
+    # Late: they bring more than labs on etcd need.
+    from weft.lab.kubernetes.kubelets import Kubelets
+    from weft.lab.kubernetes.store import KubernetesStore
+
+    store = KubernetesStore(processes, lab, outside)
+    return store, Kubelets(processes, lab, store) if lab.kubelets else None

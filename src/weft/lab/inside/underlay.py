@@ -4,7 +4,11 @@ The bridge stands for the switch of a data centre. It has an address, where the 
 segments has a bridge for each, and the lab's namespace is the router between them.
 """
 
+import array
 import errno
+import fcntl
+import socket
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
@@ -26,6 +30,8 @@ _MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
 _BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
 # A router asks for no neighbour while its own link-local address is being tried, for a second.
 _DAD: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"}
+_SIOCETHTOOL: Final = 0x8946
+_ETHTOOL_STXCSUM: Final = 0x17  # struct ethtool_value: the command, and 0 or 1
 _BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits tell the node
 
 
@@ -114,6 +120,19 @@ def introduce(rtnl: Rtnl, node: Node, families: Sequence[Family], nodes: Iterabl
             for family in families
         ]
     )
+
+
+def finish_checksums(link: str) -> None:
+    """Have checksums of what leaves by a link of this namespace be written before, as a cable would need it.
+
+    A packet between namespaces is otherwise one whose checksums nothing writes, and a NAT that translates the outer
+    addresses of such a datagram of VXLAN spoils its outer checksum: it takes it for one that is to be finished, and it
+    is finished already (net/netfilter/nf_nat_proto.c; Documentation/networking/checksum-offloads.rst, LCO). `OSError`.
+    """
+    value = array.array("I", (_ETHTOOL_STXCSUM, 0))
+    place, _ = value.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP8x", link.encode(), place))
 
 
 def unplug(rtnl: Rtnl, node: int) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import base64
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import yaml
 
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
@@ -15,12 +18,14 @@ from weft.lab.inside.children import Child
 from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.processes import Processes
 from weft.lab.inside.relay import Relay
-from weft.lab.kubernetes import manifest, programs, server
+from weft.lab.kubernetes import programs, server
 from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.secret import Secret
+
+Object = dict[str, Any]
 
 API: Final = "kube-apiserver"
 CONTROLLERS: Final = "kube-controller-manager"
@@ -74,9 +79,9 @@ class KubernetesStore:
         self._api = await self._processes.logged(API, None, command)
         await self._answered(self._api, f"{_READY}?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
         self.serves.set()
-        entries = [] if self._lab.bare else manifest.objects(self._lab)
+        entries = [] if self._lab.bare else _objects(self._lab)
         if not self._lab.kubelets:
-            entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + manifest.nodes(self._lab)
+            entries = [entry for entry in entries if entry["kind"] != "DaemonSet"] + _nodes(self._lab)
         if entries:
             await self.create(entries)
         await self._answered(self._api, _READY)
@@ -96,10 +101,10 @@ class KubernetesStore:
             command = server.scheduler(self._program(SCHEDULER), self.accounts.file(server.SCHEDULER))
             await self._processes.logged(SCHEDULER, None, command)
 
-    async def create(self, entries: list[manifest.Object]) -> None:
+    async def create(self, entries: list[Object]) -> None:
         """Put objects into the API."""
         kubectl = (self._program("kubectl"), f"--kubeconfig={self.accounts.file(ADMIN)}")
-        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=manifest.as_json(entries))
+        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=_as_json(entries))
 
     async def run(self, *command: str, stdin: str = "") -> None:
         """Run a program to its end. `Unavailable` with what it said if it fails."""
@@ -185,3 +190,38 @@ class KubernetesStore:
 
     def _program(self, name: str) -> str:
         return programs.find(name, self._processes.environ)
+
+
+def manifest() -> str:
+    """Return deploy/kubernetes.yaml, which lies beside this module, too."""
+    return Path(__file__).with_name("weft.yaml").read_text()
+
+
+def _objects(lab: Lab) -> list[Object]:
+    """Return the objects of deploy/kubernetes.yaml, with the network of this lab and the uplink of its nodes."""
+    found: list[Object] = list(yaml.safe_load_all(manifest()))
+    for entry in found:
+        if entry["kind"] == "ConfigMap":
+            entry["data"]["net-conf.json"] = lab.network
+        if entry["kind"] == "DaemonSet":
+            [container] = entry["spec"]["template"]["spec"]["containers"]
+            container["args"].append(f"--iface={underlay.UPLINK}")
+    return found
+
+
+def _nodes(lab: Lab) -> list[Object]:
+    """Return the nodes of a lab without kubelets, as a kubelet would register them."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name}},
+            "spec": {},
+        }
+        for node in lab.nodes
+    ]
+
+
+def _as_json(entries: Sequence[Object]) -> str:
+    """Return objects as what kubectl reads at once."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(entries)})

@@ -1,9 +1,9 @@
-"""The rules at the lab's switch that lose packets and cut ways, and those that count, each a transaction for nft. Pure.
+"""The rules at the lab's switch that lose packets, cut ways, count and translate, each a transaction for nft. Pure.
 
-They are tables of the family bridge in the lab's own namespace: no node sees a rule that is not its own.
+They are tables in the lab's own namespace, of the family bridge but for NAT: no node sees a rule that is not its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from weft.model.kernel.nftset import Table
@@ -13,6 +13,7 @@ from weft.wire import nft
 
 TABLE: Final = Table("bridge", "weft-lab")
 COUNTING: Final = Table("bridge", "weft-lab-count")
+_NAT: Final = Table("inet", "weft-lab-nat")
 SENT, LOST = "sent", "lost"  # sets of packets by the MACs from and to which they go
 _PAIRS: Final = "{ type ether_addr . ether_addr; flags dynamic; size 65535; }"
 _PAIR: Final = "{ ether saddr . ether daddr counter }"
@@ -83,3 +84,21 @@ def _cut(source: Place, target: Place) -> tuple[str, list[str]]:
 
 def _family(ip: Ip) -> str:
     return "ip" if ip.version == 4 else "ip6"
+
+
+def nat(bridges: Iterable[str]) -> str:
+    """Return the router's rules for segments with these bridges, which are behind a NAT, as one transaction for nft.
+
+    What their nodes begin leaves with the router's address in the other segment, and answers come back; what others
+    begin is dropped. The store is the router's own, so it knows nodes by their own addresses.
+    """
+    return nft.payload(_nat_lines(bridges))
+
+
+def _nat_lines(bridges: Iterable[str]) -> Iterator[str]:
+    yield f"add table {_NAT}"
+    yield f"add chain {_NAT} forward {{ type filter hook forward priority filter; }}"
+    yield f"add chain {_NAT} postrouting {{ type nat hook postrouting priority srcnat; }}"
+    for bridge in bridges:
+        yield f'add rule {_NAT} forward iifname != "{bridge}" oifname "{bridge}" ct state new drop'
+        yield f'add rule {_NAT} postrouting iifname "{bridge}" oifname != "{bridge}" masquerade'

@@ -1,22 +1,29 @@
 """What a lab that is up answers to a request, but to those that run a command or change how it is joined."""
 
 import os
+import socket
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from ipaddress import ip_address
+from typing import Final, TypeVar
 
 import msgspec
 
-from weft.diag.reaching import trying
+from weft.diag.reaching import sending, trying
+from weft.kernel.buffers import widen
 from weft.lab import protocol, spec
 from weft.lab.inside.cluster import World
-from weft.lab.inside.requests import account, capture, ping
+from weft.lab.inside.requests import account, ping
 from weft.lab.inside.requests.connection import Connection
-from weft.lab.report import NamesReport, Nothing, OpenReport
-from weft.lab.tracing import sending
+from weft.lab.report import NamesReport, Nothing, OpenReport, SentReport
+from weft.lab.stamps import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of
 
 T = TypeVar("T")
+
+_ETH_P_ALL: Final = 3  # linux/if_ether.h
+_BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 
 
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
@@ -36,7 +43,7 @@ async def answer(world: World, connection: Connection, request: protocol.Request
         case protocol.Ping() | protocol.PingAll() | protocol.Try():
             await _probe(world, connection, request)
         case protocol.Probe():
-            await connection.done(await sending.send(world, request))
+            await connection.done(await _send(world, request))
         case protocol.Capture() | protocol.Open() | protocol.Names():
             await _hand_out(world, connection, request)
 
@@ -102,13 +109,29 @@ async def _probe(
                 await connection.answer_while_wanted(trying.everything(visit, trials, note))
 
 
+async def _send(world: World, wanted: protocol.Probe) -> SentReport:
+    """Send all of a trace's probes at once, from where they come. One that its kernel refuses is seen nowhere."""
+    source, target = ip_address(wanted.address), ip_address(wanted.target)
+    work = partial(
+        sending.send,
+        source,
+        target,
+        kind=wanted.kind,
+        port=wanted.port,
+        numbers=wanted.numbers,
+        sizes=wanted.sizes,
+    )
+    sent = await world.inside.run(world.room(wanted.source), work)
+    return SentReport(refusal=sent.refusal, mtu=sent.mtu)
+
+
 async def _hand_out(
     world: World, connection: Connection, request: protocol.Capture | protocol.Open | protocol.Names
 ) -> None:
     """Answer with descriptors."""
     match request:
         case protocol.Capture(where, link):
-            with await capture.open_socket(world, where, link) as packets:
+            with await _packet_socket(world, where, link) as packets:
                 await connection.done(Nothing(), descriptors=[packets.fileno()])
         case protocol.Open(where, path):
             await _open(world, connection, where, path)
@@ -133,3 +156,31 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
         await connection.done(OpenReport(there=True), descriptors=[opened])
     finally:
         os.close(opened)
+
+
+async def _packet_socket(world: World, where: str, link: str) -> socket.socket:
+    """Open a packet socket on one link of a node or pod, or with "" on all."""
+    return await world.inside.run(world.room(where), partial(_listen, where, link))
+
+
+def _listen(where: str, link: str) -> socket.socket:
+    # Protocol 0 hears nothing until it is bound: not a packet of another link gets in.
+    everything = socket.htons(_ETH_P_ALL)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        widen(sock, _BUFFER)
+        if link:
+            _bind(sock, where, link)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind(sock: socket.socket, where: str, link: str) -> None:
+    links = {name: index for index, name in socket.if_nameindex()}
+    if link not in links:
+        seen, expected = f"no link {link!r}", one_of(links, link)
+        raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
+    sock.bind((link, _ETH_P_ALL))
