@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from weft.diag.sight import Sight
+from weft.diag.sight import Part, Sight
 from weft.model.errors import Problem
 from weft.model.value import Value
 
@@ -34,7 +34,7 @@ class Check(Value):
 
     name: str
     about: str
-    needs: tuple[str, ...]
+    needs: tuple[Part, ...]
     find: Callable[[Sight], Iterable[Finding]]
 
 

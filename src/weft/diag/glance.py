@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from weft.beside.programs import KilledError, run_here
-from weft.diag.look import ENVIRON, Places, networks, part, settings, ways
+from weft.diag.look import SAVES, Places, Readers, assemble, networks, said
 from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
-from weft.diag.sight import Peer, Sight, peers
+from weft.diag.sight import KernelTables, Peer, Sight, peers
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.reported import NeighbourInfo, RouteInfo
 from weft.model.node.nodestate import NodeState
@@ -23,28 +22,26 @@ from weft.model.node.nodestate import NodeState
 _LONGEST: Final = 56 << 10  # bytes of all listings of rules together
 _SECONDS: Final = 5.0  # for a program
 _TABLES: Final = ("nft", "-j", "list", "tables")
-_SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 # Tables that hold up nothing that is forwarded, and are long where there are many Services.
 _PASSED_OVER: Final = frozenset(("nat", "mangle", "raw", "security", "kube-proxy"))
 
 
 def glance(state: NodeState, places: Places) -> Sight:
     """See this node; `state` is its daemon's own, with a few of its peers."""
-    seen: dict[str, Any] = {"daemon": state}
-    unseen: dict[str, str] = {}
-    with part(unseen, "networks"):
-        seen["networks"] = networks(places.conf_dir)
-    with part(unseen, "links", "routes", "neighbours"), Rtnl.open() as rtnl:
-        seen["links"], seen["addresses"] = tuple(rtnl.links()), tuple(rtnl.addresses())
-        sight = Sight(**seen)
-        seen["neighbours"] = tuple(_neighbours(rtnl, sight))
-        seen["routes"] = tuple(_routes(rtnl, peers(sight)))
-        seen["ways"] = ways(rtnl, sight)
-    with part(unseen, "settings"):
-        seen["settings"] = settings(seen.get("links", ()))
-    with part(unseen, "rules"):
-        seen["rules"] = _rules()
-    return Sight(unseen=unseen, **seen)
+    return assemble(
+        Readers(daemon=lambda: state, kernel=_kernel, rules=_rules, networks=lambda: networks(places.conf_dir))
+    )
+
+
+def _kernel(rtnl: Rtnl, state: NodeState | None) -> KernelTables:
+    links = tuple(rtnl.links())
+    sight = Sight(daemon=state, links=links)
+    return KernelTables(
+        links=links,
+        addresses=tuple(rtnl.addresses()),
+        neighbours=tuple(_neighbours(rtnl, sight)),
+        routes=tuple(_routes(rtnl, peers(sight))),
+    )
 
 
 def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
@@ -73,17 +70,15 @@ def _rules() -> Ruleset:
     found = Ruleset(marks=any(item.get("table", {}).get("name") in _PASSED_OVER for item in tables))
     for family, name in _tables(tables):
         listed = _short(("nft", "-j", "list", "table", family, name), left)
-        saved = _saved(_SAVES[family], name, left) if family in _SAVES and name == "filter" else ""
+        saved, program = "", SAVES.get(family)
+        # Asked only where it keeps its rules in nf_tables: the legacy one would make the table that it lists.
+        if name == "filter" and program is not None and "nf_tables" in _short((program, "--version"), left):
+            saved = _short((program, "-t", name), left)
         left -= len(listed) + len(saved)
         more = ruleset.parse(listed, {family: saved})
         chains, sets = found.chains | more.chains, found.sets | more.sets
         found = Ruleset(chains=chains, sets=sets, marks=found.marks or more.marks)
     return found
-
-
-def _saved(program: str, table: str, most: int) -> str:
-    """What iptables says of a table that it keeps in nf_tables; the legacy one would make the table that it lists."""
-    return _short((program, "-t", table), most) if "nf_tables" in _short((program, "--version"), most) else ""
 
 
 def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -96,11 +91,9 @@ def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def _short(command: tuple[str, ...], most: int) -> str:
     """What a program prints. Raises `OSError` for one that fails, takes too long, or prints more than `most` bytes."""
     try:
-        ran = run_here(command, environ=ENVIRON, seconds=_SECONDS, most=most)
-    except KilledError as error:
+        return said(command, seconds=_SECONDS, most=most)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
         long = f"more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them"
-        why = long if error.errno == errno.EFBIG else error.strerror
-        raise OSError(f"{' '.join(command)}: {why}") from None
-    if ran.status:
-        raise OSError(f"{' '.join(command)}: exit {ran.status}")
-    return ran.out.decode(errors="replace")
+        raise OSError(f"{' '.join(command)}: {long}") from None

@@ -4,12 +4,12 @@ What cannot be read is listed by its name, with the reason, and the rest is read
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from weft.beside.programs import KilledError, run_here
 from weft.cni.attachment import living
@@ -21,7 +21,20 @@ from weft.desired.backends.vxlan import VxlanLink
 from weft.diag import host, probing
 from weft.diag.interfaces import InterfaceState, Tables, described
 from weft.diag.rules import ruleset
-from weft.diag.sight import Configured, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan, peers
+from weft.diag.rules.ruleset import Ruleset
+from weft.diag.sight import (
+    Clock,
+    Configured,
+    DeadPort,
+    KernelTables,
+    Knocked,
+    Part,
+    Probed,
+    Reserved,
+    Sight,
+    Vxlan,
+    peers,
+)
 from weft.kernel import asking, daemons, sysctl
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack
@@ -34,10 +47,12 @@ from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
-from weft.model.value import Value, replace
+from weft.model.value import Value, fields_of, replace
 from weft.wire.cni import CniError
 from weft.wire.cnilist import NetworkList
 from weft.wire.subnetenv import PluginEnv, parse_for_cni
+
+T = TypeVar("T")
 
 _TRACKED: Final = "net/netfilter/nf_conntrack_count"
 _SETTINGS: Final = (
@@ -53,7 +68,7 @@ _SETTINGS: Final = (
 _OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
 _PROGRAMS: Final = frozenset(("weftd", "flanneld"))
 _NFT: Final = ("nft", "-j", "list", "ruleset")
-_SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
+SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
 _MOST: Final = 256 << 20  # bytes of a listing: kube-proxy's rules for thousands of Services take 20 MB
@@ -75,55 +90,83 @@ class Places(Value):
     instance: str | None = None
 
 
+class Readers(Value):
+    """How the parts of a sight are read. A part that is not given here stays empty."""
+
+    daemon: Callable[[], NodeState | None]
+    kernel: Callable[[Rtnl, NodeState | None], KernelTables]
+    rules: Callable[[], Ruleset]
+    networks: Callable[[], tuple[Configured, ...]]
+    counters: Callable[[], dict[str, int]] = dict
+    dead_ports: Callable[[], tuple[DeadPort, ...]] = tuple
+    legacy_tables: Callable[[], tuple[str, ...]] = tuple
+    subnet_env: Callable[[], PluginEnv | None] = lambda: None
+    plugins: Callable[[], frozenset[str]] = frozenset
+    reserved: Callable[[], tuple[Reserved, ...]] = tuple
+    programs: Callable[[], frozenset[str]] = frozenset  # the names of all that run
+    managers: Callable[[tuple[LinkInfo, ...]], dict[str, str]] = lambda _: {}
+    clock: Callable[[], Clock | None] = lambda: None
+
+
 def look(places: Places) -> Sight:
     """See this node, and by which links its peers are reached. Sends nothing."""
-    seen: dict[str, Any] = {}
+    own = places.proc / "self"
+    return assemble(
+        Readers(
+            daemon=lambda: _daemon(places.instance),
+            kernel=lambda rtnl, _: _kernel(rtnl),
+            rules=_rules,
+            networks=lambda: networks(places.conf_dir),
+            counters=lambda: host.counters(own),
+            dead_ports=lambda: tuple(_dead_ports()),
+            legacy_tables=lambda: _legacy(own),
+            subnet_env=lambda: _subnet_env(places.subnet_file),
+            plugins=lambda: _plugins(places.bin_dir),
+            reserved=lambda: tuple(_reserved(places.data_dir)),
+            programs=lambda: frozenset(processes(places.proc).values()),
+            managers=lambda links: _managers(places.run, links),
+            clock=host.clock,
+        )
+    )
+
+
+def assemble(readers: Readers) -> Sight:
+    """Read each part. What cannot be read is empty, and `unseen` says why."""
     unseen: dict[str, str] = {}
 
-    with part(unseen, "links", "routes", "neighbours"), Rtnl.open() as rtnl:
-        seen |= _kernel(rtnl)
-    with part(unseen, "settings"):
-        seen["settings"] = settings(seen.get("links", ()))
-    with part(unseen, "counters"):
-        seen["counters"] = host.counters(places.proc / "self")
-    with part(unseen, "rules"):
-        seen["rules"] = ruleset.parse(said(_NFT), {family: _saved(program) for family, program in _SAVES.items()})
-    with part(unseen, "dead_ports"):
-        seen["dead_ports"] = tuple(_dead_ports())
-    with part(unseen, "legacy_tables"):
-        seen["legacy_tables"] = _legacy(places.proc / "self")
-    with part(unseen, "subnet_env"):
-        seen["subnet_env"] = _subnet_env(places.subnet_file)
-    with part(unseen, "networks"):
-        seen["networks"] = networks(places.conf_dir)
-    with part(unseen, "plugins"):
-        seen["plugins"] = _plugins(places.bin_dir)
-    with part(unseen, "reserved"):
-        seen["reserved"] = tuple(_reserved(places.data_dir))
-    with part(unseen, "programs"):
-        running = frozenset(processes(places.proc).values())
-        seen["programs"], seen["link_programs"] = _PROGRAMS & running, host.link_programs(running)
-    with part(unseen, "managers"):
-        if places.run is None:
-            raise OSError(f"a pod does not see them: run '{_ON_THE_NODE} doctor' on the node")
-        seen["managers"] = host.managers(places.run, seen.get("links", ()))
-    with part(unseen, "clock"):
-        seen["clock"] = host.clock()
-    with part(unseen, "daemon"):
-        seen["daemon"] = _daemon(places.instance)
-    sight = Sight(unseen=unseen, **seen)
-    with part(unseen, "links"), Rtnl.open() as rtnl:
-        sight = replace(sight, ways=ways(rtnl, sight))
-    return replace(sight, unseen=unseen)
+    def part(read: Callable[[], T], empty: T, *names: Part) -> T:
+        try:
+            return read()
+        except (OSError, ValueError, CniError, ConfigError, Unavailable) as error:
+            unseen.update(dict.fromkeys(names, _words(error)))
+            return empty
 
+    def kernel() -> KernelTables:
+        with Rtnl.open() as rtnl:
+            return readers.kernel(rtnl, daemon)
 
-@contextmanager
-def part(unseen: dict[str, str], *names: str) -> Iterator[None]:
-    """See some parts of a sight; why they cannot be seen goes to `unseen`."""
-    try:
-        yield
-    except (OSError, ValueError, CniError, ConfigError, Unavailable) as error:
-        unseen.update(dict.fromkeys(names, _words(error)))
+    daemon = part(readers.daemon, None, "daemon")
+    tables = part(kernel, KernelTables(), "links", "routes", "neighbours")
+    running: frozenset[str] = part(readers.programs, frozenset(), "programs")
+    sight = Sight(
+        daemon=daemon,
+        **fields_of(tables),
+        settings=part(lambda: settings(tables.links), {}, "settings"),
+        counters=part(readers.counters, {}, "counters"),
+        rules=part(readers.rules, Ruleset(), "rules"),
+        dead_ports=part(readers.dead_ports, (), "dead_ports"),
+        legacy_tables=part(readers.legacy_tables, (), "legacy_tables"),
+        subnet_env=part(readers.subnet_env, None, "subnet_env"),
+        networks=part(readers.networks, (), "networks"),
+        plugins=part(readers.plugins, frozenset(), "plugins"),
+        reserved=part(readers.reserved, (), "reserved"),
+        programs=_PROGRAMS & running,
+        link_programs=host.link_programs(running),
+        managers=part(lambda: readers.managers(tables.links), {}, "managers"),
+        clock=part(readers.clock, None, "clock"),
+    )
+    ways: dict[str, int] = part(lambda: _ways(sight), {}, "links")
+    return replace(sight, ways=ways, unseen=unseen)
 
 
 def ask_peers(sight: Sight) -> Sight:
@@ -177,24 +220,24 @@ def _words(error: Exception) -> str:
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
-def _kernel(rtnl: Rtnl) -> dict[str, Any]:
+def _kernel(rtnl: Rtnl) -> KernelTables:
     links, policies = rtnl.links(), rtnl.rules()
     tables = {rule.table for rule in policies} - {0, MAIN_TABLE, _LOCAL_TABLE}
-    return {
-        "links": tuple(links),
-        "addresses": tuple(rtnl.addresses()),
-        "routes": tuple(rtnl.routes()),
-        "neighbours": tuple(rtnl.neighbours()),
-        "fdb": tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
-        "pod_mtus": {
+    return KernelTables(
+        links=tuple(links),
+        addresses=tuple(rtnl.addresses()),
+        routes=tuple(rtnl.routes()),
+        neighbours=tuple(rtnl.neighbours()),
+        fdb=tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
+        pod_mtus={
             link.name: peer.mtu
             for link in links
             if link.kind == "veth" and link.peer_netns >= 0 and (peer := rtnl.peer_of(link)) is not None
         },
-        "policies": tuple(policies),
-        "other_routes": tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
-        "vxlans": tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
-    }
+        policies=tuple(policies),
+        other_routes=tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
+        vxlans=tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
+    )
 
 
 def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
@@ -229,15 +272,15 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
     return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
-def said(command: Sequence[str]) -> str:
-    """What a program of the host prints. Raises `OSError` with its own words, or if it prints for ever or hangs."""
+def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = _MOST) -> str:
+    """What a program of the host prints. Raises `OSError` with its own words, or if it prints too much or hangs."""
     try:
-        ran = run_here(command, environ=ENVIRON, seconds=_SECONDS, most=_MOST)
+        ran = run_here(command, environ=ENVIRON, seconds=seconds, most=most)
     except KilledError as error:
         raise OSError(error.errno, f"{' '.join(command)}: {error.strerror}") from None
     if ran.status:
         words = " ".join(ran.err.decode(errors="replace").split())
-        raise OSError(ran.status, f"{' '.join(command)}: {words[:200]}")
+        raise OSError(f"{' '.join(command)}: {words[:200] or f'exit {ran.status}'}")
     return ran.out.decode(errors="replace")
 
 
@@ -258,12 +301,13 @@ def _dead_ports() -> Iterator[DeadPort]:
         yield from (each for each in found if living.is_nobodys(rtnl, each.address, alive))
 
 
-def _saved(program: str) -> str:
-    """What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone."""
-    try:
-        return said((program,)) if "nf_tables" in said((program, "--version")) else ""
-    except OSError:
-        return ""
+def _rules() -> Ruleset:
+    listed, saved = said(_NFT), dict[str, str]()
+    for family, program in SAVES.items():
+        with suppress(OSError):
+            # What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone.
+            saved[family] = said((program,)) if "nf_tables" in said((program, "--version")) else ""
+    return ruleset.parse(listed, saved)
 
 
 def _legacy(own: Path) -> tuple[str, ...]:
@@ -301,6 +345,12 @@ def configured(path: Path, network: NetworkList) -> Configured:
     return Configured(file=str(path), name=network.name, plugins=named, bridges=tuple(bridges), hairpin=hairpin)
 
 
+def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:
+    if run is None:
+        raise OSError(f"a pod does not see them: run '{_ON_THE_NODE} doctor' on the node")
+    return host.managers(run, links)
+
+
 def _plugins(directory: Path) -> frozenset[str]:
     return frozenset(path.name for path in directory.iterdir() if os.access(path, os.X_OK))
 
@@ -319,11 +369,12 @@ def _daemon(wanted: str | None) -> NodeState | None:
     return asking.state(asking.choose(wanted)) if wanted or daemons.living() else None
 
 
-def ways(rtnl: Rtnl, sight: Sight) -> dict[str, int]:
+def _ways(sight: Sight) -> dict[str, int]:
     """The links by which peers' public IPs are reached."""
     found: dict[str, int] = {}
-    for peer in peers(sight):
-        if peer.public is not None:
-            with suppress(OSError):  # no way at all: its echo will not come
-                found[str(peer.public)] = rtnl.route_to(peer.public).index
+    with Rtnl.open() as rtnl:
+        for peer in peers(sight):
+            if peer.public is not None:
+                with suppress(OSError):  # no way at all: its echo will not come
+                    found[str(peer.public)] = rtnl.route_to(peer.public).index
     return found

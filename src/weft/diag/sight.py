@@ -119,14 +119,34 @@ class Clock(Value):
     synchronised: bool
 
 
-class Sight(Value):
-    """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
+# The parts that are read by themselves, named as fields of `Sight`; links, routes and neighbours stand for all that is
+# listed with them.
+Part = Literal[
+    "links",
+    "routes",
+    "neighbours",
+    "settings",
+    "counters",
+    "rules",
+    "dead_ports",
+    "legacy_tables",
+    "subnet_env",
+    "networks",
+    "plugins",
+    "reserved",
+    "programs",
+    "managers",
+    "clock",
+    "daemon",
+    "probes",
+]
 
-    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
-    by their index. `routes` are those of the main table, `other_routes` those of tables that `policies` name, which
-    choose one. `managers` are programs that manage links, by the links' names; of `link_programs`, which run here, that
-    is not known. `pod_mtus` are the MTUs of pods' ends of pairs of links, by the names of the node's ends. `strangers`
-    are addresses that have sent to the ports of VXLAN devices and are no peer's, if a peer does not answer.
+
+class KernelTables(Value):
+    """What the kernel lists of its network.
+
+    `routes` are those of the main table, `other_routes` those of tables that `policies` name, which choose one.
+    `pod_mtus` are the MTUs of pods' ends of pairs of links, by the names of the node's ends.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -135,6 +155,20 @@ class Sight(Value):
     neighbours: tuple[NeighbourInfo, ...] = ()
     fdb: tuple[FdbInfo, ...] = ()
     vxlans: tuple[Vxlan, ...] = ()
+    policies: tuple[RuleInfo, ...] = ()
+    other_routes: tuple[RouteInfo, ...] = ()
+    pod_mtus: dict[str, int] = field(default_factory=dict)
+
+
+class Sight(KernelTables):
+    """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
+
+    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
+    by their index. `managers` are programs that manage links, by the links' names; `link_programs` run here and say
+    nothing of the links that they manage. `strangers` are addresses that have sent to the ports of VXLAN devices and
+    are no peer's, if a peer does not answer.
+    """
+
     settings: dict[str, str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     rules: Ruleset = field(default_factory=Ruleset)
@@ -148,11 +182,8 @@ class Sight(Value):
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
     knocks: tuple[Knocked, ...] = ()
-    policies: tuple[RuleInfo, ...] = ()
-    other_routes: tuple[RouteInfo, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)
     link_programs: frozenset[str] = frozenset()
-    pod_mtus: dict[str, int] = field(default_factory=dict)
     clock: Clock | None = None
     strangers: tuple[Ip, ...] = ()
     dead_ports: tuple[DeadPort, ...] = ()

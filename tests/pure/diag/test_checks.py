@@ -1,7 +1,7 @@
 """Each check over a sight of a healthy node, in which one thing is wrong."""
 
 from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -707,3 +707,9 @@ def test_subnets_of_both_families_are_counted_apart():
 def test_a_command_names_a_link_with_dots_by_a_path():
     command = setting("net/ipv4/conf/eth0.100/rp_filter", "2", "x")
     assert str(command) == "sysctl -w net/ipv4/conf/eth0.100/rp_filter=2"
+
+
+def test_each_part_is_a_field_of_a_sight_and_some_check_needs_it():
+    parts = set(get_args(seen.Part))
+    assert parts <= set(Sight.__struct_fields__)
+    assert {need for check in CHECKS for need in check.needs} == parts
