@@ -12,7 +12,7 @@ from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import LOOPBACK, End, Leg, counted, legs
 from weft.diag.tracing.outcome import Answers, Outcome, Sized, outcome, parted
 from weft.diag.tracing.probes import Kind
-from weft.diag.tracing.tried import Asked, SourceSeen, TraceReport, passed, searched, tried_diagram, tried_lines
+from weft.diag.tracing.tried import Asked, SourceSeen, TraceReport, passed, proved, searched, tried_diagram, tried_lines
 from weft.diag.tracing.tried import tried as put_together
 from weft.model.errors import Problem
 from weft.model.value import replace
@@ -439,6 +439,32 @@ def test_the_largest_that_passes_is_searched_by_what_is_seen_at_both_ends(kind: 
     asked = Asked(source="a", target="b", kind=kind, numbers=NUMBERS)
     found = searched(Sized(size=1450), asked, POD1, POD2, count, beyond="")
     assert found == Sized(size=1450, searched=True, largest=1350)
+
+
+@pytest.mark.parametrize("size, limit, looks", [(1450, 1350, 0), (1450, 0, 1), (0, 0, 1)])
+def test_it_is_looked_again_where_no_smaller_packet_passes(size: int, limit: int, looks: int):
+    looked = 0
+
+    def count(sizes: Sequence[int]) -> tuple[list[int], Counted]:
+        numbers = list(range(len(sizes)))
+        passing = {each for each in numbers if sizes[each] <= limit}
+        return numbers, Counted(seen={("pod1", "eth0", "back"): passing})
+
+    def look_again() -> Any:
+        nonlocal looked
+        looked += 1
+        return NARROW
+
+    found = proved(
+        Asked(source="a", target="b", kind="icmp", numbers=NUMBERS),
+        *(POD1, POD2, KNOWN, seen_up_to(5)),
+        beyond="",
+        sized=Sized(size=size) if size else None,
+        count=count,
+        look_again=look_again,
+    )
+    assert looked == looks
+    assert ("the packet is dropped on node1" in found.verdict) == bool(looks)
 
 
 def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():

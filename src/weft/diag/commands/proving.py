@@ -17,7 +17,7 @@ from weft.diag.tracing.legs import Direction, End
 from weft.diag.tracing.outcome import Sized
 from weft.diag.tracing.probes import Kind, numbers, so_many
 from weft.diag.tracing.routing import is_own
-from weft.diag.tracing.tried import Asked, TraceReport, searched, tried
+from weft.diag.tracing.tried import Asked, TraceReport, proved
 from weft.model.errors import ConfigError, Problem
 
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
@@ -37,7 +37,6 @@ def prove(
     name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
     others = [address for hop in there.hops for address in hop.others]
     sent, size = numbers(randbits(32), 1 + len(others)), packet.size
-    sized = Sized(size=size) if size else None
     ports = {packet.target_port, *([there.packet.target_port] if there.packet is not None else [])}
     with pods_of(sight, name, "weft trace --probe") as pods:
         begin = _local(sight, pods, name, str(packet.source))
@@ -65,16 +64,17 @@ def prove(
             tries = so_many(randbits(32), len(sizes))
             return tries, counted(tries, sizes, places)
 
-        def concluded(ways: Ways) -> TraceReport:
-            return tried(asked, begin, end, [(name, ways)], seen, beyond=beyond, sized=sized)
-
-        seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
-        asked = Asked(source=words[0], target=words[1], kind=kind, numbers=sent)
-        found = concluded(ways)
-        if found.well:
-            return found
-        sized = searched(sized, asked, begin, end, of_sizes, beyond=beyond)
-    return concluded(look_again())
+        return proved(
+            Asked(source=words[0], target=words[1], kind=kind, numbers=sent),
+            begin,
+            end,
+            [(name, ways)],
+            counted(sent, [size] * len(sent) if size else [], [name, *places]),
+            beyond=beyond,
+            sized=Sized(size=size) if size else None,
+            count=of_sizes,
+            look_again=lambda: [(name, look_again())],
+        )
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:

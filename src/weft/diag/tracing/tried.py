@@ -104,6 +104,33 @@ def tried(
     )
 
 
+def proved(
+    asked: Asked,
+    begin: End,
+    end: End,
+    visits: Sequence[Visit],
+    seen: Counted,
+    *,
+    beyond: str,
+    sized: Sized | None,
+    count: Callable[[Sequence[int]], tuple[Sequence[int], Counted]],
+    look_again: Callable[[], Sequence[Visit]],
+) -> TraceReport:
+    """Put it together as `tried`; where probes were lost, after a search for the largest packet that passes.
+
+    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. Probes have
+    made nodes ask their neighbours for MACs: those who do not answer are known by now, if it is looked again. Where
+    smaller packets pass all answer, and it is not: the kernel may have learned another MTU meanwhile.
+    """
+    found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+    if found.well:
+        return found
+    sized = searched(sized, asked, begin, end, count, beyond=beyond)
+    if sized is None or not sized.largest:
+        visits = look_again()
+    return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+
+
 def searched(
     sized: Sized | None,
     asked: Asked,
@@ -113,10 +140,9 @@ def searched(
     *,
     beyond: str,
 ) -> Sized | None:
-    """Search the largest packet that passes, after probes of a size were lost; `beyond` is as `outcome` has it.
+    """Search the largest packet that passes; `beyond` is as `outcome` has it.
 
-    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. A datagram to
-    where nobody looks tells nothing.
+    A datagram to where nobody looks tells nothing.
     """
     if sized is None or (beyond and asked.kind == "udp"):
         return sized

@@ -18,7 +18,7 @@ from weft.diag.tracing.hops import Addressed, Way
 from weft.diag.tracing.legs import Direction, End, Visit
 from weft.diag.tracing.outcome import Sized
 from weft.diag.tracing.probes import Kind, numbers, so_many
-from weft.diag.tracing.tried import Asked, TraceReport, searched, tried, tried_diagram, tried_lines
+from weft.diag.tracing.tried import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
@@ -120,17 +120,22 @@ def follow(
 
     sent = numbers(randbits(32), len(goal.ends))
     seen = counted(sent, dict.fromkeys(_nodes(visits), "") | ends, [size] * len(sent) if size else [])
-    asked = Asked(source=source, target=target, kind=kind, numbers=sent)
-    sized = Sized(size=size) if size else None
-    found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
-    if found.well:
-        return found
-    sized = searched(sized, asked, begin, end, of_sizes, beyond=beyond)
-    if sized is None or not sized.largest:
-        # Probes have made nodes ask their neighbours for MACs: they know by now who does not answer.
+
+    def look_again() -> list[Visit]:
         again = _visits(place, report, begin, goal, size)
-        visits = again if _nodes(again) == _nodes(visits) else visits
-    return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+        return again if _nodes(again) == _nodes(visits) else visits
+
+    return proved(
+        Asked(source=source, target=target, kind=kind, numbers=sent),
+        begin,
+        end,
+        visits,
+        seen,
+        beyond=beyond,
+        sized=Sized(size=size) if size else None,
+        count=of_sizes,
+        look_again=look_again,
+    )
 
 
 def _count(
