@@ -387,7 +387,7 @@ NARROW: Any = [
         (5, {"largest": 1400}, "MTU-001", "received 0; nobody tells pod1 the MTU; the largest that passes has 1400 by"),
         (5, {"largest": 1400, "told": {"pod1": TOLD}}, "MTU-001", "0; 10.244.1.1 tells pod1 MTU 1400; the largest"),
         (5, {"largest": 0}, "REACH-001", "node2 received 0; nobody tells pod1 the MTU; small ones are lost, too. See"),
-        (5, {"largest": None}, "REACH-001", "some of other sizes are lost and some are not: size does not decide"),
+        (5, {"largest": None}, "REACH-001", "no size up to which all pass was found: chance, a rule, or a limit on"),
         (5, {"searched": False}, "REACH-001", "eth0 of node2 received 0; nobody tells pod1 the MTU. See what"),
         # The word does not come to the sender.
         (5, {"largest": 1400, "told": {"node1": TOLD}}, "MTU-001", "at node1, 10.244.1.1 was seen to tell MTU 1400"),

@@ -14,7 +14,10 @@ from weft.model.value import Value, replace
 LEAST: Final[dict[Family, int]] = {4: SMALLEST, 6: 1280}  # bytes that every link carries (RFC 791 §3.2, RFC 8200 §5)
 _AGAIN: Final = 12  # trials: of those that a third of packets fails, all fail once in 500,000 times
 _AT_ONCE: Final = 40  # two rounds tell the sizes of an Ethernet apart
-_SURE: Final = 3  # packets of a size of which all have to be alike
+# What answers may be anybody's, and limit its answers: a round has few packets, and a size is tried so often.
+_FEW: Final = 3
+_SURE: Final = 3
+MOST: Final = 66  # packets of `largest`, of any size
 
 
 class Bounds(Value):
@@ -23,11 +26,10 @@ class Bounds(Value):
     low: int
     high: int
 
-    @property
-    def between(self) -> list[int]:
-        """The sizes to try next, evenly between; none once the bounds are next to each other."""
+    def between(self, most: int) -> list[int]:
+        """So many sizes at most to try next, evenly between; none once the bounds are next to each other."""
         inside = range(self.low + 1, self.high)
-        step = max(1, -(-len(inside) // _AT_ONCE))
+        step = len(inside) // (most + 1) + 1
         return list(inside[step - 1 :: step])
 
     def narrowed(self, outcomes: Iterable[tuple[int, bool]]) -> "Bounds":
@@ -40,21 +42,22 @@ class Bounds(Value):
 def largest(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> int | None:
     """The largest packet that passes where one of `size` bytes does not; 0 if not even a small one does.
 
-    None if size does not decide: some pass that are larger than others that are lost. `passing` tells of each size.
-    It is searched twice before that is said: on a busy machine an answer may come too late once.
+    None if that is not known: some pass that are larger than others that are lost, or of one size some pass and some do
+    not. `passing` tells of each size. It is searched twice before that is said: on a busy machine an answer may come
+    too late once.
     """
     found = _searched(size, passing)
     return _searched(size, passing) if found is None else found
 
 
 def _searched(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> int | None:
-    bounds, least = Bounds(low=SMALLEST, high=size), [SMALLEST]
-    while sizes := [*least, *bounds.between]:
+    bounds, least = Bounds(low=SMALLEST, high=size), [SMALLEST] * _SURE
+    while sizes := [*least, *bounds.between(_FEW)]:
         tried = list(zip(sizes, passing(sizes), strict=True))
         lost = [each for each, passed in tried if not passed]
         if least and len(lost) == len(tried):
             return 0
-        if any(passed and each > min(lost, default=size) for each, passed in tried) or (least and not tried[0][1]):
+        if SMALLEST in lost or any(passed and each > min(lost, default=size) for each, passed in tried):
             return None
         bounds, least = bounds.narrowed(tried), []
     sure = passing([bounds.low] * _SURE + [bounds.high] * _SURE)
@@ -98,7 +101,7 @@ def measured(cause: Cause, attempt: Attempt) -> Cause:
         return cause
     trial = cause.examples[0].trial
     bounds = Bounds(low=LEAST[trial.family], high=trial.size)
-    while sizes := bounds.between:
+    while sizes := bounds.between(_AT_ONCE):
         wanted = [replace(trial, size=size) for size in sizes]
         bounds = bounds.narrowed((each.trial.size, not each.fault) for each in judged(wanted, attempt(wanted)))
     return replace(cause, limit=bounds.low)

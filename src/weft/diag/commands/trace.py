@@ -65,7 +65,8 @@ def trace(
     decide. With --probe, and a SRC of this node, three marked packets prove it: echo requests, or with a PORT what asks
     for a connection, or datagrams. Where the packet goes on to another node, run it there, too: `weft lab trace` does
     so. Of what leaves the pod network it says which rule masquerades it, and with --probe which source was seen at each
-    device. With --size it says where a packet is too large, and with --probe how large the largest is that passes.
+    device. With --size it says where a packet is too large, and with --probe, by up to 66 more packets, how large the
+    largest is that passes.
 
     \b
       weft trace 10.244.1.2 10.244.2.3

@@ -96,7 +96,7 @@ class Sized(Value):
                 said = f"at {self.heard}, {by} was seen to tell MTU {mtu}, and {sender} does not hear it"
         if not self.searched:
             return said
-        sizes = "some of other sizes are lost and some are not: size does not decide"
+        sizes = "no size up to which all pass was found: chance, a rule, or a limit on answers may be why"
         if self.largest is not None:
             sizes = f"the largest that passes has {self.largest} bytes" if self.largest else "small ones are lost, too"
         return f"{said}; {sizes}"

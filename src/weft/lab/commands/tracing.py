@@ -53,7 +53,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
     that chance has sent there. It may also be any address, or `outside`: the network around the nodes, where the store
     is and which has no route to the pods. What NAT makes of the source is said as it was seen at each device. With
     --size probes are never fragmented; if they are lost, it says where, whether somebody tells the sender the MTU, and
-    tries how large the largest is that passes.
+    tries by up to 66 more how large the largest is that passes.
 
     \b
       weft lab trace pod1-1 pod2-1

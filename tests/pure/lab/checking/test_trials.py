@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+from click import Command
 
 from tests.support.checks import MTU, report, service, tried
 from weft.diag.checking import sizes
@@ -12,7 +13,9 @@ from weft.diag.checking.causes import causes
 from weft.diag.checking.judging import described, judged, untried
 from weft.diag.checking.scenarios import BY_NAME, CONCERNS, DEMANDS, SCENARIOS
 from weft.diag.checking.trial import Outcome, Trial
+from weft.diag.commands.trace import trace
 from weft.lab.checking.trials import trials
+from weft.lab.commands.tracing import trace as lab_trace
 from weft.lab.report import LabReport
 from weft.lab.spec import HostPort
 from weft.model.value import replace
@@ -288,7 +291,7 @@ def test_datagrams_to_a_program_of_a_pod_s_own_are_not_tried():
 @pytest.mark.parametrize("limit", [68, 69, 100, 1350, 1399, 1448, 1449])
 def test_the_largest_size_is_found_in_a_few_rounds(limit: int):
     bounds, rounds = sizes.Bounds(low=68, high=1450), 0
-    while between := bounds.between:
+    while between := bounds.between(40):
         assert len(between) <= 40
         rounds += 1
         bounds = bounds.narrowed((size, size <= limit) for size in between)
@@ -305,15 +308,29 @@ def test_the_largest_that_passes_is_tried_until_it_is_sure(size: int, share: flo
         return [each <= limit for each in tried]
 
     assert sizes.largest(size, passing) == limit
-    assert len(rounds) <= 4
-    assert max(rounds) <= 41
+    assert sum(rounds) <= sizes.MOST / 2
+    assert max(rounds) <= 6
+
+
+@pytest.mark.parametrize("command", [trace, lab_trace])
+def test_a_search_that_ends_in_doubt_sends_no_more_packets_than_the_commands_say(command: Command):
+    sent = 0
+
+    def passing(tried: Sequence[int]) -> list[bool]:
+        nonlocal sent
+        sent += len(tried)
+        return [each == 68 or max(tried) == 69 for each in tried]
+
+    assert sizes.largest(65535, passing) is None
+    assert sent == sizes.MOST
+    assert f" by up to {sizes.MOST} more " in " ".join((command.help or "").split())
 
 
 @pytest.mark.parametrize(
     "passes, found",
     [
         (lambda size: size < 0, 0),
-        (lambda size: size != 692, None),  # a larger one passes
+        (lambda size: size != 414, None),  # a larger one passes
         (lambda size: 68 < size < 700, None),  # and the smallest is lost
         (lambda size: size % 2 == 0, None),
     ],
@@ -325,8 +342,11 @@ def test_where_size_does_not_decide_no_largest_is_said(passes: Callable[[int], b
 # The largest that was found is tried again: it is lost now and then, or a larger one passes.
 @pytest.mark.parametrize("again", [(1, 0, 1, 0, 0, 0), (1, 1, 1, 0, 1, 0)])
 def test_chance_is_no_size(again: Sequence[int]):
-    once = [None, None, list(map(bool, again))]
-    always = iter([*once, *once])
-    assert sizes.largest(1450, lambda tried: next(always) or [size <= 1350 for size in tried]) is None
-    late = iter([*once, None, None, None])
-    assert sizes.largest(1450, lambda tried: next(late) or [size <= 1350 for size in tried]) == 1350
+    def passing(doubtful: int) -> Callable[[Sequence[int]], Sequence[bool]]:
+        tries = iter([list(map(bool, again))] * doubtful)
+        return lambda tried: (
+            (next(tries, None) if {*tried} == {1350, 1351} else None) or [size <= 1350 for size in tried]
+        )
+
+    assert sizes.largest(1450, passing(2)) is None
+    assert sizes.largest(1450, passing(1)) == 1350
