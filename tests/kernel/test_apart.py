@@ -35,7 +35,9 @@ def test_the_network_is_another_and_only_with_its_own_loopback():
 
 
 def test_every_stage_with_daemons_or_plugins_runs_so():
-    stages = re.findall(r"(?m)^ *stage '[^']+' (\S+) .* tests/(\S+)$", (ROOT / "scripts/test.sh").read_text())
+    stages = re.findall(
+        r"(?m)^ *(?:stage|tests \w+) '[^']+' (\S+) .* tests/(\S+)$", (ROOT / "scripts/test.sh").read_text()
+    )
     alone = {folder for first, folder in stages if first != "$apart"}
     # Neither pure tests nor those in a virtual machine meet one; labs hide the machine's themselves.
     assert alone == {"pure", "vm", "lab"}

@@ -80,7 +80,7 @@ async def run(
 def run_here(
     arguments: Sequence[str], *, environ: Mapping[str, str], text: bytes = b"", seconds: float | None, most: int
 ) -> Ran:
-    """As `run`, with both streams apart, for a thread that has no event loop."""
+    """As `run`, with both streams apart, for a thread that has no event loop: in one that has, `RuntimeError`."""
     return asyncio.run(run(arguments, environ=environ, text=text, seconds=seconds, most=most, apart=True))
 
 

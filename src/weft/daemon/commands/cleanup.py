@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
+from weft.beside.threads import beside
 from weft.cni.host.descriptors import open_node
 from weft.cni.install import conflist, inventory, nodepart
 from weft.cni.install.directories import Directories
@@ -215,7 +216,8 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
         for left in _REMAINS:
             left.remove(lambda: networks, wholly=True)
         refused = [*(await _remove_steps(rtnl, firewall, found.steps)), *_remove_links(rtnl, found.links)]
-        refused += _with_host(site, lambda host: _free(host, found.attachments), default=[])
+        # Aside, since it may run the firewall's programs, by an event loop of its own.
+        refused += await beside(lambda: _with_host(site, lambda host: _free(host, found.attachments), default=[]))
         refused += await _remove_tables(tools, found.tables)
         for path in found.files:
             path.unlink(missing_ok=True)
