@@ -21,7 +21,7 @@ MAC = Mac.parse("02:00:00:00:01:07")
 
 def test_addresses(netns: Netns, eth0: int, pyroute2) -> None:
     netns.rtnl.add_address(eth0, ip_address("10.9.0.1"), 24, broadcast=ip_address("10.9.0.255"))
-    netns.rtnl.add_address(eth0, ip_address("fd09::1"), 64, nodad=True)
+    netns.rtnl.add_address(eth0, ip_address("fd09::1"), 64)
     [link] = netns.json("ip -j addr show eth0")
     seen = {(each["local"], each["prefixlen"]): each for each in link["addr_info"]}
     assert seen["10.9.0.1", 24]["broadcast"] == "10.9.0.255"

@@ -36,7 +36,7 @@ def prepare(netns: Netns) -> None:
     assert eth0 is not None
     for family, length in ((4, 24), (6, 64)):
         for text in UNDERLAY[family]:
-            netns.rtnl.add_address(eth0.index, ip_address(text), length, nodad=True)
+            netns.rtnl.add_address(eth0.index, ip_address(text), length)
 
 
 def random_state(chance: random.Random) -> dict[Key, Object]:

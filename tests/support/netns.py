@@ -99,7 +99,7 @@ class Netns:
         made = self.rtnl.add_bridge(name, up=True)
         for text in addresses:
             ip, length = split(text)
-            self.rtnl.add_address(made.index, ip, length, nodad=True)
+            self.rtnl.add_address(made.index, ip, length)
         return made.index
 
     def close(self) -> None:

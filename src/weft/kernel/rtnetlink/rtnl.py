@@ -46,12 +46,10 @@ class Rtnl(LinkCalls):
         prefixlen: int,
         *,
         replace: bool = False,
-        nodad: bool = False,
         broadcast: Ip | None = None,
     ) -> None:
-        """`nodad` lets an IPv6 address be used at once."""
-        message = addr.add_address(index, ip, prefixlen, replace=replace, nodad=nodad, broadcast=broadcast)
-        self._socket.request(message)
+        """Add an address, of IPv6 one that is used at once, without a look for duplicates."""
+        self._socket.request(addr.add_address(index, ip, prefixlen, replace=replace, nodad=True, broadcast=broadcast))
 
     def delete_address(self, index: int, ip: Ip, prefixlen: int) -> None:
         """EADDRNOTAVAIL if it is not there."""

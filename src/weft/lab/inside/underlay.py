@@ -200,4 +200,4 @@ def _bring_up(rtnl: Rtnl, name: str) -> int:
 
 def _add_addresses(rtnl: Rtnl, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> None:
     for own in addresses:
-        rtnl.add_address(index, own.ip, own.network.prefixlen, nodad=True)
+        rtnl.add_address(index, own.ip, own.network.prefixlen)
