@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import criruntime, etcd
+from tests.support import etcd, ociimage
 from tests.support.machine import remove_stale_cgroups
 from tests.support.weftd import Underlay
 from weft.cni.install.executables import install
@@ -24,7 +24,10 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return criruntime.write_image(tmp_path_factory.mktemp("image"))
+    """What runtimes load for containers, and for pods where these have a container of their own."""
+    path = tmp_path_factory.mktemp("image") / "busybox.tar"
+    ociimage.write(path)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from typing import Any, Final
 from tests.support import containerstorage, ociimage
 from tests.support.machine import Machine
 
-_IMAGE: Final = "localhost/busybox:1"
 _CONTAINERS: Final = """
 [containers]
 default_capabilities = ["KILL", "NET_RAW", "SETGID", "SETUID"]
@@ -49,7 +48,7 @@ class Podman:
         (settings / "containers.conf").write_text(_CONTAINERS.format(bin_dir=bin_dir, network=network["name"]))
         machine.path("/etc/cni/net.d/10-test.conflist").write_text(json.dumps(network))
         image = machine.folder / "busybox.tar"
-        ociimage.write(image, _IMAGE, ["sleep", "100000"])
+        ociimage.write(image)
         containerstorage.load(machine, image)
 
     def __call__(self, *arguments: str) -> str:
@@ -59,7 +58,7 @@ class Podman:
     def pod(self, name: str, *options: str) -> Pod:
         """Make and start a pod, with more options of `podman pod create`."""
         self("pod", "create", "--name", name, "--cgroup-parent", self.machine.cgroup, *options)
-        container = self("run", "--detach", "--pod", name, _IMAGE)
+        container = self("run", "--detach", "--pod", name, ociimage.IMAGE)
         infra = self("pod", "inspect", "--format", "{{.InfraContainerID}}", name)
         settings = json.loads(self("inspect", infra))[0]["NetworkSettings"]
         return Pod(

@@ -12,8 +12,8 @@ from tests.support.containerd import Containerd
 from tests.support.cri import Port
 from tests.support.cri_pb2 import UDP
 from tests.support.crio import Crio
-from tests.support.criruntime import IMAGE
 from tests.support.netns import Netns
+from tests.support.ociimage import IMAGE
 from tests.support.runtimenode import Node, Pod
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
 

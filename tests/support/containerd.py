@@ -7,8 +7,9 @@ image that is imported. The snapshotter copies instead of mounting, so it works 
 from pathlib import Path
 from typing import Final
 
-from tests.support.criruntime import IMAGE, CriRuntime
+from tests.support.criruntime import CriRuntime
 from tests.support.machine import Machine
+from tests.support.ociimage import IMAGE
 
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _CONFIG: Final = """

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.support import builtruntimes, containerstorage
-from tests.support.criruntime import IMAGE, CriRuntime
+from tests.support.criruntime import CriRuntime
 from tests.support.machine import Machine
+from tests.support.ociimage import IMAGE
 
 _SOCKET: Final = "/run/crio/crio.sock"
 _CONFIG: Final = """

@@ -2,23 +2,12 @@
 
 import signal
 from pathlib import Path
-from typing import Final
 
 from grpclib import GRPCError
 
-from tests.support import ociimage
 from tests.support.cri import Cri
 from tests.support.machine import Machine, Program
 from tests.support.weftd import eventually
-
-IMAGE: Final = "localhost/busybox:1"
-
-
-def write_image(folder: Path) -> Path:
-    """Write what runtimes load: the image of containers, and of pods where these have a container of their own."""
-    path = folder / "busybox.tar"
-    ociimage.write(path, IMAGE, ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 100000 & wait; done"])
-    return path
 
 
 class CriRuntime:

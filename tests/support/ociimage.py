@@ -1,6 +1,7 @@
-"""Container images without a registry: busybox-static in an OCI image layout, as one tar (OCI image specification v1).
+"""A container image without a registry: busybox-static in an OCI image layout, as one tar (OCI image specification v1).
 
-`containerd` and `podman` load such a file; the image's name stands in it.
+`containerd` and `podman` load such a file; the image's name stands in it. It asks for SIGKILL as the signal that stops
+it: its process is the first of its namespace and ends by no other.
 """
 
 import gzip
@@ -9,19 +10,19 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+IMAGE: Final = "localhost/busybox:1"
 BUSYBOX: Final = "/bin/busybox"
 _TYPE: Final = "application/vnd.oci.image"
 # Debian's architecture is Go's, by which images name theirs.
 _ARCHITECTURE: Final = ("dpkg", "--print-architecture")
 
 
-def write(path: Path, name: str, command: Sequence[str]) -> None:
-    """Write an image `name` (`localhost/busybox:1`) that runs `command` to `path`."""
+def write(path: Path) -> None:
+    """Write the image `IMAGE` to `path`."""
     tree, layer = _layer()
     architecture = subprocess.run(_ARCHITECTURE, capture_output=True, text=True, check=True).stdout.strip()
     blobs: dict[str, bytes] = {}
@@ -34,7 +35,7 @@ def write(path: Path, name: str, command: Sequence[str]) -> None:
     config = {
         "architecture": architecture,
         "os": "linux",
-        "config": {"Cmd": list(command), "Env": ["PATH=/bin"]},
+        "config": {"Cmd": ["sleep", "100000"], "Env": ["PATH=/bin"], "StopSignal": "SIGKILL"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tree).hexdigest()}"]},
     }
     manifest = {
@@ -43,7 +44,7 @@ def write(path: Path, name: str, command: Sequence[str]) -> None:
         "config": blob("config.v1+json", _json(config)),
         "layers": [blob("layer.v1.tar+gzip", layer)],
     }
-    names = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
+    names = {"io.containerd.image.name": IMAGE, "org.opencontainers.image.ref.name": IMAGE}
     entry = blob("manifest.v1+json", _json(manifest)) | {"annotations": names}
     index = {"schemaVersion": 2, "manifests": [entry]}
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index), **blobs}

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.support.containerd import Containerd
 from tests.support.cri import Port, Sandbox
 from tests.support.crio import Crio
-from tests.support.criruntime import IMAGE
 from tests.support.lab import WEFT
 from tests.support.machine import Machine, inner_pid
+from tests.support.ociimage import IMAGE
 from tests.support.published import Answering
 from tests.support.weftd import Daemon, Underlay, eventually
 
