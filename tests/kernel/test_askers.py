@@ -13,7 +13,7 @@ from tests.support.weftd import eventually
 from weft.kernel import capabilities, portholders
 from weft.kernel.portholders import Askers, asker
 from weft.kernel.rtnetlink.events import Monitor
-from weft.kernel.rtnetlink.notices import Seen
+from weft.kernel.rtnetlink.notices import ObjectChanged
 from weft.model.kernel.marks import PROTOCOL
 
 # Opens a socket of rtnetlink with the port that is given, 0 for the kernel's choice, and deletes a route through it.
@@ -48,7 +48,7 @@ class Route:
 
     def port(self) -> int:
         """The port that the notice of the deletion bears."""
-        [port] = [each.port for each in self.monitor.read() if isinstance(each, Seen) and each.thing is None]
+        [port] = [each.port for each in self.monitor.read() if isinstance(each, ObjectChanged) and each.thing is None]
         return port
 
     def program(self, *ports: int) -> tuple[subprocess.Popen[str], int]:

@@ -90,7 +90,7 @@ class TestDescriptors:
 
         def serve(connection: socket.socket) -> None:
             data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 64)
-            frame = frames.Reader().feed(data)
+            frame = frames.FrameReader().feed(data)
             assert frame
             names = frames.decode_call(frame).descriptors
             sent.update(zip(names, (str(Path(f"/proc/self/fd/{fd}").readlink()) for fd in fds), strict=True))
@@ -129,7 +129,7 @@ class TestDescriptors:
 
         def serve(connection: socket.socket) -> None:
             data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 64)
-            frame = frames.Reader().feed(data)
+            frame = frames.FrameReader().feed(data)
             assert frame
             sent.append(frames.decode_call(frame))
             for fd in fds:
@@ -160,7 +160,7 @@ class TestSettings:
             for name in names:
                 connection.sendall(frames.encode(Frame(kind=Kind.OPEN, fields=(name,))))
                 data, fds, _, _ = socket.recv_fds(connection, 1 << 16, 9)
-                frame = frames.Reader().feed(data)
+                frame = frames.FrameReader().feed(data)
                 assert frame
                 number = frames.decode_opened(frame)
                 said[name] = errno.errorcode[number] if number else str(Path(f"/proc/self/fd/{fds[0]}").readlink())
@@ -838,7 +838,7 @@ class TestRequests:
             os.kill(pid, signal.SIGSTOP)
             os.waitid(os.P_PID, pid, os.WSTOPPED)
             os.kill(pid, signal.SIGCONT)
-            reader = frames.Reader()
+            reader = frames.FrameReader()
             while not heard:
                 data, got, _, _ = socket.recv_fds(connection, 1 << 16, 16)
                 descriptors.extend(got)

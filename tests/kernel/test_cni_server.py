@@ -193,7 +193,7 @@ class TestRefusals:
             timeout=200,
             check=True,
         )
-        frame = frames.Reader().feed(done.stdout)
+        frame = frames.FrameReader().feed(done.stdout)
         assert frame
         refusal = json.loads(decode_done(frame).stdout)
         assert "only root" in refusal["msg"]

@@ -413,7 +413,7 @@ class TestDeath:
             with connection:
                 (node.run / "cni.sock").unlink()
                 asked, sent, _, _ = socket.recv_fds(connection, 1 << 20, 16)
-                frame = frames.Reader().feed(asked)
+                frame = frames.FrameReader().feed(asked)
                 assert frame is not None
                 with socket.socket(fileno=sent.pop(frames.decode_call(frame).descriptors.index("route"))) as route:
                     for sequence in range(1, 40):  # RTM_GETLINK of lo, as a server asks

@@ -21,7 +21,7 @@ from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
-from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, ObjectChanged, PodCut, Resync, UplinkChanged
 from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.links import NodeLink
@@ -58,7 +58,7 @@ def are_resyncs(notices: list[Notice], count: int) -> bool:
 
 def portless(notices: list[Notice]) -> list[Notice]:
     """The same, whoever asked for it."""
-    return [replace(each, port=0) if isinstance(each, Seen) else each for each in notices]
+    return [replace(each, port=0) if isinstance(each, ObjectChanged) else each for each in notices]
 
 
 class Watched:
@@ -118,7 +118,7 @@ def watched(netns: Netns) -> Iterator[Watched]:
     ],
 )
 def test_what_is_taken_from_us(watched: Watched, command: str, thing: Object) -> None:
-    assert Seen(thing.key, None) in watched.after(command)
+    assert ObjectChanged(thing.key, None) in watched.after(command)
 
 
 @pytest.mark.parametrize(
@@ -141,42 +141,42 @@ def test_what_is_taken_from_us(watched: Watched, command: str, thing: Object) ->
     ],
 )
 def test_what_is_changed(watched: Watched, command: str, thing: Object) -> None:
-    assert Seen(thing.key, thing) in watched.after(command)
+    assert ObjectChanged(thing.key, thing) in watched.after(command)
 
 
 def test_a_new_mac_drops_all_neighbours(watched: Watched) -> None:
     notices = watched.after(f"ip link set flannel.1 address {MAC}")
-    links = [notice.thing for notice in notices if isinstance(notice, Seen) and notice.key[0] == "link"]
+    links = [notice.thing for notice in notices if isinstance(notice, ObjectChanged) and notice.key[0] == "link"]
     assert [link.mac for link in links if isinstance(link, VxlanLink)] == [MAC]
-    assert {Seen(PEER[0].key, None), Seen(PEER[1].key, None)} <= set(notices)
+    assert {ObjectChanged(PEER[0].key, None), ObjectChanged(PEER[1].key, None)} <= set(notices)
 
 
 def test_a_link_set_down_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
     notices = watched.after("ip link set flannel.1 down")
     assert Lost("flannel.1", watched.index) in notices
     # The reason for Lost: IPv6 routes and all neighbours are announced, IPv4 routes are not.
-    assert Seen(PEER[4].key, None) in notices
-    assert Seen(PEER[3].key, None) not in notices
+    assert ObjectChanged(PEER[4].key, None) in notices
+    assert ObjectChanged(PEER[3].key, None) not in notices
     assert watched.netns.rtnl.routes(protocol=PROTOCOL) == []
-    seen = [notice.thing for notice in notices if isinstance(notice, Seen) and notice.key == VTEP.key]
+    seen = [notice.thing for notice in notices if isinstance(notice, ObjectChanged) and notice.key == VTEP.key]
     assert VTEP not in seen
 
 
 def test_the_last_address_removed_takes_ipv4_routes_without_a_notice(watched: Watched) -> None:
     notices = watched.after("ip addr del 10.1.1.0/32 dev flannel.1")
     assert Lost("flannel.1", watched.index) in notices
-    assert Seen(ADDRESSES[0].key, None) in notices
-    assert Seen(PEER[3].key, None) not in notices
+    assert ObjectChanged(ADDRESSES[0].key, None) in notices
+    assert ObjectChanged(PEER[3].key, None) not in notices
     assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
 
 
 def test_a_link_deleted_or_renamed(watched: Watched) -> None:
     notices = watched.after("ip link set flannel.1 name other0")
-    assert notices[:2] == [Lost("flannel.1", watched.index), Seen(VTEP.key, None)]
-    assert ("link", "other0") in [notice.key for notice in notices if isinstance(notice, Seen)]
+    assert notices[:2] == [Lost("flannel.1", watched.index), ObjectChanged(VTEP.key, None)]
+    assert ("link", "other0") in [notice.key for notice in notices if isinstance(notice, ObjectChanged)]
     notices = watched.after("ip link del other0")
     assert Lost("other0", watched.index) in notices
-    assert Seen(("link", "other0"), None) in notices
+    assert ObjectChanged(("link", "other0"), None) in notices
 
 
 def test_our_own_changes_are_not_news(watched: Watched) -> None:
@@ -185,9 +185,9 @@ def test_our_own_changes_are_not_news(watched: Watched) -> None:
     rtnl = watched.netns.rtnl
     rtnl.delete_route(ip_network("10.1.2.0/24"))
     watched.put(*PEER)
-    assert set(watched.read()) <= {Seen(thing.key, thing) for thing in PEER}
+    assert set(watched.read()) <= {ObjectChanged(thing.key, thing) for thing in PEER}
     # Beside it may stand what the kernel has to say of IPv6 addresses by then.
-    assert Seen(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
+    assert ObjectChanged(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
 
 
 def test_other_links_are_none_of_our_business(watched: Watched) -> None:
@@ -207,16 +207,19 @@ def test_other_links_are_none_of_our_business(watched: Watched) -> None:
 def test_links_that_pods_share_come_change_and_go(watched: Watched, alias: str) -> None:
     up, down = NodeLink(name="cni0"), NodeLink(name="cni0", up=False)
     watched.netns.run(f"ip link add cni0 type bridge; ip link set cni0 alias {alias}")
-    assert Seen(up.key, up) in watched.after("ip link set cni0 up"), "an alias alone is not announced"
-    assert Seen(down.key, down) in watched.after("ip link set cni0 down")
+    assert ObjectChanged(up.key, up) in watched.after("ip link set cni0 up"), "an alias alone is not announced"
+    assert ObjectChanged(down.key, down) in watched.after("ip link set cni0 down")
     ports = "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 master cni0 up"
-    assert not [notice for notice in watched.after(f"{ports}; ip link del v0") if isinstance(notice, Seen)]
+    assert not [notice for notice in watched.after(f"{ports}; ip link del v0") if isinstance(notice, ObjectChanged)]
     other = NodeLink(name="cni1", up=False)
-    assert watched.after("ip link set cni0 name cni1") == [Seen(down.key, None), Seen(other.key, other)]
-    assert watched.after("ip link del cni1") == [Seen(other.key, None)]
+    assert watched.after("ip link set cni0 name cni1") == [
+        ObjectChanged(down.key, None),
+        ObjectChanged(other.key, other),
+    ]
+    assert watched.after("ip link del cni1") == [ObjectChanged(other.key, None)]
     watched.netns.run(f"ip link add cni0 type bridge; ip link set cni0 alias {alias}; ip link set cni0 up")
     watched.read()
-    assert Seen(up.key, None) in watched.after("ip link set cni0 alias nobody; ip link set cni0 mtu 1400")
+    assert ObjectChanged(up.key, None) in watched.after("ip link set cni0 alias nobody; ip link set cni0 mtu 1400")
 
 
 def test_links_that_pods_share_are_told_of_before_and_after_notices_are_lost(watched: Watched, netns: Netns) -> None:
@@ -226,7 +229,7 @@ def test_links_that_pods_share_are_told_of_before_and_after_notices_are_lost(wat
     monitor = Monitor(netns.rtnl, sock, devices=DEVICES, uplinks={"eth0"}, ports=watched.ports)
     things = [NodeLink(name=f"cni{number}", up=False) for number in range(4)]
     try:
-        assert monitor.known == [Seen(thing.key, thing) for thing in things[:3]]
+        assert monitor.known == [ObjectChanged(thing.key, thing) for thing in things[:3]]
         netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
         netns.run(
             "ip link del cni0; ip link set cni1 up; ip link add cni3 type bridge; ip link set cni3 alias weft:bridge"
@@ -234,8 +237,12 @@ def test_links_that_pods_share_are_told_of_before_and_after_notices_are_lost(wat
         up = NodeLink(name="cni1")
         told = monitor.read()
         assert any(isinstance(each, Resync) for each in told)
-        assert {Seen(things[0].key, None), Seen(up.key, up), Seen(things[3].key, things[3])} <= set(portless(told))
-        assert not any(isinstance(notice, Seen) and notice.key == things[2].key for notice in told)
+        assert {
+            ObjectChanged(things[0].key, None),
+            ObjectChanged(up.key, up),
+            ObjectChanged(things[3].key, things[3]),
+        } <= set(portless(told))
+        assert not any(isinstance(notice, ObjectChanged) and notice.key == things[2].key for notice in told)
     finally:
         monitor.close()
 
@@ -286,7 +293,7 @@ def test_a_vtep_is_ours_by_its_alias_as_well(watched: Watched) -> None:
     notices = watched.after(
         f"ip link add old.2 type vxlan id 2 dstport 8472; ip link set old.2 alias {VTEP_ALIAS}; ip link del old.2"
     )
-    assert Seen(("link", "old.2"), None) in notices
+    assert ObjectChanged(("link", "old.2"), None) in notices
 
 
 @pytest.mark.parametrize(
@@ -361,7 +368,7 @@ def test_an_uplink_that_is_renamed_is_still_heard_by_its_index_and_nothing_is_lo
     watched.uplinks.add(eth0.index)
     renamed = watched.after("ip link set eth0 name wan0")
     assert UplinkChanged("wan0") in renamed
-    assert not any(isinstance(notice, Lost | Seen) for notice in renamed)
+    assert not any(isinstance(notice, Lost | ObjectChanged) for notice in renamed)
     assert UplinkChanged("wan0") in watched.after("ip addr add 10.0.9.3/24 dev wan0")
     assert UplinkChanged("wan0") in watched.after("ip route add 10.9.0.0/16 via 10.0.0.9 dev wan0")
     assert {Lost("wan0", eth0.index), UplinkChanged("wan0")} <= set(watched.after("ip link set wan0 down"))
@@ -379,7 +386,7 @@ def test_an_overflow_is_said_and_survived(watched: Watched, netns: Netns) -> Non
         # It learnt the names anew, and goes on. (The small buffer holds one notice.)
         netns.run("ip addr add 10.7.7.7/32 dev gone0")
         thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
-        assert Seen(thing.key, thing) in portless(monitor.read())
+        assert ObjectChanged(thing.key, thing) in portless(monitor.read())
     finally:
         monitor.close()
 
@@ -394,7 +401,7 @@ async def test_what_concerns_nobody_is_left_to_gather(
     make_later("for i in $(seq 10); do ip link add pod$i type veth peer name peer$i; done; ip route del 10.1.2.0/24")
     async with asyncio.timeout(5):
         async for notices in watched.monitor:
-            assert portless(notices) == [Seen(PEER[3].key, None)]
+            assert portless(notices) == [ObjectChanged(PEER[3].key, None)]
             break
     assert len(reads) <= 3, "not one for each link"
 
@@ -421,7 +428,7 @@ async def test_links_that_cannot_be_listed_after_an_overflow_end_nothing(
     # Looked at at once and again when the names are known; then it goes on.
     thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
     assert are_resyncs(seen[:2], 2)
-    assert Seen(thing.key, thing) in seen
+    assert ObjectChanged(thing.key, thing) in seen
     assert caplog.text.count("cannot be followed") == 1
 
 
@@ -443,7 +450,7 @@ def test_a_datagram_that_cannot_be_read_is_survived(watched: Watched, datagram: 
     watched.read()
     watched.monitor._socket = Planted(watched.monitor._socket, [datagram])
     assert are_resyncs(watched.read(), 1)
-    assert Seen(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
+    assert ObjectChanged(PEER[3].key, None) in watched.after("ip route del 10.1.2.0/24")
 
 
 class Planted:
@@ -468,8 +475,8 @@ class Planted:
 def test_forwarding_is_heard_of_for_all_links_together(watched: Watched, name: str) -> None:
     watched.netns.run(f"echo 0 >/proc/sys/{name}")
     watched.read()
-    assert Seen(("sysctl", name), Sysctl(name=name, value="1")) in watched.after(f"echo 1 >/proc/sys/{name}")
-    assert Seen(("sysctl", name), Sysctl(name=name, value="0")) in watched.after(f"echo 0 >/proc/sys/{name}")
+    assert ObjectChanged(("sysctl", name), Sysctl(name=name, value="1")) in watched.after(f"echo 1 >/proc/sys/{name}")
+    assert ObjectChanged(("sysctl", name), Sysctl(name=name, value="0")) in watched.after(f"echo 0 >/proc/sys/{name}")
 
 
 def test_settings_of_single_links_wake_nobody(watched: Watched) -> None:
@@ -493,7 +500,7 @@ def test_a_notice_that_another_program_forges_is_not_believed(watched: Watched) 
         forger.sendto(removal, to)
     assert watched.read() == []
     watched.monitor._socket = Planted(watched.monitor._socket, [removal])
-    assert watched.read() == [Seen(PEER[3].key, None)], "the same bytes from the kernel"
+    assert watched.read() == [ObjectChanged(PEER[3].key, None)], "the same bytes from the kernel"
 
 
 def replace_kind(message: Message, kind: int) -> bytes:
@@ -513,7 +520,7 @@ async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callab
     make_later("ip route del 10.1.2.0/24")
     async with asyncio.timeout(5):
         async for notices in watched.monitor:
-            assert portless(notices) == [Seen(PEER[3].key, None)]
+            assert portless(notices) == [ObjectChanged(PEER[3].key, None)]
             break
 
 
@@ -536,7 +543,7 @@ async def test_after_a_fault_it_begins_with_the_links_as_they_are_by_then(watche
                 assert any(isinstance(each, Resync) for each in notices)
                 watched.netns.run("ip addr add 10.7.7.7/32 dev gone0")
             seen += portless(notices)
-            if Seen(thing.key, thing) in seen:
+            if ObjectChanged(thing.key, thing) in seen:
                 break
 
 

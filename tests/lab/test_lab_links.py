@@ -17,7 +17,7 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import ask
 from weft.lab.links import ITSELF
 from weft.lab.report import NewsReport
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 
 NEW = {"up": True, "delay": 0.0, "loss": 0.0, "rate": 0}
 NODE2 = "172.31.0.12"
@@ -220,7 +220,7 @@ def test_a_daemon_that_is_killed_and_started_again(running: Lab):
 def test_what_commands_do_is_in_the_history_of_the_lab(changed: Lab):
     place = start.find(places.home(os.environ), changed.name)
 
-    def history(after: int) -> Told:
+    def history(after: int) -> EventsSince:
         return ask(place, protocol.AskNews({ITSELF: after}), NewsReport).lab
 
     before = history(0).last

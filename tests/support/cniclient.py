@@ -87,7 +87,7 @@ def server(path: Path, serve: Callable[[socket.socket], None]) -> Iterator[dict[
 
 
 def read_frame(connection: socket.socket) -> Frame:
-    reader = frames.Reader()
+    reader = frames.FrameReader()
     while data := connection.recv(1 << 16):
         frame = reader.feed(data)
         if frame is not None:

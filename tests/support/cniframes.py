@@ -29,7 +29,7 @@ def exchange(path: Path, data: bytes, *, fds: Sequence[int] = (), shutdown: bool
 
 def read_done(sock: socket.socket) -> Ran | None:
     """Read the answer, after the word that the request is begun if that comes."""
-    reader = frames.Reader()
+    reader = frames.FrameReader()
     try:
         while data := sock.recv(frames.HEADER_SIZE if reader.empty else 1 << 16):
             frame = reader.feed(data)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.cniserved import Served
 from tests.support.netns import SECONDS, Netns
-from weft.cni.host.descriptors import Node, OpenedHost
+from weft.cni.host.descriptors import NodeHandles, OpenedHost
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
@@ -59,7 +59,7 @@ class Site:
 
     host: Netns
     directory: Path
-    node: Node = field(init=False)
+    node: NodeHandles = field(init=False)
     retired: list[int] = field(default_factory=list)
     lease_problem: str = ""
     unready: str = ""
@@ -76,15 +76,15 @@ class Site:
         (self.directory / "state").mkdir(mode=0o700, parents=True)
         self.node = self.new_node()
 
-    def new_node(self) -> Node:
+    def new_node(self) -> NodeHandles:
         """Open the node anew, as a daemon that has just started: it remembers nothing."""
 
-        def opened() -> Node:
+        def opened() -> NodeHandles:
             own = Path("/proc/thread-self/ns/net").stat()
             settings, state = open_all_settings(), open_root(str(self.directory / "state"))
             for descriptor in (*settings.values(), state):
                 self.host.closing.callback(os.close, descriptor)
-            return Node(
+            return NodeHandles(
                 namespace=(own.st_dev, own.st_ino),
                 settings=Settings(settings),
                 state=RootedFiles(state, own=True),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.netns import SECONDS, Netns
 from weft.cni import build
-from weft.cni.host.descriptors import Node
+from weft.cni.host.descriptors import NodeHandles
 from weft.cni.sdk.host import Host, Request
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
@@ -32,7 +32,7 @@ def _client() -> Path:
 class Served:
     """Serves `node` from the namespace `host` until closed, which closes the node as well."""
 
-    def __init__(self, host: Netns, directory: Path, node: Node, run: Callable[[Request, Host], Ran]) -> None:
+    def __init__(self, host: Netns, directory: Path, node: NodeHandles, run: Callable[[Request, Host], Ran]) -> None:
         self.node = node
         self._host = host
         self._socket = directory / "run" / "cni.sock"

@@ -14,7 +14,7 @@ from weft.diag.interfaces import InterfaceState
 from weft.diag.tracing.tried import TraceReport
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.history import Event, Told
+from weft.model.node.history import Event, EventsSince
 from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
 from weft.model.value import Value
 from weft.ui.app import make
@@ -117,9 +117,9 @@ class MadeSource:
             raise self.fails
         return of_lab(self.seen.lab, self.seen.states, unix=self._unix)
 
-    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+    async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
         return {
-            node: Told(unix=0, last=len(events), events=events[known if known <= len(events) else 0 :])
+            node: EventsSince(unix=0, last=len(events), events=events[known if known <= len(events) else 0 :])
             for node, events in self._events.items()
             for known in [after.get(node, 0)]
         }

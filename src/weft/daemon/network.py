@@ -29,7 +29,7 @@ from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.portholders import Askers
 from weft.kernel.rtnetlink.events import Monitor
-from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Resync, Seen, UplinkChanged
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, ObjectChanged, PodCut, Resync, UplinkChanged
 from weft.model.errors import Problem
 from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.marks import FORWARDING
@@ -153,11 +153,11 @@ class Network:
     def notice(self, notice: Notice) -> None:
         """Take what the kernel says."""
         match notice:
-            case Seen(thing=Sysctl() as setting):
+            case ObjectChanged(thing=Sysctl() as setting):
                 self._forwarding_is(setting)
-            case Seen(key=("nodelink", str(name)) as key, thing=NodeLink() | None as thing):
+            case ObjectChanged(key=("nodelink", str(name)) as key, thing=NodeLink() | None as thing):
                 self._node_link_is(key, name, thing)
-            case Seen(key=key, thing=thing, port=port):
+            case ObjectChanged(key=key, thing=thing, port=port):
                 self.links.seen(key, thing, self._askers.name(port))
             case PodCut(key=key, bridge=bridge):
                 self._stranded_pods.add(key, bridge)

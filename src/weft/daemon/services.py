@@ -20,7 +20,7 @@ from weft.model.kernel.marks import POD_ALIAS
 from weft.model.node.status import Status
 
 if TYPE_CHECKING:
-    from weft.cni.host.descriptors import LeaseComes, Node
+    from weft.cni.host.descriptors import LeaseComes, NodeHandles
 
 T = TypeVar("T")
 
@@ -161,7 +161,7 @@ async def _serve_cni(
     def unable() -> str:
         return str(status.unable or "")
 
-    def open_state() -> "Node":
+    def open_state() -> "NodeHandles":
         return open_node(
             options.state_dir,
             retire=retirement.retire,

@@ -14,7 +14,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.node.nodestate import HealthState, NodeState
 
 if TYPE_CHECKING:
-    from weft.model.node.history import Told
+    from weft.model.node.history import EventsSince
 
 _SECONDS: Final = 10.0  # for all of an answer
 
@@ -68,11 +68,11 @@ def state(name: str) -> NodeState:
     return _read(name, daemons.ASK_STATE, NodeState)
 
 
-def events(name: str, after: int) -> "Told":
+def events(name: str, after: int) -> "EventsSince":
     """Return what happened after the event of that number."""
-    from weft.model.node.history import Told
+    from weft.model.node.history import EventsSince
 
-    return _read(name, daemons.ask_events(after), Told)
+    return _read(name, daemons.ask_events(after), EventsSince)
 
 
 def health(name: str) -> HealthState:

@@ -22,7 +22,7 @@ ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.
 
 
 def ask_events(after: int) -> bytes:
-    """The question for the events after that number; the answer is `model.node.history.Told`."""
+    """The question for the events after that number; the answer is `model.node.history.EventsSince`."""
     return b'{"ask":"events","after":%d}\n' % after
 
 

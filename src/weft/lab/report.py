@@ -9,7 +9,7 @@ from weft.diag.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
 from weft.lab.spec import HostPort, Protocol
 from weft.model.net import Family
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
 
 
@@ -43,7 +43,7 @@ class StatesReport(msgspec.Struct, frozen=True, kw_only=True):
 class News(msgspec.Struct, frozen=True, kw_only=True):
     """What happened on a node since, and what its daemon says is wrong now."""
 
-    told: Told
+    told: EventsSince
     health: HealthState
 
 
@@ -54,7 +54,7 @@ class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     nodes: dict[str, News | None]
-    lab: Told
+    lab: EventsSince
 
 
 class InterfacesReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from weft.lab.places import Place
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport
 from weft.lab.traffic import rates
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.ui import measuring
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import View, of_lab, of_node
@@ -42,7 +42,7 @@ class Source(Protocol):
 
     async def look(self) -> View: ...
 
-    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+    async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
         """What happened, by node, after an event of each."""
         ...
 
@@ -78,7 +78,7 @@ class LabSource:
         except ConfigError:  # nft is missing, or the lab is of an older weft
             return None
 
-    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+    async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
         news = await self._ask(protocol.AskNews(dict(after)), NewsReport)
         return {ITSELF: news.lab} | {node: each.told for node, each in news.nodes.items() if each is not None}
 
@@ -131,7 +131,7 @@ class NodeSource:
         state = await beside(lambda: asking.state(self._instance))
         return of_node(self._name, state, unix=time.time())
 
-    async def events(self, after: Mapping[str, int]) -> dict[str, Told]:
+    async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
         last = after.get(self._name, 0)
         return {self._name: await beside(lambda: asking.events(self._instance, last))}
 

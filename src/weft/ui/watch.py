@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from weft.model.errors import WeftError
 from weft.model.node.following import Follower
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.ui import picture
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import Piece, View
@@ -126,7 +126,7 @@ class Watch:
                     await self._take(await self._source.events(self._last))
             await asyncio.sleep(_EVENTS_AGAIN + nodes * _EVENTS_NODE)
 
-    async def _take(self, told: dict[str, Told]) -> None:
+    async def _take(self, told: dict[str, EventsSince]) -> None:
         names = {} if self._view is None else self._view.names
         news = {node: self._followers.setdefault(node, Follower()).events(each) for node, each in told.items()}
         nodes = ([picture.told(node, event, names) for event in events] for node, events in news.items())

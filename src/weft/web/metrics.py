@@ -22,7 +22,7 @@ from prometheus_client.core import (
 )
 
 from weft.model.kernel.marks import POD_ALIAS
-from weft.model.kernel.reported import Counted, LinkCounts
+from weft.model.kernel.reported import Counters, LinkCounts
 from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState
 
 # Where host-local keeps a file for each address.
@@ -252,11 +252,11 @@ def _both_ways(counts: Iterable[tuple[tuple[str, ...], int, int]]) -> _Samples:
         yield (*names, "sent"), sent
 
 
-def _bytes(counts: Iterable[tuple[tuple[str, ...], Counted]]) -> _Samples:
+def _bytes(counts: Iterable[tuple[tuple[str, ...], Counters]]) -> _Samples:
     return _both_ways((names, each.received_bytes, each.sent_bytes) for names, each in counts)
 
 
-def _packets(counts: Iterable[tuple[tuple[str, ...], Counted]]) -> _Samples:
+def _packets(counts: Iterable[tuple[tuple[str, ...], Counters]]) -> _Samples:
     return _both_ways((names, each.received_packets, each.sent_packets) for names, each in counts)
 
 

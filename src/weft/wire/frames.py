@@ -116,7 +116,7 @@ def encode(frame: Frame) -> bytes:
     return b"".join(parts)
 
 
-class Reader:
+class FrameReader:
     """Puts a stream of bytes together to frames. After an error it must not be used again."""
 
     def __init__(self) -> None:

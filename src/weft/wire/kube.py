@@ -267,7 +267,7 @@ def _address(text: str) -> Ip | None:
     return address if is_reachable(address) else None
 
 
-def _node(found: kubejson.NodeObject | kubejson.Seen, prefix: str) -> Node:
+def _node(found: kubejson.NodeObject | kubejson.NodeOrStatus, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
     if not meta.name and not meta.version:
         raise kubejson.NotTheApiError("a Node without a name")

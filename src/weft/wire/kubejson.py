@@ -50,7 +50,7 @@ class ListObject(Struct):
     items: list[NodeObject] | None = None
 
 
-class Seen(Struct):
+class NodeOrStatus(Struct):
     """A Node, or the Status of an error."""
 
     metadata: Meta = field(default_factory=Meta)
@@ -62,7 +62,7 @@ class Seen(Struct):
 
 class WatchEvent(Struct):
     type: str
-    object: Seen
+    object: NodeOrStatus
 
 
 class PodSpec(Struct):

@@ -13,7 +13,7 @@ from weft.model.value import Value
 _HANDLE: Final = re.compile(r" # handle (\d+)$")
 
 
-class Listed(Value):
+class ListedChain(Value):
     """A listed chain: each rule with its handle, which is "" unless nft was asked for handles (`-a`)."""
 
     hook: str = ""
@@ -30,12 +30,12 @@ class Rule(Value):
 
 
 # The chains of a table by name. What is no chain (a set, a map) has its kind before its name, and its lines as rules.
-Listing = Mapping[str, Listed]
+Listing = Mapping[str, ListedChain]
 
 
-def parse(text: str) -> dict[str, Listed]:
+def parse(text: str) -> dict[str, ListedChain]:
     """Read `nft list table`: line by line, which is all its form needs."""
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedChain] = {}
     name = hook = comment = ""
     rules: list[tuple[str, str]] = []
     for whole in text.split("\n"):
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, Listed]:
                     name = called if kind == "chain" else f"{kind} {called}"
                     hook, comment, rules = "", "", []
         elif line == "}":
-            found[name] = Listed(hook=hook, comment=comment, rules=tuple(rules))
+            found[name] = ListedChain(hook=hook, comment=comment, rules=tuple(rules))
             name = ""
         elif line.startswith('comment "'):
             comment = line.removeprefix('comment "').removesuffix('"')

@@ -10,7 +10,7 @@ from typing import Final
 from weft.model.secret import Secret
 
 Message = Mapping[str, "str | Secret | Sequence[str] | Message"]
-Told = dict[str, "str | list[str] | Told"]
+Section = dict[str, "str | list[str] | Section"]
 
 # The kinds of packet.
 REQUEST: Final = 0
@@ -69,7 +69,7 @@ def _text(value: str) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def unpack(data: bytes) -> tuple[int, Told]:
+def unpack(data: bytes) -> tuple[int, Section]:
     """Read a packet: its kind and its message. Raises `Unreadable`."""
     reader = _Reader(data)
     kind = reader.byte()
@@ -83,11 +83,11 @@ class _Reader:
         self._data = data
         self._at = 0
 
-    def section(self, depth: int) -> Told:
+    def section(self, depth: int) -> Section:
         """Read a tree up to its end; the outermost ends with the bytes."""
         if not depth:
             raise Unreadable("sections in sections without an end")
-        found: Told = {}
+        found: Section = {}
         while self._at < len(self._data):
             kind = self.byte()
             if kind == _SECTION_END:

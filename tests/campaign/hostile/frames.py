@@ -250,7 +250,7 @@ def _opened(chance: Random, site: Site, opened: ExitStack) -> tuple[bytes, int]:
 def _complete(data: bytes) -> bool:
     """Tell whether the daemon can judge it without more: a frame, or what can never become one."""
     try:
-        return frames.Reader().feed(data) is not None
+        return frames.FrameReader().feed(data) is not None
     except FrameError:
         return True
 
@@ -270,7 +270,7 @@ def _converse(path: Path, hostile: Hostile) -> Ran | None:
 
 def _listen(sock: socket.socket, hostile: Hostile) -> Ran | None:
     rans, directories = iter(hostile.rans), iter(hostile.opened)
-    reader = frames.Reader()
+    reader = frames.FrameReader()
     with suppress(ConnectionResetError, BrokenPipeError):
         while data := sock.recv(frames.HEADER_SIZE if reader.empty else 1 << 16):
             frame = reader.feed(data)

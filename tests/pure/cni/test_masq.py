@@ -8,7 +8,7 @@ from tests.support.iptablesfake import restore
 from weft.cni.attachment import masq, owners
 from weft.model.attachment import Attachment
 from weft.wire.iptables import parse
-from weft.wire.nft import Listed
+from weft.wire.nft import ListedChain
 
 CHAIN = "CNI-1383eeb27000e215038bb823"
 COMMENT = '-m comment --comment "name: \\"dbnet\\" id: \\"c1\\""'
@@ -100,7 +100,7 @@ def test_nft_rules_of_attachments_that_are_gone():
     rules = tuple(
         (f'ip saddr 10.0.0.{n} masquerade comment "{text}"', f"{n}") for n, text in enumerate((one, two, other), 7)
     )
-    have = {"masq_checks": Listed(rules=rules)}
+    have = {"masq_checks": ListedChain(rules=rules)}
     seven, eight = (f"delete rule inet cni_plugins_masquerade masq_checks handle {n}" for n in (7, 8))
     assert masq.nft_leftovers(have, owners.lost("unit-test", [("one", "eth0")])) == [eight]
     assert masq.nft_leftovers(have, owners.lost("unit-test", [])) == [seven, eight]

@@ -6,11 +6,11 @@ import pytest
 
 from weft import cli
 from weft.daemon.commands.events import recent
-from weft.model.node.history import Event, Told
+from weft.model.node.history import Event, EventsSince
 from weft.screen.eventlines import line
 
 EVENT = Event(number=1, time=1e9, kind="repaired", subject="link flannel.1")
-TOLD = Told(
+TOLD = EventsSince(
     unix=100.0, last=9, events=[Event(number=each, time=each * 10, kind="left", subject="") for each in range(10)]
 )
 

@@ -17,7 +17,7 @@ from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.strandedpods import StrandedPods
 from weft.desired.backends import vxlan
-from weft.kernel.rtnetlink.notices import AddressMoved, Resync, Seen
+from weft.kernel.rtnetlink.notices import AddressMoved, ObjectChanged, Resync
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.errors import Failure, Problem
 from weft.model.kernel.links import NodeLink
@@ -195,13 +195,13 @@ async def test_failing_peers_are_counted_as_they_are_now(network: Network):
 @pytest.mark.parametrize("thing", [NodeLink(name="cni0", up=False), Sysctl(name="net/ipv4/ip_forward", value="1")])
 async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Network, thing: NodeLink | Sysctl):
     await settle(network)
-    network.notice(Seen(thing.key, thing))
+    network.notice(ObjectChanged(thing.key, thing))
     change = network.reconciler._change
     assert (change.once, change.everything, change.peers) == (True, False, set())
     await settle(network)
     wanted = network.reconciler.decider.wanted
     assert wanted[thing.key] == replace(thing, **{"up": True} if isinstance(thing, NodeLink) else {})
-    network.notice(Seen(("nodelink", "cni0"), None))
+    network.notice(ObjectChanged(("nodelink", "cni0"), None))
     await settle(network)
     assert ("nodelink", "cni0") not in wanted
 
@@ -209,13 +209,13 @@ async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Netwo
 async def test_what_a_pods_plugin_turns_on_is_at_no_moment_said_to_be_off(network: Network):
     forwarding = Sysctl(name="net/ipv4/ip_forward", value="1")
     await settle(network)
-    network.notice(Seen(forwarding.key, forwarding))
+    network.notice(ObjectChanged(forwarding.key, forwarding))
     assert network._forwarding_problem() is None
     await network.reconciler.decide()
     assert network._forwarding_problem() is None
     await settle(network)
     assert network._forwarding_problem() is None
-    network.notice(Seen(forwarding.key, Sysctl(name=forwarding.name, value="0")))
+    network.notice(ObjectChanged(forwarding.key, Sysctl(name=forwarding.name, value="0")))
     assert network._forwarding_problem().seen == "another program turned it off"
 
 

@@ -12,7 +12,7 @@ import pytest
 from weft.daemon import services
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import POD_ALIAS
-from weft.model.kernel.reported import Counted, LinkCounts
+from weft.model.kernel.reported import Counters, LinkCounts
 from weft.model.node.nodestate import (
     BOUNDS,
     CallState,
@@ -314,7 +314,7 @@ def test_addresses_that_are_given_and_left_are_counted(tmp_path: Path):
 def link(name: str, *counts: int, alias: str = "") -> LinkCounts:
     """Received and sent: bytes, packets, lost."""
     names = ("received_bytes", "sent_bytes", "received_packets", "sent_packets", "received_lost", "sent_lost")
-    return LinkCounts(name=name, alias=alias, mtu=1450, counted=Counted(**dict(zip(names, counts, strict=False))))
+    return LinkCounts(name=name, alias=alias, mtu=1450, counted=Counters(**dict(zip(names, counts, strict=False))))
 
 
 def test_what_devices_of_the_tunnel_carry_and_lose_is_counted():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.inprocess import _device, _hex
-from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen
+from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer
 from weft.model.secret import Secret
 
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses(), st.integers(1, 65535))
@@ -16,7 +16,7 @@ NETS = st.ip_addresses().map(ip_network)
 
 
 @st.composite
-def seen(draw: st.DrawFn, number: int) -> Seen:
+def seen(draw: st.DrawFn, number: int) -> LivePeer:
     peer = Peer(
         key=key(number),
         endpoint=draw(st.none() | ENDPOINTS),
@@ -24,7 +24,7 @@ def seen(draw: st.DrawFn, number: int) -> Seen:
         psk=draw(st.none() | st.integers(1, 9).map(lambda each: Secret(key(each + 100)))),
         keepalive=draw(st.integers(0, 300)),
     )
-    return Seen(peer=peer, handshake=draw(st.integers(0, 1 << 31)))
+    return LivePeer(peer=peer, handshake=draw(st.integers(0, 1 << 31)))
 
 
 DEVICES = st.builds(

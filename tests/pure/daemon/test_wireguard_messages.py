@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
-from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
+from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
 from weft.model.secret import Secret
 
@@ -70,7 +70,7 @@ def test_what_is_set_is_read_again():
         [sent] = [each for _, each in _list(parse(set_peers("wg", {key(2): peer}), 4)[8])]
         counted = attribute(6, pack("=qq", 1700000000, 5)) + attribute(7, pack("=Q", 70)) + attribute(8, pack("=Q", 80))
         found = device_in([told(private=1, port=7, peers=nest(0, sent, counted))])
-        seen = Seen(peer=peer, handshake=1700000000, sent=80, received=70)
+        seen = LivePeer(peer=peer, handshake=1700000000, sent=80, received=70)
         assert found == Device(private=Secret(key(1)), port=7, peers=(seen,))
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support import builders
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, extension
-from weft.desired.backends.extension import Added, Begun, ExtensionOptions, Told
+from weft.desired.backends.extension import Added, Begun, ExtensionOptions, Printed
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.model.command import Command
@@ -139,7 +139,7 @@ def test_a_peer_of_another_kind_or_with_other_data_is_refused():
 @pytest.mark.spec("flannel.md §6.9/published", "flannel.md §6.1/mtu-extension")
 def test_the_lease_carries_what_the_first_command_printed():
     assert extension.advertise(own()) == LeaseAttrs(public_ip=builders.public_v4(1), backend="extension")
-    assert extension.advertise(replace(own(family="46"), prepared=Told(text="x"))) == LeaseAttrs(
+    assert extension.advertise(replace(own(family="46"), prepared=Printed(text="x"))) == LeaseAttrs(
         public_ip=builders.public_v4(1), public_ipv6=builders.public_v6(1), backend="extension", data="x"
     )
     extension.check(own())

@@ -20,7 +20,7 @@ from weft.diag.sight import Clock, DeadPort, Knocked, Probed, Reserved, Sight, V
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
-from weft.model.node.history import Event, Told
+from weft.model.node.history import Event, EventsSince
 from weft.model.node.nodestate import LoopState
 from weft.model.value import Value, replace
 from weft.wire.subnetenv import PluginEnv
@@ -58,7 +58,7 @@ SIGHT = Sight(
     unseen={"settings": "no"},
 )
 MANIFEST = Manifest(form=FORM, weft="1", node="node1", made=5.0, unseen={"listings/nft.txt": "no nft"})
-TOLD = Told(unix=5.0, last=1, events=[Event(number=1, time=4.5, kind="fault", subject="routes")])
+TOLD = EventsSince(unix=5.0, last=1, events=[Event(number=1, time=4.5, kind="fault", subject="routes")])
 BUNDLE = Bundle(manifest=MANIFEST, sight=SIGHT, told=TOLD)
 SECRETS = ("hunter2", "hunter 2", "c2VjcmV0LXdnLWtleS0wMDAwMDAwMDAwMDAwMDAwMDA=", "eyJhbGciOi.eyJzdWIiO.c2lnbmF0dXJl")
 

@@ -77,7 +77,7 @@ def test_probes_and_answers_are_found_in_frames(kind, source, target):
             assert found.source == ip_address(target if is_answer else source).packed
             assert probes.find(frame, kind, [0x3A5B6C7D]) is None
     # Only a program's host itself says that nothing listens for datagrams.
-    by_target = probes.Seen(number=NUMBERS[1], answer=True, denies=True) if kind == "udp" else None
+    by_target = probes.Sighting(number=NUMBERS[1], answer=True, denies=True) if kind == "udp" else None
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {by_target}
     refused.src = "fd00::9" if ":" in source else "10.0.0.9"
     assert {probes.find(frame, kind, NUMBERS) for frame in wrapped(refused)} == {None}
@@ -93,7 +93,7 @@ def test_who_says_that_a_probe_is_too_large(kind, source, target, quoted):
     error = ICMPv6PacketTooBig(mtu=1380) if six else ICMP(type=3, code=4, nexthopmtu=1380)
     for frame in wrapped(ip(by, source) / error / Raw(ask[:quoted])):
         found = probes.find(frame, kind, NUMBERS, ports=(53,))
-        assert found == probes.Seen(number=NUMBERS[1], answer=False, mtu=1380, by=ip_address(by).packed)
+        assert found == probes.Sighting(number=NUMBERS[1], answer=False, mtu=1380, by=ip_address(by).packed)
     # Other errors name no MTU, even where other things stand in its place.
     other = ICMPv6DestUnreach(code=1) if six else ICMP(type=3, code=1, nexthopmtu=1380)
     for frame in wrapped(ip(by, source) / other / Raw(ask[:quoted])):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.diag.reaching.echoes import request
-from weft.diag.tracing.counted import Counted, Sent, Told, Wanted
+from weft.diag.tracing.counted import ProbesSeen, Sent, TooLarge, Wanted
 from weft.diag.tracing.hops import Hop, Way
 from weft.diag.tracing.legs import LOOPBACK, End, Leg, counted, legs
 from weft.diag.tracing.outcome import Answers, Outcome, Sized, outcome, parted
@@ -175,7 +175,7 @@ def test_no_step_counts_as_reached_to_which_no_probe_came(lost_at: int, seen: in
         for number, (leg, hop) in enumerate(passed)
     }
     found = put_together(
-        Asked(source="a", target="b", kind="icmp", numbers=numbers), POD1, POD2, KNOWN, Counted(seen=counted_at)
+        Asked(source="a", target="b", kind="icmp", numbers=numbers), POD1, POD2, KNOWN, ProbesSeen(seen=counted_at)
     )
     marks = [(hop.device, hop.reached) for leg in found.legs for hop in leg.way.hops]
     reached = [device for device, came in marks if device and came]
@@ -272,9 +272,9 @@ def test_what_goes_on_to_where_nothing_is_counted():
     visits: Any = [("node1", {"there": there, "back": IN})]
     end = End(node="192.0.2.2", address="10.244.2.2")
 
-    def seen(there: set[int], back: set[int]) -> Counted:
+    def seen(there: set[int], back: set[int]) -> ProbesSeen:
         devices = {("pod1", "eth0"): (there, back), ("node1", "cni0"): (there, back), ("node1", "eth0"): (there, back)}
-        return Counted(
+        return ProbesSeen(
             seen={
                 (*place, direction): numbers
                 for place, both in devices.items()
@@ -283,7 +283,7 @@ def test_what_goes_on_to_where_nothing_is_counted():
             to={},
         )
 
-    def report(counted: Counted, kind: Kind = "icmp") -> TraceReport:
+    def report(counted: ProbesSeen, kind: Kind = "icmp") -> TraceReport:
         asked = Asked(source="a", target="b", kind=kind, numbers=[1, 3, 5])
         return put_together(asked, POD1, end, visits, counted, beyond="192.0.2.2")
 
@@ -304,9 +304,9 @@ def test_what_an_end_sends_itself_has_not_arrived_by_that():
     asked = Asked(source="a", target="b", kind="tcp", numbers=[1, 3])
     seen = {("pod1", "eth0", "there"): {1, 3}, ("pod1", "eth0", "back"): {1, 3}}
     service = replace(POD1, address="10.96.0.1")
-    refused = put_together(asked, service, POD1, visits, Counted(seen=seen, to={}))
+    refused = put_together(asked, service, POD1, visits, ProbesSeen(seen=seen, to={}))
     assert (refused.reached, refused.tried) == (0, 2)
-    came = put_together(asked, service, POD1, visits, Counted(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
+    came = put_together(asked, service, POD1, visits, ProbesSeen(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
     assert (came.reached, came.tried, came.elsewhere) == (1, 1, 1)
 
 
@@ -314,14 +314,14 @@ def test_a_frame_is_counted_where_it_was_seen():
     wanted = Wanted(
         kind="icmp", numbers=[7], chosen={"10.0.0.2": bytes((10, 0, 0, 2)), "10.0.0.3": bytes((10, 0, 0, 3))}
     )
-    found = Counted(seen={}, to={})
+    found = ProbesSeen(seen={}, to={})
     address = bytes((10, 0, 0, 1, 10, 0, 0, 2))
     found.note("pod1", "eth0", address + request(4, 7), wanted)
     found.note("pod1", "eth0", address + request(4, 8), wanted)
     found.note("node1", "cni0", bytes((10, 0, 0, 2, 10, 0, 0, 1)) + b"\0" + request(4, 7)[1:], wanted)
     assert not found.denied
     reset = struct.pack("!HHIIBBHHH", 80, 40000, 0, 8, 0x50, 0x14, 0, 0, 0)
-    Counted.note(found, "pod1", "eth0", bytes(20) + reset, Wanted(kind="tcp", numbers=[7]))
+    ProbesSeen.note(found, "pod1", "eth0", bytes(20) + reset, Wanted(kind="tcp", numbers=[7]))
     assert found.denied == {7}
     found.seen.pop(("pod1", "eth0", "back"))
     assert found.seen == {("pod1", "eth0", "there"): {7}, ("node1", "cni0", "back"): {7}}
@@ -356,14 +356,14 @@ def test_as_text_and_as_a_diagram():
 NUMBERS = [1, 3, 5]
 
 
-def seen_up_to(lost_at: int, visits: Any = None, end: End = POD2, **fields: Any) -> Counted:
+def seen_up_to(lost_at: int, visits: Any = None, end: End = POD2, **fields: Any) -> ProbesSeen:
     """What is counted if three probes pass the devices before this one and none behind it."""
     passing = [(leg, hop) for leg in legs(POD1, end, visits or KNOWN) for hop in leg.way.hops if hop.device]
     came = {(leg.place, hop.device, leg.direction): set(NUMBERS) for leg, hop in passing[:lost_at]}
-    return Counted(seen=came, **fields)
+    return ProbesSeen(seen=came, **fields)
 
 
-def sized(lost_at: int, known: Any = None, told: dict[str, Told] | None = None, **fields: Any) -> TraceReport:
+def sized(lost_at: int, known: Any = None, told: dict[str, TooLarge] | None = None, **fields: Any) -> TraceReport:
     """A trace of 1,450 bytes, of which smaller packets have been tried."""
     sent = fields.pop("sent", Sent())
     what = Sized(size=1450, **{"searched": True} | fields)
@@ -372,7 +372,7 @@ def sized(lost_at: int, known: Any = None, told: dict[str, Told] | None = None, 
     return put_together(asked, POD1, POD2, known or KNOWN, counted, sized=what)
 
 
-TOLD = Told(mtu=1400, by="10.244.1.1")
+TOLD = TooLarge(mtu=1400, by="10.244.1.1")
 TOO_LARGE = Problem(code="MTU-001", where="flannel.1", seen="1450 bytes are too large for flannel.1, MTU 1400")
 NARROW: Any = [
     ("node1", {"there": Way(hops=hops("from the pod by:cni0", "size"), end="dropped", problem=TOO_LARGE), "back": IN}),
@@ -418,23 +418,23 @@ def test_a_large_packet_that_passes():
     unread = put_together(
         Asked(source="a", target="b", kind="icmp", numbers=NUMBERS),
         *(POD1, POD2, KNOWN),
-        Counted(unread=9),
+        ProbesSeen(unread=9),
         sized=Sized(size=99),
     )
     assert unread.verdict.endswith("try again; nobody tells pod1 the MTU")
 
 
 def test_which_passed():
-    seen = Counted(seen={("pod1", "eth0", "back"): {1}, ("pod2", "eth0", "there"): {1, 3}})
+    seen = ProbesSeen(seen={("pod1", "eth0", "back"): {1}, ("pod2", "eth0", "there"): {1, 3}})
     assert passed(NUMBERS, "icmp", POD1, POD2, seen) == [True, False, False]
     assert passed(NUMBERS, "udp", POD1, POD2, seen) == [True, True, False]
 
 
 @pytest.mark.parametrize("kind, where", [("icmp", ("pod1", "eth0", "back")), ("udp", ("pod2", "eth0", "there"))])
 def test_the_largest_that_passes_is_searched_by_what_is_seen_at_both_ends(kind: Kind, where: Any):
-    def count(sizes: Sequence[int]) -> tuple[list[int], Counted]:
+    def count(sizes: Sequence[int]) -> tuple[list[int], ProbesSeen]:
         numbers = list(range(len(sizes)))
-        return numbers, Counted(seen={where: {each for each in numbers if sizes[each] <= 1350}})
+        return numbers, ProbesSeen(seen={where: {each for each in numbers if sizes[each] <= 1350}})
 
     asked = Asked(source="a", target="b", kind=kind, numbers=NUMBERS)
     found = searched(Sized(size=1450), asked, POD1, POD2, count, beyond="")
@@ -445,10 +445,10 @@ def test_the_largest_that_passes_is_searched_by_what_is_seen_at_both_ends(kind: 
 def test_it_is_looked_again_where_no_smaller_packet_passes(size: int, limit: int, looks: int):
     looked = 0
 
-    def count(sizes: Sequence[int]) -> tuple[list[int], Counted]:
+    def count(sizes: Sequence[int]) -> tuple[list[int], ProbesSeen]:
         numbers = list(range(len(sizes)))
         passing = {each for each in numbers if sizes[each] <= limit}
-        return numbers, Counted(seen={("pod1", "eth0", "back"): passing})
+        return numbers, ProbesSeen(seen={("pod1", "eth0", "back"): passing})
 
     def look_again() -> Any:
         nonlocal looked
@@ -468,7 +468,7 @@ def test_it_is_looked_again_where_no_smaller_packet_passes(size: int, limit: int
 
 
 def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():
-    def count(_: Sequence[int]) -> tuple[list[int], Counted]:
+    def count(_: Sequence[int]) -> tuple[list[int], ProbesSeen]:
         raise AssertionError("something is sent")
 
     asked = Asked(source="a", target="b", kind="udp", numbers=NUMBERS)
@@ -602,13 +602,13 @@ def test_a_device_that_has_shown_the_old_source_before_breaks_no_translation():
 
 
 def test_what_is_said_of_a_probe_and_where_it_comes_from_are_kept():
-    found = Counted()
+    found = ProbesSeen()
     wanted = Wanted(kind="icmp", numbers=[7])
     inner = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)) + request(4, 7)
     error = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1, 3, 4, 0, 0, 0, 0, 5, 120)) + inner
     found.note("node1", "eth0", error, wanted)
     found.note("node2", "eth0", inner, wanted)
     found.note("node2", "eth0", inner, wanted)
-    assert (found.told, found.seen) == ({"node1": Told(mtu=1400, by="10.0.0.9")}, {("node2", "eth0", "there"): {7}})
+    assert (found.told, found.seen) == ({"node1": TooLarge(mtu=1400, by="10.0.0.9")}, {("node2", "eth0", "there"): {7}})
     assert found.sources_at("node2", "eth0", {7}) == ["10.0.0.1"]
     assert found.sources_at("node2", "eth0", {8}) == found.sources_at("node2", "eth1", {7}) == []

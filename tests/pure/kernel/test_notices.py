@@ -11,7 +11,7 @@ from weft.desired.backends.vxlan import VxlanLink
 from weft.kernel.rtnetlink import addr, codec, link, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
-from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, PodCut, Reader, Seen, UplinkChanged
+from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, NoticeReader, ObjectChanged, PodCut, UplinkChanged
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.objects import FdbEntry, Neighbour, Route
 from weft.model.net import Mac
@@ -55,15 +55,15 @@ def gone(message: Reply) -> Reply:
     return message._replace(kind=message.kind + 1)
 
 
-def reader(*links: Reply, devices: Iterable[str] = ()) -> Reader:
+def reader(*links: Reply, devices: Iterable[str] = ()) -> NoticeReader:
     """A reader that has seen these links, and whose uplink is eth0, also by its index."""
-    made = Reader(devices=dict.fromkeys(devices, VxlanLink), uplinks={"eth0", ETH0}, ports={OWN_PORT})
+    made = NoticeReader(devices=dict.fromkeys(devices, VxlanLink), uplinks={"eth0", ETH0}, ports={OWN_PORT})
     made.learn(link.parse_link(message.body) for message in links)
     return made
 
 
 @pytest.fixture
-def usual() -> Reader:
+def usual() -> NoticeReader:
     return reader(eth0(), vtep(), pod())
 
 
@@ -85,48 +85,51 @@ def kinds(notices) -> list[str]:
         (eth0(name="wan"), ["UplinkChanged"]),
         (about(77, "eth0"), ["UplinkChanged"]),
         (about(77, "eth1"), []),
-        (vtep(), ["Seen"]),
-        (vtep(flags=0), ["Lost", "Seen"]),
-        (vtep(name="other"), ["Lost", "Seen", "Seen"]),
+        (vtep(), ["ObjectChanged"]),
+        (vtep(flags=0), ["Lost", "ObjectChanged"]),
+        (vtep(name="other"), ["Lost", "ObjectChanged", "ObjectChanged"]),
         (vtep(alias=""), []),
         (pod(flags=0), []),
         (eth0(mtu=1400, family=socket.AF_BRIDGE), []),
         (gone(pod()), []),
         (gone(eth0()), ["Lost", "UplinkChanged"]),
-        (gone(vtep()), ["Lost", "Seen"]),
+        (gone(vtep()), ["Lost", "ObjectChanged"]),
         (gone(vtep(family=socket.AF_BRIDGE)), []),
     ],
 )
-def test_messages_about_links(usual: Reader, message: Reply, expected: list[str]):
+def test_messages_about_links(usual: NoticeReader, message: Reply, expected: list[str]):
     assert kinds(usual.read(message)) == expected
 
 
-def test_what_is_said_of_links(usual: Reader):
+def test_what_is_said_of_links(usual: NoticeReader):
     assert list(usual.read(vtep(flags=0, mtu=1450))) == [
         Lost("flannel.1", VTEP),
-        Seen(("link", "flannel.1"), codec.decode_link(link.parse_link(vtep(flags=0, mtu=1450).body), {}, {})),
+        ObjectChanged(("link", "flannel.1"), codec.decode_link(link.parse_link(vtep(flags=0, mtu=1450).body), {}, {})),
     ]
-    assert list(usual.read(vtep(name="other")))[:2] == [Lost("flannel.1", VTEP), Seen(("link", "flannel.1"), None)]
-    assert list(usual.read(gone(vtep(name="other")))) == [Lost("other", VTEP), Seen(("link", "other"), None)]
+    assert list(usual.read(vtep(name="other")))[:2] == [
+        Lost("flannel.1", VTEP),
+        ObjectChanged(("link", "flannel.1"), None),
+    ]
+    assert list(usual.read(gone(vtep(name="other")))) == [Lost("other", VTEP), ObjectChanged(("link", "other"), None)]
     assert list(usual.read(gone(eth0()))) == [Lost("eth0", ETH0), UplinkChanged("eth0")]
 
 
 def test_a_device_is_ours_by_its_name_too():
-    assert kinds(reader(devices=["flannel.1"]).read(vtep(alias=""))) == ["Seen"]
+    assert kinds(reader(devices=["flannel.1"]).read(vtep(alias=""))) == ["ObjectChanged"]
     assert kinds(reader(devices=["veth1"]).read(pod())) == []
 
 
-def test_a_link_that_goes_is_forgotten(usual: Reader):
+def test_a_link_that_goes_is_forgotten(usual: NoticeReader):
     list(usual.read(gone(vtep())))
-    assert kinds(usual.read(vtep(flags=0))) == ["Seen"], "it cannot be lost a second time"
+    assert kinds(usual.read(vtep(flags=0))) == ["ObjectChanged"], "it cannot be lost a second time"
     assert kinds(usual.read(addressed("10.5.1.0", index=VTEP, message=addr.RTM_DELADDR))) == [
         "AddressMoved",
         "Lost",
-        "Seen",
+        "ObjectChanged",
     ]
 
 
-def test_a_pod_s_link_may_become_the_uplink(usual: Reader):
+def test_a_pod_s_link_may_become_the_uplink(usual: NoticeReader):
     assert kinds(usual.read(about(POD, "veth2"))) == []
     assert list(usual.read(about(POD, "eth0", mtu=1300))) == [UplinkChanged("eth0")]
 
@@ -169,18 +172,18 @@ def addressed(ip: str, *, index: int, message: int = addr.RTM_NEWADDR, port: int
         (addressed("10.0.0.9", index=ETH0, message=addr.RTM_DELADDR), ["AddressMoved", "Lost", "UplinkChanged"]),
         (addressed("fd00::9", index=ETH0, message=addr.RTM_DELADDR), ["AddressMoved", "UplinkChanged"]),
         (addressed("10.0.0.9", index=ETH0, scope=253), ["AddressMoved"]),
-        (addressed("10.5.1.0", index=VTEP), ["AddressMoved", "Seen"]),
+        (addressed("10.5.1.0", index=VTEP), ["AddressMoved", "ObjectChanged"]),
         (addressed("10.5.1.0", index=VTEP, port=OWN_PORT), ["AddressMoved"]),
-        (addressed("10.5.1.0", index=VTEP, message=addr.RTM_DELADDR), ["AddressMoved", "Lost", "Seen"]),
+        (addressed("10.5.1.0", index=VTEP, message=addr.RTM_DELADDR), ["AddressMoved", "Lost", "ObjectChanged"]),
         (addressed("10.5.1.0", index=VTEP, message=addr.RTM_DELADDR, port=OWN_PORT), ["AddressMoved", "Lost"]),
     ],
 )
-def test_messages_about_addresses(usual: Reader, message: Reply, expected: list[str]):
+def test_messages_about_addresses(usual: NoticeReader, message: Reply, expected: list[str]):
     found = list(usual.read(message))
     assert kinds(found) == expected
     leaves = message.kind == addr.RTM_DELADDR
     assert all(notice.gone is leaves for notice in found if isinstance(notice, AddressMoved))
-    assert all(not leaves or notice.thing is None for notice in found if isinstance(notice, Seen))
+    assert all(not leaves or notice.thing is None for notice in found if isinstance(notice, ObjectChanged))
 
 
 # --- Routes, neighbours and forwarding entries
@@ -195,8 +198,8 @@ def routed(dst: str, *, index: int, message: int = route.RTM_NEWROUTE, flags: in
 @pytest.mark.parametrize(
     "message, expected",
     [
-        (routed("10.5.2.0/24", index=VTEP, protocol=PROTOCOL), ["Seen"]),
-        (routed("10.5.2.0/24", index=VTEP, protocol=PROTOCOL, message=route.RTM_DELROUTE), ["Seen"]),
+        (routed("10.5.2.0/24", index=VTEP, protocol=PROTOCOL), ["ObjectChanged"]),
+        (routed("10.5.2.0/24", index=VTEP, protocol=PROTOCOL, message=route.RTM_DELROUTE), ["ObjectChanged"]),
         (routed("10.9.0.0/16", index=POD), []),
         (routed("10.9.0.0/16", index=ETH0), ["UplinkChanged"]),
         (routed("10.9.0.0/16", index=ETH0, table=100), []),
@@ -204,32 +207,32 @@ def routed(dst: str, *, index: int, message: int = route.RTM_NEWROUTE, flags: in
         (routed("0.0.0.0/0", index=77), ["UplinkChanged"]),
         (routed("0.0.0.0/1", index=POD), []),
         (routed("0.0.0.0/0", index=POD, table=100), []),
-        (routed("10.5.2.0/24", index=POD, flags=NLM_F_REPLACE), ["Seen"]),
+        (routed("10.5.2.0/24", index=POD, flags=NLM_F_REPLACE), ["ObjectChanged"]),
         (routed("10.5.2.0/24", index=POD, flags=NLM_F_REPLACE, message=route.RTM_DELROUTE), []),
     ],
 )
-def test_messages_about_routes(usual: Reader, message: Reply, expected: list[str]):
+def test_messages_about_routes(usual: NoticeReader, message: Reply, expected: list[str]):
     assert kinds(usual.read(message)) == expected
 
 
-def test_what_is_said_of_routes(usual: Reader):
+def test_what_is_said_of_routes(usual: NoticeReader):
     thing = Route(dst=ip_network("10.5.2.0/24"), via=ip_address("10.5.2.0"), dev="flannel.1")
     ours = routed("10.5.2.0/24", index=VTEP, protocol=PROTOCOL)
-    assert list(usual.read(ours)) == [Seen(thing.key, thing)]
-    assert list(usual.read(gone(ours))) == [Seen(thing.key, None)]
+    assert list(usual.read(ours)) == [ObjectChanged(thing.key, thing)]
+    assert list(usual.read(gone(ours))) == [ObjectChanged(thing.key, None)]
     replaced: list[Notice] = list(usual.read(routed("10.5.2.0/24", index=VTEP, flags=NLM_F_REPLACE)))
-    assert replaced == [Seen(thing.key, None)]
+    assert replaced == [ObjectChanged(thing.key, None)]
     assert list(usual.read(routed("0.0.0.0/0", index=POD))) == [UplinkChanged("veth1")]
 
 
-def test_a_route_of_the_cache_is_nobodys(usual: Reader):
+def test_a_route_of_the_cache_is_nobodys(usual: NoticeReader):
     message = routed("0.0.0.0/0", index=ETH0)
     cached = message.body[:8] + pack("=I", route.RTM_F_CLONED) + message.body[12:]
     assert list(usual.read(message._replace(body=cached))) == []
 
 
 @pytest.mark.parametrize("index, heard", [(VTEP, True), (ETH0, False), (POD, False), (77, False)])
-def test_neighbours_and_forwarding_entries_on_our_devices(usual: Reader, index: int, heard: bool):
+def test_neighbours_and_forwarding_entries_on_our_devices(usual: NoticeReader, index: int, heard: bool):
     ip = ip_address("10.5.2.0")
     neighbour, entry = Neighbour(dev="flannel.1", ip=ip, mac=MAC), FdbEntry(dev="flannel.1", mac=MAC, remote=ip)
     for thing, body in (
@@ -237,11 +240,11 @@ def test_neighbours_and_forwarding_entries_on_our_devices(usual: Reader, index: 
         (entry, neigh.add_fdb(index, MAC, ip).body),
     ):
         there, left = (Reply(kind, 0, 0, 0, body) for kind in (neigh.RTM_NEWNEIGH, neigh.RTM_DELNEIGH))
-        assert list(usual.read(there)) == ([Seen(thing.key, thing)] if heard else [])
-        assert list(usual.read(left)) == ([Seen(thing.key, None)] if heard else [])
+        assert list(usual.read(there)) == ([ObjectChanged(thing.key, thing)] if heard else [])
+        assert list(usual.read(left)) == ([ObjectChanged(thing.key, None)] if heard else [])
 
 
-def test_other_messages_say_nothing(usual: Reader):
+def test_other_messages_say_nothing(usual: NoticeReader):
     assert list(usual.read(Reply(99, 0, 0, 0, b""))) == []
     with pytest.raises(Malformed):
         list(usual.read(Reply(link.RTM_NEWLINK, 0, 0, 0, b"")))

@@ -13,11 +13,11 @@ from weft.lab.tutorial.drawing import drawing
 from weft.lab.tutorial.lesson import Lesson, judged, paragraphs, right
 from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress, before, position
-from weft.lab.tutorial.seen import HERE, Link, Node, Seen, Space
+from weft.lab.tutorial.seen import HERE, Link, NodeSeen, Seen, Space
 from weft.model.value import replace
 
 Change = Callable[[Seen], Seen]
-BARE = Seen(nodes={name: Node(forwards=False, spaces={HERE: Space()}) for name in ("node1", "node2")})
+BARE = Seen(nodes={name: NodeSeen(forwards=False, spaces={HERE: Space()}) for name in ("node1", "node2")})
 
 
 def named(name: str) -> Lesson:
@@ -101,7 +101,7 @@ def address(*addresses: str) -> list[seen.Address]:
     return [seen.Address(local=each.partition("/")[0], prefixlen=int(each.partition("/")[2])) for each in addresses]
 
 
-def still(node: Node) -> Node:
+def still(node: NodeSeen) -> NodeSeen:
     return replace(node, forwards=False)
 
 
@@ -368,7 +368,7 @@ def test_a_drawing_shows_what_is_down_and_what_is_bare():
         "red": Space(links={"eth0": end}),
         "odd": Space(),
     }
-    drawn = drawing(Seen(nodes={"node1": Node(forwards=True, spaces=spaces)}))
+    drawn = drawing(Seen(nodes={"node1": NodeSeen(forwards=True, spaces=spaces)}))
     assert drawn == (
         "node1, forwards packets\n"
         "├ eth0 172.31.0.11/16\n"

@@ -2,7 +2,7 @@
 
 from weft.model.errors import Problem
 from weft.model.node.following import HEALTH, Follower, Wanted, merged, recent
-from weft.model.node.history import Event, Told
+from weft.model.node.history import Event, EventsSince
 from weft.model.node.nodestate import HealthState
 from weft.model.value import replace
 
@@ -11,8 +11,8 @@ def event(number: int, time: float = 0, kind: str = "joined", code: str = "") ->
     return Event(number=number, time=time or float(number), kind=kind, subject=f"s{number}", code=code)
 
 
-def told(*events: Event, last: int) -> Told:
-    return Told(unix=100, last=last, events=list(events))
+def told(*events: Event, last: int) -> EventsSince:
+    return EventsSince(unix=100, last=last, events=list(events))
 
 
 def test_each_event_is_news_once():

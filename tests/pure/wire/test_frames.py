@@ -11,7 +11,7 @@ from tests.support.cniframes import decode_done, decode_run, encode_call, encode
 from tests.support.reach import reached, reaches
 from weft.wire import frames
 from weft.wire.cni import Ran
-from weft.wire.frames import Call, Frame, FrameError, Kind, Reader, Run, VariableError, VersionError
+from weft.wire.frames import Call, Frame, FrameError, FrameReader, Kind, Run, VariableError, VersionError
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 names = st.text(st.sampled_from("ABCXYZ_"), min_size=1, max_size=8)
@@ -19,7 +19,7 @@ tokens = st.text(st.sampled_from("abcxyz46"), min_size=1, max_size=8)
 
 
 def decode(data: bytes) -> Frame:
-    frame = Reader().feed(data)
+    frame = FrameReader().feed(data)
     assert frame is not None
     return frame
 
@@ -82,7 +82,7 @@ def test_an_answer_comes_back_as_it_was(done: Ran):
 @given(st.lists(st.binary(max_size=40), max_size=6), st.data())
 def test_pieces_make_the_same_frame_as_the_whole(fields: list[bytes], data: st.DataObject):
     whole = frames.encode(Frame(kind=Kind.CALL, fields=tuple(fields)))
-    reader = Reader()
+    reader = FrameReader()
     at = 0
     while len(whole) - at > 1:
         step = data.draw(st.integers(1, len(whole) - at - 1))
@@ -110,7 +110,7 @@ MESSAGES = st.one_of(
 def test_any_bytes_are_a_frame_or_an_error(data: bytes):
     for decoder in DECODERS:
         try:
-            frame = Reader().feed(data)
+            frame = FrameReader().feed(data)
             if frame is not None:
                 reached("frame")
                 decoder(frame)
@@ -150,7 +150,7 @@ def test_the_own_and_the_previous_version_are_accepted(version: int):
 def test_another_version_is_refused_by_its_header_alone(version: int):
     data = frames.encode(Frame(kind=Kind.CALL, version=version, fields=(b"whatever it means by then",)))
     with pytest.raises(VersionError, match=f"version {version} of the protocol.*upgrade the older"):
-        Reader().feed(data[: frames.HEADER_SIZE])
+        FrameReader().feed(data[: frames.HEADER_SIZE])
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ def test_another_version_is_refused_by_its_header_alone(version: int):
 )
 def test_broken_frames_are_named(data: bytes, reason: str):
     with pytest.raises(FrameError, match=reason):
-        Reader().feed(data)
+        FrameReader().feed(data)
 
 
 def test_no_more_fields_than_a_frame_may_have():
     count = frames.MAX_FIELDS + 1
     data = (count * 4).to_bytes(4, "big") + b"\x00\x01\x00\x01" + bytes(count * 4)
     with pytest.raises(FrameError, match="more than 320 fields"):
-        Reader().feed(data)
+        FrameReader().feed(data)
     with pytest.raises(FrameError, match="321 fields"):
         frames.encode(Frame(kind=Kind.CALL, fields=(b"",) * count))
 

@@ -4,7 +4,7 @@ import pytest
 
 from weft.model.kernel.nftset import Table
 from weft.wire import nft
-from weft.wire.nft import Listed
+from weft.wire.nft import ListedChain
 
 MINE = Table("inet", "mine")
 LISTED = """table inet mine { # handle 1
@@ -30,9 +30,9 @@ LISTED = """table inet mine { # handle 1
 
 def test_each_chain_has_its_hook_its_comment_and_its_rules_in_order():
     assert nft.parse(LISTED) == {
-        "set pods": Listed(hook="type ipv4_addr", rules=(("elements = { 10.0.0.1,", ""), ("10.0.0.2 }", ""))),
-        "empty": Listed(),
-        "forward": Listed(
+        "set pods": ListedChain(hook="type ipv4_addr", rules=(("elements = { 10.0.0.1,", ""), ("10.0.0.2 }", ""))),
+        "empty": ListedChain(),
+        "forward": ListedChain(
             hook="type filter hook forward priority 0; policy accept;",
             comment="what is forwarded",
             rules=(('ip saddr @pods accept comment "# handle 7"', "11"), ("type ipv4_addr", "12")),

@@ -38,7 +38,7 @@ LeaseComes = Callable[[Callable[[], bool]], bool]
 Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
 
 
-class Node(Value):
+class NodeHandles(Value):
     """What all requests on a node share. `state` is the directory `cni` below `--state-dir`."""
 
     namespace: NamespaceId
@@ -79,13 +79,13 @@ def open_node(
     unready: Callable[[], str] = lambda: "",
     lease_comes: LeaseComes = lambda _: False,
     say: Callable[[Problem], None] = lambda _: None,
-) -> Node:
+) -> NodeHandles:
     """Open what a process that serves plugins needs, in its own namespaces and for its whole life.
 
     Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
     """
     own = os.stat("/proc/thread-self/ns/net")
-    return Node(
+    return NodeHandles(
         namespace=(own.st_dev, own.st_ino),
         settings=Settings(open_all_settings()),
         state=open_state(state_dir, say),
@@ -102,7 +102,7 @@ class OpenedHost:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeHandles,
         *,
         plugin: str,
         descriptors: Mapping[str, int],

@@ -41,7 +41,7 @@ _KINDS: Final = {
 }
 
 
-class Seen(Value):
+class FileSeen(Value):
     """What is under a name. `wrong` says why it is no program; the digest is of the content, through a link."""
 
     link: str = ""
@@ -52,7 +52,7 @@ class Seen(Value):
     is_client: bool = False
 
 
-class Told(Value):
+class About(Value):
     """What a program tells of itself. `silent` says why it does not answer."""
 
     plugin: str = ""
@@ -99,7 +99,7 @@ def look(directory: Path, names: Iterable[str], ours: Mapping[str, Collection[st
     return found
 
 
-def see(path: Path) -> Seen | None:
+def see(path: Path) -> FileSeen | None:
     """Look at what is there, None for nothing. It may be anything, and is not waited for."""
     try:
         status = path.lstat()
@@ -109,15 +109,15 @@ def see(path: Path) -> Seen | None:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return Seen(link=link, wrong=_KINDS.get(stat.S_IFMT(status.st_mode), "not a file"))
+            return FileSeen(link=link, wrong=_KINDS.get(stat.S_IFMT(status.st_mode), "not a file"))
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             start = file.read(_CHUNK)
             content = hashlib.sha256(start)
             while more := file.read(_CHUNK):
                 content.update(more)
     except OSError as error:
-        return Seen(link=link, wrong=f"{f'a link to {link}' if link else 'unreadable'}: {error.strerror}")
-    return Seen(
+        return FileSeen(link=link, wrong=f"{f'a link to {link}' if link else 'unreadable'}: {error.strerror}")
+    return FileSeen(
         link=link,
         wrong="" if start else "an empty file",
         file=(status.st_dev, status.st_ino),
@@ -128,11 +128,11 @@ def see(path: Path) -> Seen | None:
 
 
 def digest(content: bytes) -> str:
-    """Return what `Seen` has as the digest of a content."""
+    """Return what `FileSeen` has as the digest of a content."""
     return hashlib.sha256(content).hexdigest()
 
 
-def ask(path: Path) -> Told:
+def ask(path: Path) -> About:
     """Have a program tell what it is, as a runtime would start it."""
     programs = Programs(paths=[str(path.parent)], env=_ENVIRON, timeout=_SECONDS, stderr=len)
     plugin = version = ""
@@ -140,19 +140,19 @@ def ask(path: Path) -> Told:
         said = execute.execute(str(path), programs.env, b"", timeout=_SECONDS).stderr.decode("utf-8", "replace")
         if about := _ABOUT.search(said):
             plugin, version = about[1] or about[3], about[2] or about[4]
-        return Told(plugin=plugin, version=version, speaks=Runtime(run=programs).versions(path.name))
+        return About(plugin=plugin, version=version, speaks=Runtime(run=programs).versions(path.name))
     except CniError as error:
         # Its loader is not here, as in a container: the node's runtime can start it.
         silent = "" if isinstance(error.__cause__, FileNotFoundError) else str(error)
-        return Told(plugin=plugin, version=version, silent=silent)
+        return About(plugin=plugin, version=version, silent=silent)
 
 
-def is_another(name: str, told: Told) -> bool:
+def is_another(name: str, told: About) -> bool:
     """Tell whether a program under a name says that it is another plugin, one that weft has, too."""
     return name in NAMES and told.plugin != name and told.plugin in NAMES
 
 
-def _ours(one: Seen, same_file: list[str]) -> tuple[State, str]:
+def _ours(one: FileSeen, same_file: list[str]) -> tuple[State, str]:
     if one.link:
         return "spoilt", f"it is a link to {one.link}, which is weft's: what is copied over it changes that"
     if same_file:

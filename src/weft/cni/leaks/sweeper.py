@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
 from weft.beside.threads import start_thread
-from weft.cni.host.descriptors import Node, OpenedHost
+from weft.cni.host.descriptors import NodeHandles, OpenedHost
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep
 from weft.cni.plugins.portmap import forms
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def node_host(node: Node) -> Iterator[OpenedHost]:
+def node_host(node: NodeHandles) -> Iterator[OpenedHost]:
     """Give a host that belongs to no request: no container, no client to run programs.
 
     Its files are those that clients have, once there was one: the daemon may live in another mount namespace. To be
@@ -62,7 +62,7 @@ def _nobody(*_: object) -> NoReturn:
     raise ClientGone("no client is there to run programs, or to open anything")
 
 
-def stranded(node: Node, bridges: Mapping[str, str]) -> list[Stranded]:
+def stranded(node: NodeHandles, bridges: Mapping[str, str]) -> list[Stranded]:
     """Say which attachments, given by their keys, are stranded, and no request is for.
 
     `bridges` names for each the bridge that it was taken off; nothing if its host end was deleted.
@@ -87,7 +87,7 @@ class PodNames:
     To be called in the node's own network namespace, by one at a time.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeHandles) -> None:
         self._node = node
         self._known: dict[str, str] = {}
 
@@ -124,7 +124,7 @@ class Sweeper:
     `OSError` when there can be no more threads.
     """
 
-    def __init__(self, node: Node, *, every: float = _EVERY_SECONDS) -> None:
+    def __init__(self, node: NodeHandles, *, every: float = _EVERY_SECONDS) -> None:
         self._node = node
         self._every = every
         self._stopping = threading.Event()

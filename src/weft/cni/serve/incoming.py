@@ -43,7 +43,7 @@ class Incoming:
         self.since = time.monotonic()
         self._done = done
         self._complete = complete
-        self._reader = frames.Reader()
+        self._reader = frames.FrameReader()
         self._loop = loop
         self._watched = False
 

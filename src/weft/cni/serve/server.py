@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from weft.beside.threads import beside
-from weft.cni.host.descriptors import Node
+from weft.cni.host.descriptors import NodeHandles
 from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.incoming import Incoming
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 async def serve(
-    endpoint: Endpoint, node: Node, *, run: Plugins, limit: float = LIMIT_SECONDS, idle: float = math.inf
+    endpoint: Endpoint, node: NodeHandles, *, run: Plugins, limit: float = LIMIT_SECONDS, idle: float = math.inf
 ) -> None:
     """Serve clients until cancelled, or without one for `idle` seconds; finish what runs, close endpoint and node.
 

@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from struct import Struct
 from typing import Final
 
-from weft.cni.host.descriptors import Node, OpenedHost
+from weft.cni.host.descriptors import NodeHandles, OpenedHost
 from weft.cni.host.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
 from weft.cni.sdk.host import ClientGone, Host, Request
 from weft.model.value import Value, replace
@@ -42,7 +42,7 @@ Plugins = Callable[[Request, Host], Ran]
 class Service(Value):
     """What all sessions share. `limit` is in seconds and counts our own work alone."""
 
-    node: Node
+    node: NodeHandles
     locks: ContainerLocks
     run: Plugins
     limit: float
@@ -268,7 +268,7 @@ class Session:
 
     def _receive(self, data: bytes = b"") -> frames.Frame:
         """Read one frame, of which `data` has come already."""
-        reader = frames.Reader()
+        reader = frames.FrameReader()
         while data := data or self._connection.recv(_CHUNK):
             frame = reader.feed(data)
             if frame is not None:

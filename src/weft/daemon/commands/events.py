@@ -11,7 +11,7 @@ import click
 from weft.diag.commands.offline import bundle_at, told_in
 from weft.kernel import asking
 from weft.model.node.following import Follower
-from weft.model.node.history import Event, Told
+from weft.model.node.history import Event, EventsSince
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report
 from weft.screen.eventlines import line, show_event, since_option
@@ -63,23 +63,23 @@ def events(  # noqa: PLR0917 - click's way
     return 0
 
 
-def _asking(name: str) -> Callable[[], Told]:
+def _asking(name: str) -> Callable[[], EventsSince]:
     """Ask a daemon for what it has not told yet."""
     follower = Follower()
 
-    def take() -> Told:
+    def take() -> EventsSince:
         told = asking.events(name, follower.last)
         return replace(told, events=follower.events(told))
 
     return take
 
 
-def _coming(take: Callable[[], Told]) -> Iterator[Event]:
+def _coming(take: Callable[[], EventsSince]) -> Iterator[Event]:
     for told in watched(take, _LOOK_AGAIN):
         yield from told.events
 
 
-def recent(told: Told, *, newest: int | None, since: float | None) -> list[Event]:
+def recent(told: EventsSince, *, newest: int | None, since: float | None) -> list[Event]:
     """Those that were asked for; the time counts by the daemon's clock."""
     found = told.events if since is None else [each for each in told.events if each.time >= told.unix - since]
     return found if newest is None else found[max(0, len(found) - newest) :]

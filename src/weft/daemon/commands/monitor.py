@@ -6,7 +6,7 @@ import click
 
 from weft.kernel import asking
 from weft.model.node.following import Follower, recent
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState
 from weft.screen.documents import output_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
@@ -41,7 +41,7 @@ def monitor(
     need_root("weft monitor")
     name, follower, chosen = asking.choose(instance), Follower(), wanted_of(kinds, codes)
 
-    def take() -> tuple[Told, HealthState]:
+    def take() -> tuple[EventsSince, HealthState]:
         return asking.events(name, follower.last), asking.health(name)
 
     told, health = take()

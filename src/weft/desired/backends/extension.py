@@ -34,7 +34,7 @@ class ExtensionOptions(Value):
     remove: Command | None = None
 
 
-class Told(Value):
+class Printed(Value):
     """What the command that runs before the lease has printed, which the lease tells the other nodes."""
 
     text: str
@@ -120,7 +120,7 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
         public_ip=inputs.facts.public_v4,
         public_ipv6=inputs.facts.public_v6 if inputs.netconf.v6 else None,
         backend="extension",
-        data=told.text if isinstance(told, Told) else None,
+        data=told.text if isinstance(told, Printed) else None,
     )
 
 

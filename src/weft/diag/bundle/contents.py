@@ -14,7 +14,7 @@ from weft.diag.bundle import secrets
 from weft.diag.bundle.plain import plain, read
 from weft.diag.sight import Sight
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.value import Value, field
 
 FORM: Final = 1
@@ -46,7 +46,7 @@ class Bundle(Value):
 
     manifest: Manifest
     sight: Sight
-    told: Told | None = None
+    told: EventsSince | None = None
 
 
 def files_of(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, bytes]:
@@ -65,7 +65,7 @@ def bundle_of(files: Mapping[str, bytes], where: str) -> Bundle:
         made = f"weft {manifest.get('weft')}" if isinstance(manifest, dict) else "another program"
         hint = f"It was made by {made}; read it with that version"
         raise refused(where, f"a bundle of form {form!r}", expected=f"form {FORM}", hint=hint)
-    told = _read(Told, _data(files, _EVENTS, where), f"{where}: {_EVENTS}") if _EVENTS in files else None
+    told = _read(EventsSince, _data(files, _EVENTS, where), f"{where}: {_EVENTS}") if _EVENTS in files else None
     return Bundle(
         manifest=_read(Manifest, manifest, f"{where}: {MANIFEST}"),
         sight=_read(Sight, _data(files, _SIGHT, where), f"{where}: {_SIGHT}"),

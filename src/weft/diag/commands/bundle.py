@@ -16,7 +16,7 @@ from weft.diag.commands.places import place_options, places_of
 from weft.diag.look import ask_peers, look
 from weft.kernel import asking
 from weft.model.errors import Unavailable
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.text import counted, one_line
 from weft.screen.documents import output_option, show_report
 from weft.screen.nodeoptions import need_root
@@ -76,7 +76,7 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
     return 0
 
 
-def _events(instance: str | None) -> Told | None:
+def _events(instance: str | None) -> EventsSince | None:
     try:
         return asking.events(asking.choose(instance), 0)
     except Unavailable:  # it has ended since, and its sight says what there was

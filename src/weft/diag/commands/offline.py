@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from weft.model.errors import Problem, Unavailable
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import NodeState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def state_in(bundle: "Bundle", file: Path) -> NodeState:
     return bundle.sight.daemon
 
 
-def told_in(bundle: "Bundle", file: Path) -> Told:
+def told_in(bundle: "Bundle", file: Path) -> EventsSince:
     """What the daemon told of its history. Raises `Unavailable` if none did."""
     if bundle.told is None:
         raise _silent(bundle, file)

@@ -11,7 +11,7 @@ from weft.diag.reaching.sending import send
 from weft.diag.reaching.watching import watch
 from weft.diag.rules.matching import Packet
 from weft.diag.sight import Sight
-from weft.diag.tracing.counted import Counted, Wanted
+from weft.diag.tracing.counted import ProbesSeen, Wanted
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.legs import Direction, End
 from weft.diag.tracing.outcome import Sized
@@ -48,7 +48,7 @@ def prove(
         end = end or End(node=beyond, address=target)
         places, chosen = ([] if beyond else [end.place]), {each: ip_address(each).packed for each in (target, *others)}
 
-        def counted(numbers: Sequence[int], sizes: Sequence[int], places: Sequence[str]) -> Counted:
+        def counted(numbers: Sequence[int], sizes: Sequence[int], places: Sequence[str]) -> ProbesSeen:
             return watch(
                 pods,
                 places,
@@ -60,7 +60,7 @@ def prove(
                 largest=max(sizes, default=0),
             )
 
-        def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], Counted]:
+        def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
             tries = so_many(randbits(32), len(sizes))
             return tries, counted(tries, sizes, places)
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from weft.diag.reaching.pods import Pods
-from weft.diag.tracing.counted import Counted, Sent, Wanted
+from weft.diag.tracing.counted import ProbesSeen, Sent, Wanted
 from weft.kernel.buffers import widen
 from weft.model.value import replace
 
@@ -30,12 +30,12 @@ _REST: Final = 0.05  # for what is still on its way to other links when the last
 
 def watch(
     pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], Sent], largest: int = 0
-) -> Counted:
+) -> ProbesSeen:
     """Send the probes from a place, and count them there and at the others; a second if one is not answered.
 
     Of `largest` bytes is the largest, if they have a size.
     """
-    counted, longest = Counted(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
+    counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
     waiting = select.poll()
     with ExitStack() as held:
         sockets = {}
@@ -64,7 +64,7 @@ def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -
             until, settled = time.monotonic() + _REST, True
 
 
-def _take(place: str, sock: socket.socket, counted: Counted, wanted: Wanted) -> bool:
+def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) -> bool:
     """Count what a socket has; true if that is more than is taken at once."""
     try:
         for _ in range(_AT_ONCE):

@@ -24,14 +24,14 @@ class Sent(Value):
     mtu: int = 0
 
 
-class Told(Value):
+class TooLarge(Value):
     """What the machine `by` says of a packet that is too large: a link of it carries `mtu` bytes."""
 
     mtu: int
     by: str
 
 
-class Counted(Value):
+class ProbesSeen(Value):
     """The numbers of probes that were seen, and `back`, of those whose answers were: by node or pod, and device.
 
     `to` says to which of several addresses each probe was sent on, where a packet showed it; the answers to `denied`
@@ -46,7 +46,7 @@ class Counted(Value):
     unread: int = 0
     sent: Sent = Sent()
     sources: dict[tuple[str, str], dict[str, set[int]]] = field(default_factory=dict)
-    told: dict[str, Told] = field(default_factory=dict)
+    told: dict[str, TooLarge] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
         """Those probes that were not sent on to another address."""
@@ -73,7 +73,7 @@ class Counted(Value):
         """Count a frame if it is one of the probes, or an answer; keep what says that one was too large."""
         found = find(frame, wanted.kind, wanted.numbers, ports=wanted.ports)
         if found is not None and found.mtu:
-            self.told.setdefault(place, Told(mtu=found.mtu, by=str(ip_address(found.by))))
+            self.told.setdefault(place, TooLarge(mtu=found.mtu, by=str(ip_address(found.by))))
         elif found is not None:
             direction: Direction = "back" if found.answer else "there"
             self.seen.setdefault((place, device, direction), set()).add(found.number)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from weft.diag.tracing.counted import Sent, Told
+from weft.diag.tracing.counted import Sent, TooLarge
 from weft.diag.tracing.hops import NAT_ON_LEAVING
 from weft.diag.tracing.legs import Direction, Leg
 from weft.model.errors import Problem
@@ -60,7 +60,7 @@ class Point(Value):
 class Answers(Value):
     """Of `sent` probes so many `reached` their end and came back; `denied` ones as nothing listens there.
 
-    `unread` frames and how the kernel took them are as `Counted` has them. `renamed` ones were seen to come from
+    `unread` frames and how the kernel took them are as `ProbesSeen` has them. `renamed` ones were seen to come from
     another address on their way.
     """
 
@@ -83,7 +83,7 @@ class Sized(Value):
     size: int
     searched: bool = False
     largest: int | None = None
-    told: Told | None = None
+    told: TooLarge | None = None
     heard: str = ""
 
     def words(self, sender: str) -> str:

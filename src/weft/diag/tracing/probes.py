@@ -34,7 +34,7 @@ _TOLD: Final = {4: 6, 6: 4}  # from where on in their header they name the MTU
 _PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
 
 
-class Seen(Value):
+class Sighting(Value):
     """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address.
 
     `source` is the address before that. An answer that `denies` says that nothing listens at the port. With an `mtu` it
@@ -81,7 +81,7 @@ def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
     return segment(_checksum(source.packed + target.packed + length + segment(0)))
 
 
-def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Seen | None:
+def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Sighting | None:
     """Find one of the probes of these numbers in a frame. `ports` are those to which a datagram may be translated."""
     if kind == "tcp":
         return _find_segment(frame, numbers)
@@ -94,22 +94,22 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
     refusal = _refusal(frame, at)
     if refusal is not None:
         if refusal.mtu:
-            return Seen(number=number, answer=False, mtu=refusal.mtu, by=refusal.by)
-        return Seen(number=number, answer=True, denies=True) if refusal.targets and kind == "udp" else None
+            return Sighting(number=number, answer=False, mtu=refusal.mtu, by=refusal.by)
+        return Sighting(number=number, answer=True, denies=True) if refusal.targets and kind == "udp" else None
     by_port = int.from_bytes(frame[at : at + 2], "big") in ports
     answer = by_port if kind == "udp" else frame[at] in REPLY.values()
     target = frame[max(0, at - _ADDRESS) : at]
-    return Seen(number=number, answer=answer, target=target, source=_source(frame, at))
+    return Sighting(number=number, answer=answer, target=target, source=_source(frame, at))
 
 
-def _find_segment(frame: bytes, numbers: Sequence[int]) -> Seen | None:
+def _find_segment(frame: bytes, numbers: Sequence[int]) -> Sighting | None:
     for number in numbers:
         for answer, offset in ((False, 4), (True, 8)):  # of the sequence number, and of what is acknowledged
             start = frame.find(struct.pack("!I", (number + answer) & _WORD)) - offset
             flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
             fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
             if fitting and _refusal(frame, start) is None:
-                return Seen(
+                return Sighting(
                     number=number,
                     answer=answer,
                     target=frame[max(0, start - _ADDRESS) : start],

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.diag.checking.sizes import largest
-from weft.diag.tracing.counted import Counted, Told
+from weft.diag.tracing.counted import ProbesSeen, TooLarge
 from weft.diag.tracing.hops import Hop
 from weft.diag.tracing.hopwords import lines
 from weft.diag.tracing.legs import End, Leg, Visit, counted, legs, unreached
@@ -58,7 +58,7 @@ def tried(
     begin: End,
     end: End,
     visits: Sequence[Visit],
-    seen: Counted,
+    seen: ProbesSeen,
     *,
     beyond: str = "",
     sized: Sized | None = None,
@@ -109,11 +109,11 @@ def proved(
     begin: End,
     end: End,
     visits: Sequence[Visit],
-    seen: Counted,
+    seen: ProbesSeen,
     *,
     beyond: str,
     sized: Sized | None,
-    count: Callable[[Sequence[int]], tuple[Sequence[int], Counted]],
+    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
     look_again: Callable[[], Sequence[Visit]],
 ) -> TraceReport:
     """Put it together as `tried`; where probes were lost, after a search for the largest packet that passes.
@@ -136,7 +136,7 @@ def searched(
     asked: Asked,
     begin: End,
     end: End,
-    count: Callable[[Sequence[int]], tuple[Sequence[int], Counted]],
+    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
     *,
     beyond: str,
 ) -> Sized | None:
@@ -154,23 +154,23 @@ def searched(
     return replace(sized, searched=True, largest=largest(sized.size, passing))
 
 
-def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: Counted) -> list[bool]:
+def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: ProbesSeen) -> list[bool]:
     """Which of these probes passed: what need not be answered came to its end, and what must be was."""
     came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
     return [number in came for number in numbers]
 
 
-def _told(sized: Sized, seen: Counted, sender: str) -> Sized:
+def _told(sized: Sized, seen: ProbesSeen, sender: str) -> Sized:
     """With what was said of their size: to the sender, or else at another place."""
     if seen.sent.mtu:
-        return replace(sized, told=Told(mtu=seen.sent.mtu, by=""))
+        return replace(sized, told=TooLarge(mtu=seen.sent.mtu, by=""))
     if sender in seen.told or not seen.told:
         return replace(sized, told=seen.told.get(sender))
     heard, told = next(iter(seen.told.items()))
     return replace(sized, told=told, heard=heard)
 
 
-def _sources(found: Sequence[Leg], seen: Counted, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
+def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
     """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
     sources, shown = list[SourceSeen](), list[Leg]()
     ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
@@ -217,7 +217,7 @@ def _broken(hop: Hop, device: str, address: str) -> Hop:
     return replace(hop, seen=seen, passes=None, suspect=problem)
 
 
-def _arrived(begin: End, end: End, seen: Counted, *, beyond: str) -> set[int]:
+def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]:
     """The probes that came to their end: a firewall's answer in the name of the target is none."""
     if beyond:
         return seen.anywhere(begin.place, "back")

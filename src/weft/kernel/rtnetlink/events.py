@@ -22,7 +22,7 @@ from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import messages_in
 from weft.kernel.rtnetlink.noticefilter import spare
-from weft.kernel.rtnetlink.notices import Notice, Reader, Resync
+from weft.kernel.rtnetlink.notices import Notice, NoticeReader, Resync
 from weft.kernel.rtnetlink.rtnl import Rtnl
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Monitor:
     ) -> None:
         """Take over `sock`, in the namespace of `rtnl`, through which links are listed."""
         self._rtnl = rtnl
-        self._reader = Reader(devices=devices, uplinks=uplinks, ports=ports)
+        self._reader = NoticeReader(devices=devices, uplinks=uplinks, ports=ports)
         self._socket = sock
         self._buffer = bytearray(_DATAGRAM)
         self._rest = rest

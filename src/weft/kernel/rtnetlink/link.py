@@ -17,7 +17,7 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
-from weft.model.kernel.reported import BridgeInfo, Counted, LinkCounts, LinkInfo, PortInfo
+from weft.model.kernel.reported import BridgeInfo, Counters, LinkCounts, LinkInfo, PortInfo
 from weft.model.net import Mac
 
 RTM_NEWLINK: Final = 16
@@ -119,7 +119,7 @@ def parse_counters(body: bytes) -> LinkCounts:
         name=attrs.text(IFLA_IFNAME),
         alias=attrs.text(IFLA_IFALIAS),
         mtu=attrs.number(IFLA_MTU) or 0,
-        counted=Counted(
+        counted=Counters(
             received_bytes=received_bytes,
             sent_bytes=sent_bytes,
             received_packets=received,

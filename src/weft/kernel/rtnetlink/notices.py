@@ -28,7 +28,7 @@ _VTEP, _BRIDGE, _GATEWAY = codec.VTEP_ALIAS.encode(), BRIDGE_ALIAS.encode(), GAT
 _POD: Final = POD_ALIAS.encode()
 
 
-class Seen(Value, kw_only=False):
+class ObjectChanged(Value, kw_only=False):
     """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours.
 
     `port` is the netlink port of the socket that asked for it; 0 where the kernel does not say, as for all links.
@@ -78,10 +78,10 @@ class Resync(Value, kw_only=False):
     reason: str = ""
 
 
-Notice = Seen | Lost | UplinkChanged | AddressMoved | PodCut | Resync
+Notice = ObjectChanged | Lost | UplinkChanged | AddressMoved | PodCut | Resync
 
 
-class Reader:
+class NoticeReader:
     """Reads messages about the links in `devices` or `uplinks`, or those with the alias of ours or of a pod's.
 
     `devices` are ours whatever their alias, `uplinks` names and indexes of links between nodes; both are read again
@@ -139,9 +139,9 @@ class Reader:
             yield Lost(before.name, now.index)
         if before is not None and before.name != now.name and is_ours(before, self._devices):
             yield Lost(before.name, now.index)
-            yield Seen(("link", before.name), None)
+            yield ObjectChanged(("link", before.name), None)
         if is_ours(now, self._devices):
-            yield Seen(("link", now.name), codec.decode_link(now, self._names, self._devices))
+            yield ObjectChanged(("link", now.name), codec.decode_link(now, self._names, self._devices))
         yield from _changes(_node_links([before] if before is not None else []), _node_links([now]))
         if self._is_uplink(now.index, now.name) and (before is None or _facts(before) != _facts(now)):
             yield UplinkChanged(now.name)
@@ -161,7 +161,7 @@ class Reader:
         if self._watched(gone):
             yield Lost(gone.name, gone.index)
         if is_ours(gone, self._devices):
-            yield Seen(("link", gone.name), None)
+            yield ObjectChanged(("link", gone.name), None)
         yield from _changes(_node_links([gone]), {})
         if self._is_uplink(gone.index, gone.name):
             yield UplinkChanged(gone.name)
@@ -180,7 +180,7 @@ class Reader:
             return
         if is_ours(on, self._devices) and message.port not in self._ports:
             key, thing = codec.decode_address(info, on.name)
-            yield Seen(key, None if gone else thing, message.port)
+            yield ObjectChanged(key, None if gone else thing, message.port)
         if self._is_uplink(on.index, on.name):
             yield UplinkChanged(on.name)
 
@@ -192,11 +192,11 @@ class Reader:
             return
         if protocol == PROTOCOL:
             key, thing = codec.decode_route(body, self._names)
-            yield Seen(key, None if gone else thing, message.port)
+            yield ObjectChanged(key, None if gone else thing, message.port)
             return
         if not gone and message.flags & NLM_F_REPLACE:
             # Someone's route took the place of another, perhaps of ours, which gets no notice of its own.
-            yield Seen(codec.decode_route(body, {})[0], None, message.port)
+            yield ObjectChanged(codec.decode_route(body, {})[0], None, message.port)
         info = route.parse_route(body)
         name = self._names.get(info.index, "")
         if info.table == MAIN_TABLE and (prefixlen == 0 or self._is_uplink(info.index, name)):
@@ -205,7 +205,7 @@ class Reader:
     def _setting(self, message: Reply) -> Iterator[Notice]:
         setting = netconf.forwarding(message.body)
         if setting is not None:
-            yield Seen(setting.key, setting)
+            yield ObjectChanged(setting.key, setting)
 
     def _neighbour(self, message: Reply) -> Iterator[Notice]:
         family, index = neigh.family_and_index(message.body)
@@ -214,7 +214,7 @@ class Reader:
             return
         decode = codec.decode_fdb if family == socket.AF_BRIDGE else codec.decode_neighbour
         key, thing = decode(message.body, on.name)
-        yield Seen(key, None if message.kind == neigh.RTM_DELNEIGH else thing, message.port)
+        yield ObjectChanged(key, None if message.kind == neigh.RTM_DELNEIGH else thing, message.port)
 
     def _concerns(self, index: int, name: str, body: bytes) -> bool:
         """Tell whether more than the name of a link matters now, or did until this message."""
@@ -262,8 +262,8 @@ def _node_links(links: Iterable[LinkInfo]) -> Objects:
 
 
 def _changes(before: Objects, after: Objects) -> list[Notice]:
-    gone = [Seen(key, None) for key in before if key not in after]
-    return [*gone, *(Seen(key, thing) for key, thing in after.items() if before.get(key) != thing)]
+    gone = [ObjectChanged(key, None) for key in before if key not in after]
+    return [*gone, *(ObjectChanged(key, thing) for key, thing in after.items() if before.get(key) != thing)]
 
 
 def _pod_key(body: bytes) -> str:

@@ -12,7 +12,7 @@ from ipaddress import ip_network
 from typing import Final
 
 from weft.kernel.rtnetlink.events import Monitor
-from weft.kernel.rtnetlink.notices import Seen
+from weft.kernel.rtnetlink.notices import ObjectChanged
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.objects import Route
 
@@ -30,7 +30,11 @@ async def _measure(text: str) -> float:
                 rtnl.delete_route(wanted)
                 async for notices in monitor:
                     for notice in notices:
-                        if isinstance(notice, Seen) and isinstance(notice.thing, Route) and notice.thing.dst == wanted:
+                        if (
+                            isinstance(notice, ObjectChanged)
+                            and isinstance(notice.thing, Route)
+                            and notice.thing.dst == wanted
+                        ):
                             return (time.perf_counter() - start) * 1e3
         finally:
             monitor.close()

@@ -13,7 +13,7 @@ import msgspec
 from weft.diag.checking.trial import OUTSIDE
 from weft.diag.commands.trace import EXPLAIN, SIZE, no_size
 from weft.diag.reaching.watching import while_awaited
-from weft.diag.tracing.counted import Counted, Sent, Wanted
+from weft.diag.tracing.counted import ProbesSeen, Sent, Wanted
 from weft.diag.tracing.hops import Addressed, Way
 from weft.diag.tracing.legs import Direction, End, Visit
 from weft.diag.tracing.outcome import Sized
@@ -22,7 +22,7 @@ from weft.diag.tracing.tried import Asked, TraceReport, proved, tried_diagram, t
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
-from weft.lab.commands.packets.reader import Reader
+from weft.lab.commands.packets.reader import PacketReader
 from weft.lab.places import Place
 from weft.lab.report import LabReport, SentReport
 from weft.lab.tracing.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
@@ -102,7 +102,7 @@ def follow(
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
     ends = {each.place: each.device if each.node == OUTSIDE else "" for each in (*goal.ends, end) if not beyond}
 
-    def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> Counted:
+    def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> ProbesSeen:
         probe = protocol.Probe(
             source=begin.place,
             address=begin.address,
@@ -114,7 +114,7 @@ def follow(
         )
         return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
 
-    def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], Counted]:
+    def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
         tries = so_many(randbits(32), len(sizes))
         return tries, counted(tries, ends, list(sizes))
 
@@ -140,20 +140,20 @@ def follow(
 
 def _count(
     lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
-) -> Counted:
+) -> ProbesSeen:
     """Send the probes and count them at the device that each of these places has, or with "" at all of its devices.
 
     It takes a second if one is not answered. `ports` are those to which datagrams may be translated, `chosen` the
     addresses of which one may be chosen.
     """
-    counted = Counted()
+    counted = ProbesSeen()
     packed = {text: ip_address(text).packed for text in chosen}
     wanted = Wanted(kind=probe.kind, numbers=probe.numbers, ports=ports, chosen=packed)
     waiting = select.poll()
     with ExitStack() as held:
         readers = []
         for place, link in {probe.source: "", **places}.items():
-            reader = Reader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
+            reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
         sent = ask(lab, probe, SentReport)

@@ -10,7 +10,7 @@ import msgspec
 from weft.kernel import daemons
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.report import News
-from weft.model.node.history import Told
+from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
 
 _PATIENCE: Final = 2.0  # seconds
@@ -26,7 +26,7 @@ async def state(inside: Inside, room: Room) -> NodeState | None:
 
 async def news(inside: Inside, room: Room, after: int) -> News | None:
     """Ask the daemon of a node what happened after the event of that number, and what is wrong; None as above."""
-    told = await _ask(inside, room, daemons.ask_events(after), Told)
+    told = await _ask(inside, room, daemons.ask_events(after), EventsSince)
     health = await _ask(inside, room, daemons.ASK_HEALTH, HealthState)
     return None if told is None or health is None else News(told=told, health=health)
 

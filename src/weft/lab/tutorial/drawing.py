@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from weft.lab.tutorial.seen import HERE, Link, Node, Seen, Space
+from weft.lab.tutorial.seen import HERE, Link, NodeSeen, Seen, Space
 
 
 def drawing(seen: Seen) -> str:
@@ -10,7 +10,7 @@ def drawing(seen: Seen) -> str:
     return "\n".join(line for name, node in seen.nodes.items() for line in _node(name, node))
 
 
-def _node(name: str, node: Node) -> Iterator[str]:
+def _node(name: str, node: NodeSeen) -> Iterator[str]:
     yield f"{name}, forwards packets" if node.forwards else name
     items = [*_links(node), *_bare(node), *_routes(node.spaces[HERE])]
     for number, (first, *nested) in enumerate(items, 1):
@@ -24,7 +24,7 @@ def _tree(lines: Sequence[str]) -> Iterator[str]:
         yield f"{'└' if number == len(lines) else '├'} {line}"
 
 
-def _links(node: Node) -> Iterator[list[str]]:
+def _links(node: NodeSeen) -> Iterator[list[str]]:
     """A list for each link of the node: the link, and the ports of a bridge."""
     links = [link for link in node.spaces[HERE].links.values() if link.ifname != "lo"]
     for link in links:
@@ -32,7 +32,7 @@ def _links(node: Node) -> Iterator[list[str]]:
             yield [_link(node, link), *(_link(node, port) for port in links if port.master == link.ifname)]
 
 
-def _link(node: Node, link: Link) -> str:
+def _link(node: NodeSeen, link: Link) -> str:
     other = _other_end(node, link)
     return _words(link) if other is None else f"{_words(link)} ═══ {_words(other[1])} of {other[0]}"
 
@@ -43,7 +43,7 @@ def _words(link: Link) -> str:
     return " ".join(filter(None, (link.ifname, kind, *link.addresses, mtu, "" if link.up else "DOWN")))
 
 
-def _other_end(node: Node, link: Link) -> tuple[str, Link] | None:
+def _other_end(node: NodeSeen, link: Link) -> tuple[str, Link] | None:
     """Return the other end of a veth pair, and in which namespace of the node it is."""
     for name, space in node.spaces.items():
         for end in space.links.values():
@@ -52,7 +52,7 @@ def _other_end(node: Node, link: Link) -> tuple[str, Link] | None:
     return None
 
 
-def _bare(node: Node) -> Iterator[list[str]]:
+def _bare(node: NodeSeen) -> Iterator[list[str]]:
     """A line for each namespace that no cable leads to."""
     for name, space in sorted(node.spaces.items()):
         ends = [link for link in space.links.values() if link.kind == "veth"]

@@ -95,7 +95,7 @@ class Space(Value):
     fdb: tuple[Forward, ...] = ()
 
 
-class Node(Value):
+class NodeSeen(Value):
     """A node: its namespaces by name, its own by HERE, and whether it forwards."""
 
     spaces: dict[str, Space]
@@ -109,7 +109,7 @@ class Seen(Value):
     `frames` are the packets that were captured meanwhile, each as its layers.
     """
 
-    nodes: dict[str, Node]
+    nodes: dict[str, NodeSeen]
     answers: dict[str, str | None] = field(default_factory=dict)
     frames: tuple[tuple[Layer, ...], ...] = ()
 
@@ -134,10 +134,10 @@ done
 """
 
 
-def read(text: str) -> Node:
+def read(text: str) -> NodeSeen:
     """Return what SCRIPT has printed in a node."""
     forwards, *lines = text.split("\n")
-    return Node(forwards=forwards.strip() == "1", spaces=dict(_spaces(lines)))
+    return NodeSeen(forwards=forwards.strip() == "1", spaces=dict(_spaces(lines)))
 
 
 def _spaces(lines: Sequence[str]) -> Iterator[tuple[str, Space]]:

@@ -31,7 +31,7 @@ class PortVlans(Value):
 NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
-class Counted(Value, gc=False):
+class Counters(Value, gc=False):
     """What a link has counted since it was made; `lost` is what it dropped or could not take or send.
 
     A packet that the kernel has joined of several, or has still to split, counts once.
@@ -44,9 +44,9 @@ class Counted(Value, gc=False):
     received_lost: int = 0
     sent_lost: int = 0
 
-    def reversed(self) -> "Counted":
+    def reversed(self) -> "Counters":
         """As the other end of a pair of links sees it."""
-        return Counted(
+        return Counters(
             received_bytes=self.sent_bytes,
             sent_bytes=self.received_bytes,
             received_packets=self.sent_packets,
@@ -60,7 +60,7 @@ class LinkCounts(Value):
     name: str
     alias: str
     mtu: int
-    counted: Counted
+    counted: Counters
 
 
 class LinkInfo(Value):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from weft.model.node.history import MOST, Event, Told
+from weft.model.node.history import MOST, Event, EventsSince
 from weft.model.node.nodestate import HealthState
 from weft.model.value import Value, replace
 
@@ -33,7 +33,7 @@ class Follower:
         self._troubles: dict[str, str] = {}
         self._answers = True
 
-    def events(self, told: Told) -> list[Event]:
+    def events(self, told: EventsSince) -> list[Event]:
         """Return the new events.
 
         A daemon that has just started has not read its history yet, and a killed one has lost its latest events: its

@@ -71,7 +71,7 @@ class Event(Value, gc=False):
         return blame(self.by, "changed" if changed else "removed" if self.was else "put there")
 
 
-class Told(Value):
+class EventsSince(Value):
     """What a daemon answers who asks for events: those after a number, its latest number, and its Unix time."""
 
     unix: float
@@ -125,10 +125,12 @@ class History:
         if len(things) > NAMED:
             self.note(kind, f"{len(things) - NAMED} more", words="like those before")
 
-    def told(self, after: int) -> Told:
+    def told(self, after: int) -> EventsSince:
         """The events after that number; all, if it is of another history."""
         known = after if after <= self.last else 0
-        return Told(unix=self._unix(), last=self.last, events=[each for each in self._events if each.number > known])
+        return EventsSince(
+            unix=self._unix(), last=self.last, events=[each for each in self._events if each.number > known]
+        )
 
     def restore(self, before: Iterable[Event]) -> None:
         """Put the events of earlier runs before those of this one, once."""

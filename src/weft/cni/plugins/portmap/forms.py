@@ -50,24 +50,24 @@ FORMS: Final = {
 }
 
 
-class Kept(Value):
+class KeptPorts(Value):
     """What is kept of an attachment: the form's name, and what was wanted."""
 
     form: str
     wanted: PortMap
 
 
-def keep(call: Call, kept: Kept) -> None:
+def keep(call: Call, kept: KeptPorts) -> None:
     """Keep it, before anything is done."""
     record.keep(call, SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
 
 
-def look_up(host: Host, attachment: Attachment) -> Kept | None:
+def look_up(host: Host, attachment: Attachment) -> KeptPorts | None:
     """Return what was kept in this boot, None if nothing or if it cannot be read."""
     return _read(record.look_up(host, SUBJECT, attachment))
 
 
-def everything(host: Host) -> Iterator[tuple[Attachment, Kept | None]]:
+def everything(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
     """Give every attachment of which something is kept, with None for what is of another boot or torn."""
     for attachment, known in list(record.everything(host, SUBJECT)):
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
@@ -78,7 +78,7 @@ def forget(host: Host, attachment: Attachment) -> None:
     record.forget(host, SUBJECT, attachment)
 
 
-def undo(host: Host, attachment: Attachment, kept: Kept, *, note: Callable[[str], None]) -> None:
+def undo(host: Host, attachment: Attachment, kept: KeptPorts, *, note: Callable[[str], None]) -> None:
     """Remove what was made, and end the UDP flows that led there. Ports that are shared go to who shares them."""
     FORMS[kept.form].remove(host, attachment, kept.wanted)
     for sibling in shared.leave(host, attachment):
@@ -159,8 +159,8 @@ def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable
         note(f"portmap: UDP flows are not ended: {error}")
 
 
-def _read(known: Object | None) -> Kept | None:
+def _read(known: Object | None) -> KeptPorts | None:
     if known is None or known.get("form") not in FORMS:
         return None
     wanted = portmapconf.restore(known)
-    return None if wanted is None else Kept(form=known["form"], wanted=wanted)
+    return None if wanted is None else KeptPorts(form=known["form"], wanted=wanted)

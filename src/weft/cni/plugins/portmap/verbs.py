@@ -18,7 +18,7 @@ from weft.cni.plugins.portmap import forms, iptables, maps, nft, strangers
 from weft.cni.plugins.portmap import rules as portmaprules
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
 from weft.cni.plugins.portmap.elements import Taken
-from weft.cni.plugins.portmap.forms import FORMS, MAPS, Kept
+from weft.cni.plugins.portmap.forms import FORMS, MAPS, KeptPorts
 from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
@@ -59,7 +59,7 @@ def _parse(call: Call) -> tuple[PortmapConf, Result]:
 def _map(call: Call, wanted: PortMap) -> None:
     """Map the ports in whole or not at all."""
     host, attachment = call.host, call.attachment
-    kept = Kept(form=wanted.conf.backend or MAPS, wanted=wanted)
+    kept = KeptPorts(form=wanted.conf.backend or MAPS, wanted=wanted)
     before = forms.look_up(host, attachment)
     if before is not None and before != kept:
         forms.undo(host, attachment, before, note=call.note)
@@ -68,7 +68,7 @@ def _map(call: Call, wanted: PortMap) -> None:
             _make(call, kept)
         except Unusable as error:
             call.note(f"portmap: {error}")
-            _make(call, Kept(form=programs.choose(), wanted=wanted))
+            _make(call, KeptPorts(form=programs.choose(), wanted=wanted))
         forms.end_flows(host, wanted, of_container=False, note=call.note)
         if wanted.conf.snat:
             for address in wanted.addresses:
@@ -79,7 +79,7 @@ def _map(call: Call, wanted: PortMap) -> None:
         raise
 
 
-def _make(call: Call, kept: Kept) -> None:
+def _make(call: Call, kept: KeptPorts) -> None:
     """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
     for stray in strangers.clear(call.host, call.attachment, kept.wanted):
         call.note(f"portmap: removed a rule that leads to nobody: {stray}")
@@ -97,7 +97,7 @@ def _make(call: Call, kept: Kept) -> None:
             return
 
 
-def _unmap(call: Call, before: Kept | None) -> None:
+def _unmap(call: Call, before: KeptPorts | None) -> None:
     """Undo what an ADD has made that fails, and have what was there `before`; what cannot be undone is left to DEL."""
     kept = forms.look_up(call.host, call.attachment)
     try:

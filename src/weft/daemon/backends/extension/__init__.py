@@ -8,14 +8,14 @@ from weft.daemon.backends.backend import Backend
 from weft.daemon.backends.extension import plane
 from weft.daemon.backends.extension.commands import run
 from weft.desired.backends import extension
-from weft.desired.backends.extension import ExtensionOptions, Told
+from weft.desired.backends.extension import ExtensionOptions, Printed
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import Value
 
 _MOST: Final = 2048  # of output: a lease has 4 KB in all
 
 
-async def _told(chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> Told | None:
+async def _told(chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> Printed | None:
     """Run the PreStartupCommand."""
     command = chosen.before if isinstance(chosen, ExtensionOptions) else None
     if command is None or look_only:
@@ -28,7 +28,7 @@ async def _told(chosen: Value, _options: Options, _directory: Path, /, *, look_o
     if len(text.encode()) > _MOST:
         seen = f"it has printed {len(text.encode())} bytes"
         raise Unavailable(Problem(code="CMD-001", where=where, seen=seen, expected=f"{_MOST} at most"))
-    return Told(text=text)
+    return Printed(text=text)
 
 
 EXTENSION: Final = Backend(

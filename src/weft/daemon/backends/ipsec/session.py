@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from weft.kernel.unixsockets import peer_of
 from weft.wire import vici
-from weft.wire.vici import Message, Told
+from weft.wire.vici import Message, Section
 
 LONGEST_PATH: Final = 107  # bytes of a socket's path (struct sockaddr_un)
 _SECONDS: Final = 5.0  # for one answer, or one event of a list
@@ -55,13 +55,13 @@ class Session:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, command: str, message: Message | None = None) -> Told:
+    def ask(self, command: str, message: Message | None = None) -> Section:
         """Raises `OSError`: EREMOTEIO with charon's words for what it refuses."""
         with self._whole():
             self._send(vici.packet(vici.REQUEST, command, message))
             return _checked(command, self._receive())
 
-    def list(self, command: str, event: str, take: Callable[[Told], None]) -> None:
+    def list(self, command: str, event: str, take: Callable[[Section], None]) -> None:
         """Have charon send a list, an event for each entry, which `take` gets. Raises `OSError`."""
         with self._whole():
             self._register(vici.REGISTER, event)
@@ -93,7 +93,7 @@ class Session:
         self._socket.settimeout(_SECONDS)
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
-    def _receive(self) -> tuple[int, Told]:
+    def _receive(self) -> tuple[int, Section]:
         end = time.monotonic() + _SECONDS
         (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size, end))
         if length > _MOST:
@@ -115,7 +115,7 @@ class Session:
         return bytes(data)
 
 
-def _checked(command: str, answer: tuple[int, Told]) -> Told:
+def _checked(command: str, answer: tuple[int, Section]) -> Section:
     kind, told = answer
     if kind != vici.RESPONSE:
         raise OSError(errno.EPROTO, f"charon does not know the command {command}")

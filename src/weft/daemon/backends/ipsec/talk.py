@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.daemon.backends.ipsec.session import Session
 from weft.desired.backends.ipsec.objects import REQID, Connection, SharedKey
-from weft.wire.vici import Message, Told
+from weft.wire.vici import Message, Section
 
 IKE_PROPOSAL: Final = "aes256-sha256-modp4096"
 _KEY_PREFIX: Final = "weft-"
@@ -76,7 +76,7 @@ def sessions(session: Session) -> dict[str, bool]:
     """The connections that charon negotiates with peers, and whether packets go by them."""
     found: dict[str, bool] = {}
 
-    def take(told: Told) -> None:
+    def take(told: Section) -> None:
         for name, said in told.items():
             if isinstance(said, dict) and said.get("state") != "DELETING":
                 children = said.get("child-sas")

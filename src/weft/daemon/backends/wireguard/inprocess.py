@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
+from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
 from weft.model.secret import Secret
@@ -155,7 +155,7 @@ def _device(lines: Iterator[tuple[str, str]]) -> Device:
     return Device(private=private, port=port, peers=tuple(map(_seen, peers, nets)))
 
 
-def _seen(said: dict[str, str], nets: list[str]) -> Seen:
+def _seen(said: dict[str, str], nets: list[str]) -> LivePeer:
     psk = said.get("preshared_key", _NO_KEY)
     peer = Peer(
         key=_base64(said["public_key"]),
@@ -165,7 +165,7 @@ def _seen(said: dict[str, str], nets: list[str]) -> Seen:
         keepalive=int(said.get("persistent_keepalive_interval", 0)),
     )
     handshake, sent, received = (int(said.get(each, 0)) for each in ("last_handshake_time_sec", "tx_bytes", "rx_bytes"))
-    return Seen(peer=peer, handshake=handshake, sent=sent, received=received)
+    return LivePeer(peer=peer, handshake=handshake, sent=sent, received=received)
 
 
 def _endpoint(text: str) -> Endpoint | None:

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from struct import Struct
 from typing import Final
 
-from weft.desired.backends.wireguard.objects import Device, Endpoint, Peer, Seen, key_bytes
+from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -133,7 +133,7 @@ def _endpoint(endpoint: Endpoint) -> bytes:
     return _IN6.pack(socket.AF_INET6, port, 0, endpoint.ip.packed, 0)
 
 
-def _peer_in(key: bytes, parts: list[Attributes]) -> Seen:
+def _peer_in(key: bytes, parts: list[Attributes]) -> LivePeer:
     first = parts[0]
     psk = first.get(_PRESHARED_KEY, _NO_KEY)
     peer = Peer(
@@ -143,7 +143,7 @@ def _peer_in(key: bytes, parts: list[Attributes]) -> Seen:
         psk=None if psk == _NO_KEY else Secret(_base64(psk)),
         keepalive=first.number(_KEEPALIVE) or 0,
     )
-    return Seen(
+    return LivePeer(
         peer=peer,
         handshake=_seconds(first.get(_LAST_HANDSHAKE, b"")),
         sent=first.number(_TX_BYTES) or 0,

@@ -20,7 +20,7 @@ from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
-from weft.desired.backends.wireguard.objects import Device, Peer, Seen, Server, WireguardDevice, WireguardPeer
+from weft.desired.backends.wireguard.objects import Device, LivePeer, Peer, Server, WireguardDevice, WireguardPeer
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.value import replace
@@ -43,7 +43,7 @@ class WireguardPlane:
     def __init__(self) -> None:
         self.counts: Mapping[str, int] = {}
         self._kernel: InKernel | None = None
-        self._seen: Mapping[Key, Seen] = {}
+        self._seen: Mapping[Key, LivePeer] = {}
         self._processes = InProcess()
         self._children = Children()
 
@@ -82,7 +82,7 @@ class WireguardPlane:
         self._children.reap()
         found: dict[Key, Object] = {}
         peers = sessions = 0
-        by_key: dict[Key, Seen] = {}
+        by_key: dict[Key, LivePeer] = {}
         now = int(time.time())
         for name in _DEVICES:
             maker = self._maker(name)
@@ -160,7 +160,7 @@ def _own(name: str, device: Device, *, served: bool) -> Iterator[Object]:
         yield WireguardDevice(dev=name, private=device.private, port=device.port)
 
 
-def _peer(name: str, seen: Seen, known: Objects, now: int) -> WireguardPeer:
+def _peer(name: str, seen: LivePeer, known: Objects, now: int) -> WireguardPeer:
     """A peer as it is; one that has proved to be elsewhere than its lease says counts as it is wanted."""
     thing = WireguardPeer(dev=name, peer=seen.peer)
     wanted = known.get(thing.key)

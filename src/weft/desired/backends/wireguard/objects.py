@@ -34,7 +34,7 @@ class Peer(Value):
     keepalive: int = 0
 
 
-class Seen(Value):
+class LivePeer(Value):
     """A peer as it is: its last handshake in Unix seconds, 0 for none, and the bytes of both ways."""
 
     peer: Peer
@@ -48,7 +48,7 @@ class Device(Value):
 
     private: Secret | None
     port: int
-    peers: tuple[Seen, ...]
+    peers: tuple[LivePeer, ...]
 
 
 class Server(OnLink):

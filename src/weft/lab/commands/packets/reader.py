@@ -42,7 +42,7 @@ class Packet(Value, gc=False):
     ethernet: bool
 
 
-class Reader:
+class PacketReader:
     """The packets of one socket, which is in the node or pod `place`."""
 
     def __init__(self, place: str, descriptor: int) -> None:
@@ -114,7 +114,7 @@ class Readers:
     """Several sockets. A context manager that closes them."""
 
     def __init__(self) -> None:
-        self._readers: list[Reader] = []
+        self._readers: list[PacketReader] = []
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._reader_of: int | None = None
 
@@ -132,7 +132,7 @@ class Readers:
 
     def add(self, place: str, descriptor: int) -> None:
         """Take over the descriptor of a socket in a node or pod."""
-        self._readers.append(Reader(place, descriptor))
+        self._readers.append(PacketReader(place, descriptor))
 
     def end_with(self, descriptor: int) -> None:
         """Have `batches` end once nobody reads what is written to this descriptor."""

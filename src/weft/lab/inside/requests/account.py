@@ -17,7 +17,7 @@ from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
 from weft.lab.report import Carried, InterfacesReport, LabReport, NewsReport, StatesReport, TrafficReport, WayReport
 from weft.lab.spec import Lab
-from weft.model.kernel.reported import Counted
+from weft.model.kernel.reported import Counters
 
 _MAC: Final = 6  # bytes; with its padding in a key of two 8
 _FIELD: Final = 8
@@ -86,14 +86,14 @@ async def traffic(world: World) -> TrafficReport:
         if (source := names.get(key[:_MAC])) and (target := names.get(key[_FIELD : _FIELD + _MAC]))
     ]
     ports = {link.name: link.counted.reversed() for link in world.rtnl.counters()}
-    nodes = [_carried(name, ports.get(port(node.spec.index), Counted())) for name, node in world.nodes.items()]
+    nodes = [_carried(name, ports.get(port(node.spec.index), Counters())) for name, node in world.nodes.items()]
     ends = {
         (name, link.name): link.counted.reversed()
         for name, node in world.nodes.items()
         for link in node.rtnl.counters()
     }
     pods = [
-        _carried(pod.spec.name, ends.get((pod.spec.node, pod.host_end), Counted()), pod.spec.node, pod.sandbox.id)
+        _carried(pod.spec.name, ends.get((pod.spec.node, pod.host_end), Counters()), pod.spec.node, pod.sandbox.id)
         for pod in world.in_order()
     ]
     order = list(world.nodes)
@@ -101,7 +101,7 @@ async def traffic(world: World) -> TrafficReport:
     return TrafficReport(seconds=time.monotonic(), nodes=nodes, pods=pods, ways=ways)
 
 
-def _carried(name: str, counted: Counted, node: str = "", number: str = "") -> Carried:
+def _carried(name: str, counted: Counters, node: str = "", number: str = "") -> Carried:
     return Carried(
         name=name,
         node=node,
