@@ -48,7 +48,7 @@ def collect(call: Call, kept: KeptBeside) -> None:
     problems: list[CniError] = []
     for attachment, known in gone.items():
         with _gathered(problems):
-            _disable_recorded(call, attachment, known)
+            interface.disable(call, None, veth.recorded_end(call.host.rtnl, attachment, known))
     for kind in MASQ_KINDS:
         recorded = any(known.masq == kind for known in gone.values())
         if recorded or kept.masquerades:
@@ -93,10 +93,6 @@ def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
             continue
         known = record.as_value(Record, found) if found.get("boot") == call.host.boot_id else None
         yield attachment, known or Record()
-
-
-def _disable_recorded(call: Call, attachment: Attachment, known: Record) -> None:
-    interface.disable(call, None, veth.recorded_end(call.host.rtnl, attachment, known))
 
 
 def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:

@@ -162,8 +162,9 @@ class OpenedHost:
     def container(self) -> Container | None:
         """The container's namespace; made on first use, because a verb may have nothing to do in there."""
         if self._container is None and self._entered is not None:
+            own = os.dup(self._descriptors["route"])  # closed with the socket, as the client's is by the session
             self._container = Container(
-                rtnl=_rtnl_on(self._descriptors["route"]),
+                rtnl=Rtnl(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=own)),
                 sysctls=Settings({}, self._open_settings),
                 netns_fd=self._entered,
             )
@@ -245,8 +246,3 @@ class OpenedHost:
 
     def lease_comes(self, written: Callable[[], bool]) -> bool:
         return self._node.lease_comes(written)
-
-
-def _rtnl_on(route: int) -> Rtnl:
-    """Rtnetlink over a copy of a descriptor that has been checked."""
-    return Rtnl(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=os.dup(route)))

@@ -14,7 +14,7 @@ from weft.model.attachment import Result
 from weft.wire import cnichain, cnijson
 from weft.wire.cni import CniError, Ran, failure
 
-# IPAM DEL of programs that could not be run, because their client had gone.
+# DELs of IPAM programs that could not be run, because their client had gone.
 _OWED: Final = "/owed"
 
 
@@ -48,12 +48,12 @@ def read_addresses(call: Call, ipam_type: str) -> None:
 def add_addresses(call: Call, ipam_type: str) -> Result:
     """Run IPAM ADD. A program that fails gets DEL, so that it leaves nothing (cni.md §1.9).
 
-    If the client has gone, it is not known how far the program came, and DEL is owed.
+    If the client has gone, it is not known how far the program came, and DEL is deferred.
     """
     ours = call.build.find(ipam_type)
     if ours is not None and ours.allocate is not None:
         return ours.allocate(call)
-    _pay(call, ipam_type)
+    _run_deferred(call, ipam_type)
     try:
         done = run(call, ipam_type, "ADD", call.request.stdin)
         try:
@@ -64,12 +64,12 @@ def add_addresses(call: Call, ipam_type: str) -> Result:
                 cnichain.raise_for(run(call, ipam_type, "DEL", call.request.stdin))
             raise
     except ClientGone:
-        _owe(call, ipam_type)
+        _defer_delete(call, ipam_type)
         raise
 
 
 def delete_addresses(call: Call, ipam_type: str) -> None:
-    """Run IPAM DEL. If the client has gone, what is owed is written down."""
+    """Run IPAM DEL. If the client has gone, it is deferred."""
     ours = call.build.find(ipam_type)
     if ours is not None and ours.allocate is not None:
         ours.delete(call)
@@ -77,7 +77,7 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
     try:
         done = run(call, ipam_type, "DEL", call.request.stdin)
     except ClientGone:
-        _owe(call, ipam_type)
+        _defer_delete(call, ipam_type)
         raise
     cnichain.raise_for(done)
     with suppress(FileNotFoundError):
@@ -87,38 +87,40 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
 def ask(call: Call, plugin: str, command: str, stdin: bytes | None = None) -> None:
     """Have a delegate do what returns nothing, with this configuration or the call's own. Raises its error."""
     if command == "GC":
-        _pay(call, plugin)
+        _run_deferred(call, plugin)
     cnichain.raise_for(run(call, plugin, command, call.request.stdin if stdin is None else stdin))
 
 
-def _owe(call: Call, ipam_type: str) -> None:
-    debt = {
+def _defer_delete(call: Call, ipam_type: str) -> None:
+    deferred = {
         "type": ipam_type,
         "network": call.network,
         "container": call.container_id,
         "ifname": call.ifname,
         "stdin": call.request.stdin.decode("utf-8", "replace"),
     }
-    call.host.state.replace(f"{_OWED}/{record.key_of(call.attachment)}.json", json.dumps(debt).encode(), parents=0o700)
+    call.host.state.replace(
+        f"{_OWED}/{record.key_of(call.attachment)}.json", json.dumps(deferred).encode(), parents=0o700
+    )
 
 
-def _pay(call: Call, ipam_type: str) -> None:
-    """Run what is owed to this type in this network: now there is a client that can."""
+def _run_deferred(call: Call, ipam_type: str) -> None:
+    """Run the DELs of this type in this network that were deferred until a client could run programs."""
     try:
         names = call.host.state.list(_OWED)
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
         path = f"{_OWED}/{name}"
-        with suppress(OSError, ValueError, CniError):  # what cannot be read cannot be paid
-            debt = cnijson.load(call.host.state.read(path))
-            if (cnijson.text(debt, "type"), cnijson.text(debt, "network")) != (ipam_type, call.network):
+        with suppress(OSError, ValueError, CniError):  # what cannot be read cannot be run
+            deferred = cnijson.load(call.host.state.read(path))
+            if (cnijson.text(deferred, "type"), cnijson.text(deferred, "network")) != (ipam_type, call.network):
                 continue
             attachment = {
-                "CNI_CONTAINERID": cnijson.text(debt, "container"),
-                "CNI_IFNAME": cnijson.text(debt, "ifname"),
+                "CNI_CONTAINERID": cnijson.text(deferred, "container"),
+                "CNI_IFNAME": cnijson.text(deferred, "ifname"),
                 "CNI_NETNS": "",
             }
-            ran = call.host.delegate(ipam_type, "DEL", attachment, cnijson.text(debt, "stdin").encode())
+            ran = call.host.delegate(ipam_type, "DEL", attachment, cnijson.text(deferred, "stdin").encode())
             if ran is not None and ran.exit == 0:
                 call.host.state.unlink(path)

@@ -123,7 +123,8 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
             place.keep(_NOTE, before)
             raise
         progress("what would a user notice?")
-        seen = _noticed(place, report) or [play.area.complaint or _NOTHING]
+        failing = [*game.noticed(checking.tried(place, report)), *_started(place, report)]
+        seen = failing or [play.area.complaint or _NOTHING]
         now = play.go_on(symptoms=seen)
     finally:
         progress.done()
@@ -245,11 +246,6 @@ def _fitting(report: LabReport, level: Level) -> list[Fault]:
     if not fitting:
         raise refused[0]
     return fitting
-
-
-def _noticed(place: Place, report: LabReport) -> list[str]:
-    """Return what fails when everything is tried, and what becomes of a new pod on each node."""
-    return [*game.noticed(checking.tried(place, report)), *_started(place, report)]
 
 
 def _started(place: Place, report: LabReport) -> Iterator[str]:

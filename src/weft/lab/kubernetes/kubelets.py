@@ -167,7 +167,8 @@ class Kubelets:
         """Return what is to be said of the daemon's pod on a node: what the API says, and the end of its log."""
         pods = [pod for pod in await self._pods() if pod.spec.node_name == node]
         logs = filesystem.node_directory(node, "pods").glob(f"{ourimage.NAMESPACE}_*/*/*.log")
-        ends = [path.read_bytes()[-_TAIL:].decode(errors="replace") for path in sorted(logs, key=_age)[-1:]]
+        latest = sorted(logs, key=lambda log: log.stat().st_mtime_ns)[-1:]
+        ends = [path.read_bytes()[-_TAIL:].decode(errors="replace") for path in latest]
         return "\n".join([*(pod.status.words for pod in pods), *ends]) or "the API has no pod of its daemon's on it"
 
     def _check(self) -> None:
@@ -195,10 +196,6 @@ class Kubelets:
                 words = found.words or "it says nothing of itself"
                 return _failed(wanted.name, f"{words}\n{await self.words(wanted.name)}")
         return None
-
-
-def _age(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def _failed(where: str, seen: str) -> Unavailable:

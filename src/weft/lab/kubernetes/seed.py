@@ -11,7 +11,6 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +28,7 @@ async def find(processes: Processes) -> Path:
     """Return a directory to copy to /var/lib/containerd of a node. `Unavailable` if the images cannot be made."""
     images = await asyncio.to_thread(ourimage.images)
     key = await asyncio.to_thread(_key, images, programs.find("containerd", processes.environ))
-    cache = _cache(processes.environ)
+    cache = Path(processes.environ.get("HOME", "/root"), ".cache", "weft", "images")
     if not await asyncio.to_thread((cache / key).is_dir):
         work = await asyncio.to_thread(_work, cache)
         try:
@@ -86,7 +85,3 @@ async def _make(processes: Processes, images: list[Image], work: Path) -> None:
     finally:
         containerd.signal(signal.SIGTERM)
         await containerd.ended
-
-
-def _cache(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME", "/root"), ".cache", "weft", "images")

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
 from typing import Any, Final
@@ -104,7 +103,8 @@ class KubernetesStore:
     async def create(self, entries: list[Object]) -> None:
         """Put objects into the API."""
         kubectl = (self._program("kubectl"), f"--kubeconfig={self.accounts.file(ADMIN)}")
-        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=_as_json(entries))
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": entries})
+        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=text)
 
     async def run(self, *command: str, stdin: str = "") -> None:
         """Run a program to its end. `Unavailable` with what it said if it fails."""
@@ -220,8 +220,3 @@ def _nodes(lab: Lab) -> list[Object]:
         }
         for node in lab.nodes
     ]
-
-
-def _as_json(entries: Sequence[Object]) -> str:
-    """Return objects as what kubectl reads at once."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(entries)})

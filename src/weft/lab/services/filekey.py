@@ -25,18 +25,13 @@ def read(reader: Reader, node: yaml.Node | None, lab: spec.Lab) -> spec.Lab:
     found: list[Service] = []
     pods = [pod.name for pod in lab.pods]
     said = [(item, service) for item in node.value if (service := _service(reader, item)) is not None]
-    for item, service in _fixed_first(said):
+    for item, service in sorted(said, key=lambda each: not each[1].addresses):  # those with fixed addresses first
         wrong = choice.problems(service, where=f"{reader.at(item)} {service.name}", lab=lab, pods=pods, others=found)
         reader.add(item, wrong)
         if not wrong:
             found.append(choice.addressed(service, lab.families, found))
     order = [service.name for _, service in said]
     return msgspec.structs.replace(lab, services=tuple(sorted(found, key=lambda each: order.index(each.name))))
-
-
-def _fixed_first(said: list[tuple[yaml.Node, Service]]) -> list[tuple[yaml.Node, Service]]:
-    """Those whose addresses are told before those whose are chosen, else in order."""
-    return sorted(said, key=lambda each: not each[1].addresses)
 
 
 def _service(reader: Reader, node: yaml.Node) -> Service | None:

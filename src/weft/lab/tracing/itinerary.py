@@ -62,7 +62,9 @@ def goal(report: LabReport, begin: End, target: str, *, udp: bool) -> Goal:
     if end is None:
         return Goal(address=str(address), ends=(), port=port, udp=udp)
     if port and not end.is_apart:
-        behind = next((each for each in report.services if _leads(each, port, udp=udp)), None)
+        protocol = "UDP" if udp else "TCP"
+        led = (each for each in report.services if (each.node_port, each.protocol) == (port, protocol))
+        behind = next(led, None)
         if behind is not None:
             ends = _behind(report, behind, family)
             return Goal(address=end.address, ends=ends, port=port, udp=udp, service=behind.name)
@@ -112,10 +114,6 @@ def _ends(report: LabReport, family: int) -> Iterator[End]:
         for address in node.underlay:
             if (":" in address) == (family == 6):
                 yield End(node=node.name, address=address)
-
-
-def _leads(service: ServiceReport, port: int, *, udp: bool) -> bool:
-    return service.node_port == port and (service.protocol == "UDP") == udp
 
 
 def _behind(report: LabReport, service: ServiceReport, family: int) -> tuple[End, ...]:

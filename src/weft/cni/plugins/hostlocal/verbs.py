@@ -40,7 +40,9 @@ class _Held(CniError):
 def allocate(call: Call) -> Result:
     """Reserve an address of each range set, or none at all. What is missing may be leaked: then it is freed first."""
     conf = _read(call)
-    dns = _dns(call, conf.resolv_conf) if conf.resolv_conf else Dns()
+    dns = Dns()
+    if conf.resolv_conf:
+        dns = ipamconf.parse_resolv_conf(call.host.files.read(conf.resolv_conf).decode("utf-8", "replace"))
     try:
         ips = _reserve(call, conf)
     except FileNotFoundError:  # the network's first address
@@ -288,10 +290,6 @@ def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
 
 def _directory(call: Call) -> str:
     return f"{ipamconf.data_dir(call.config)}/{call.network}"
-
-
-def _dns(call: Call, path: str) -> Dns:
-    return ipamconf.parse_resolv_conf(call.host.files.read(path).decode("utf-8", "replace"))
 
 
 def _add(call: Call) -> bytes:

@@ -65,7 +65,9 @@ def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
     elements = _elements(attachment, wanted)
     for element in elements:
         present = nf.element(TABLE, element.set, element.key)
-        if present != element and not (present and _is_shared(host, attachment, present)):
+        if present != element and not (
+            present and any(portmap.is_of(present, sibling) for sibling in _siblings(host, attachment))
+        ):
             found = f"found {portmap.describe(present)} ({present.comment})" if present else "not found"
             return f"{portmap.describe(element)}: {found} in map {element.set} of table {TABLE}"
     lost = nftsets.missing_rule(nf, TABLE, portmap.frame_rules({element.set for element in elements}))
@@ -74,10 +76,6 @@ def missing(host: Host, attachment: Attachment, wanted: PortMap) -> str:
 
 def _elements(attachment: Attachment, wanted: PortMap) -> tuple[Element, ...]:
     return portmap.elements(wanted, owners.comment_of(attachment))
-
-
-def _is_shared(host: Host, attachment: Attachment, present: Element) -> bool:
-    return any(portmap.is_of(present, sibling) for sibling in _siblings(host, attachment))
 
 
 def _siblings(host: Host, attachment: Attachment) -> tuple[str, ...]:

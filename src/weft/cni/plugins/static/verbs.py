@@ -31,15 +31,11 @@ def _check(call: Call) -> None:
     previous = call.previous()
     for wanted in conf.addresses:
         there = [ip for ip in previous.ips if ip.address.ip == wanted.address.ip]
-        if not any(_fits(wanted, ip) for ip in there):
+        if not any(wanted.gateway in (None, ip.gateway) for ip in there):
             raise failure(
                 f"static: Failed to match addr {wanted.address.ip} on interface {call.ifname}",
                 f"expected {_show(wanted)}, there is {', '.join(map(_show, there)) or 'no such address'}",
             )
-
-
-def _fits(wanted: IpConfig, there: IpConfig) -> bool:
-    return wanted.gateway is None or wanted.gateway == there.gateway
 
 
 def _show(ip: IpConfig) -> str:

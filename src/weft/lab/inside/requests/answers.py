@@ -131,7 +131,7 @@ async def _hand_out(
     """Answer with descriptors."""
     match request:
         case protocol.Capture(where, link):
-            with await _packet_socket(world, where, link) as packets:
+            with await world.inside.run(world.room(where), partial(_listen, where, link)) as packets:
                 await connection.done(Nothing(), descriptors=[packets.fileno()])
         case protocol.Open(where, path):
             await _open(world, connection, where, path)
@@ -158,12 +158,8 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
         os.close(opened)
 
 
-async def _packet_socket(world: World, where: str, link: str) -> socket.socket:
-    """Open a packet socket on one link of a node or pod, or with "" on all."""
-    return await world.inside.run(world.room(where), partial(_listen, where, link))
-
-
 def _listen(where: str, link: str) -> socket.socket:
+    """Open a packet socket on one link of this namespace, or with "" on all. The command that asked for it reads it."""
     # Protocol 0 hears nothing until it is bound: not a packet of another link gets in.
     everything = socket.htons(_ETH_P_ALL)
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
