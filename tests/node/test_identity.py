@@ -1,8 +1,11 @@
 """Who is who: copied disks, torn state, second daemons (settled.md §5)."""
 
+import shlex
 import shutil
 import socket
+import sys
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +52,20 @@ def test_a_cloned_disk_gives_no_subnet_and_no_mac_twice(cluster: Cluster, backen
         node.stop()
         node.start()
     assert [(node.v4, node.macs) for node in (one, two, three)] == before
+
+
+def test_a_plan_on_a_cloned_disk_is_what_weftd_would_do(cluster: Cluster):
+    cluster.configure()
+    one = cluster.node(1).start()
+    three = cluster.node(3)
+    copy_disk(one, three)
+    flags = [flag for flag in three.command()[3:] if not flag.startswith(("--healthz", "--cni"))]
+    shown = three.netns.run(f"{Path(sys.executable).with_name('weft')} plan -- {shlex.join(flags)} || true")
+    assert "we have no lease; planned with" in shown
+    own = "\n".join(line for line in shown.splitlines() if line.startswith(("+ link", "+ address")))
+    assert "flannel.1" in own
+    assert str(one.v4[0]) not in own
+    assert one.macs["mac_v4"] not in own
 
 
 def test_a_disk_cloned_while_the_first_daemon_is_away_does_not_take_its_subnet(cluster: Cluster):

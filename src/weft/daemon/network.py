@@ -6,7 +6,7 @@ loop over rules and subnet.env always speak of the same thing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +19,10 @@ from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.strandedpods import StrandedPods
-from weft.desired.decide import Decider
+from weft.desired.decide import deciding
 from weft.desired.inputs import Inputs
-from weft.desired.leasecheck import Ours
-from weft.desired.node import forwarded, shared
-from weft.desired.roster import Roster
+from weft.desired.leasecheck import ours
+from weft.desired.node import forwarded
 from weft.kernel.netfilter.monitor import PLUGINS
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
@@ -62,6 +61,7 @@ class Network:
         others: Mapping[str, Plane],
         inputs: Inputs,
         addresses: Collection[Ip],
+        uplink_problem: Problem | None = None,
         subnet_file: Path,
         status: Status,
         stranded_pods: StrandedPods,
@@ -76,7 +76,7 @@ class Network:
         self.addresses_changed.set()
         # The uplink's name and index, for the monitor to read when a notice comes.
         self.uplinks: set[str | int] = set()
-        self.uplink_problem: Problem | None = None
+        self.uplink_problem = uplink_problem
         self.subnet_file = SubnetFile(subnet_file, lambda: render(self._subnet_env()).encode(), clock=clock)
         self._status = status
         self._stranded_pods = stranded_pods
@@ -84,24 +84,14 @@ class Network:
         self._ours = ours(inputs, addresses)
         self._kernel = kernel
         self._askers = Askers(clock)
-        roster = Roster(
-            self._ours,
-            claiming=inputs.backend.claims,
-            usable=lambda lease: self.reconciler.decider.trouble(lease),  # noqa: PLW0108 - it comes later
-        )
-        decider = Decider(inputs, roster.believed)
+        roster, decider = deciding(inputs, addresses)
         self.reconciler = Reconciler(decider, clock=clock)
         planes: dict[str, Plane] = {"routes": kernel, **({} if rules is None else {"rules": rules}), **others}
-        self.keepers = {
-            name: Keeper(plane, decider, may_remove=self.reconciler.may_remove, clock=clock, history=status.history)
-            for name, plane in planes.items()
-        }
-        self.reconciler.keepers.extend(self.keepers.values())
+        self.keepers = {name: self.reconciler.keep(plane, history=status.history) for name, plane in planes.items()}
         self.links, self.rules = self.keepers["routes"], self.keepers.get("rules")
-        self.links.on_links += (self.keepers[name] for name in others)
+        self.links.tell_of_links(self.keepers[name] for name in others)
         self.roster = roster
         self.peers = Peers(roster, self.reconciler, status, now=now, continues=continues)
-        status.count_failing = self.reconciler.failing_peers
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
@@ -131,15 +121,12 @@ class Network:
         inputs = replace(self.inputs, **changes)
         self.reconciler.decider.inputs = inputs
         self.reconciler.once()
-        self._look_at_settings(inputs)
+        self._kernel.follow(inputs)
 
     def _pass_on(self, inputs: Inputs) -> None:
         self.uplinks.clear()
         self.uplinks.update((inputs.facts.uplink.name, inputs.facts.uplink.index))
-        self._look_at_settings(inputs)
-
-    def _look_at_settings(self, inputs: Inputs) -> None:
-        self._kernel.sysctls = tuple(thing.name for thing in shared(inputs) if isinstance(thing, Sysctl))
+        self._kernel.follow(inputs)
 
     def addresses_are(self, addresses: Collection[Ip]) -> None:
         """Keep the leases of others away from these addresses of this node from now on."""
@@ -293,20 +280,3 @@ async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> N
             keeper.unseen(wake.keys - {PLUGINS}, wake.by)
             if PLUGINS in wake.keys:
                 pods.look_at_all()
-
-
-def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
-    """What the leases of others must keep clear of.
-
-    Addresses inside our own subnets are covered by those. Link-local ones come with every pod, and no lease is there.
-    """
-    subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
-    own = inputs.backend.advertise(inputs)
-    return Ours(
-        networks=inputs.netconf.networks,
-        subnets=subnets,
-        addresses=frozenset(ip for ip in addresses if not (ip.is_link_local or any(ip in net for net in subnets))),
-        prefixes=tuple(net for net in inputs.facts.onlink if net.prefixlen),
-        # Our public addresses need not be this node's: behind a NAT others may have them, too.
-        claims=frozenset(inputs.backend.claims(replace(own, public_ip=None, public_ipv6=None))),
-    )

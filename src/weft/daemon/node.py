@@ -5,59 +5,52 @@ readiness (flannel.md §1.5, with the differences of docs/compat.md). Stopping r
 """
 
 import asyncio
-import gc
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
-from weft.config.netconf import NetConf
 from weft.config.options import Options
-from weft.daemon import control, doctor, events, host, places, start
-from weft.daemon.backends.backend import Backend
-from weft.daemon.confwatch import ConfWatch, digest
+from weft.daemon import control, events, phases, places, start
+from weft.daemon.confwatch import digest
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.networkpolicies import Policies
+from weft.daemon.phases import Known, Placed, Tenant
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
-from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
+from weft.daemon.running import Running
 from weft.daemon.services import start_cni, start_health
 from weft.daemon.state import Reporter
 from weft.daemon.strandedpods import StrandedPods
-from weft.daemon.upkeep import Upkeep
 from weft.daemon.world import World
 from weft.desired.facts import ailing, overlaps
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
-from weft.kernel.rtnetlink.events import Monitor
+from weft.kernel.netfilter.firewall import Firewall, Tooling
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
-from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Subnets
 from weft.model.node.history import History
 from weft.model.node.status import Status
-from weft.model.text import as_typed, counted
-from weft.model.value import Value, replace
+from weft.model.text import as_typed
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
 _RULES_SWEEP_SECONDS: Final = 60.0
-_NOTICE_REST_SECONDS: Final = 0.01
-_UP_SECONDS: Final = 1.0
 _OPEN_SECONDS: Final = 5.0
 _STARTING: Final = Problem(code="LEASE-001", where="weftd", seen="starting", hint="Try again in a moment")
+_T = TypeVar("_T")
 
 
 class Node:
@@ -75,14 +68,14 @@ class Node:
         self._stranded_pods = StrandedPods()
         self._report = Reporter(self._status, self._directory.name, now=world.now)
         self._identity: Identity | None = None  # once it is settled, on disk or not
-        self._prepared: Value | None = None
-        self._backend: Backend | None = None  # once it is known
+        self._why = ""  # the uplink was chosen, as it was said
+        self._goes_on = ""
         self._writing: asyncio.Task[None] | None = None  # of the state: a task that nothing holds may vanish
 
     @property
     def goes_on(self) -> str:
         """The process that serves pods beside this one and outlives it, for people; empty if there is none."""
-        return "" if self._backend is None else self._backend.goes_on
+        return self._goes_on
 
     def write_state(self) -> None:
         """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
@@ -138,154 +131,89 @@ class Node:
             parts.start("control", partial(control.serve, each, self._report.answer))
 
     async def _start(self, store: Store[Any], tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
-        options, status = self._options, self._status
-        before = await beside(lambda: memory.load(self._directory, self._world.moment()))
-        remembered = await start.read_net_conf(store, before, status)
-        netconf = start.understand(remembered, store, self._world)
-        backend = self._backend = self._world.backends[netconf.backend]
-        addresses = await start.answered(lambda: store.addresses(remembered.own), "this node in the store", status)
-        options = self._options = start.with_addresses(options, addresses)
-        prepare = partial(backend.prepare, netconf.options, options, self._directory)
-        self._prepared = await start.answered(prepare, f"what {netconf.backend} needs first", status)
-        self._announce(store, parts)
-        leasing = Leasing(
-            store,
-            self._directory,
-            netconf=netconf,
-            remembered=remembered,
-            margin=options.subnet_lease_renew_margin * 60,
-            moment=self._world.moment,
-            random=self._world.random,
-        )
-        rules = tasks.create_task(start.firewall(netconf, held, self._world.modules))  # takes its time
+        """Go through the phases of a start (`weft.daemon.phases`), up to a network that runs."""
+        known = await self._know(store)
+        self._goes_on = known.backend.goes_on
+        self._announce(known.options, store, parts)
+        leasing = phases.leasing_of(known, store, self._world, self._place)
+        rules = tasks.create_task(start.firewall(known.netconf, held, self._world.modules))  # takes its time
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
-        snapshot = await kernel.snapshot()
-        previous = host.previous_subnets(options)
-        inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
-        inputs = replace(inputs, former_networks=previous.networks)
-        devices = devices_of(inputs)
-        for claimed in instance.claim(f"device/{name}" for name in sorted(devices)):
+        placed = await self._look(known, leasing, kernel, parts)
+        for claimed in instance.claim(f"device/{name}" for name in sorted(devices_of(placed.inputs))):
             held.callback(claimed.close)
-        await start.remove_remains(self._world, self._place, inputs)
-        kernel.devices = devices
-        last = previous.subnet_v4, previous.subnet_v6
-        while not await self._acquire(leasing, inputs, last):
-            snapshot, inputs = await self._look_again(netconf, leasing, kernel, inputs, parts)
-        status.waiting = _STARTING
+        await start.remove_remains(self._world, self._place, placed.inputs)
+        kernel.follow(placed.inputs)
+        placed = await self._take_lease(known, leasing, kernel, placed, parts)
         firewall, tooling, rule_monitor = await rules
-        self._report.rules = f"{'nft' if netconf.nftables else 'iptables'} {tooling.version}"
-        inputs = replace(inputs, random_fully=inputs.random_fully and tooling.random_fully)
-        sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(options.iptables_resync)
-        inputs = start.with_lease(inputs, leasing.lease, kernel, snapshot)
-        network = Network(
-            kernel,
-            RulesPlane(firewall, sweep=sweep, announces=tooling.notices) if self._claim_rules(held) else None,
-            others=backend.open_planes(self._place, held),
-            inputs=inputs,
-            addresses=snapshot.ips,
-            subnet_file=Path(options.subnet_file),
-            status=status,
-            stranded_pods=self._stranded_pods,
-            clock=self._world.monotonic,
-            now=self._world.now,
-            continues=store.continues,
+        tenant = phases.settle(placed, leasing.lease, tooling, kernel)
+        rules_plane = self._rules(known, firewall, tooling, held)
+        network = self._network(known, tenant, kernel, rules=rules_plane, store=store, held=held)
+        version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"
+        self._report.serves(network, leasing, why=placed.why, rules=version, config=digest(known.memory.net_conf))
+        running = Running(
+            known=known, tenant=tenant, store=store, leasing=leasing, kernel=kernel, network=network, world=self._world
         )
-        self._report.network, self._report.leasing = network, leasing
-        self._report.config = digest(remembered.net_conf)
-        network.uplink_problem = ailing(inputs.facts.uplink, snapshot)
-        ports = frozenset({kernel.rtnl.port})
-        # A socket of its own: the loop's may be busy in a thread.
-        monitor = Monitor.open(
-            held.enter_context(Rtnl.open()),
-            devices=devices,
-            uplinks=network.uplinks,
-            ports=ports,
-            rest=_NOTICE_REST_SECONDS,
-        )
-        held.callback(monitor.close)
-        for notice in monitor.known:
-            network.notice(notice)
-        configured = ConfWatch(store, netconf, remembered.net_conf, self._world.backends)
-        status.losses["configuration"] = lambda: configured.problem
-        upkeep = Upkeep(options, network, leasing, kernel, status, now=self._world.now)
-        following = await _begin(network, leasing, parts)
-        up = tasks.create_task(self._come_up(network, kernel, parts, store))
-        await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
-        network.start(parts, monitor, rule_monitor)
-        upkeep.start(parts)
-        parts.start("configuration", configured.run)
-        parts.start("doctor", partial(doctor.watch, self._report, Path(options.subnet_file)))
-        watches = [following]
-        parts.start("other leases", lambda: _follow(watches.pop() if watches else leasing.watch(), network, leasing))
+        await running.run(self._report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
 
-    def _announce(self, store: Store[Any], parts: Supervisor) -> None:
+    async def _know(self, store: Store[Any]) -> Known:
+        before = await beside(lambda: memory.load(self._directory, self._world.moment()))
+        return await phases.know(
+            store, self._options, self._world, self._place, before, asking=self._ask, goes_on=self._without_store
+        )
+
+    async def _ask(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:
+        return await start.answered(ask, what, self._status)
+
+    def _without_store(self, problem: Problem) -> bool:
+        """Tell whether a store that says this is away, so that what was known before serves."""
+        if problem.code != "STORE-001":
+            return False
+        log.warning("%s; starting with what was known before", problem)
+        self._status.store = problem
+        return True
+
+    def _announce(self, options: Options, store: Store[Any], parts: Supervisor) -> None:
         """Start what tells the store of problems here, and what looks for NetworkPolicies that nobody enforces."""
         policies = Policies(store, Tools())
         self._status.losses["policies"] = lambda: policies.problem
         parts.start("policies", policies.run)
-        words = partial(as_typed, environ=self._options.surroundings.environ)
+        words = partial(as_typed, environ=options.surroundings.environ)
         parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic, words=words))
 
-    async def _come_up(self, network: Network, kernel: NodeKernel, parts: Supervisor, store: Store[Any]) -> None:
-        """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""
-        await network.devices_there()
-        await network.subnet_file.write()
-        parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
-        self._ready(network)
-        parts.start("readiness in the store", lambda: start.answered(store.ready, "the store to take it"))
-        await start.remove_former_devices(kernel, network.reconciler.decider.ownership)
-
-    async def _look(
-        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, snapshot: Snapshot, parts: Supervisor
-    ) -> Inputs:
-        """Find out what this machine is: its uplink, and its MACs, which no other live node may have."""
-        facts, why = await start.look_around(self._options, netconf, kernel, snapshot)
-        if why != self._report.why:
-            log.info("%s", why)
-            for problem in overlaps(netconf, facts):
+    async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
+        """Find out what this machine is, say why it has this uplink, and keep who the node is."""
+        before = self._identity or identity.load(self._directory)
+        placed = await phases.place(known, leasing, kernel, self._world, before)
+        if placed.why != self._why:
+            log.info("%s", placed.why)
+            for problem in overlaps(known.netconf, placed.inputs.facts):
                 log.warning("%s", problem)
-            self._report.why = why
-        known = self._identity or identity.load(self._directory)
-        if await start.is_a_copy(leasing.recorded, facts, snapshot, kernel):
-            log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
-            leasing.disown()
-        listing = await leasing.listing()
-        published = None if listing is None else listing.published
-        backend = self._world.backends[netconf.backend].desired
-        own = start.settle_identity(known, self._world, snapshot, netconf, facts, published=published)
-        if listing is not None:
-            own = start.without_clones(own, leasing.elders(listing), self._world, backend=backend, facts=facts)
-        self._identity = own
-        if own != known:
-            file = identity.file(self._directory, own)
+            self._why = placed.why
+        self._identity = placed.identity
+        if placed.identity != before:
+            file = identity.file(self._directory, placed.identity)
             if not await file.attempt():  # before they are published, if that is possible
                 parts.start("identity", file.keep_trying)
-        made = start.make_inputs(self._options, netconf, backend, facts, own)
-        return replace(made, prepared=self._prepared)
+        return placed
 
-    async def _look_again(
-        self, netconf: NetConf, leasing: Leasing, kernel: NodeKernel, before: Inputs, parts: Supervisor
-    ) -> tuple[Snapshot, Inputs]:
+    async def _look_again(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
         """Find out what this machine is now, after there was no lease: waiting may take days."""
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
-            snapshot = await kernel.snapshot()
             try:
-                inputs = await self._look(netconf, leasing, kernel, snapshot, parts)
+                return await self._look(known, leasing, kernel, parts)
             except ConfigError as error:
                 self._wait(error.problems[0])
-            else:
-                return snapshot, replace(inputs, former_networks=before.former_networks)
 
-    def _claim_rules(self, held: ExitStack) -> bool:
-        """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""
-        try:
-            for claimed in instance.claim(["rules"]):
-                held.callback(claimed.close)
-        except ConfigError as error:
-            log.warning("INST-001 firewall rules: %s; this network has none here", error.problems[0].seen)
-            return False
-        return True
+    async def _take_lease(
+        self, known: Known, leasing: Leasing, kernel: NodeKernel, placed: Placed, parts: Supervisor
+    ) -> Placed:
+        """Wait for a lease; returns where this node is by then."""
+        last = known.previous.subnet_v4, known.previous.subnet_v6
+        while not await self._acquire(leasing, placed.inputs, last):
+            placed = await self._look_again(known, leasing, kernel, parts)
+        self._status.waiting = _STARTING
+        return placed
 
     async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> bool:
         """Take a lease; while the store is away, the one of an earlier run will do. False when there is none now."""
@@ -305,48 +233,38 @@ class Node:
             log.warning("waiting for a lease: %s", problem)
         self._status.waiting = problem
 
-    def _ready(self, network: Network) -> None:
-        """Pods can be attached from now on; whether all is well is another matter, and said."""
-        status = self._status
-        status.waiting = None
-        self._up.set()
-        log.info(
-            "%s: %s, %d refused, %d failing, %s",
-            "ready" if status.ready else "up",
-            counted(status.peers, "peer"),
-            status.peers_refused,
-            status.peers_failing,
-            counted(len(network.reconciler.decider.wanted), "object"),
+    def _rules(self, known: Known, firewall: Firewall, tooling: Tooling, held: ExitStack) -> RulesPlane | None:
+        """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""
+        try:
+            for claimed in instance.claim(["rules"]):
+                held.callback(claimed.close)
+        except ConfigError as error:
+            log.warning("INST-001 firewall rules: %s; this network has none here", error.problems[0].seen)
+            return None
+        sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(known.options.iptables_resync)
+        return RulesPlane(firewall, sweep=sweep, announces=tooling.notices)
+
+    def _network(
+        self,
+        known: Known,
+        tenant: Tenant,
+        kernel: NodeKernel,
+        *,
+        rules: RulesPlane | None,
+        store: Store[Any],
+        held: ExitStack,
+    ) -> Network:
+        return Network(
+            kernel,
+            rules,
+            others=known.backend.open_planes(self._place, held),
+            inputs=tenant.inputs,
+            addresses=tenant.snapshot.ips,
+            uplink_problem=ailing(tenant.inputs.facts.uplink, tenant.snapshot),
+            subnet_file=Path(known.options.subnet_file),
+            status=self._status,
+            stranded_pods=self._stranded_pods,
+            clock=self._world.monotonic,
+            now=self._world.now,
+            continues=store.continues,
         )
-        status.history.note("started", "weftd", words=f"with {counted(status.peers, 'peer')}")
-        if status.unable is not None:
-            log.warning("up, but not ready: %s", status.unable)
-        notify(self._world.notify_socket, "READY=1")
-        # What the start has made is there to stay: the collector need not walk over it again and again.
-        gc.freeze()
-        gc.enable()
-
-
-async def _begin(network: Network, leasing: Leasing, parts: Supervisor) -> AsyncGenerator[StoreEvent, None]:
-    """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
-    async with AsyncExitStack() as closing:
-        events = await closing.enter_async_context(aclosing(leasing.watch()))
-        await network.peers.recall(leasing.remembered)
-        if leasing.confirmed:
-            await network.peers.take(await anext(events))
-        if network.reconciler.complete:
-            leasing.saw(network.peers.known)
-        else:  # the store is away, or went between our lease and the list
-            await network.peers.settle()
-        await network.begin(parts)
-        closing.pop_all()
-    return events
-
-
-async def _follow(watch: AsyncGenerator[StoreEvent, None], network: Network, leasing: Leasing) -> None:
-    """Take what the store says, for ever."""
-    async with aclosing(watch) as events:
-        async for event in events:
-            await network.peers.take(event)
-            if network.reconciler.complete:
-                leasing.saw(network.peers.known)

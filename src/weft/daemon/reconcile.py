@@ -8,9 +8,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from weft.daemon.planes import repairs
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
 from weft.model.kernel.objects import Key
+from weft.model.node.history import History
 from weft.model.value import Value, field
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,12 @@ class Reconciler:
         self._change = Change()
         self._changed = asyncio.Event()
         self._more = False  # the rest of a decision is still to come
+
+    def keep(self, plane: Plane, *, history: History | None = None) -> Keeper:
+        """Make a keeper for a plane, which is handed what is decided from now on."""
+        keeper = Keeper(plane, self.decider, may_remove=self.may_remove, clock=self._clock, history=history)
+        self.keepers.append(keeper)
+        return keeper
 
     def may_remove(self) -> bool:
         """Tell whether all that is wanted is known."""

@@ -38,13 +38,13 @@ def start_health(listening: socket.socket, options: Options, parts: Supervisor, 
     """Serve health at the port that was bound at the start, so that one that is taken was noticed then."""
     from weft.web import health
 
-    bound = [listening]
+    async def serve(bound: socket.socket) -> None:
+        await health.serve(bound, report.status, Scrapes(report, pods=options.pod_metrics).page)
 
-    async def serve() -> None:
-        again = bound.pop() if bound else health.bind(str(options.healthz_ip), options.healthz_port)
-        await health.serve(again, report.status, Scrapes(report, pods=options.pod_metrics).page)
+    async def bind_again() -> None:
+        await serve(health.bind(str(options.healthz_ip), options.healthz_port))
 
-    parts.start("health", serve)
+    parts.start("health", bind_again, first=lambda: serve(listening))
 
 
 class Scrapes:

@@ -72,6 +72,11 @@ class Reporter:
         self._now = now
         self._began = now()
 
+    def serves(self, network: Network, leasing: Leasing, *, why: str, rules: str, config: str) -> None:
+        """Tell of a node that has a lease from now on."""
+        self.network, self.leasing = network, leasing
+        self.why, self.rules, self.config = why, rules, config
+
     @property
     def seconds(self) -> float:
         """How long the daemon has run."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from weft.config.options import Options
-from weft.daemon import start
+from weft.daemon import phases
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
@@ -155,7 +155,7 @@ class Upkeep:
     async def _use(self, snapshot: Snapshot) -> None:
         """Decide from the uplink as it is now; one that does not do as it was asked for stays as long as it works."""
         netconf, uplink = self._network.inputs.netconf, self._network.inputs.facts.uplink
-        facts, why = await start.look_around(self._options, netconf, self._kernel, snapshot, in_use=uplink)
+        facts, why = await phases.look_around(self._options, netconf, self._kernel, snapshot, in_use=uplink)
         inputs = self._network.inputs  # as they are now: our subnet may be another since
         if ailing(facts.uplink, snapshot) is not None:
             # The kernel has taken its routes along: they say nothing about where peers are.

@@ -3,17 +3,20 @@
 The daemon's rounds and `weft plan` ask the same `Decider`. It looks at nothing and does nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Inputs
+from weft.desired.leasecheck import ours
 from weft.desired.node import SHARED, Wanted, ownership, shared
+from weft.desired.roster import Roster
 from weft.model.errors import PeerError, Problem
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.ownership import Ownership
 from weft.model.lease import Lease
+from weft.model.net import Ip
 
 _PEERS_A_SLICE: Final = 128  # about 3 ms
 
@@ -108,3 +111,14 @@ class Decider:
                 self._news.append(problem)
             state = frozenset()
         return self._wanted.set(lease_id, state)
+
+
+def deciding(inputs: Inputs, addresses: Collection[Ip], own_ids: Collection[str] = ()) -> tuple[Roster, Decider]:
+    """What judges the leases of others, and what decides by those that it believes.
+
+    `addresses` are all of this node's. Each asks the other: what a back end cannot use, the roster does not believe.
+    """
+    believed: dict[str, Lease] = {}
+    decider = Decider(inputs, believed)
+    claiming, usable = inputs.backend.claims, decider.trouble
+    return Roster(ours(inputs, addresses), own_ids, claiming=claiming, usable=usable, believed=believed), decider

@@ -4,15 +4,16 @@ A subnet outside the cluster's network or on top of what this node needs; a publ
 a claim that is ours. Thousands of leases are judged at a start, so ranges are compared as numbers.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import ip_network
 from typing import Final
 
 from weft.desired.claims import Claim, Key
+from weft.desired.inputs import Inputs
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.net import Ip, Net
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 
 class Ours(Value):
@@ -29,6 +30,23 @@ class Ours(Value):
     addresses: frozenset[Ip] = frozenset()
     prefixes: tuple[Net, ...] = ()
     claims: frozenset[Claim] = frozenset()
+
+
+def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
+    """What the leases of others must keep clear of.
+
+    Addresses inside our own subnets are covered by those. Link-local ones come with every pod, and no lease is there.
+    """
+    subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
+    own = inputs.backend.advertise(inputs)
+    return Ours(
+        networks=inputs.netconf.networks,
+        subnets=subnets,
+        addresses=frozenset(ip for ip in addresses if not (ip.is_link_local or any(ip in net for net in subnets))),
+        prefixes=tuple(net for net in inputs.facts.onlink if net.prefixlen),
+        # Our public addresses need not be this node's: behind a NAT others may have them, too.
+        claims=frozenset(inputs.backend.claims(replace(own, public_ip=None, public_ipv6=None))),
+    )
 
 
 # From this prefix length on an IPv4 network has no broadcast address (RFC 3021).

@@ -38,7 +38,7 @@ Claiming = Callable[[LeaseAttrs], tuple[Claim, ...]]
 
 
 class Roster:
-    """The peers' leases and which of them are believed. `own_ids` are never peers."""
+    """The peers' leases and which of them are believed, which are put into `believed`. `own_ids` are never peers."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Roster:
         *,
         claiming: Claiming = addresses,
         usable: Usable = lambda _: None,
+        believed: dict[str, Lease] | None = None,
     ) -> None:
         self._judge = Judge(ours)
         self._claiming = claiming
@@ -54,7 +55,7 @@ class Roster:
         self._usable = usable
         self._entries: dict[str, Claimant] = {}
         self._former: dict[str, Claimant] = {}  # by which those are served that say something else now
-        self._believed: dict[str, Lease] = {}
+        self._believed = {} if believed is None else believed
         self._refused: dict[str, Problem | Key] = {}
         self._garbled: dict[str, Problem] = {}  # why the newest word of an entry cannot be read
         self._unreadable: dict[str, Problem] = {}  # the same, of ids without an entry

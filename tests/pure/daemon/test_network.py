@@ -17,6 +17,7 @@ from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.strandedpods import StrandedPods
 from weft.desired.backends import vxlan
+from weft.desired.inputs import Inputs
 from weft.kernel.rtnetlink.notices import AddressMoved, ObjectChanged, Resync
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.errors import Failure, Problem
@@ -43,8 +44,10 @@ class NoKernel:
 
     kinds = NodeKernel.kinds
     sweep, announces, blind = 60.0, True, False
-    sysctls: tuple[str, ...] = ()
     refused: AbstractSet[Net] = frozenset()
+
+    def follow(self, _inputs: Inputs) -> None:
+        """It shows nothing."""
 
     async def look(self, *_: object) -> Objects:
         return {}
@@ -179,17 +182,17 @@ async def test_what_becomes_unreadable_while_weftd_is_down_is_served_as_it_was(n
 
 async def test_failing_peers_are_counted_as_they_are_now(network: Network):
     await network.peers.take(Changed(put=(builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": 7}),)))
-    assert network._status.peers_failing == 0  # nothing was tried yet
+    assert network.reconciler.failing_peers() == 0  # nothing was tried yet
     network._kernel.refused = {builders.subnet_v4(2)}
     await settle(network)
-    assert (network._status.peers, network._status.peers_failing) == (3, 2)
+    assert (network._status.peers, network.reconciler.failing_peers()) == (3, 2)
     network._kernel.refused = set()
     network.links.try_again()
     await settle(network)
-    assert network._status.peers_failing == 1
+    assert network.reconciler.failing_peers() == 1
     await network.peers.take(Changed(gone=(builders.lease(4, vxlan).id,)))
     await settle(network)
-    assert (network._status.peers, network._status.peers_failing) == (2, 0)
+    assert (network._status.peers, network.reconciler.failing_peers()) == (2, 0)
 
 
 @pytest.mark.parametrize("thing", [NodeLink(name="cni0", up=False), Sysctl(name="net/ipv4/ip_forward", value="1")])

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.pure.daemon.test_reconcile import FakeKernel
 from tests.support import builders
 from tests.support.reach import reached, reaches
-from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.decide import Decider
@@ -48,8 +47,7 @@ async def first_round(decider: Decider, have: Objects, *, complete: bool) -> lis
     kernel.state = dict(have)
     reconciler = Reconciler(decider, clock=lambda: 0.0)
     reconciler.complete = complete
-    keeper = Keeper(kernel, decider, may_remove=reconciler.may_remove, clock=lambda: 0.0)
-    reconciler.keepers.append(keeper)
+    keeper = reconciler.keep(kernel)
     reconciler.everything()
     await reconciler.decide()
     keeper.look_again()

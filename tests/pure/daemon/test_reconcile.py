@@ -9,7 +9,6 @@ import pytest
 from tests.support import builders
 from tests.support.replay import remove, replay
 from weft.daemon.planes.marks import Tally
-from weft.daemon.planes.plane import Keeper
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.state import peer_state
 from weft.desired.backends import vxlan
@@ -68,14 +67,7 @@ class Node:
         self.reconciler = Reconciler(self.decider, clock=lambda: self.now)
         self.reconciler.complete = True
         self.history = History()
-        self.keeper = Keeper(
-            self.kernel,
-            self.decider,
-            may_remove=self.reconciler.may_remove,
-            clock=lambda: self.now,
-            history=self.history,
-        )
-        self.reconciler.keepers.append(self.keeper)
+        self.keeper = self.reconciler.keep(self.kernel, history=self.history)
         self.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
 
     @property

@@ -108,3 +108,21 @@ async def test_a_fault_while_stopping_is_not_lost():
     stopped.cancel()
     with pytest.raises(ValueError, match="while stopping"):
         await stopped
+
+
+async def test_what_is_there_once_is_used_the_first_time_alone(pauses: list[float]):
+    ran: list[str] = []
+
+    async def first() -> None:
+        ran.append("first")
+        raise ValueError("broken")
+
+    async def part() -> None:
+        ran.append("part")
+        if len(ran) < 3:
+            raise ValueError("broken")
+
+    async with asyncio.TaskGroup() as tasks:
+        Supervisor(tasks, Status()).start("part", part, first=first)
+    assert ran == ["first", "part", "part"]
+    assert len(pauses) == 2

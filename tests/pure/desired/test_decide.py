@@ -2,7 +2,7 @@
 
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.desired.decide import Decider
+from weft.desired.decide import Decider, deciding
 from weft.model.lease import Lease
 
 
@@ -35,3 +35,17 @@ def test_one_change_touches_the_keys_before_and_after_it_and_no_others():
     assert touched - before, "the entry of the new MAC"
     [once] = decider.decide(once=True)
     assert once == {thing.key for thing in decider.part()}
+
+
+def test_what_is_believed_is_decided_and_the_own_lease_and_its_claims_are_no_peers():
+    own = builders.inputs(1)
+    roster, decider = deciding(own, {builders.public_v4(1)}, ["10.5.1.0-24"])
+    clone = builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": str(own.mac_v4)})
+    here = builders.lease(5, vxlan, public_ip=builders.public_v4(1))
+    peer = builders.lease(2, vxlan)
+    roster.listed([builders.lease(1, vxlan), peer, clone, here])
+    decided(decider, *roster.believed)
+    assert list(decider.peers) == [peer.id]
+    assert "is this node's own: one of the two is a clone" in roster.refused[clone.id].seen
+    assert roster.refused.keys() == {clone.id, here.id}
+    assert roster.changed(put=[builders.lease(2, vxlan, data=None)]) == set(), "of no use: served as before"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import netconf
 from weft.config.flags import parse_flags
-from weft.daemon import start
+from weft.daemon import phases
 from weft.desired.facts import ailing, overlaps, select
 from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
@@ -162,7 +162,7 @@ def test_a_public_address_alone_looks_for_the_interface_that_has_it():
 def test_an_address_that_an_operator_set_in_the_store_is_named_by_its_place_and_not_by_a_flag():
     where = ("annotation p/node-public-ip of node n1", "annotation p/node-public-ipv6 of node n1")
     told = Addresses(IPv4Address("203.0.113.77"), None, where)
-    options = start.with_addresses(parse_flags([], {}), told)
+    options = phases.with_addresses(parse_flags([], {}), told)
     with pytest.raises(ConfigError) as failure:
         select(options, NODE, v4=True, v6=False)
     [problem] = failure.value.problems

@@ -27,11 +27,6 @@ def test_a_store_that_refuses_costs_readiness_and_no_pod_and_a_silent_one_nothin
     assert (status.ready, status.refused, status.unable) == (False, True, None)
 
 
-def test_failing_peers_are_counted_when_somebody_asks():
-    status = Status(count_failing=lambda: 3)
-    assert status.peers_failing == 3
-
-
 def test_what_pods_have_lost_is_asked_for_now():
     lost = [None]
     status = Status(losses={"pods": lambda: lost[0], "bridge": lambda: None})

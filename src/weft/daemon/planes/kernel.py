@@ -8,6 +8,8 @@ from functools import partial
 from typing import Final
 
 from weft.beside.threads import beside
+from weft.desired.inputs import Inputs
+from weft.desired.node import devices_of, shared
 from weft.kernel import sysctl
 from weft.kernel.alive import answers
 from weft.kernel.portholders import with_holder
@@ -20,7 +22,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
 from weft.model.kernel.marks import FORWARDING
-from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects, Sysctl
 from weft.model.kernel.reported import RouteInfo
 from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
@@ -33,7 +35,7 @@ _MANY: Final = 4 * CHUNK
 class NodeKernel:
     """One rtnetlink socket, for one at a time: a thread's answers must not be read by somebody else.
 
-    `devices` are the links that are ours by name, with what each is, `sysctls` the settings to look at.
+    It looks at the links that are ours and at settings, as `follow` was told which they are.
     """
 
     kinds = frozenset({"link", "nodelink", "sysctl", "address", "neighbour", "fdb", "route"})
@@ -44,14 +46,19 @@ class NodeKernel:
 
     def __init__(self, rtnl: Rtnl) -> None:
         self.rtnl = rtnl
-        self.devices: Devices = {}
-        self.sysctls: tuple[str, ...] = ()
+        self._devices: Devices = {}
+        self._sysctls: tuple[str, ...] = ()
         self._turn = asyncio.Lock()
+
+    def follow(self, inputs: Inputs) -> None:
+        """Look from now on at the devices and settings that this node needs once."""
+        self._devices = devices_of(inputs)
+        self._sysctls = tuple(thing.name for thing in shared(inputs) if isinstance(thing, Sysctl))
 
     async def snapshot(self) -> Snapshot:
         """Look at everything but what serves peers."""
         async with self._its_turn():
-            return await in_turns(looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, peers=False))
+            return await in_turns(looking(self.rtnl, devices=self._devices, sysctls=self._sysctls, peers=False))
 
     def forwards(self) -> frozenset[int]:
         """The families (4, 6) in which this machine is a router now."""
@@ -77,7 +84,7 @@ class NodeKernel:
     async def look(self, known: Objects, _only: Collection[Key] | None = None, /) -> dict[Key, Object]:
         """See everything that is ours, whatever is asked for: rtnetlink lists all anyway."""
         async with self._its_turn():
-            look = looking(self.rtnl, devices=self.devices, sysctls=self.sysctls, known=known)
+            look = looking(self.rtnl, devices=self._devices, sysctls=self._sysctls, known=known)
             return (await in_turns(look)).ours
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:

@@ -33,8 +33,7 @@ _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose 
 class Keeper:
     """Keeps the objects of a plane as they are wanted. Sources call the methods that mark; `run` does the work.
 
-    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed. Those
-    in `on_links` look again when a link was made or changed: what they have on it may have gone with an old one.
+    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Keeper:
     ) -> None:
         self.tally = Tally()
         self.plane = plane
-        self.on_links: list[Keeper] = []
+        self._on_links: list[Keeper] = []
         self._decider = decider
         self._may_remove = may_remove
         self._clock = clock
@@ -62,6 +61,10 @@ class Keeper:
         self._held: set[Key] = set()  # what others keep changing, and is not as wanted until its time comes
         self._telling = repairs.Telling(history or History())
         self._started = False
+
+    def tell_of_links(self, keepers: Iterable["Keeper"]) -> None:
+        """Have these look again when a link was made or changed: what they have on it may have gone with an old one."""
+        self._on_links += keepers
 
     def lately(self) -> dict[str, int]:
         """At how many moments of the last ten minutes something was repaired, by code."""
@@ -106,7 +109,7 @@ class Keeper:
         return thing if ours else None
 
     def _link_changed(self) -> None:
-        for keeper in self.on_links:
+        for keeper in self._on_links:
             keeper.look_again()
 
     def compare_all(self) -> None:

@@ -21,6 +21,9 @@ FIRST_SECONDS: Final = 1.0
 MOST_SECONDS: Final = 60.0
 
 
+Part = Callable[[], Awaitable[None]]
+
+
 class Supervisor:
     """Starts the parts in `tasks`, which a `ConfigError` of a part ends: that is the user's to mend."""
 
@@ -29,22 +32,25 @@ class Supervisor:
         self._status = status
         self._shown: Counter[tuple[str, ...]] = Counter()
 
-    def start(self, name: str, part: Callable[[], Awaitable[None]], *, again: Callable[[], None] | None = None) -> None:
+    def start(
+        self, name: str, part: Part, *, first: Part | None = None, again: Callable[[], None] | None = None
+    ) -> None:
         """Keep a part running beside the caller, as `keep` does."""
-        self._tasks.create_task(self.keep(name, part, again=again))
+        self._tasks.create_task(self.keep(name, part, first=first, again=again))
 
     async def keep(
-        self, name: str, part: Callable[[], Awaitable[None]], *, again: Callable[[], None] | None = None
+        self, name: str, part: Part, *, first: Part | None = None, again: Callable[[], None] | None = None
     ) -> None:
         """Run `part` until it returns or the caller is cancelled, and again, after `again`, when it ends otherwise.
 
-        `again` marks what the part may have left half done.
+        `first` runs in its place the first time, with what is there once. `again` marks what may be left half done.
         """
         delay = FIRST_SECONDS
         now = asyncio.get_running_loop().time
         while True:
             began = now()
-            fault = await outcome(part)
+            fault = await outcome(first or part)
+            first = None
             if fault is None:
                 return
             if isinstance(fault, ConfigError):

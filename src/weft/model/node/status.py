@@ -12,9 +12,8 @@ class Status(Value, frozen=False):
 
     `parts` say when asked what is wrong with them now; each is there as soon as it can tell. `losses` likewise: what
     some pods have lost and the others have not. `store` says why the store is not heard; one that refuses us
-    (STORE-002) needs an operator. `peers` are believed, `peers_refused` are not; `count_failing` counts those of the
-    believed that are not served, or not whole. `faults` counts how often a part of the daemon ended by a fault of ours
-    and was started again. `heard` tells when the store said anything last.
+    (STORE-002) needs an operator. `peers` are believed, `peers_refused` are not. `faults` counts how often a part of
+    the daemon ended by a fault of ours and was started again. `heard` tells when the store said anything last.
     """
 
     waiting: Problem | None = None
@@ -23,14 +22,9 @@ class Status(Value, frozen=False):
     store: Problem | None = None
     peers: int = 0
     peers_refused: int = 0
-    count_failing: Callable[[], int] = int
     faults: int = 0
     history: History = field(default_factory=History)
     heard: Callable[[], float | None] = lambda: None
-
-    @property
-    def peers_failing(self) -> int:
-        return self.count_failing()
 
     def look(self) -> dict[str, Problem | None]:
         """By part, the lease first."""

@@ -1,0 +1,247 @@
+"""The phases of a start (flannel.md §1.5), each a value that the next is made of: known, placed, tenant.
+
+weftd and `weft plan` go through the same ones, as far as a plan goes: it takes no lease and waits for nothing. The
+store may be away: then what an earlier run remembered serves instead (settled.md §6).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from weft.cluster.store import Listing, Store
+from weft.config.netconf import NetConf, parse_netconf
+from weft.config.options import Options
+from weft.daemon import host
+from weft.daemon.backends.backend import Backend
+from weft.daemon.disk.identity import Identity
+from weft.daemon.disk.memory import Memory
+from weft.daemon.leasing import Leasing
+from weft.daemon.planes.contract import Place
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.world import World
+from weft.desired.backends.vxlan import vtep_mac
+from weft.desired.facts import select
+from weft.desired.inputs import Facts, Inputs, Uplink
+from weft.desired.node import served
+from weft.kernel.netfilter.firewall import Tooling
+from weft.model.errors import Problem, Unavailable
+from weft.model.kernel.links import NodeLink
+from weft.model.kernel.snapshot import Snapshot
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Addresses
+from weft.model.value import Value, replace
+from weft.wire.subnetenv import Previous
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 1.0
+_T = TypeVar("_T")
+
+
+class Asking(Protocol):
+    """Asks for something, which is named for people; weftd asks until there is an answer."""
+
+    async def __call__(self, ask: Callable[[], Awaitable[_T]], what: str, /) -> _T:
+        """Ask. Raises what stays to be said."""
+        ...
+
+
+class Known(Value):
+    """What is known before the machine is looked at: from flags, the store or an earlier run, and the back end.
+
+    `previous` is what an earlier run wrote to the subnet file, `prepared` what the back end has made.
+    """
+
+    options: Options
+    memory: Memory
+    netconf: NetConf
+    backend: Backend
+    prepared: Value | None
+    previous: Previous
+
+
+class Placed(Value):
+    """Where this node is: the machine as it is now, why this is the uplink, who the node is, and the store's leases.
+
+    `listing` is None while the store does not answer.
+    """
+
+    snapshot: Snapshot
+    why: str
+    identity: Identity
+    listing: Listing | None
+    inputs: Inputs
+
+
+class Tenant(Value):
+    """A node with a lease, and all that decides. The snapshot is the one it was placed by."""
+
+    inputs: Inputs
+    snapshot: Snapshot
+
+
+async def know(
+    store: Store[Any],
+    options: Options,
+    world: World,
+    place: Place,
+    before: Memory | None,
+    *,
+    asking: Asking,
+    goes_on: Callable[[Problem], bool],
+    look_only: bool = False,
+) -> Known:
+    """Read the configuration, and have its back end prepare; with `look_only` that runs and writes nothing.
+
+    Where the store says a problem instead, `goes_on` says whether `before`, of an earlier run, serves. Raises
+    `ConfigError` for what a user must correct.
+    """
+    memory = await asking(partial(_read, store, before, goes_on), "the network configuration")
+    netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends, etcd=store.chooses)
+    for warning in netconf.warnings:
+        log.warning("CONF-002 %s", warning)
+    backend = world.backends[netconf.backend]
+    options = with_addresses(options, await asking(partial(store.addresses, memory.own), "this node in the store"))
+    prepare = partial(backend.prepare, netconf.options, options, place.directory, look_only=look_only)
+    prepared = await asking(prepare, f"what {netconf.backend} needs first")
+    previous = host.previous_subnets(options)
+    return Known(options=options, memory=memory, netconf=netconf, backend=backend, prepared=prepared, previous=previous)
+
+
+async def _read(store: Store[Any], before: Memory | None, goes_on: Callable[[Problem], bool]) -> Memory:
+    try:
+        text = await store.net_conf()
+    except Unavailable as error:
+        if before is None or not goes_on(error.problems[0]):
+            raise
+        return before
+    return Memory(net_conf=text) if before is None else replace(before, net_conf=text)
+
+
+def with_addresses(options: Options, addresses: Addresses) -> Options:
+    """The options with the public addresses that an operator has set in the store, where there are any."""
+    v4, v6, where = addresses
+    told = tuple(
+        there if each else flag for each, there, flag in zip((v4, v6), where, options.public_where, strict=True)
+    )
+    return replace(
+        options,
+        public_ip=v4 or options.public_ip,
+        public_ipv6=v6 or options.public_ipv6,
+        public_where=told,
+    )
+
+
+def leasing_of(known: Known, store: Store[Any], world: World, place: Place) -> Leasing:
+    """What keeps the own lease of a network that is known; it writes nothing before it takes one."""
+    return Leasing(
+        store,
+        place.directory,
+        netconf=known.netconf,
+        remembered=known.memory,
+        margin=known.options.subnet_lease_renew_margin * 60,
+        moment=world.moment,
+        random=world.random,
+    )
+
+
+async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World, identity: Identity | None) -> Placed:
+    """Find out what this machine is: its uplink, and its MACs, which no other live node may have.
+
+    `identity` is what an earlier run or look has settled. Raises `ConfigError` if the back end cannot run here.
+    """
+    snapshot = await kernel.snapshot()
+    facts, why = await look_around(known.options, known.netconf, kernel, snapshot)
+    if await _is_a_copy(leasing.recorded, facts, snapshot, kernel):
+        log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
+        leasing.disown()
+    listing = await leasing.listing()
+    if identity is None:
+        identity = _first_identity(known, world, snapshot, facts, None if listing is None else listing.published)
+    if listing is not None:
+        identity = _without_clones(identity, leasing.elders(listing), known, world, facts)
+    inputs = _inputs(known, facts, identity)
+    known.backend.desired.check(inputs)
+    return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, inputs=inputs)
+
+
+async def look_around(
+    options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot, *, in_use: Uplink | None = None
+) -> tuple[Facts, str]:
+    """Choose the uplink and say why; `in_use` is the one of before. Raises `ConfigError` (IFACE-001)."""
+    target = options.iface_can_reach
+    reach = None if target is None else await kernel.route_to(target)
+    return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach, in_use=in_use)
+
+
+async def _is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, kernel: NodeKernel) -> bool:
+    """Tell whether the node that took the recorded lease still lives elsewhere: this disk is a copy of its disk.
+
+    A node whose own address changed has left the old one, so nothing answers there; if another node has taken
+    that address over, the lease is left alone and this node takes another. An address that is still this machine's
+    (another uplink, another --public-ip, a family less) says nothing.
+    """
+    if recorded is None:
+        return False
+    ours = {facts.public_v4, facts.public_v6, *snapshot.ips}
+    for then in (recorded.attrs.public_ip, recorded.attrs.public_ipv6):
+        if then is not None and then not in ours and await kernel.answers(then, within=_ANSWER_SECONDS):
+            return True
+    return False
+
+
+def _first_identity(
+    known: Known, world: World, snapshot: Snapshot, facts: Facts, published: LeaseAttrs | None
+) -> Identity:
+    """This node's MACs at its first start: its devices', else those that it has published, else new ones."""
+    new = Identity.random(world.random)
+    if published is not None:
+        new = Identity(
+            mac_v4=vtep_mac(published.data) or new.mac_v4,
+            mac_v6=vtep_mac(published.data_v6) or new.mac_v6,
+        )
+    return host.adopted(new, snapshot, known.backend.desired.devices(_inputs(known, facts, new)))
+
+
+def _without_clones(identity: Identity, others: Iterable[Lease], known: Known, world: World, facts: Facts) -> Identity:
+    """Make new MACs if a live lease of another node carries them: this disk, or that one, is a copy."""
+    publics = {facts.public_v4, facts.public_v6} - {None}
+    for lease in others:
+        ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
+        claimed = known.backend.desired.claims(lease.attrs)
+        if not ours and {identity.mac_v4, identity.mac_v6} & set(claimed):
+            log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
+            return Identity.random(world.random)
+    return identity
+
+
+def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:
+    """Everything that decides, but for the lease and the tools."""
+    options = known.options
+    return Inputs(
+        netconf=known.netconf,
+        backend=known.backend.desired,
+        facts=facts,
+        mac_v4=identity.mac_v4,
+        mac_v6=identity.mac_v6,
+        former_networks=known.previous.networks,
+        prepared=known.prepared,
+        ip_masq=options.ip_masq,
+        random_fully=not options.ip_masq_fully_random_disable,
+        forward_rules=options.iptables_forward_rules,
+        blackhole_route=options.ip_blackhole_route,
+    )
+
+
+def settle(placed: Placed, lease: Lease, tooling: Tooling, kernel: NodeKernel) -> Tenant:
+    """All that decides, once our subnets are known: with them, with the tools, and with what pods of before need."""
+    inputs = replace(placed.inputs, v4=lease.v4, v6=lease.v6)
+    links = frozenset(thing.name for thing in placed.snapshot.ours.values() if isinstance(thing, NodeLink))
+    inputs = replace(
+        inputs,
+        random_fully=inputs.random_fully and tooling.random_fully,
+        forwarding=kernel.forwards() | served(placed.snapshot, inputs),
+        node_links=links,
+    )
+    return Tenant(inputs=inputs, snapshot=placed.snapshot)

@@ -1,0 +1,142 @@
+"""The last phase of a start: a network that is put into the kernel, and kept there until the node stops."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, ExitStack, aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from weft.cluster.store import Store
+from weft.daemon import doctor, start
+from weft.daemon.confwatch import ConfWatch
+from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
+from weft.daemon.phases import Known, Tenant
+from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.process.notify import notify
+from weft.daemon.process.supervise import Supervisor
+from weft.daemon.state import Reporter
+from weft.daemon.upkeep import Upkeep
+from weft.daemon.world import World
+from weft.desired.node import devices_of
+from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
+from weft.kernel.rtnetlink.events import Monitor
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.cluster import StoreEvent
+from weft.model.node.status import Status
+from weft.model.text import counted
+from weft.model.value import Value
+
+log = logging.getLogger(__name__)
+
+_NOTICE_REST_SECONDS: Final = 0.01
+_UP_SECONDS: Final = 1.0
+
+
+class Running(Value):
+    """A tenant, and what keeps its network."""
+
+    known: Known
+    tenant: Tenant
+    store: Store[Any]
+    leasing: Leasing
+    kernel: NodeKernel
+    network: Network
+    world: World
+
+    async def run(
+        self,
+        report: Reporter,
+        may_attach: asyncio.Event,
+        rule_monitor: RuleMonitor | None,
+        *,
+        tasks: asyncio.TaskGroup,
+        parts: Supervisor,
+        held: ExitStack,
+    ) -> None:
+        """Put into the kernel what is known, say that pods may come, and follow what changes from then on."""
+        known, network, leasing, status = self.known, self.network, self.leasing, report.status
+        monitor = self._listen(held)
+        configured = ConfWatch(self.store, known.netconf, known.memory.net_conf, self.world.backends)
+        status.losses["configuration"] = lambda: configured.problem
+        upkeep = Upkeep(known.options, network, leasing, self.kernel, status, now=self.world.now)
+        watch = await self._begin(parts)
+        up = tasks.create_task(self._come_up(status, may_attach, parts))
+        await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
+        network.start(parts, monitor, rule_monitor)
+        upkeep.start(parts)
+        parts.start("configuration", configured.run)
+        parts.start("doctor", partial(doctor.watch, report, Path(known.options.subnet_file)))
+        parts.start("other leases", lambda: self._follow(leasing.watch()), first=lambda: self._follow(watch))
+
+    def _listen(self, held: ExitStack) -> Monitor:
+        """Hear the kernel's notices, on a socket of its own: the loop's may be busy in a thread."""
+        monitor = Monitor.open(
+            held.enter_context(Rtnl.open()),
+            devices=devices_of(self.tenant.inputs),
+            uplinks=self.network.uplinks,
+            ports=frozenset({self.kernel.rtnl.port}),
+            rest=_NOTICE_REST_SECONDS,
+        )
+        held.callback(monitor.close)
+        for notice in monitor.known:
+            self.network.notice(notice)
+        return monitor
+
+    async def _begin(self, parts: Supervisor) -> AsyncGenerator[StoreEvent, None]:
+        """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
+        network, leasing = self.network, self.leasing
+        async with AsyncExitStack() as closing:
+            events = await closing.enter_async_context(aclosing(leasing.watch()))
+            await network.peers.recall(leasing.remembered)
+            if leasing.confirmed:
+                await network.peers.take(await anext(events))
+            if network.reconciler.complete:
+                leasing.saw(network.peers.known)
+            else:  # the store is away, or went between our lease and the list
+                await network.peers.settle()
+            await network.begin(parts)
+            closing.pop_all()
+        return events
+
+    async def _follow(self, watch: AsyncGenerator[StoreEvent, None]) -> None:
+        """Take what the store says, for ever."""
+        async with aclosing(watch) as events:
+            async for event in events:
+                await self.network.peers.take(event)
+                if self.network.reconciler.complete:
+                    self.leasing.saw(self.network.peers.known)
+
+    async def _come_up(self, status: Status, may_attach: asyncio.Event, parts: Supervisor) -> None:
+        """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""
+        network, store = self.network, self.store
+        await network.devices_there()
+        await network.subnet_file.write()
+        parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
+        may_attach.set()
+        self._say_ready(status)
+        parts.start("readiness in the store", lambda: start.answered(store.ready, "the store to take it"))
+        await start.remove_former_devices(self.kernel, network.reconciler.decider.ownership)
+
+    def _say_ready(self, status: Status) -> None:
+        """Pods can be attached from now on; whether all is well is another matter, and said."""
+        reconciler = self.network.reconciler
+        status.waiting = None
+        log.info(
+            "%s: %s, %d refused, %d failing, %s",
+            "ready" if status.ready else "up",
+            counted(status.peers, "peer"),
+            status.peers_refused,
+            reconciler.failing_peers(),
+            counted(len(reconciler.decider.wanted), "object"),
+        )
+        status.history.note("started", "weftd", words=f"with {counted(status.peers, 'peer')}")
+        if status.unable is not None:
+            log.warning("up, but not ready: %s", status.unable)
+        notify(self.world.notify_socket, "READY=1")
+        # What the start has made is there to stay: the collector need not walk over it again and again.
+        gc.freeze()
+        gc.enable()
