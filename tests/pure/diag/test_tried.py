@@ -467,6 +467,16 @@ def test_it_is_looked_again_where_no_smaller_packet_passes(size: int, limit: int
     assert ("the packet is dropped on node1" in found.verdict) == bool(looks)
 
 
+def test_where_all_is_well_nothing_more_is_sent_or_looked_at():
+    def fails(*_: Any) -> Any:
+        raise AssertionError("there is no need")
+
+    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
+    seen, size = seen_up_to(99), Sized(size=1450)
+    found = proved(asked, POD1, POD2, KNOWN, seen, beyond="", sized=size, count=fails, look_again=fails)
+    assert (found.well, found.sized) == (True, size)
+
+
 def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():
     def count(_: Sequence[int]) -> tuple[list[int], ProbesSeen]:
         raise AssertionError("something is sent")
