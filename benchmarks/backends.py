@@ -19,24 +19,23 @@ from benchmarks.throughput import ADDRESS, CLIENT, ROUNDS, gbits, in_lab, served
 from benchmarks.world import until
 from tests.support import builders
 from tests.support.netns import Netns
-from weft.daemon.planes.charon import CharonPlane
-from weft.daemon.planes.commands import CommandsPlane
-from weft.daemon.planes.contract import Plane
+from weft.daemon.backends.extension.plane import CommandsPlane
+from weft.daemon.backends.ipsec import process, talk
+from weft.daemon.backends.ipsec.charon import CharonPlane
+from weft.daemon.backends.ipsec.session import Session
+from weft.daemon.backends.udp.relay import RelayPlane
+from weft.daemon.backends.wireguard import inprocess
+from weft.daemon.backends.wireguard.plane import WireguardPlane
+from weft.daemon.planes.contract import Place, Plane
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.planes.place import Place
-from weft.daemon.planes.relay import RelayPlane
-from weft.daemon.planes.wireguard import WireguardPlane
 from weft.desired.backends import BACKENDS
 from weft.desired.backends.ipsec import Esp
+from weft.desired.backends.ipsec.objects import Connection, SharedKey
 from weft.desired.backends.wireguard import Keys
 from weft.desired.inputs import Inputs
 from weft.desired.node import shared
-from weft.kernel.charon import process, talk
-from weft.kernel.charon.session import Session
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.wireguard import inprocess
 from weft.model.command import Command
-from weft.model.kernel.ipsec import Connection, SharedKey
 from weft.model.kernel.objects import KernelState
 from weft.model.lease import Lease
 from weft.model.secret import Secret
