@@ -611,7 +611,7 @@ class TestLimits:
         config = {"do": "wait", "path": str(go)}
         clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(20)]
         wait_for(lambda: len(connections(daemon)) == 21)
-        wait_for(lambda: len(daemon.journal()) == 5)
+        wait_for(lambda: len(daemon.journal()) == 4)
         assert self.open_files(daemon) < 128
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
