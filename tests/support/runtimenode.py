@@ -104,6 +104,8 @@ class Node:
         self.daemon.wait_ready()
         self.runtime.wait_ready()
         eventually(lambda: self.cri.conditions()["NetworkReady"])
+        # A stand-in that the runtime asked before weftd served ends some seconds later, and is no trace of a test.
+        eventually(lambda: not list((self.machine.root / "run/weft").glob("standin-*")), seconds=20)
         return self
 
     def cut_power(self) -> None:
