@@ -7,11 +7,8 @@ name) still has queues of the device, and would get its share of the packets.
 import os
 import signal
 from pathlib import Path
-from typing import Final
 
 from weft.kernel.ending import end
-
-_PROGRAM: Final = b"weft-relay"
 
 
 def end_all() -> None:
@@ -23,9 +20,8 @@ def end_all() -> None:
 
 def _is_relay_here(pid: int) -> bool:
     try:
-        program, _, arguments = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")
-        # One that an older weft has started may be Python's.
-        is_relay = program.endswith(b"/" + _PROGRAM) or arguments.startswith(b"-I\0-m\0weft.forward\0")
-        return is_relay and os.path.samestat(*(Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", pid)))
+        program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+        spaces = (Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", pid))
+        return program.endswith(b"/weft-relay") and os.path.samestat(*spaces)
     except OSError:  # it has ended meanwhile, or is none that we may look at
         return False

@@ -597,6 +597,13 @@ def test_a_policy_that_drops_what_a_bridge_needs_is_warned_of(
     assert not find(networks=(FLANNEL, PLAIN), plugins=frozenset(("bridge", *WELL.plugins)), **BRIDGED)
 
 
+def test_what_comes_to_published_ports_comes_by_the_uplink():
+    accepted = [{"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth0"}}, {"accept": None}]
+    found = find(networks=(FLANNEL, PLAIN), rules=rules(accepted, policy="drop"), plugins=WELL.plugins, **BRIDGED)
+    said = [each.problem.seen for each in found if each.problem.where == "network plain, bridge br0"]
+    assert [text.partition(" is dropped by ")[0] for text in said] == ["what its pods send"]
+
+
 def test_a_bridge_of_our_plugin_that_no_configuration_names_is_looked_at():
     ours = replace(BRIDGED["links"][-1], alias="weft:bridge")
     tables = {("inet", "weft-hostport", "m"): []}
