@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
+from weft.beside.tasks import awaited
 from weft.model.cluster import Changed, Listed, Lost, Malformed, StoreEvent, Token
 from weft.model.lease import Lease
 
@@ -42,7 +43,7 @@ class Mailbox:
 
     async def deliver(self, pump: Callable[[], Awaitable[None]]) -> AsyncGenerator[StoreEvent, None]:
         """All events, while `pump` fills the box: in a task of its own, so that what comes meanwhile is merged."""
-        pumping = asyncio.ensure_future(pump())
+        pumping = awaited(pump())
         pumping.add_done_callback(lambda _: self.lost("the watch ended"))
         try:
             while True:

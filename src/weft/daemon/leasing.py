@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from weft.beside.tasks import awaited
 from weft.cluster.store import Listing, Store
 from weft.config.netconf import NetConf
 from weft.daemon.disk import memory
@@ -194,7 +195,7 @@ class Leasing:
         finally:
             if self._changed.is_set():
                 self._gather()
-            last = asyncio.create_task(self._file.attempt())  # one that was under way may not have begun
+            last = awaited(self._file.attempt())  # one that was under way may not have begun
             # Not by asyncio.timeout: in a task that is cancelled already, Python 3.11's gives no TimeoutError.
             await asyncio.wait((last,), timeout=_LAST_SECONDS)
             if last.done():

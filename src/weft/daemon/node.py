@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from weft.beside.tasks import watched
 from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
 from weft.config.options import Options
@@ -70,7 +71,7 @@ class Node:
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._why = ""  # the uplink was chosen, as it was said
         self._goes_on = ""
-        self._writing: asyncio.Task[None] | None = None  # of the state: a task that nothing holds may vanish
+        self._writing: asyncio.Task[None] | None = None  # of the state
 
     @property
     def goes_on(self) -> str:
@@ -80,7 +81,7 @@ class Node:
     def write_state(self) -> None:
         """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(statefile.write(self._report.whole, self._directory))
+            self._writing = watched(statefile.write(self._report.whole, self._directory))
 
     async def run(self) -> None:
         """Serve this node."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.config.options import Options
 from weft.daemon.podrecords import PodRecords
@@ -63,7 +64,7 @@ class Scrapes:
         """The page as it was within the last second."""
         now = asyncio.get_running_loop().time()
         if self._made is None or (self._made.done() and (now >= self._until or self._made.exception() is not None)):
-            self._made = asyncio.ensure_future(self._make())
+            self._made = awaited(self._make())
             self._until = now + _SCRAPE_SECONDS
         return await asyncio.shield(self._made)
 

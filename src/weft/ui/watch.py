@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from weft.beside.tasks import watched
 from weft.model.errors import WeftError
 from weft.model.node.following import Follower
 from weft.model.node.history import EventsSince
@@ -73,7 +74,7 @@ class Watch:
         self._pages += 1
         if self._pages == 1:
             loops = (self._follow_events, self._follow_states, self._follow_pings)
-            self._tasks = [asyncio.create_task(loop()) for loop in loops]
+            self._tasks = [watched(loop()) for loop in loops]
         try:
             while not self._picture and not self._away and not self._ending():
                 await self._news(self._count, self._picture, _QUIET)

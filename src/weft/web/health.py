@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import h11
 
+from weft.beside.tasks import watched
 from weft.model.errors import ConfigError, Problem, not_whole
 from weft.model.node.status import Status
 from weft.model.text import one_line
@@ -72,9 +73,7 @@ async def serve(listening: socket.socket, status: Status, scrape: Scrape) -> Non
                 oldest.cancel()
                 await asyncio.wait((oldest,))
             connection = h11.Connection(h11.SERVER)
-            task = asyncio.create_task(
-                _serve_one(connection, sock, partial(_answer, status, scrape, here=_is_here(sock)))
-            )
+            task = watched(_serve_one(connection, sock, partial(_answer, status, scrape, here=_is_here(sock))))
             connections[task] = connection
             task.add_done_callback(connections.pop)
     finally:

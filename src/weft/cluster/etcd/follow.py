@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from grpclib import GRPCError
 
+from weft.beside.tasks import watched
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.link import BrokenError, Conversation
@@ -65,7 +66,7 @@ async def follow(
     async with client.stream(lambda link: link.watch.Watch) as watch:
         async with asyncio.timeout(timing.call) as alarm:
             await watch.send(WatchRequest(create_request=request))
-            asker = asyncio.create_task(_ask_for_life(watch, timing.ping))
+            asker = watched(_ask_for_life(watch, timing.ping))
 
             def alive() -> None:
                 alarm.reschedule(_now() + timing.ping + timing.pong)

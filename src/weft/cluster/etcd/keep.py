@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Final
 
+from weft.beside.tasks import awaited
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, until_touched
@@ -56,7 +57,7 @@ class Keeper:
 
     async def events(self) -> AsyncGenerator[OwnEvent, None]:
         """What becomes of the lease, first of all that it is held; ends after `Revoked` or `TakenOver`."""
-        tasks = (asyncio.create_task(self._watch()), asyncio.create_task(self._renew()))
+        tasks = (awaited(self._watch()), awaited(self._renew()))
         for task in tasks:
             task.add_done_callback(lambda _: self._told.put_nowait(None))
         try:

@@ -20,6 +20,7 @@ from grpclib import GRPCError
 from grpclib.client import Channel, Stream, StreamStreamMethod, UnaryUnaryMethod
 from grpclib.protocol import H2Protocol
 
+from weft.beside.tasks import awaited
 from weft.cluster.etcd.rpc import etcd_grpc
 from weft.cluster.reach import Endpoint, Reach
 
@@ -227,7 +228,7 @@ async def _apart(work: Coroutine[Any, Any, T]) -> T:
     assert caller is not None  # noqa: S101 a coroutine always runs in a task
     before = caller.cancelling()
     try:
-        answer = await asyncio.create_task(work)
+        answer = await awaited(work)
     except (Exception, asyncio.CancelledError) as error:
         if caller.cancelling() > before:
             raise asyncio.CancelledError from None

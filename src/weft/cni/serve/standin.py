@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from weft.beside.tasks import awaited
 from weft.cni.attachment.retire import Retirement
 from weft.cni.host.descriptors import open_node
 from weft.cni.serve import plugins
@@ -48,7 +49,7 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
         return daemon_comes and _wait_for(written, ending)
 
     node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON, lease_comes=lease_comes)
-    serving = asyncio.ensure_future(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
+    serving = awaited(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
 
     def end() -> None:
         ending.set()
@@ -57,6 +58,8 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     await asyncio.wait([serving])
     retirement.close()
+    if not serving.cancelled():
+        serving.result()
 
 
 def _wait_for(written: Callable[[], bool], ending: threading.Event) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
@@ -38,8 +39,10 @@ async def keep(history: History, directory: Path) -> None:
                 written = last
     finally:
         now = history.events
-        end = asyncio.create_task(kept.attempt())  # one that was under way may not have begun
+        end = awaited(kept.attempt())  # one that was under way may not have begun
         await asyncio.wait((end,), timeout=_LAST_SECONDS)  # and a disk that hangs takes no more
+        if end.done():
+            end.result()
         end.cancel()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from traceback import extract_tb
 from typing import Final
 
+from weft.beside.tasks import awaited
 from weft.beside.threads import is_shortage
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.status import Status
@@ -85,7 +86,7 @@ async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
 
     Returns what ended it, None if it returned. When the caller is cancelled, raises what the part ended with then.
     """
-    task = asyncio.ensure_future(part())
+    task = awaited(part())
     try:
         await asyncio.wait((task,))
     except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
+from weft.beside.tasks import awaited
 from weft.cni.install import conflist
 from weft.config.netconf import NetConf
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -239,7 +240,7 @@ async def daemon_ready(node: RunningNode, processes: Processes) -> None:
     if node.daemon is None:  # a pod: its kubelet starts it again if it ends
         await node.lease.wait()
         return
-    lease = asyncio.ensure_future(node.lease.wait())
+    lease = awaited(node.lease.wait())
     try:
         await asyncio.wait((lease, node.daemon.ended), return_when=asyncio.FIRST_COMPLETED)
     finally:

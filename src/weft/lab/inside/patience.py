@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from weft.beside.tasks import awaited
+
 SECONDS: Final = 45.0  # Kubernetes waits 40 s before it starts a container a third time
 _LOOK_AGAIN: Final = 0.5  # seconds
 _UNSEEN: Final = object()
@@ -36,7 +38,7 @@ class Patience:
 async def patiently(work: Coroutine[Any, Any, T], progress: Callable[[], Awaitable[object]]) -> T:
     """Return what `work` comes to. `TimeoutError` once `progress` has stayed the same for too long."""
     patience = Patience()
-    task = asyncio.ensure_future(work)
+    task = awaited(work)
     try:
         while not task.done():
             patience.check(await progress())

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from weft.beside.tasks import awaited
 from weft.lab.changes import Turn, Verb
 from weft.lab.inside import health, node
 from weft.lab.inside.children import Child
@@ -71,8 +72,10 @@ class Daemon:
         daemon = self._node.daemon
         if daemon is None or daemon.ended.done():
             daemon = await node.start_daemon(self._node, self._world.processes, self._world.store)
-        ready = asyncio.create_task(self._ready())
+        ready = awaited(self._ready())
         await asyncio.wait((ready, daemon.ended), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            ready.result()
         ready.cancel()
         if daemon.ended.done():
             raise node.early_end(self._node, self._world.processes, daemon)

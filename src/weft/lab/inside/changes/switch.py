@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
+from weft.beside.tasks import watched
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
@@ -68,7 +69,7 @@ class Switch:
             await self.load(rules.counting(wanted=True))
         else:
             self._end.cancel()
-        self._end = loop.call_later(_COUNT_SECONDS, lambda: loop.create_task(self._count_no_more()))
+        self._end = loop.call_later(_COUNT_SECONDS, lambda: watched(self._count_no_more()))
         with closing(NfSocket.open()) as asking:
             return asking.elements(rules.COUNTING, rules.SENT), asking.elements(rules.TABLE, rules.LOST)
 

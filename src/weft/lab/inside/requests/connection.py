@@ -3,11 +3,12 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 
+from weft.beside.tasks import awaited, watched
 from weft.lab import protocol
 from weft.lab.protocol import Done, Failed, Note
 
@@ -62,10 +63,11 @@ class Connection:
         notes: asyncio.Queue[str] = asyncio.Queue()
 
         async def tell() -> None:
-            while True:
-                await self.note(await notes.get())
+            with suppress(ConnectionError):  # the client has gone: who reads from it sees that
+                while True:
+                    await self.note(await notes.get())
 
-        telling = asyncio.create_task(tell())
+        telling = watched(tell())
         try:
             yield notes.put_nowait
         finally:
@@ -73,8 +75,8 @@ class Connection:
 
     async def answer_while_wanted(self, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
         """Answer with what `work` returns, or stop it when the client goes; tell which."""
-        working = asyncio.create_task(work)
-        leaving = asyncio.create_task(self.receive())
+        working = awaited(work)
+        leaving = awaited(self.receive())
         try:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from weft.beside.tasks import awaited, watched
 from weft.lab import changes, protocol
 from weft.lab.inside.changes.carrying import carry_out
 from weft.lab.inside.children import Child, Stdio
@@ -43,10 +44,11 @@ class Server:
     async def serve(self) -> None:
         """Answer until `ended`; what is under way then is given up."""
         asyncio.get_running_loop().call_later(_FIRST, self._end_unasked)
-        accepting = asyncio.create_task(self._accept())
-        ending = asyncio.create_task(self.ended.wait())
+        accepting = awaited(self._accept())
+        ending = awaited(self.ended.wait())
         await asyncio.wait((accepting, ending), return_when=asyncio.FIRST_COMPLETED)
         accepting.cancel()
+        ending.cancel()
         with suppress(asyncio.CancelledError):
             await accepting  # raises what no handler took, for the log
 
@@ -145,7 +147,7 @@ class Server:
             seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
             problem = Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")
             raise CannotRun(problem, status=_shell_status(error)) from None
-        listening = asyncio.create_task(_pass_signals(connection, child))
+        listening = watched(_pass_signals(connection, child))
         try:
             status = await child.ended
         finally:
