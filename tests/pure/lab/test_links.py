@@ -218,3 +218,11 @@ def test_what_people_see_of_things():
     assert show.things(TurnReport(things=things, well=True)) == (
         "node2: weftd exited 0, link down\nnode1/weftd: not ready\nnode1/weftd: store failed: STORE-001 x\n"
     )
+
+
+def test_segments_behind_a_nat_let_out_what_begins_inside_and_no_more():
+    text = rules.nat(["br1", "br2"])
+    for bridge in ("br1", "br2"):
+        assert f'forward iifname != "{bridge}" oifname "{bridge}" ct state new drop' in text
+        assert f'postrouting iifname "{bridge}" oifname != "{bridge}" masquerade' in text
+    assert text.count("add rule") == 4
