@@ -10,7 +10,7 @@ import msgspec
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
 from weft.diag.checking.summary import CheckReport
-from weft.diag.codes import Section
+from weft.diag.explain import Section
 from weft.diag.tracing.hops import Way
 from weft.diag.tracing.tried import TraceReport
 from weft.lab.commands.packets.recording import PacketLine

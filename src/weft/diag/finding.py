@@ -21,6 +21,16 @@ class Command(Value, kw_only=False):
         return shlex.join(self.words)
 
 
+def setting(name: str, value: str, does: str) -> Command:
+    """Set a setting named with slashes; the names of links in it may have dots."""
+    return Command(("sysctl", "-w", f"{name if '.' in name else name.replace('/', '.')}={value}"), does)
+
+
+def link_up(name: str) -> Command:
+    """Set a link up."""
+    return Command(("ip", "link", "set", name, "up"), f"sets {name} up")
+
+
 class Finding(Value):
     """A problem as found. `fix` are commands that mend it, in order: only what is safe and certain to."""
 

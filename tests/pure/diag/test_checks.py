@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.pure.diag.test_verdict import DROP, field, meta, rules
 from weft.diag import sight as seen
 from weft.diag.checks import CHECKS
-from weft.diag.checks.mending import setting
-from weft.diag.finding import Finding, ask
+from weft.diag.finding import Finding, ask, setting
 from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight import Clock, Configured, DeadPort, Knocked, Peer, Probed, Reserved, Sight, Vxlan, Way
 from weft.model.errors import Problem

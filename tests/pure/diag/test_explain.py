@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft import cli
-from weft.diag import codes, explain
+from weft.diag import explain
 
 PAGE = """# Problems
 
@@ -34,7 +34,7 @@ Without an end
 
 
 def test_each_section_ends_before_the_next_heading():
-    found = codes.sections(PAGE)
+    found = explain.sections(PAGE)
     assert list(found) == ["ROUTE-001", "MTU-001", "STORE-002"]
     assert found["ROUTE-001"].text == "A route was deleted.\nweft puts it back."
     assert [each.about for each in found.values()] == [
@@ -47,18 +47,18 @@ def test_each_section_ends_before_the_next_heading():
 
 @pytest.mark.parametrize("word, first", [("rout-001", "ROUTE-001"), ("STORE", "STORE-002"), ("mtu01", "MTU-001")])
 def test_the_nearest_codes_are_guessed(word: str, first: str):
-    assert codes.nearest(word, codes.sections(PAGE))[0] == first
+    assert explain.nearest(word, explain.sections(PAGE))[0] == first
 
 
 def test_nothing_is_guessed_from_what_is_like_none():
-    assert codes.nearest("hello", codes.sections(PAGE)) == []
+    assert explain.nearest("hello", explain.sections(PAGE)) == []
 
 
 def test_the_page_of_the_package_is_that_of_the_docs():
     page = Path(__file__).parents[3] / "docs" / "reference" / "problems.md"
     assert explain.PAGE.resolve() == page
     headings = re.findall(r"^### (.+)$", page.read_text(), re.MULTILINE)
-    assert list(codes.sections(page.read_text())) == headings
+    assert list(explain.sections(page.read_text())) == headings
 
 
 def test_a_code_is_explained_whatever_its_case(capsys):

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.diag.tracing import hopwords
+from weft.diag.tracing import sequence
 from weft.diag.tracing.hops import Hop, Way
-from weft.diag.tracing.hopwords import sentence
-from weft.diag.tracing.sequence import Stage, diagram
+from weft.diag.tracing.sequence import Stage, diagram, sentence
 from weft.model.errors import Problem
 
-SOURCE = Path(hopwords.__file__).parents[2]
+SOURCE = Path(sequence.__file__).parents[2]
 STEPS = re.compile(r'(?:what=|\.passes\(|\.drop\(|\.up\(\s*\w+,\s*)"([^"{]+)"')
 
 
@@ -20,7 +19,7 @@ def test_each_step_that_the_source_names_has_a_sentence():
     files = (SOURCE / "diag/rules/translating.py", SOURCE / "diag/tracing/legs.py")
     for file in (*files, *(SOURCE / "diag/tracing").glob("*.py")):
         named |= set(STEPS.findall(file.read_text()))
-    assert named | {"DNAT", "SNAT"} == set(hopwords._SENTENCES)
+    assert named | {"DNAT", "SNAT"} == set(sequence._SENTENCES)
     assert all(sentence(what).endswith(".") for what in named)
     assert sentence("rules at forward").startswith("Programs hang rules into the packet filter")
     assert sentence("NAT at prerouting") == "Rules here may give the packet another address."

@@ -5,8 +5,7 @@ from itertools import combinations
 from shlex import quote
 from typing import Final
 
-from weft.diag.checks.mending import link_up, setting
-from weft.diag.finding import Check, Command, Finding
+from weft.diag.finding import Check, Command, Finding, link_up, setting
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo

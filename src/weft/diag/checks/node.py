@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.checks.mending import setting
-from weft.diag.finding import Check, Command, Finding
+from weft.diag.finding import Check, Command, Finding, setting
 from weft.diag.sight import Sight
 from weft.model.errors import Problem
 from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.checks.mending import setting
-from weft.diag.finding import Check, Finding
+from weft.diag.finding import Check, Finding, setting
 from weft.diag.sight import Peer, Sight, peers
 from weft.diag.tracing.routing import Choice, astray, remedy, row, words
 from weft.model.errors import Problem

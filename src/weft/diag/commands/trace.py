@@ -15,10 +15,9 @@ from weft.diag.look import look
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.sight import Sight, peers
 from weft.diag.tracing.hops import Way
-from weft.diag.tracing.hopwords import lines
 from weft.diag.tracing.legs import Direction
 from weft.diag.tracing.routing import is_own, route_to
-from weft.diag.tracing.sequence import Stage, diagram
+from weft.diag.tracing.sequence import Stage, diagram, lines
 from weft.diag.tracing.trace import Entry, addressed, follow
 from weft.diag.tracing.tried import TraceReport, tried_diagram, tried_lines
 from weft.model.errors import ConfigError, Problem

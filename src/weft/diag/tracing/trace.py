@@ -6,7 +6,7 @@ neighbours and FDB entries.
 
 from typing import Literal, NoReturn
 
-from weft.diag.checks.mending import setting
+from weft.diag.finding import setting
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.translating import kept
 from weft.diag.sight import Sight, peers

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from weft.diag.checking.sizes import largest
 from weft.diag.tracing.counted import ProbesSeen, TooLarge
 from weft.diag.tracing.hops import Hop
-from weft.diag.tracing.hopwords import lines
 from weft.diag.tracing.legs import End, Leg, Visit, counted, legs, unreached
 from weft.diag.tracing.outcome import Answers, Sized, of_size, outcome
 from weft.diag.tracing.probes import Kind
-from weft.diag.tracing.sequence import Stage, diagram
+from weft.diag.tracing.sequence import Stage, diagram, lines
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
