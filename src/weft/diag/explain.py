@@ -36,7 +36,7 @@ def sections(page: str) -> dict[str, Section]:
 
 
 def nearest(word: str, known: Mapping[str, Section]) -> list[str]:
-    """The codes that somebody may have meant who wrote `word`, the likeliest first."""
+    """The codes that `word` may stand for, the likeliest first."""
     return get_close_matches(word.upper(), known, n=_GUESSES, cutoff=_ALIKE)
 
 

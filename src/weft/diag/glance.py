@@ -1,7 +1,7 @@
 """A cheap look at this node, for its daemon, which takes one again and again.
 
-Nothing is sent, and nothing is listed of which there may be thousands. What is left out is empty, so only checks of
-`EACH_MINUTE` are to judge by it. Rules that are longer than some hundred are given up: to read them would cost the
+It sends nothing, and lists nothing that a node may have thousands of. Parts that it leaves out are empty, so only the
+checks of `EACH_MINUTE` may judge by it. It gives up listings of rules of more than 56 KiB: to read them would cost the
 daemon its memory.
 """
 
@@ -45,7 +45,7 @@ def _kernel(rtnl: Rtnl, state: NodeState | None) -> KernelTables:
 
 
 def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
-    """Those of links that find them by asking: of devices between nodes there may be thousands, which do not count."""
+    """Neighbours on links that ask for them (ARP, NDP). Those of devices between nodes do not count."""
     own = {link.index for link in sight.devices}
     for link in sight.links:
         if not (link.index in own or link.master or link.loopback):
@@ -53,7 +53,7 @@ def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
 
 
 def _routes(rtnl: Rtnl, known: Iterable[Peer]) -> Iterator[RouteInfo]:
-    """The way to a pod of one peer of each family: rules that tell nodes apart are rare."""
+    """The route to a pod of one peer for each family: rules that differ between nodes are rare."""
     asked = set[int]()
     for peer in known:
         if peer.subnet.version not in asked:

@@ -191,7 +191,7 @@ def ask_peers(sight: Sight) -> Sight:
 
 
 def _strangers(sight: Sight) -> tuple[Ip, ...]:
-    """Addresses, none of a peer, that have sent to the ports of VXLAN devices, where connections are tracked."""
+    """Addresses of no peer that have sent to the ports of VXLAN devices, where connections are tracked."""
     if not sight.ports or _TRACKED not in sight.settings:
         return ()
     publics = {peer.public for peer in peers(sight)}
@@ -206,7 +206,7 @@ def _strangers(sight: Sight) -> tuple[Ip, ...]:
 
 
 def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
-    """Of peers that do not answer inside the overlay, whether anybody listens at the device's port."""
+    """Ask peers that do not answer inside the overlay whether anybody listens at the device's port."""
     by_way = {(each.peer, each.way): each for each in probes}
     dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
     outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
@@ -262,7 +262,7 @@ def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
 
 
 def vxlan(link: LinkInfo) -> Vxlan | None:
-    """A VXLAN device's settings; None for one that the kernel tells otherwise than flannel makes them."""
+    """A VXLAN device's settings; None for one whose attributes are not those of flannel's devices."""
     try:
         fields = linkdata.decode(VxlanLink, link.data)
     except Malformed:
@@ -285,7 +285,7 @@ def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = _MOST
 
 
 def _dead_ports() -> Iterator[DeadPort]:
-    """Published ports, in whatever form, behind which nobody is: rules outlive a pod that went without DEL."""
+    """Published ports, in any form, that lead to no pod: rules outlive a pod that was removed without DEL."""
     with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
         found = [
             DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=str(each))

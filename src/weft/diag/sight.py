@@ -100,8 +100,8 @@ class Knocked(Value):
     def is_silent(self) -> bool:
         """Tell whether the device's port says nothing, as it does with a device, and the port beside it is refused.
 
-        A node says of few datagrams that it refuses them, and forgets the rest. The port beside is asked last: where
-        that is answered, the word of the device's port was not spared. Twice, because once may be chance.
+        A node limits how many refusals it sends. The port beside is asked last: a node that refuses that would have
+        refused the device's port, too. Twice, because once may be chance.
         """
         heard = sum(beside == "refused" for _, beside in self.rounds)
         return heard > 1 and all(device == "silent" for device, _ in self.rounds)

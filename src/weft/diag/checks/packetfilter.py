@@ -188,7 +188,7 @@ def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str
 
 
 def _dead_ports(sight: Sight) -> Iterator[Finding]:
-    """Rules that a pod left which went without DEL: connections to the port are answered by nobody."""
+    """Rules of a pod that was removed without DEL: nobody answers connections to the port."""
     for dead in sight.dead_ports:
         seen = f"{dead.rule} leads to {dead.address}, which no pod of this node has"
         hint = "'weft cni gc NETWORK' removes it, and so does the next pod that weft gives the port"

@@ -21,7 +21,7 @@ _MOST: Final = 1 << 20  # bytes of what it prints
 
 
 def plan(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that have commands, each command in the first of them alone."""
+    """Findings that have commands. A command that several have stays in the first."""
     known = set[Command]()
     planned = list[Finding]()
     for finding in findings:
@@ -53,7 +53,7 @@ def agreed(planned: list[Finding], *, yes: bool) -> bool:
 
 
 def run(planned: Iterable[Finding]) -> Iterator[str]:
-    """Run it; a line for each command with what became of it."""
+    """Run the plan. Yields a line for each command with its result."""
     for finding in planned:
         for command in finding.fix:
             failed = _run(command)

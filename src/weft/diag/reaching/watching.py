@@ -33,7 +33,7 @@ def watch(
 ) -> ProbesSeen:
     """Send the probes from a place, and count them there and at the others; a second if one is not answered.
 
-    Of `largest` bytes is the largest, if they have a size.
+    `largest` is the size of the largest probe in bytes, 0 if probes have no size.
     """
     counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
     waiting = select.poll()
@@ -56,7 +56,7 @@ def watch(
 
 
 def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
-    """Go on with `read`, which gets the seconds that it may wait: for a second, or until a bit after all answers."""
+    """Call `read` with the seconds that it may wait, for one second or until shortly after all answers came."""
     until, settled = time.monotonic() + _SECONDS, False
     while (left := until - time.monotonic()) > 0:
         read(left)
@@ -65,7 +65,7 @@ def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -
 
 
 def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) -> bool:
-    """Count what a socket has; true if that is more than is taken at once."""
+    """Count the frames of a socket; true if some are left."""
     try:
         for _ in range(_AT_ONCE):
             frame, (link, *_) = sock.recvfrom(_SHOWN)

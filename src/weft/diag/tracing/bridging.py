@@ -33,7 +33,7 @@ def _is_bridged(sight: Sight, packet: Packet) -> bool:
 
 
 def bridged(walk: Walk, packet: Packet) -> None:
-    """To another pod on the same bridge no route leads; rules are asked where bridge netfilter is on."""
+    """A packet to another pod on the same bridge needs no route. With bridge netfilter the rules are asked."""
     if not _is_bridged(walk.sight, packet):
         return
     name, original = BRIDGE_NETFILTER[packet.target.version], walk.original
@@ -49,7 +49,7 @@ def bridged(walk: Walk, packet: Packet) -> None:
 
 
 def bridged_by_nat(walk: Walk, packet: Packet) -> None:
-    """What NAT has sent to a pod on the same bridge, that passes on where bridge netfilter has asked the rules.
+    """With bridge netfilter the bridge itself passes on what NAT has sent to a pod of the same bridge.
 
     Without bridge netfilter the node routes it. (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c)
     """
@@ -61,7 +61,7 @@ def bridged_by_nat(walk: Walk, packet: Packet) -> None:
 
 
 def _back_by_its_port(walk: Walk, packet: Packet) -> None:
-    """A bridge sends nothing out by the port by which it came, unless that is in hairpin mode."""
+    """A bridge sends nothing back out of the port it came from, unless that port is in hairpin mode."""
     bridge = next(link for link in walk.sight.links if link.name == packet.iif)
     modes = {link.port.hairpin for link in walk.sight.links if link.master == bridge.index and link.port is not None}
     if modes == {False}:
