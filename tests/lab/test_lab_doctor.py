@@ -96,14 +96,18 @@ def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
 def test_what_is_put_right_again_and_again_is_named():
     fought = [fault for fault in REPAIRED if fault.name in FOUGHT]
     with lab("--nodes", "2", "--pods", "1") as running:
-        for _ in range(4):
+
+        def named_once_they_fight_on() -> bool:
+            """On a busy machine a round may take so long that some more are needed."""
             moment = time.monotonic()
             for fault in fought:
                 before = repairs(running).get(fault.code, 0)
                 running.weft("break", "node1", fault.name)
                 eventually(lambda fault=fault, before=before: repairs(running).get(fault.code, 0) > before, seconds=30)
             time.sleep(max(0.0, ONE_MOMENT - (time.monotonic() - moment)))
-        eventually(lambda: {fault.code for fault in fought} <= {each["code"] for each in findings(running)}, seconds=30)
+            return {fault.code for fault in fought} <= {each["code"] for each in findings(running)}
+
+        assert any(named_once_they_fight_on() for _ in range(12))
 
 
 def test_faults_that_nothing_mends_are_named_one_after_the_other():

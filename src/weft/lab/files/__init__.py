@@ -1,1 +1,1 @@
-"""Files that describe a lab: those of weft, of kind and of containerlab, read and written."""
+"""Files that describe a lab: those of weft, read and written, and those of kind, read."""
