@@ -173,6 +173,7 @@ async def _serve_cni(
         )
 
     node = await _opened(open_state, records.path, records.tell)
+    records.tell(None)
     try:
         endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
     except Unavailable as error:
