@@ -68,14 +68,14 @@ COMMANDS: Final = NODE if ABSENT else {**LAB, **NODE}
     cls=LateGroup,
     late=COMMANDS,
     absent=ABSENT,
-    add="pip install 'weft[lab]'",
+    add=f"pip install weft_lab-{__version__}-*.whl, which 'make wheel' builds",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, "--version", message="weft %(version)s")
 def weft() -> None:
     """A pod network for Kubernetes, and for anything else that speaks CNI.
 
-    `weft lab up` starts a three-node cluster network on this machine. The node daemon is `weftd`.
+    The node daemon is `weftd`. `weft lab up`, of the wheel weft_lab, starts a three-node cluster network here.
     """
 
 

@@ -46,11 +46,13 @@ def test_without_the_lab_its_commands_are_named_with_how_to_install_them():
         subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True, check=False)
         for line in ("--help", "ui --open", "ux")
     )
-    commands, absent = shown.stdout.split("Not installed (pip install 'weft[lab]'):")
+    commands, absent = shown.stdout.split(
+        "Not installed (pip install weft_lab-0.1.0-*.whl, which 'make wheel' builds):"
+    )
     assert "  status  " in commands
     assert [line.split()[0] for line in absent.strip().splitlines()] == ["lab", "ui"]
     assert refused.returncode == 2
-    assert "'ui' is not installed. Install it with: pip install 'weft[lab]'." in refused.stderr
+    assert "'ui' is not installed. Install it with: pip install weft_lab-0.1.0-*.whl" in refused.stderr
     assert "There is no command 'ux'." in unknown.stderr
 
 

@@ -53,7 +53,7 @@ class Late(Value):
 class LateGroup(Group):
     """A group that knows its commands, `late`, without importing them.
 
-    Those in `absent` are not installed; the command `add` installs them.
+    Those in `absent` are not installed; `add` says how to install them.
     """
 
     def __init__(
