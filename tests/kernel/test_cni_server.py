@@ -618,6 +618,19 @@ class TestLimits:
         assert (daemon.directory / "log").read_text() == ""
         daemon.stop()
 
+    def test_thirty_wait_at_once_within_a_small_limit_of_memory(self, tmp_path: Path, bin_dir: Path, netns: Netns):
+        """With one heap, as weftd and what stands in for it have."""
+        wrapper = f"env MALLOC_ARENA_MAX=1 prlimit --as={256 << 20}"
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper=wrapper)
+        go = tmp_path / "go"
+        config = {"do": "wait", "path": str(go)}
+        clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(30)]
+        wait_for(lambda: len(daemon.journal()) == 30)
+        go.touch()
+        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 30
+        assert (daemon.directory / "log").read_text() == ""
+        daemon.stop()
+
     def test_without_descriptors_accepting_rests_and_says_so_once(self, own_daemon: CniDaemon):
         own_daemon.call("ADD", {}, container="c0")
         pid, log = own_daemon.process.pid, own_daemon.directory / "log"

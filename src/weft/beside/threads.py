@@ -1,8 +1,8 @@
 """Work beside the event loop, in threads that nothing waits for: a disk that hangs must not hold us (NFS).
 
 Not by asyncio's executor: that has few threads, which other work needs, and the end of the program waits for each.
-Where there can be no more threads (a limit of processes) two that are there from the start do such work in turns: one
-what may hang, and the other all else. What waits there is done by a new thread as soon as there can be one.
+Where there can be no more threads (a limit of processes), two that were started early do such work in turns: one does
+what may hang, the other one everything else. What waits for them gets a new thread as soon as there can be one.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 _NO_MORE: Final = "can't start new thread"  # all that threading says
 _LOOK_SECONDS: Final = 1.0
+# The usual 8 MB count against a limit of memory (LimitAS) for each thread. Python 3.13 takes up to 1.8 MB until it
+# refuses JSON that is nested too deeply.
+_STACK: Final = 4 << 20
 # What has not ended yet, by its key: something that hangs holds one thread, however often it is asked for.
 _under_way: Final[dict[object, Future[Any]]] = {}
 
@@ -28,6 +31,7 @@ class Reserve:
     def __init__(self) -> None:
         self._turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._kept = False
+        self._looks = False
 
     def keep(self) -> None:
         """Start the thread. `OSError` when there can be no more already."""
@@ -35,20 +39,23 @@ class Reserve:
         self._kept = True
 
     def begin(self, do: Callable[[], None]) -> None:
-        """Have a thread of its own do something, or else this one. `OSError` where there is neither."""
+        """Have a new thread do something, or this one where there can be no new one. `OSError` if it was not kept."""
         try:
             start_thread(do)
         except OSError:
             if not self._kept:
                 raise
             self._turns.put(do)
-            self._look_later()
+            if not self._looks:
+                self._look_later()
 
     def _look_later(self) -> None:
+        self._looks = True
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         """Try to start a thread for what still waits: the one in reserve may hang."""
+        self._looks = False
         if not self._turns.empty():
             with suppress(OSError):
                 start_thread(self._catch_up)
@@ -76,6 +83,7 @@ def keep_reserve() -> None:
 
 def start_thread(work: Callable[[], None], *, name: str = "") -> threading.Thread:
     """Start a thread that ends with the program. `OSError` when there can be no more."""
+    threading.stack_size(_STACK)  # of all threads that this process starts from now on
     thread = threading.Thread(target=work, name=name or None, daemon=True)
     try:
         thread.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import threading
 from collections.abc import Callable
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from weft.beside import threads as module
-from weft.beside.threads import Reserve, beside, bounded, is_shortage
+from weft.beside.threads import Reserve, beside, bounded, is_shortage, start_thread
 
 
 async def test_what_is_done_and_what_goes_wrong_is_the_callers():
@@ -78,6 +79,30 @@ async def test_what_hangs_in_reserve_holds_nothing_else_and_what_waits_for_it_on
         assert await bounded("waits", list, seconds=20) == []
     finally:
         hangs.set()
+
+
+async def test_one_timer_looks_for_everything_that_waits(monkeypatch):
+    Limit(monkeypatch)
+    hangs, armed = threading.Event(), []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: armed.append(timer))
+    work = [asyncio.create_task(beside(hangs.wait)) for _ in range(20)]
+    await asyncio.sleep(0)
+    hangs.set()
+    await asyncio.gather(*work)
+    assert len(armed) == 1
+
+
+def test_a_thread_takes_little_of_a_limit_of_memory_and_enough_for_json_without_end():
+    refused: list[bool] = []
+
+    def read() -> None:
+        with pytest.raises(RecursionError):
+            json.loads('{"a":[' * 100_000)
+        refused.append(True)
+
+    start_thread(read).join()
+    assert refused
+    assert threading.stack_size() == 4 << 20
 
 
 async def test_what_was_cancelled_before_its_thread_ran_is_not_done(monkeypatch):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import looks
 from weft.cni.serve.workers import Workers
 
 SECONDS = 10
@@ -95,6 +96,25 @@ def test_threads_end_when_it_is_closed(workers: Workers, work: Work):
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_few_idle_threads_are_kept(workers: Workers, work: Work):
+    names = [f"{number}" for number in range(20)]
+    before = set(threading.enumerate())
+    for name in names:
+        work.submit(name)
+    work.await_begun(*names)
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == 19
+    work.end(*names)
+    for _ in looks(SECONDS):
+        alive = sum(thread.is_alive() for thread in threads)
+        if alive <= 8:
+            break
+    assert 7 <= alive <= 8, "the first one may have stayed"
+    work.submit("next")
+    work.await_begun(*names, "next")
+    work.end("next")
+
+
 def refuse(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
@@ -110,6 +130,20 @@ def test_without_a_thread_for_it_a_job_waits_for_one(
         work.await_begun(*"abc"[: number + 1])
         work.end(name)
     assert workers.wait_idle(SECONDS)
+
+
+def test_a_job_that_found_no_thread_gets_one_as_soon_as_there_can_be_one(
+    workers: Workers, work: Work, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        for name in "abc":
+            work.submit(name)
+        workers.catch_up()
+        work.await_begun("a")
+    workers.catch_up()
+    work.await_begun("a", "b", "c")
+    work.end("a", "b", "c")
 
 
 def test_without_any_thread_there_are_no_workers(monkeypatch: pytest.MonkeyPatch):

@@ -47,10 +47,11 @@ static const char *server = "weftd";
 /* When this call is to have its answer, by `now`. */
 static long long deadline;
 
-/* Limits what a connection waits for, and by the deadline; a limit of 0 would be none. */
+/* Limits how long a connection waits: so many milliseconds, but not beyond the deadline. A limit of 0 would mean none. */
 static void limit_wait(int connection, int direction, int milliseconds)
 {
-    long long left = deadline - now(), wait = left < milliseconds ? left > 0 ? left : 1 : milliseconds;
+    long long left = deadline - now(), most = left > 0 ? left : 1;
+    long long wait = most < milliseconds ? most : milliseconds;
     const struct timeval limit = {wait / 1000, wait % 1000 * 1000};
 
     setsockopt(connection, SOL_SOCKET, direction, &limit, sizeof limit);

@@ -242,6 +242,7 @@ static _Noreturn void become(const struct standin *one, int listener)
     static char state[MAX_PATH + sizeof "WEFT_STATE_DIR="];
     const char *const arguments[] = {one->interpreter.path, "-I", "-m", "weft.cni", path, NULL};
     const char *const environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                       "MALLOC_ARENA_MAX=1", /* each further one takes 64 MB of LimitAS */
                                        getenv("WEFT_STATE_DIR") ? state : NULL, NULL};
     int kept = fcntl(listener, F_DUPFD, ABOVE), said = fcntl(one->said, F_DUPFD, ABOVE), null;
     sigset_t none;
@@ -265,7 +266,7 @@ static _Noreturn void become(const struct standin *one, int listener)
         for (int fd = LISTENING + 1; fd < MOST_OPEN; fd++)
             close(fd);
     snprintf(path, sizeof path, "%s/%s", one->directory, one->name);
-    snprintf(state, sizeof state, "WEFT_STATE_DIR=%s", environment[1] ? getenv("WEFT_STATE_DIR") : "");
+    snprintf(state, sizeof state, "WEFT_STATE_DIR=%s", environment[2] ? getenv("WEFT_STATE_DIR") : "");
     execve(one->interpreter.path, (char *const *)(uintptr_t)arguments, (char *const *)(uintptr_t)environment);
     dprintf(2, "%s, named in %s, cannot be executed: %s", one->interpreter.path, one->interpreter.settings,
             strerror(errno));

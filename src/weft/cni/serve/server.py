@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from weft.beside.threads import beside
 from weft.cni.host.descriptors import NodeHandles
 from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.serve.endpoint import Endpoint
@@ -120,6 +119,7 @@ class _Server:
                 if now - incoming.since > _REQUEST_SECONDS:
                     incoming.refuse(CniError(cni.TRY_AGAIN, f"no request within {_REQUEST_SECONDS:g} s"))
             self._admit()
+            self._workers.catch_up()
 
     async def stop(self) -> None:
         """Accept the clients that have come already, let what runs end, and end it if it does not."""
@@ -135,13 +135,20 @@ class _Server:
         self._endpoint.close()
         for incoming in tuple(self._incoming):
             incoming.hang_up()
-        if not await beside(partial(self._workers.wait_idle, _STOP_SECONDS)):
+        if not await self._is_idle_within(_STOP_SECONDS):
             for session in tuple(self._sessions):
                 if not self._drop(session):
                     session.cut_off("weftd is stopping")
-            await beside(partial(self._workers.wait_idle, _UNDO_SECONDS))
+            await self._is_idle_within(_UNDO_SECONDS)
         self._workers.close()
         self._service.node.close()
+
+    async def _is_idle_within(self, seconds: float) -> bool:
+        """Wait so long for the requests that run. Not in a thread: there may be none left for it."""
+        end = time.monotonic() + seconds
+        while not (idle := self._workers.wait_idle(0)) and time.monotonic() < end:  # noqa: ASYNC110 - a thread tells it
+            await asyncio.sleep(_GLANCE_SECONDS)
+        return idle
 
     def _admit(self) -> None:
         """Accept clients, unless there is no room for more requests, or accepting has just failed."""

@@ -1,18 +1,23 @@
 """Worker threads for synchronous work: jobs of one key in order, all others at once. Knows nothing of CNI.
 
-A thread is made when a job finds none idle, and kept. The caller limits how many jobs there are.
+A job that finds no idle thread gets a new one. A few idle threads are kept, the others end: each counts against a limit
+of processes. The caller limits how many jobs there are.
 """
 
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
+from typing import Final
 
 from weft.beside.threads import start_thread
 from weft.model.value import Value
 
 Job = Callable[[], None]
+
+_MOST_IDLE: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +31,7 @@ class Workers:
     """Runs jobs. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        """Start the first thread; where there can be no more, it does all jobs. `OSError` if there can be none."""
+        """Start the first thread, which does all jobs while no other can be started. `OSError` if not even this can."""
         self._changed = threading.Condition()
         self._lines: dict[str, deque[_Keyed]] = {}  # for each key with a job, those that wait for that one
         self._work: SimpleQueue[_Keyed | None] = SimpleQueue()
@@ -46,6 +51,12 @@ class Workers:
             if key is not None:
                 self._lines[key] = deque()
             self._hand_over(keyed)
+
+    def catch_up(self) -> None:
+        """Start threads for the jobs that found none, as far as that is possible by now."""
+        with self._changed, suppress(OSError):
+            while self._spare < 0:
+                self._start_thread()
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no job is left; False if that took too long."""
@@ -82,6 +93,10 @@ class Workers:
                 _log.exception("a CNI request ended in a fault of ours")
             with self._changed:
                 self._finished(keyed.key)
+                if self._spare > _MOST_IDLE:
+                    self._spare -= 1
+                    self._threads -= 1
+                    return
             del keyed  # what a job holds must not live until the next one comes
 
     def _finished(self, key: str | None) -> None:
