@@ -91,7 +91,7 @@ class Killer:
             "uplink chosen": lambda: self._at(lambda: "uplink eth0" in self.node.log),
             "lease taken": lambda: self._at(lambda: "leasing: lease" in self.node.log),
             "subnet.env replaced": lambda: self._at(self._file_changes()),
-            "ready": lambda: self._at(lambda: "node: ready" in self.node.log),
+            "ready": lambda: self._at(lambda: "running: ready" in self.node.log),
             "stopping": self.stopping,
             "renewal": self.renewal,
         }

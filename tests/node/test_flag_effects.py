@@ -213,7 +213,7 @@ def test_a_password_opens_the_store_and_is_not_logged_and_the_log_is_on_standard
     node = own_cluster.node(1)
     aside = ("sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(out))
     node.spawn("--etcd-username=weft", "--v=1", *flags, env=given, wrap=aside).wait_ready()
-    node.says("INFO node: ready: ")
+    node.says("INFO running: ready: ")
     assert node.stop() == 0
     assert out.read_text() == ""
     node.says("INFO main: weftd .* starts: .*etcd-username=weft .*v=1")

@@ -30,7 +30,7 @@ def test_of_a_peer_that_comes_or_goes_one_line_is_logged_and_of_its_lease_nothin
     """flannel.md 12.3.18: upstream dumps whole leases at its default verbosity."""
     cluster.configure(VXLAN)
     node = cluster.node(1).start()
-    node.says("INFO node: ready: 0 peers, ")
+    node.says("INFO running: ready: 0 peers, ")
     before = len(node.log.splitlines())
     cluster.peer(50)
     node.says("INFO peers: peer 10.5.50.0-24 came, public IP 172.31.0.50$")
@@ -48,7 +48,7 @@ def test_a_peer_whose_lease_becomes_nonsense_is_served_as_before(cluster: Cluste
     cluster.configure(VXLAN)
     cluster.peer(51)
     node = cluster.node(1).start()
-    node.says("INFO node: ready: 1 peer, ")
+    node.says("INFO running: ready: 1 peer, ")
     cluster.etcd.put(cluster.key("10.5.51.0-24"), "no lease")
     node.says("ADDR-002 lease 10.5.51.0-24: .*; it is served by what it said before")
     node.sees("ip route", "10.5.51.0/24")
