@@ -43,7 +43,11 @@ HOSTILE: dict[str, tuple[str, dict[str, Any] | str, str]] = {
     "broadcast MAC": ("10.5.152.0-24", vtep("ff:ff:ff:ff:ff:ff"), "unicast"),
     "our MAC": ("10.5.153.0-24", vtep("{mac}"), "this node's own"),
     "number for MAC": ("10.5.154.0-24", vtep(7), "VtepMAC 7"),
-    "twin's MAC": ("10.5.155.0-24", vtep(peer_mac(50)), "claims 02:aa.* like lease 10.5.50.0-24, which had it first"),
+    "twin's MAC": (
+        "10.5.155.0-24",
+        vtep(peer_mac(50)),
+        "claims VTEP MAC 02:aa.* like lease 10.5.50.0-24, which had it first",
+    ),
     "twin's address": ("10.5.156.0-24", {"public": "172.31.0.50"}, "claims 172.31.0.50 like lease 10.5.50.0-24"),
     "twin's subnet": ("10.5.50.128-25", {}, "claims addresses like lease 10.5.50.0-24, which had it first"),
     "our subnet": ("{base}-25", {}, "overlaps our subnet"),

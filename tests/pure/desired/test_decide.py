@@ -46,6 +46,7 @@ def test_what_is_believed_is_decided_and_the_own_lease_and_its_claims_are_no_pee
     roster.listed([builders.lease(1, vxlan), peer, clone, here])
     decided(decider, *roster.believed)
     assert list(decider.peers) == [peer.id]
-    assert "is this node's own: one of the two is a clone" in roster.refused[clone.id].seen
+    said = f"claims VTEP MAC {own.mac_v4}, which is this node's own: one of the two is a clone"
+    assert roster.refused[clone.id].seen == said
     assert roster.refused.keys() == {clone.id, here.id}
     assert roster.changed(put=[builders.lease(2, vxlan, data=None)]) == set(), "of no use: served as before"

@@ -51,6 +51,15 @@ class VxlanOptions(Value):
     direct_routing: DirectRouting = False
 
 
+class VtepMac(Mac):
+    """A VTEP's MAC, as a claim."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"VTEP MAC {super().__str__()}"
+
+
 class VxlanLink(Link):
     """A VXLAN tunnel endpoint (VTEP). `port` is the UDP destination port; only `learning` can be changed later."""
 
@@ -182,7 +191,7 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
 def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
     """Its addresses and the MACs of its VTEPs: by a MAC that two nodes have, one would get the other's packets."""
     macs = (vtep_mac(attrs.data), vtep_mac(attrs.data_v6))
-    return (*dict.fromkeys(mac for mac in macs if mac is not None), *addresses(attrs))
+    return (*dict.fromkeys(VtepMac(mac) for mac in macs if mac is not None), *addresses(attrs))
 
 
 def vtep_mac(data: Any) -> Mac | None:
