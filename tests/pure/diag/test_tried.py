@@ -611,6 +611,17 @@ def test_a_device_that_has_shown_the_old_source_before_breaks_no_translation():
     assert [each.address for each in found.sources] == [OWN, NODES]
 
 
+def test_a_translation_of_some_probes_alone_is_broken():
+    """The device is passed once, so it shows both sources because some probes have kept theirs."""
+    there = {"node1": "from the pod by:cni0, SNAT, out by:eth0"}
+    sources = {("pod1", "eth0"): OWN, ("node1", "cni0"): OWN, ("node1", "eth0"): BOTH}
+    found = changing(there, sources, OUTSIDE)
+    [suspect] = [hop.suspect for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"]
+    assert suspect is not None
+    assert (suspect.code, suspect.seen) == ("NFT-002", f"they leave as from {OWN}")
+    assert [each.address for each in found.sources] == [OWN, NODES]
+
+
 def test_what_is_said_of_a_probe_and_where_it_comes_from_are_kept():
     found = ProbesSeen()
     wanted = Wanted(kind="icmp", numbers=[7])

@@ -117,9 +117,9 @@ def proved(
 ) -> TraceReport:
     """Put it together as `tried`; where probes were lost, after a search for the largest packet that passes.
 
-    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. Probes have
-    made nodes ask their neighbours for MACs: those who do not answer are known by now, if it is looked again. Where
-    smaller packets pass all answer, and it is not: the kernel may have learned another MTU meanwhile.
+    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. The probes
+    have made nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called
+    where smaller packets pass: then all neighbours answer, and the kernel may have learned another MTU meanwhile.
     """
     found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
     if found.well:
@@ -173,6 +173,7 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
     """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
     sources, shown = list[SourceSeen](), list[Leg]()
     ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
+    behind = set[tuple[str, str]]()
     for leg in found:
         hops = list[Hop]()
         promised: int | None = None
@@ -185,7 +186,10 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
             # They come back after a translation, even if the way does not name a device twice.
             again = any(each.what == "SNAT" or (at, each.device) == (leg.place, hop.device) for at, each in ahead)
             here, last = seen.sources_at(leg.place, hop.device, ours), sources[-1].address if sources else ""
-            for address in _of_visit(here, last, changes=promised is not None, again=again):
+            # A device that is passed for the first time has not shown the old source on an earlier visit.
+            changes = promised is not None and (leg.place, hop.device) in behind
+            behind.add((leg.place, hop.device))
+            for address in _of_visit(here, last, changes=changes, again=again):
                 if not sources:
                     sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
                 elif sources[-1].address != address:
@@ -200,7 +204,7 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
 def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> list[str]:
     """Which of a device's sources packets had on this visit of it: they may have been there, or come there `again`.
 
-    `last` is the source that they had until then, and that a translation on the way here `changes`.
+    `last` is the source that they had until then; it `changes` if a translation lies between an earlier visit and this.
     """
     here = sources[sources.index(last) :] if last in sources else sources
     if changes and here[:1] == [last]:
