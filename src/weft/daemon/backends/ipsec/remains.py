@@ -21,11 +21,12 @@ def look(networks: Collection[Net]) -> Left:
 def judged(found: Collection[Policy], networks: Collection[Net], charons: tuple[str, ...] = ()) -> Left:
     """Tell which policies are ours; without a network of ours nobody knows."""
     ownership = Ownership(devices=frozenset({DEVICE}), networks=tuple(networks))
-    ours = [policy for policy in found if policy.is_within(ownership)]
-    others = tuple(policy for policy in found if policy not in ours)
+    ours, others = list[Policy](), list[Policy]()
+    for policy in found:
+        (ours if policy.is_within(ownership) else others).append(policy)
     named = (*charons, *map(str, ours))
     if not networks:
-        return Left(ours=named, unknown=others)
+        return Left(ours=named, unknown=tuple(others))
     why = f"it is not between subnets of {', '.join(map(str, networks))}"
     return Left(ours=named, foreign=tuple(f"{policy}: {why}" for policy in others))
 

@@ -43,12 +43,12 @@ def unload_key(session: Session, owner: IPv4Address) -> None:
 
 
 def load_connection(session: Session, connection: Connection) -> None:
-    """Sessions of the same connection stay."""
+    """Load a connection; its running sessions stay."""
     session.ask("load-conn", {connection.name: _connection(connection)})
 
 
 def unload_connection(session: Session, name: str) -> None:
-    """Also end its sessions."""
+    """Unload a connection and end its sessions."""
     with _absent():
         session.ask("unload-conn", {"name": name})
     with _absent():
