@@ -23,7 +23,7 @@ from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.networkpolicies import Policies
-from weft.daemon.phases import Known, Placed, Tenant
+from weft.daemon.phases import Configured, Known, Placed, Tenant
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
@@ -133,8 +133,9 @@ class Node:
 
     async def _start(self, store: Store[Any], tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
         """Go through the phases of a start (`weft.daemon.phases`), up to a network that runs."""
-        known = await self._know(store)
-        self._goes_on = known.backend.goes_on
+        configured = await self._configured(store)
+        self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
+        known = await phases.know(configured, store, self._options, self._place, asking=self._ask)
         self._announce(known.options, store, parts)
         leasing = phases.leasing_of(known, store, self._world, self._place)
         rules = tasks.create_task(start.firewall(known.netconf, held, self._world.modules))  # takes its time
@@ -156,16 +157,14 @@ class Node:
         )
         await running.run(self._report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
 
-    async def _know(self, store: Store[Any]) -> Known:
+    async def _configured(self, store: Store[Any]) -> Configured:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
-        return await phases.know(
-            store, self._options, self._world, self._place, before, asking=self._ask, goes_on=self._without_store
-        )
+        return await phases.configure(store, self._world, before, asking=self._ask, serves_without=self._serves_without)
 
     async def _ask(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:
         return await start.answered(ask, what, self._status)
 
-    def _without_store(self, problem: Problem) -> bool:
+    def _serves_without(self, problem: Problem) -> bool:
         """Tell whether a store that says this is away, so that what was known before serves."""
         if problem.code != "STORE-001":
             return False

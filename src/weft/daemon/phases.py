@@ -47,16 +47,21 @@ class Asking(Protocol):
         ...
 
 
-class Known(Value):
+class Configured(Value):
+    """The network configuration, from the store or an earlier run, and the back end that it names."""
+
+    memory: Memory
+    netconf: NetConf
+    backend: Backend
+
+
+class Known(Configured):
     """What is known before the machine is looked at: from flags, the store or an earlier run, and the back end.
 
     `previous` is what an earlier run wrote to the subnet file, `prepared` what the back end has made.
     """
 
     options: Options
-    memory: Memory
-    netconf: NetConf
-    backend: Backend
     prepared: Value | None
     previous: Previous
 
@@ -81,39 +86,51 @@ class Tenant(Value):
     snapshot: Snapshot
 
 
-async def know(
+async def configure(
     store: Store[Any],
-    options: Options,
     world: World,
-    place: Place,
     before: Memory | None,
     *,
     asking: Asking,
-    goes_on: Callable[[Problem], bool],
-    look_only: bool = False,
-) -> Known:
-    """Read the configuration, and have its back end prepare; with `look_only` that runs and writes nothing.
+    serves_without: Callable[[Problem], bool],
+) -> Configured:
+    """Read the configuration. Raises `ConfigError` for what a user must correct.
 
-    Where the store says a problem instead, `goes_on` says whether `before`, of an earlier run, serves. Raises
-    `ConfigError` for what a user must correct.
+    Where the store says a problem instead, `serves_without` says whether `before`, of an earlier run, serves.
     """
-    memory = await asking(partial(_read, store, before, goes_on), "the network configuration")
+    memory = await asking(partial(_read, store, before, serves_without), "the network configuration")
     netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends, etcd=store.chooses)
     for warning in netconf.warnings:
         log.warning("CONF-002 %s", warning)
-    backend = world.backends[netconf.backend]
+    return Configured(memory=memory, netconf=netconf, backend=world.backends[netconf.backend])
+
+
+async def know(
+    configured: Configured,
+    store: Store[Any],
+    options: Options,
+    at: Place,
+    *,
+    asking: Asking,
+    look_only: bool = False,
+) -> Known:
+    """Ask the store for this node, and have the back end prepare; with `look_only` that runs and writes nothing.
+
+    Both wait by `asking`, perhaps for ever. Raises `ConfigError` for what a user must correct.
+    """
+    memory, netconf, backend = configured.memory, configured.netconf, configured.backend
     options = with_addresses(options, await asking(partial(store.addresses, memory.own), "this node in the store"))
-    prepare = partial(backend.prepare, netconf.options, options, place.directory, look_only=look_only)
+    prepare = partial(backend.prepare, netconf.options, options, at.directory, look_only=look_only)
     prepared = await asking(prepare, f"what {netconf.backend} needs first")
     previous = host.previous_subnets(options)
-    return Known(options=options, memory=memory, netconf=netconf, backend=backend, prepared=prepared, previous=previous)
+    return Known(memory=memory, netconf=netconf, backend=backend, options=options, prepared=prepared, previous=previous)
 
 
-async def _read(store: Store[Any], before: Memory | None, goes_on: Callable[[Problem], bool]) -> Memory:
+async def _read(store: Store[Any], before: Memory | None, serves_without: Callable[[Problem], bool]) -> Memory:
     try:
         text = await store.net_conf()
     except Unavailable as error:
-        if before is None or not goes_on(error.problems[0]):
+        if before is None or not serves_without(error.problems[0]):
             raise
         return before
     return Memory(net_conf=text) if before is None else replace(before, net_conf=text)
@@ -133,11 +150,11 @@ def with_addresses(options: Options, addresses: Addresses) -> Options:
     )
 
 
-def leasing_of(known: Known, store: Store[Any], world: World, place: Place) -> Leasing:
+def leasing_of(known: Known, store: Store[Any], world: World, at: Place) -> Leasing:
     """What keeps the own lease of a network that is known; it writes nothing before it takes one."""
     return Leasing(
         store,
-        place.directory,
+        at.directory,
         netconf=known.netconf,
         remembered=known.memory,
         margin=known.options.subnet_lease_renew_margin * 60,

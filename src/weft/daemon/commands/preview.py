@@ -66,9 +66,8 @@ async def preview(options: Options, world: World) -> Preview:
     at = Place(directory=directory, boot=world.boot)
     before = memory.load(directory, world.moment(), aside=False)
     with closing(world.store.open(options, now=world.now, random=world.random)) as store, Rtnl.open() as rtnl:
-        known = await phases.know(
-            store, options, world, at, before, asking=_once, goes_on=lambda _: True, look_only=True
-        )
+        configured = await phases.configure(store, world, before, asking=_once, serves_without=lambda _: True)
+        known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
         placed = await phases.place(known, leasing, kernel, world, identity.load(directory, aside=False))
         own, stale, note = _own(known, placed, leasing.remembered, chooses=store.chooses)
