@@ -127,6 +127,13 @@ def test_a_network_configuration_that_cannot_be_ends_the_start(cluster: Cluster,
         ends(node, status=1, says=says)
 
 
+def test_the_choice_of_the_uplink_is_said_although_the_back_end_cannot_run_there(cluster: Cluster, node: Daemon):
+    cluster.configure(vxlan(MTU=9000))
+    assert node.spawn("--ip-masq").wait(60) == 1
+    node.says("with 172.31.0.1, by --iface=eth0")
+    node.says("MTU-001 Backend.MTU: 9000, while eth0 carries 1500 bytes")
+
+
 def test_a_misspelt_key_is_said(cluster: Cluster):
     cluster.configure(conf(SubnetLn=25, Backend={"Type": "vxlan", "Prot": 3}))
     node = cluster.node(1).start()

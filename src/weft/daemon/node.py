@@ -181,7 +181,10 @@ class Node:
         parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic, words=words))
 
     async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
-        """Find out what this machine is, say why it has this uplink, and keep who the node is."""
+        """Find out what this machine is, say why it has this uplink, and keep who the node is.
+
+        Raises `ConfigError` if the back end cannot run here.
+        """
         before = self._identity or identity.load(self._directory)
         placed = await phases.place(known, leasing, kernel, self._world, before)
         if placed.why != self._why:
@@ -189,6 +192,7 @@ class Node:
             for problem in overlaps(known.netconf, placed.inputs.facts):
                 log.warning("%s", problem)
             self._why = placed.why
+        known.backend.desired.check(placed.inputs)
         self._identity = placed.identity
         if placed.identity != before:
             file = identity.file(self._directory, placed.identity)

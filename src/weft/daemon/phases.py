@@ -166,7 +166,8 @@ def leasing_of(known: Known, store: Store[Any], world: World, at: Place) -> Leas
 async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World, identity: Identity | None) -> Placed:
     """Find out what this machine is: its uplink, and its MACs, which no other live node may have.
 
-    `identity` is what an earlier run or look has settled. Raises `ConfigError` if the back end cannot run here.
+    `identity` is what an earlier run or look has settled. Raises `ConfigError` (IFACE-001); whether the back end can
+    run here is left to its `check`.
     """
     snapshot = await kernel.snapshot()
     facts, why = await look_around(known.options, known.netconf, kernel, snapshot)
@@ -179,7 +180,6 @@ async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World
     if listing is not None:
         identity = _without_clones(identity, leasing.elders(listing), known, world, facts)
     inputs = _inputs(known, facts, identity)
-    known.backend.desired.check(inputs)
     return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, inputs=inputs)
 
 

@@ -70,6 +70,7 @@ async def preview(options: Options, world: World) -> Preview:
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
         placed = await phases.place(known, leasing, kernel, world, identity.load(directory, aside=False))
+        known.backend.desired.check(placed.inputs)
         own, stale, note = _own(known, placed, leasing.remembered, chooses=store.chooses)
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if known.netconf.nftables else "iptables", known.netconf.families)
