@@ -211,7 +211,7 @@ def test_without_the_store_the_plan_rests_on_what_is_remembered(own_cluster: Clu
     node.stop()
     own_cluster.underlay.etcd.kill()
     shown = plan(node)
-    assert "# leases from memory: the store does not answer" in shown.stdout
+    assert "# leases from memory: STORE-001 " in shown.stdout
     assert "# nothing to do" in shown.stdout
 
 

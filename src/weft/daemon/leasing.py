@@ -83,12 +83,10 @@ class Leasing:
         expires = None if self.own is None else self.own.expires
         return None if expires is None else max(0.0, expires - self._moment().now)
 
-    async def listing(self) -> Listing | None:
-        """The store's leases now; None while it does not answer. Kept for `acquire` and `watch`."""
-        try:
-            self._listing = await self._store.list()
-        except Unavailable:
-            self._listing = None
+    async def listing(self) -> Listing:
+        """The store's leases now, kept for `acquire` and `watch`. Raises `Unavailable`."""
+        self._listing = None
+        self._listing = await self._store.list()
         return self._listing
 
     async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:

@@ -69,13 +69,14 @@ class Known(Configured):
 class Placed(Value):
     """Where this node is: the machine as it is now, why this is the uplink, who the node is, and the store's leases.
 
-    `listing` is None while the store does not answer.
+    `listing` is None if the store gives none; `unlisted` says why.
     """
 
     snapshot: Snapshot
     why: str
     identity: Identity
     listing: Listing | None
+    unlisted: Problem | None
     inputs: Inputs
 
 
@@ -174,13 +175,17 @@ async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World
     if await _is_a_copy(leasing.recorded, facts, snapshot, kernel):
         log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
         leasing.disown()
-    listing = await leasing.listing()
+    unlisted = None
+    try:
+        listing = await leasing.listing()
+    except Unavailable as error:
+        listing, unlisted = None, error.problems[0]
     if identity is None:
         identity = _first_identity(known, world, snapshot, facts, None if listing is None else listing.published)
     if listing is not None:
         identity = _without_clones(identity, leasing.elders(listing), known, world, facts)
     inputs = _inputs(known, facts, identity)
-    return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, inputs=inputs)
+    return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, unlisted=unlisted, inputs=inputs)
 
 
 async def look_around(

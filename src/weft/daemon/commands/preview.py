@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, TypeVar
 
-from weft.cluster.store import Listing
 from weft.config.options import Options
 from weft.daemon import phases, start
 from weft.daemon.backends.backend import Backend
@@ -61,7 +60,7 @@ class Preview(Value):
 
 
 async def preview(options: Options, world: World) -> Preview:
-    """Plan a round. Raises `ConfigError` and, if the store is away and nothing is remembered, `Unavailable`."""
+    """Plan a round. Raises `ConfigError` and, if the store is away and too little is remembered, `Unavailable`."""
     directory = instance.directory(Path(options.state_dir), options.subnet_file, world.store.identity(options))
     at = Place(directory=directory, boot=world.boot)
     before = memory.load(directory, world.moment(), aside=False)
@@ -70,14 +69,16 @@ async def preview(options: Options, world: World) -> Preview:
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
         placed = await phases.place(known, leasing, kernel, world, identity.load(directory, aside=False))
+        if placed.unlisted is not None and (before is None or (leasing.recorded is None and not store.chooses)):
+            raise Unavailable(placed.unlisted)
         known.backend.desired.check(placed.inputs)
-        own, stale, note = _own(known, placed, leasing.remembered, chooses=store.chooses)
+        own, stale, note = _own(known, placed, leasing.remembered)
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if known.netconf.nftables else "iptables", known.netconf.families)
         tenant = phases.settle(placed, own, tooling, kernel)
         own_ids = [own.id, *(lease.id for lease in stale)]
         roster, decider = deciding(tenant.inputs, tenant.snapshot.ips, own_ids)
-        source = _judge(roster, leasing.remembered, placed.listing, own_ids, continues=store.continues, now=world.now())
+        source = _judge(roster, leasing.remembered, placed, own_ids, continues=store.continues, now=world.now())
         for _ in decider.decide(everything=True):
             pass
         kernel.follow(tenant.inputs)
@@ -109,7 +110,7 @@ async def _once(ask: Callable[[], Awaitable[_T]], _what: str) -> _T:
 def _judge(
     roster: Roster,
     remembered: Memory,
-    listing: Listing | None,
+    placed: Placed,
     own_ids: Collection[str],
     *,
     continues: Continues,
@@ -118,8 +119,9 @@ def _judge(
     """Judge what was remembered, then the list as the daemon's first one, ours apart; says what the leases are from."""
     roster.recall(remembered.leases, remembered.unproven)
     roster.judge()
+    listing = placed.listing
     if listing is None:
-        return "memory: the store does not answer"
+        return f"memory: {placed.unlisted}"
     own = tuple(lease for lease in listing.leases if lease.id in own_ids)
     others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
     listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
@@ -150,14 +152,11 @@ def _former(snapshot: Snapshot, ownership: Ownership) -> Iterator[Planned]:
             yield Planned(do="delete", kind="link", text=f"- link {link.name} {link.kind}", why=_FORMER)
 
 
-def _own(known: Known, placed: Placed, remembered: Memory, *, chooses: bool) -> tuple[Lease, tuple[Lease, ...], str]:
+def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple[Lease, ...], str]:
     """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
     listing, previous = placed.listing, known.previous
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
-    if listing is None and not chooses:
-        seen, hint = "the store does not answer, and no earlier run wrote it down", "Start the API server"
-        raise Unavailable(Problem(code="STORE-001", where="our lease", seen=seen, hint=hint))
     attrs = known.backend.desired.advertise(placed.inputs)
     chooser = Chooser(
         netconf=known.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0
