@@ -1,7 +1,8 @@
 """What a round would do now, without doing it: the same phases as a start, and a round up to its last step.
 
 Reads the store and the kernel, writes neither, and takes no lease: a node without one is planned with the subnet
-that it would get if it were alone.
+that it would get if it were alone. Where the public IP of the recorded lease is no longer this node's, it asks that
+address by an echo request whether another machine has it, for up to a second per family.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator

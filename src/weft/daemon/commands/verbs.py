@@ -27,6 +27,9 @@ from weft.screen.say import say
 def plan(output: str, flags: tuple[str, ...]) -> int:
     """Show what a round of the daemon would change now, and why; change nothing.
 
+    Where the public IP of the recorded lease is no longer this node's, it sends that address an echo request, as the
+    daemon does, and waits up to a second per family for an answer: the disk may be a copy of another node's.
+
     FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. All other flags are those
     of the weftd that runs here, if one does.
 
