@@ -49,7 +49,10 @@ class _Thing(Protocol):
     """What can be turned on and off."""
 
     async def start(self) -> None:
-        """Start it unless it runs, and wait for a while until it is ready. `Unavailable` if it ends instead."""
+        """Start it unless it runs, and wait for a while until it is ready. `Unavailable` if it ends instead.
+
+        It may not be ready after that; `report` says how it is.
+        """
         ...
 
     async def end(self, number: signal.Signals) -> None:
