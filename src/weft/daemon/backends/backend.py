@@ -65,6 +65,8 @@ class Remains(Value):
 class Backend(Value):
     """One back end. Code that a node with another one never needs is imported when it is called.
 
+    That is no code of `remains` and `undo`: each start calls those of all back ends.
+
     `planes` open what keeps its objects that are neither rtnetlink's nor rules, by a name for the log. `goes_on` names
     the process that serves pods without weftd. `undo` undoes what no device is named for, once another back end serves
     the network.
