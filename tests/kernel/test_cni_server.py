@@ -32,6 +32,7 @@ from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.host.sysctls import open_all_settings, open_settings
 from weft.cni.install.executables import install
+from weft.cni.serve.server import LEAST_DESCRIPTORS
 from weft.wire import frames
 from weft.wire.cni import Ran
 from weft.wire.frames import Call, Frame, Kind
@@ -605,14 +606,18 @@ class TestLimits:
             assert daemon.stop() == 0
             assert {add.answer()["code"] for add in adds} == {11}
 
-    def test_more_than_there_is_room_for_wait_in_the_backlog(self, tmp_path: Path, bin_dir: Path, netns: Netns):
-        daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper="prlimit --nofile=128:128")
+    @pytest.mark.parametrize("do", ["wait", "program"])
+    def test_more_than_there_is_room_for_wait_in_the_backlog(
+        self, tmp_path: Path, bin_dir: Path, netns: Netns, do: str
+    ):
+        limit = LEAST_DESCRIPTORS
+        daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper=f"prlimit --nofile={limit}:{limit}")
         go = tmp_path / "go"
-        config = {"do": "wait", "path": str(go)}
+        config = {"do": do, "path": str(go)}
         clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(20)]
         wait_for(lambda: len(connections(daemon)) == 21)
         wait_for(lambda: len(daemon.journal()) == 4)
-        assert self.open_files(daemon) < 128
+        assert self.open_files(daemon) < limit
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
         assert (daemon.directory / "log").read_text() == ""

@@ -114,8 +114,9 @@ def wait_for(condition: Any, *, seconds: float = SECONDS) -> None:
     assert any(condition() for _ in looks(seconds)), "waited in vain"
 
 
-def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a table of what tests ask for
+def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901, PLR0912 - a table of what tests ask for
     """The plugin: `do` says what."""
+    from weft.beside.programs import run_here
     from weft.cni.sdk.host import ClientGone
     from weft.wire.cni import Ran
 
@@ -150,6 +151,9 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901 - a tabl
         case "wait":
             # Not for a time but for a file: the test says when.
             wait_for(Path(config["path"]).exists)
+        case "program":
+            script = f"until test -e {config['path']}; do sleep 0.05; done; echo ended"
+            answer["ran"] = run_here(["sh", "-c", script], environ=None, seconds=None, most=1 << 16).out.decode()
         case "delegate":
             ran = host.delegate(config["name"], config["command"], config.get("env", {}), request.stdin)
             answer["ran"] = ran and [ran.exit, ran.stdout.decode(), ran.stderr.decode()]

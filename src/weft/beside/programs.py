@@ -16,6 +16,7 @@ from typing import IO, Final, NamedTuple
 _CHUNK: Final = 1 << 16  # what a pipe holds
 _LOOK_SECONDS: Final = 0.02  # between two looks at a program whose end no descriptor tells
 MOST: Final = 1 << 16  # bytes of output that are kept
+_SAID: Final = 1 << 16  # bytes of it that an error has: what a program printed last
 
 
 class Ran(NamedTuple):
@@ -27,7 +28,7 @@ class Ran(NamedTuple):
 
 
 class KilledError(OSError):
-    """A program was killed: ETIMEDOUT, it took too long; EFBIG, it printed too much. `said` is what came until then."""
+    """A program was killed: ETIMEDOUT, it took too long; EFBIG, it printed too much. `said` is what came last."""
 
     def __init__(self, number: int, words: str, said: bytes) -> None:
         super().__init__(number, words)
@@ -53,12 +54,13 @@ async def run(
     """
     out, err, over = bytearray(), bytearray(), asyncio.get_running_loop().create_future()
     full = None if cut else over
-    with ExitStack() as held:
-        into = held.enter_context(_reading(out, most, full))
-        errors = held.enter_context(_reading(err, most, full)) if apart else into
+    with ExitStack() as held, ExitStack() as childs:
+        into = held.enter_context(_reading(out, most, full, childs))
+        errors = held.enter_context(_reading(err, most, full, childs)) if apart else into
         process = subprocess.Popen(  # noqa: ASYNC220 - as asyncio starts one
             arguments, env=environ, stdin=subprocess.PIPE, stdout=into, stderr=errors, start_new_session=True
         )
+        childs.close()
         try:
             if started is not None:
                 started(process.pid)
@@ -66,19 +68,19 @@ async def run(
             async with asyncio.timeout(seconds):
                 await _end(process, over)
         except TimeoutError:
-            raise KilledError(errno.ETIMEDOUT, f"killed after {seconds:g} s", bytes(out)) from None
+            raise KilledError(errno.ETIMEDOUT, f"killed after {seconds:g} s", bytes(out[-_SAID:])) from None
         finally:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await _end(process)
     if over.done():
-        raise KilledError(errno.EFBIG, f"it prints more than {most} bytes", bytes(out))
+        raise KilledError(errno.EFBIG, f"it prints more than {most} bytes", bytes(out[-_SAID:]))
     return Ran(process.returncode, bytes(out), bytes(err))
 
 
 def run_here(
-    arguments: Sequence[str], *, environ: Mapping[str, str], text: bytes = b"", seconds: float | None, most: int
+    arguments: Sequence[str], *, environ: Mapping[str, str] | None, text: bytes = b"", seconds: float | None, most: int
 ) -> Ran:
     """As `run`, with both streams apart, for a thread that has no event loop: in one that has, `RuntimeError`."""
     return asyncio.run(run(arguments, environ=environ, text=text, seconds=seconds, most=most, apart=True))
@@ -137,15 +139,22 @@ def _writing(pipe: IO[bytes] | None, text: bytes) -> Iterator[None]:
 
 
 @contextmanager
-def _reading(said: bytearray, most: int, full: "asyncio.Future[None] | None") -> Iterator[int]:
-    """Give a pipe whose content comes into `said`, `most` bytes at most, until the end, even if others hold it then."""
+def _reading(said: bytearray, most: int, full: "asyncio.Future[None] | None", childs: ExitStack) -> Iterator[int]:
+    """Give a pipe whose content comes into `said`, `most` bytes at most, until the end, even if others hold it then.
+
+    Its end for the program is closed with `childs`.
+    """
     loop = asyncio.get_running_loop()
     out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    childs.callback(os.close, into)
     os.set_blocking(into, True)
 
     def take() -> None:
         with suppress(BlockingIOError):
-            said.extend(os.read(out, _CHUNK))
+            more = os.read(out, _CHUNK)
+            said.extend(more)
+            if not more:  # nobody has it open any more
+                loop.remove_reader(out)
         if len(said) > most:
             del said[most:]
             if full is not None:
@@ -159,4 +168,3 @@ def _reading(said: bytearray, most: int, full: "asyncio.Future[None] | None") ->
         take()
         loop.remove_reader(out)
         os.close(out)
-        os.close(into)

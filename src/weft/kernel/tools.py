@@ -24,7 +24,7 @@ TIMEOUT_SECONDS: Final = 20.0
 # Starting a program takes the loop a millisecond; a dozen at once would be felt.
 _AT_ONCE: Final = 2
 _REMEMBERED: Final = 64
-_MOST: Final = 256 << 20  # kube-proxy's rules for thousands of Services take 20 MB
+_MOST: Final = 64 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 _MESSAGE_LENGTH: Final = 500
 
 

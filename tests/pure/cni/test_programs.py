@@ -1,5 +1,10 @@
 """What programs are asked for holds in the end, although other programs change the same tables."""
 
+import errno
+import os
+import subprocess
+from typing import NoReturn
+
 import pytest
 
 from weft.cni.host import programs
@@ -71,3 +76,19 @@ def test_a_program_that_has_no_end_is_ended(tmp_path, monkeypatch, script, limit
 def test_what_a_program_prints_may_be_anything(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "find", lambda *_: "/bin/cat")
     assert programs.run("cat", stdin="\udcff text") == "\udcff text"
+
+
+def test_a_program_that_cannot_be_started_is_no_lock_that_another_one_keeps(monkeypatch):
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(CniError) as raised:
+        programs.run("ls")
+    assert raised.value.msg == "ls: cannot be started: Resource temporarily unavailable"
+
+
+def test_a_program_has_the_environment_of_this_process(monkeypatch):
+    """As those that weftd runs: by two lock files (XTABLES_LOCKFILE) both could change a table at once."""
+    monkeypatch.setenv("XTABLES_LOCKFILE", "/run/other.lock")
+    assert "XTABLES_LOCKFILE=/run/other.lock" in programs.run("env").splitlines()

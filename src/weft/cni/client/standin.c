@@ -48,7 +48,7 @@ static void mix_file(uint64_t *hash, const struct stat *status, int aged)
 
 /* What a stand-in may use, whatever the client that starts it may; less where the client may never have so much. */
 static const struct { int which; rlim_t least, most; const char *what; } limits[] = {
-    {RLIMIT_NOFILE, 124, 1 << 16, "descriptors (LimitNOFILE)"}, /* LEAST_DESCRIPTORS in serve/server.py */
+    {RLIMIT_NOFILE, 156, 1 << 16, "descriptors (LimitNOFILE)"}, /* LEAST_DESCRIPTORS in serve/server.py */
     {RLIMIT_FSIZE, 1 << 20, RLIM_INFINITY, "bytes of a file (LimitFSIZE)"},
     {RLIMIT_AS, 256 << 20, RLIM_INFINITY, "bytes of memory (LimitAS)"},
     {RLIMIT_DATA, 64 << 20, RLIM_INFINITY, "bytes of data (LimitDATA)"},

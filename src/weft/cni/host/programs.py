@@ -25,8 +25,7 @@ _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 # caller gets to know this.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
-_ENVIRON: Final = {"PATH": SEARCH_PATH}
-_MOST: Final = 256 << 20  # kube-proxy's rules for thousands of Services take 20 MB
+_MOST: Final = 64 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 
 
 class Refused(CniError):
@@ -108,10 +107,12 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
     # What others have put into comments may be anything.
     text = stdin.encode("utf-8", "surrogateescape")
     try:
-        ran = run_here([path, *arguments], environ=_ENVIRON, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
+        ran = run_here([path, *arguments], environ=None, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
     except KilledError as error:
         late = error.errno == errno.ETIMEDOUT
         raise failure(f"{program}: {f'no answer within {_TIMEOUT_SECONDS} s' if late else error.strerror}") from error
+    except OSError as error:  # no processes, descriptors or memory left for it
+        raise failure(f"{program}: cannot be started: {error.strerror}") from error
     out = ran.out.decode("utf-8", "surrogateescape")
     if ran.status:
         said = ran.err.decode("utf-8", "surrogateescape").strip() or out.strip()
