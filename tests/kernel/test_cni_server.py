@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -30,9 +31,12 @@ from tests.support.cniframes import (
 )
 from tests.support.netns import Netns
 from weft.cni import build
+from weft.cni.host.descriptors import NodeHandles, open_node
+from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.sysctls import open_all_settings, open_settings
 from weft.cni.install.executables import install
 from weft.cni.serve.server import LEAST_DESCRIPTORS
+from weft.cni.serve.session import Service, Session
 from weft.wire import frames
 from weft.wire.cni import Ran
 from weft.wire.frames import Call, Frame, Kind
@@ -770,6 +774,41 @@ class TestDelegates:
         _program(tmp_path / "theirs", "sleep 2.5")
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         assert own_daemon.call("ADD", config, CNI_PATH=str(tmp_path))["ran"][0] == 0
+
+
+class TestErrors:
+    def test_what_fails_before_the_plugin_runs_is_told_as_what_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        def refuse(*_: object) -> NoReturn:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(NodeHandles, "keep_root", refuse)
+        node = open_node(str(tmp_path), retire=lambda _: None, lease_problem=lambda: "")
+        service = Service(node=node, locks=ContainerLocks(node.state), run=lambda *_: Ran(exit=0), limit=SECONDS)
+        asked = Call(plugin="bridge", stdin=b"{}", env=ENV)
+        client, served = socket.socketpair()
+        with client, descriptors() as named:
+            own = {name: os.dup(number) for name, number in named.items()}
+            Session(service, connection=served, call=asked, version=frames.VERSION, descriptors=own).serve()
+            done = read_done(client)
+        node.close()
+        assert done
+        assert json.loads(done.stdout) == {"code": 999, "msg": "[Errno 24] Too many open files"}
+
+    def test_what_fails_after_the_answer_is_logged(self, own_daemon: CniDaemon, tmp_path: Path):
+        go, turns = tmp_path / "go", own_daemon.state / "cni" / "turns"
+        _program(tmp_path / "theirs", f"until test -e {go}; do sleep 0.02; done")
+        config = {"do": "delegate", "name": "theirs", "command": "ADD"}
+        client = own_daemon.start("ADD", config, CNI_PATH=str(tmp_path)).feed()
+        wait_for(lambda: turns.exists() and list(turns.iterdir()))
+        [token] = turns.iterdir()
+        token.unlink()
+        token.mkdir()
+        go.touch()
+        assert client.answer()["ran"][0] == 0
+        log = own_daemon.directory / "log"
+        wait_for(lambda: "after the answer to a CNI request: [Errno 21] Is a directory" in log.read_text())
 
 
 class TestUndo:

@@ -4,6 +4,7 @@ It is asked, not written to: a trial each few seconds would be a write of the di
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,8 @@ from weft.model.errors import Problem
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
+# So many looks in a row without an answer are the disk's: a single one may have waited for a thread.
+_MOST_UNANSWERED: Final = 3
 # More than the records, locks and directories of one pod.
 _BYTES: Final = 1 << 15
 _FILES: Final = 8
@@ -39,12 +42,16 @@ class PodRecords:
 
     async def watch(self, check_room: Callable[[int, int], None]) -> None:
         """Ask, for ever, whether there is room for so many bytes in so many files."""
+        unanswered = 0
         while True:
             try:
                 await bounded(("records", self.path), lambda: check_room(_BYTES, _FILES), seconds=_LOOK_SECONDS)
             except OSError as error:
-                seen = f"cannot be written: {error.strerror}"
-                self.tell(Problem(code="STATE-002", where=self.path, seen=seen, hint=_HINT))
+                unanswered = unanswered + 1 if error.errno == errno.ETIMEDOUT else _MOST_UNANSWERED
+                if unanswered >= _MOST_UNANSWERED:
+                    seen = f"cannot be written: {error.strerror}"
+                    self.tell(Problem(code="STATE-002", where=self.path, seen=seen, hint=_HINT))
             else:
+                unanswered = 0
                 self.tell(None)
             await asyncio.sleep(_LOOK_SECONDS)

@@ -19,10 +19,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
+    """Give the calling thread namespaces of its own. Raises `OSError`."""
     checked(_libc.unshare(flags), "unshare")
 
 
 def setns(descriptor: int, kind: int) -> None:
+    """Move the calling thread into the namespace of this descriptor. Raises `OSError`."""
     checked(_libc.setns(descriptor, kind), "setns")
 
 

@@ -8,6 +8,7 @@ import os
 from tests.support.waiting import comes
 from weft.daemon import podrecords
 from weft.daemon.podrecords import PodRecords
+from weft.model.errors import Problem
 
 
 async def test_a_disk_without_room_is_a_problem_until_there_is_some(monkeypatch, caplog):
@@ -34,3 +35,22 @@ async def test_a_disk_without_room_is_a_problem_until_there_is_some(monkeypatch,
         ("WARNING", "STATE-002 /s/cni: cannot be written: No space left on device"),
         ("INFO", "STATE-002 /s/cni can be written again"),
     ]
+
+
+async def test_a_disk_that_does_not_answer_is_a_problem_at_the_third_look(monkeypatch):
+    monkeypatch.setattr(podrecords, "_LOOK_SECONDS", 0.001)
+    records = PodRecords("/s/cni")
+    seen: list[Problem | None] = []
+
+    def check_room(size: int, files: int) -> None:
+        seen.append(records.problem)
+        if len(seen) not in (3, 7):
+            raise OSError(errno.ETIMEDOUT, "no answer within 5 s")
+
+    task = asyncio.create_task(records.watch(check_room))
+    await comes(lambda: len(seen) >= 8)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert seen[:6] == [None] * 6, "twice is not enough, nor what was before an answer"
+    assert "no answer within 5 s" in str(seen[6])
+    assert seen[7] is None

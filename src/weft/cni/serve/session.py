@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from struct import Struct
 from typing import Final
 
@@ -20,7 +20,7 @@ from weft.cni.host.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
 from weft.cni.sdk.host import ClientGone, Host, Request
 from weft.model.value import Value, replace
 from weft.wire import cni, frames
-from weft.wire.cni import CniError, Ran
+from weft.wire.cni import CniError, Ran, failure
 from weft.wire.frames import Call, FrameError
 
 # How long a client may take to read what it has been waiting for.
@@ -87,13 +87,17 @@ class Session:
             return
         self._start_clock()
         try:
-            with self._service.locks.hold(self._call.env) as self._turn:
+            with ExitStack() as held:
+                try:
+                    self._turn = held.enter_context(self._service.locks.hold(self._call.env))
+                except OSError as error:  # without the locks two could do the same
+                    raise CniError(cni.IO_FAILURE, f"STATE-002 locks below --state-dir: {error.strerror}") from error
                 self._serve()
         except CniError as error:
             self._reply(Ran(exit=1, stdout=error.render()))
-        except OSError as error:  # of the locks: without them two could do the same
-            refusal = CniError(cni.IO_FAILURE, f"STATE-002 locks below --state-dir: {error.strerror}")
-            self._reply(Ran(exit=1, stdout=refusal.render()))
+        except OSError as error:
+            if not self._reply(Ran(exit=1, stdout=failure(str(error)).render())):
+                _log.error("after the answer to a CNI request: %s", error)
         finally:
             self._close()
 

@@ -65,6 +65,7 @@ class _Section(NamedTuple):
 
 
 def read(data: bytes) -> ObjectFile:
+    """Raises `Unreadable`."""
     try:
         return _read(data)
     except (error, IndexError, OverflowError, UnicodeDecodeError) as broken:  # an offset may be of any size

@@ -77,7 +77,7 @@ def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
 
 
 def set_delay(index: int, *, nanoseconds: int) -> Message:
-    """Make a delay the root qdisc, 2:; ENOENT where the kernel has no netem."""
+    """Make a delay the root qdisc, 2:, in place of whatever shapes the device; ENOENT where the kernel has no netem."""
     options = _NETEM.pack(nanoseconds // _TICK_NANOSECONDS, _MOST_DELAYED, 0, 0, 0, 0)
     body = _TCMSG.pack(0, index, _NETEM_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "netem")
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body + attribute(TCA_OPTIONS, options))
