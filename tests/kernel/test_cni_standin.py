@@ -28,6 +28,7 @@ from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.openat import open_root
 from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
+from weft.cni.serve.server import LEAST_DESCRIPTORS
 from weft.wire import frames
 
 WITHOUT_RESOURCE = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
@@ -582,6 +583,11 @@ def test_the_limits_fit_together():
     # A server that was lost; the daemon's socket, the directory's lock, the stand-in's socket; a hanging daemon, its
     # stand-in, the answer.
     assert limits["REPEAT"] + 3 * limits["SEND"] + limits["BEGIN"] + limits["START"] + limits["ANSWER"] <= 120
+
+
+def test_a_caller_needs_as_many_descriptors_as_a_server_does():
+    source = (CHECKOUT / "src" / "weft" / "cni" / "client" / "standin.c").read_text()
+    assert f"{{RLIMIT_NOFILE, {LEAST_DESCRIPTORS}, " in source
 
 
 class TestDaemon:
