@@ -101,12 +101,12 @@ static int ask(int connection, const struct call *call)
         if (strncmp(*variable, "CNI_", 4))
             continue;
         if (count == MAX_FIELDS)
-            return fail(CODE_ENVIRONMENT, "too many CNI_ variables in the environment");
+            return fail(CODE_ENVIRONMENT, "too many CNI_ variables");
         fields[count] = text(*variable);
         size += PREFIX_SIZE + fields[count++].size;
     }
     if (size > MAX_PAYLOAD / 2)
-        return fail(CODE_ENVIRONMENT, "the CNI_ variables in the environment are too large");
+        return fail(CODE_ENVIRONMENT, "the CNI_ variables are too large");
     if (!with.count)
         collect(&with, call->plugin, getenv("CNI_NETNS"));
     else if (call->lost)
