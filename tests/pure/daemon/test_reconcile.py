@@ -566,6 +566,26 @@ async def test_a_notice_during_a_look_is_newer_than_the_lists():
     assert node.tally.unannounced == 0
 
 
+async def test_a_peer_that_comes_during_a_look_is_no_repair():
+    node = await Node().start()
+    look = node.kernel.look
+
+    async def looking(known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+        seen = await look(known, only)
+        node.kernel.look = look
+        node.roster.listed([builders.lease(number, vxlan) for number in range(2, 6)])
+        node.reconciler.everything()
+        await node.reconciler.decide()
+        return seen
+
+    node.kernel.look = looking
+    node.keeper.look_again()
+    await node.settle()
+    assert node.kernel.state == node.wanted
+    assert [step.object.key[0] for step in node.kernel.applied] == ["neighbour", "fdb", "route"]
+    assert not node.tally.repairs
+
+
 async def test_a_device_comes_back_before_what_changes_at_the_same_time():
     node = await Node().start()
     remove(node.kernel.state, LINK)

@@ -196,6 +196,8 @@ class Keeper:
             await self._look(marks)
         elif marks.unseen:
             await self._look_at(marks.unseen)
+        # What was decided during the look is wanted now, and was never there: to put it is no repair.
+        marks.decided |= self._marks.decided
         wanted = self._decider.wanted
         keys = marks.decided | marks.changed | marks.unseen
         if marks.look or marks.all:
