@@ -137,7 +137,8 @@ def test_what_is_not_ours_is_not_touched(cluster: Cluster):
         ip rule add from 10.5.0.0/16 lookup 77 priority 100"""
     )
     look = """ip route | grep -v proto.165; ip -6 route show proto static; ip route show table 77; ip rule
-        ip address show other0 | sed 's/ tentative//'; ip neigh show dev other0 nud permanent; bridge fdb show dev other0
+        ip address show other0 | sed 's/ tentative//'
+        ip neigh show dev other0 nud permanent; bridge fdb show dev other0
         nft -s list table ip mine; iptables-save -t filter | grep lookalike"""
     before = node.netns.run(look)
     node.start("--ip-masq")
