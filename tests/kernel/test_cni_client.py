@@ -825,7 +825,7 @@ class TestRequests:
             shutil.copy2(program, tmp_path / ("x" * size))
             with server(tmp_path / f"sock{size}", answering(done_frame(b"0", b"asked", b""))) as env:
                 done = run(tmp_path / ("x" * size), b"{}", **env)
-            assert done.stdout == b"asked" if asked else error(done) == "called by a name that no plugin has"
+            assert done.stdout == b"asked" if asked else error(done) == "unknown plugin name"
 
     def test_one_that_a_signal_cuts_in_two_arrives_whole(self, program: Path, tmp_path: Path):
         heard: list[Frame] = []

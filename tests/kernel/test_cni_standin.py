@@ -319,6 +319,16 @@ class TestBounds:
         assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
         assert node.started == 1
 
+    def test_an_interpreter_far_down_takes_no_more_descriptors(self, node: Node, make_netns):
+        settings = node.bin_dir / ".weft-python"
+        deep = node.bin_dir.joinpath(*map(str, range(30)))
+        deep.mkdir(parents=True)
+        (deep / "python").symlink_to(settings.read_text().strip())
+        settings.write_text(f"{deep}/python\n")
+        node.prefix = ["prlimit", "--nofile=20:"]
+        said = node.call("ADD", make_netns().path)
+        assert "ips" in said, said
+
     def test_a_limit_that_root_may_raise_keeps_nobody_from_it(self, node: Node, make_netns):
         """Raising it takes CAP_SYS_RESOURCE, which root of a container lacks: here the kernel only says so."""
         code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from tests.support.oldkernel import refuse"

@@ -146,8 +146,8 @@ void name_of(int fd, char *name)
 }
 
 /* Goes the way to the interpreter step by step as the kernel does, through links too; NULL, or what is wrong with what
- * is then in `where`. A way that is right nobody but root can change before the interpreter is executed. The descriptors
- * are closed by that, or with this process. */
+ * is then in `where`. A way that is right nobody but root can change before the interpreter is executed. The last
+ * descriptors are closed by that, or with this process. */
 static const char *check_way(const char *path, char *where)
 {
     static char way[MAX_PATH];
@@ -170,6 +170,8 @@ static const char *check_way(const char *path, char *where)
             rest = way;
             there = *way == '/' ? open("/", O_PATH | O_CLOEXEC) : here;
         }
+        if (here != there)
+            close(here); /* a way may have more steps than a runtime has descriptors */
         here = there;
         name = rest + strspn(rest, "/");
         if (!*name)

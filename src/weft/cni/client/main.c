@@ -363,7 +363,7 @@ int main(int argc, char **argv)
 
     open_standard_streams();
     if (!*name || strlen(name) >= MAX_NAME)
-        return fail(CODE_AGAIN, "called by a name that no plugin has");
+        return fail(CODE_AGAIN, "unknown plugin name");
     call.plugin = plugin_of(name);
     if (call.command && !strcmp(call.command, "VERSION"))
         return print_versions(call.plugin);
