@@ -140,7 +140,8 @@ def test_cleanup_removes_what_plugins_have_made_and_frees_what_pods_held(node, m
     would = node.netns.run([*command, "--dry-run"]).splitlines()
     said = node.netns.run(command).splitlines()
     assert said[-1] == "nothing of weft is left in the kernel"
-    assert [line.replace("would remove", "removed") for line in would[:-1]] == said[:-1]
+    would, did = ([line for line in lines[:-1] if "/run/weft" not in line] for lines in (would, said))  # it is shared
+    assert [line.replace("would remove", "removed") for line in would] == did
     for part in ("table inet weft-hostport", "table inet weft-firewall", "link cni7", "what "):
         assert [line for line in said if line.startswith(f"removed {part}")]
     rules = node.netns.run("nft list ruleset; iptables-save")
