@@ -24,7 +24,7 @@ TIMEOUT_SECONDS: Final = 20.0
 # Starting a program takes the loop a millisecond; a dozen at once would be felt.
 _AT_ONCE: Final = 2
 _REMEMBERED: Final = 64
-_MOST: Final = 64 << 20  # kube-proxy's rules for thousands of Services take 20 MB
+MOST: Final = 64 << 20  # bytes of a listing: kube-proxy's rules for thousands of Services take 20 MB
 _MESSAGE_LENGTH: Final = 500
 
 
@@ -93,7 +93,7 @@ class Tools:
         command, seconds = (path, *arguments), self._timeout
         try:
             return await programs.run(
-                command, environ=None, text=data, seconds=seconds, most=_MOST, apart=True, started=started
+                command, environ=None, text=data, seconds=seconds, most=MOST, apart=True, started=started
             )
         except OSError as error:
             if error.errno == errno.ETIMEDOUT:

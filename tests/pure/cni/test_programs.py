@@ -56,7 +56,7 @@ def test_a_program_that_fails_has_refused():
 @pytest.mark.parametrize(
     "script, limit, said",
     [
-        ("exec yes", {"_MOST": 1 << 16}, "tool: it prints more than 65536 bytes"),
+        ("exec yes", {"MOST": 1 << 16}, "tool: it prints more than 65536 bytes"),
         ("exec sleep 600", {"_TIMEOUT_SECONDS": 0.2}, "tool: no answer within 0.2 s"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from weft.beside.programs import KilledError, run_here
-from weft.kernel.tools import SEARCH_PATH, find
+from weft.kernel.tools import MOST, SEARCH_PATH, find
 from weft.model.kernel.nftset import Table
 from weft.wire import iptables, nft
 from weft.wire.cni import INTERNAL, CniError, failure
@@ -25,7 +25,6 @@ _IPTABLES: Final = {4: "iptables", 6: "ip6tables"}
 # caller gets to know this.
 _TIMEOUT_SECONDS: Final = 25
 _ATTEMPTS: Final = 5
-_MOST: Final = 64 << 20  # kube-proxy's rules for thousands of Services take 20 MB
 
 
 class Refused(CniError):
@@ -107,7 +106,7 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
     # What others have put into comments may be anything.
     text = stdin.encode("utf-8", "surrogateescape")
     try:
-        ran = run_here([path, *arguments], environ=None, text=text, seconds=_TIMEOUT_SECONDS, most=_MOST)
+        ran = run_here([path, *arguments], environ=None, text=text, seconds=_TIMEOUT_SECONDS, most=MOST)
     except KilledError as error:
         late = error.errno == errno.ETIMEDOUT
         raise failure(f"{program}: {f'no answer within {_TIMEOUT_SECONDS} s' if late else error.strerror}") from error
