@@ -9,10 +9,10 @@ import msgspec
 
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
-from weft.diag.checking.summary import CheckReport
-from weft.diag.explain import Section
-from weft.diag.tracing.hops import Way
-from weft.diag.tracing.tried import TraceReport
+from weft.diag.check.summary import CheckReport
+from weft.diag.doctor.explain import Section
+from weft.diag.trace.hops import Way
+from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line

@@ -36,16 +36,16 @@ NODE: Final = {
         place="weft.daemon.commands.events:events", about="What happened on this node, and what was repaired."
     ),
     "monitor": Late(place="weft.daemon.commands.monitor:monitor", about="What happens on this node, as it happens."),
-    "explain": Late(place="weft.diag.explain:explain", about="What the code of a problem means, and what to do."),
-    "doctor": Late(place="weft.diag.commands.doctor:doctor", about="What is wrong with this node, and what mends it."),
+    "explain": Late(
+        place="weft.diag.doctor.explain:explain", about="What the code of a problem means, and what to do."
+    ),
+    "doctor": Late(place="weft.diag.doctor.command:doctor", about="What is wrong with this node, and what mends it."),
     "check": Late(
-        place="weft.diag.commands.check:check", about="What this node's pods reach, and what failures have in common."
+        place="weft.diag.check.command:check", about="What this node's pods reach, and what failures have in common."
     ),
-    "trace": Late(
-        place="weft.diag.commands.trace:trace", about="What a packet passes on this node, and where it ends."
-    ),
+    "trace": Late(place="weft.diag.trace.command:trace", about="What a packet passes on this node, and where it ends."),
     "bundle": Late(
-        place="weft.diag.commands.bundle:bundle", about="All that a bug report of this node needs, without secrets."
+        place="weft.diag.bundle.command:bundle", about="All that a bug report of this node needs, without secrets."
     ),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),

@@ -134,7 +134,7 @@ def test_without_the_right_to_enter_namespaces_nothing_is_said_to_be_well(node: 
 
 ENDING = """
 from ipaddress import ip_network
-from weft.diag.reaching.pods import Pods
+from weft.diag.sight.pods import Pods
 pods = Pods([ip_network("10.9.0.0/24")], "node1")
 print(all(map(pods.is_there, pods.found)), flush=True)
 input()

@@ -11,7 +11,7 @@ from tests.support.weftd import eventually
 from weft.cni.attachment import living
 from weft.cni.plugins.portmap import strangers
 from weft.cni.plugins.portmap.ports import Mapping
-from weft.diag import look
+from weft.diag.sight import look
 
 NETWORK = "net"
 SUBNETS = {"v4": "10.4.0.0/24", "v6": "fd00:4::/64"}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
-from weft.diag.commands import fixing
+from weft.diag.doctor import fixing
 from weft.diag.finding import Command, Finding
 from weft.model.errors import Problem
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.netns import Netns
-from weft.diag.checks import CHECKS, EACH_MINUTE
+from weft.diag.doctor.checks import CHECKS, EACH_MINUTE
 from weft.diag.finding import ask
-from weft.diag.glance import glance
-from weft.diag.look import Places
-from weft.diag.sight import Sight
+from weft.diag.sight.look import Places
+from weft.diag.sight.node import Sight
+from weft.diag.sight.quick_look import glance
 from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
 
 NETWORK = {"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel"}]}
@@ -75,9 +75,9 @@ def test_rules_that_are_too_long_are_left_to_the_doctor(node: Netns, tmp_path: P
 
 
 def test_programs_that_fail_are_told(node: Netns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("weft.diag.glance._TABLES", ("false",))
+    monkeypatch.setattr("weft.diag.sight.quick_look._TABLES", ("false",))
     assert look(node, tmp_path).unseen == {"rules": "false: exit 1"}
-    monkeypatch.setattr("weft.diag.glance._TABLES", ("no-such-program",))
+    monkeypatch.setattr("weft.diag.sight.quick_look._TABLES", ("no-such-program",))
     assert look(node, tmp_path).unseen == {"rules": "No such file or directory"}
 
 

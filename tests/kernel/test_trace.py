@@ -9,10 +9,10 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from tests.support.netns import Netns, wire
-from weft.diag.look import Places, look
 from weft.diag.rules.matching import Packet
-from weft.diag.sight import Sight
-from weft.diag.tracing.trace import Entry, follow
+from weft.diag.sight.look import Places, look
+from weft.diag.sight.node import Sight
+from weft.diag.trace.predict import Entry, follow
 from weft.kernel.pathmtu import never_fragment
 from weft.model.value import replace
 

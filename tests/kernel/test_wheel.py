@@ -90,7 +90,7 @@ def test_all_of_a_node_works_without_the_lab_and_the_pages_libraries(node):
             name.endswith(".__main__") or importlib.import_module(name)
         print(*names)"""
     names = run(node, "python", "-I", "-c", code).split()
-    assert {"weft.daemon.node", "weft.cni.registry", "weft.diag.look"} <= set(names)
+    assert {"weft.daemon.node", "weft.cni.registry", "weft.diag.sight.look"} <= set(names)
     assert not [name for name in names if name.startswith(("weft.lab", "weft.ui"))]
 
 

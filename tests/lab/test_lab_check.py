@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
-from weft.diag.checking.scenarios import BY_NAME
+from weft.diag.check.scenarios import BY_NAME
 
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [

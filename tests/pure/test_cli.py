@@ -78,7 +78,7 @@ def test_a_command_of_a_lab_imports_no_other():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     modules = set(shown.splitlines())
     assert "weft.lab.commands.pods" in modules
-    assert not modules & {"weft.lab.commands.quiz", "weft.lab.commands.tutorial", "weft.lab.commands.tracing"}
+    assert not modules & {"weft.lab.commands.quiz", "weft.lab.commands.tutorial", "weft.lab.commands.trace"}
 
 
 def test_version_goes_to_people_and_to_programs(capsys):

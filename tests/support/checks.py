@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from weft.diag.checking.judging import judged
-from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.trial import EndpointReport, Outcome, Trial, Tried
-from weft.lab.checking.trials import trials
+from weft.diag.check.judging import judged
+from weft.diag.check.scenarios import BY_NAME
+from weft.diag.check.trial import EndpointReport, Outcome, Trial, Tried
 from weft.lab.report import LabReport, NodeReport, PodReport, ServiceReport
+from weft.lab.trials import trials
 from weft.model.net import Family
 from weft.model.value import Value
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import msgspec
 import uvicorn
 
-from weft.diag.interfaces import InterfaceState
-from weft.diag.tracing.tried import TraceReport
+from weft.diag.sight.interfaces import InterfaceState
+from weft.diag.trace.probe_report import TraceReport
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event, EventsSince

@@ -39,10 +39,10 @@ async def watch(report: Reporter, subnet_file: Path) -> None:
 
 
 def _find(state: NodeState, subnet_file: Path) -> list[Problem]:
-    from weft.diag.checks import EACH_MINUTE
+    from weft.diag.doctor.checks import EACH_MINUTE
     from weft.diag.finding import ask
-    from weft.diag.glance import glance
-    from weft.diag.look import Places
+    from weft.diag.sight.look import Places
+    from weft.diag.sight.quick_look import glance
 
     diagnosis = ask(EACH_MINUTE, glance(state, Places(subnet_file=subnet_file)))
     return [finding.problem for finding in diagnosis.findings]

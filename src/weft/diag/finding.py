@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from weft.diag.sight import Part, Sight
+from weft.diag.sight.node import Part, Sight
 from weft.model.errors import Problem
 from weft.model.value import Value
 

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from weft.diag.checking.trial import Trial
-from weft.diag.tracing.probes import Kind
+from weft.diag.check.trial import Trial
+from weft.diag.trace.probes import Kind
 from weft.lab import changes
 from weft.lab.spec import Lab, Pod, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from weft.diag.checking.trial import EndpointReport
-from weft.diag.interfaces import InterfaceState
+from weft.diag.check.trial import EndpointReport
+from weft.diag.sight.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
 from weft.lab.spec import HostPort, Protocol
 from weft.model.net import Family

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from weft.diag.checking.trial import OUTSIDE
+from weft.diag.trace.hops import OUTSIDE
 from weft.lab.links import STORE, Cut, Link
 from weft.model.errors import Problem
 from weft.model.net import Family

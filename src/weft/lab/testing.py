@@ -18,13 +18,15 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
-from weft.diag.checking import forms
-from weft.diag.checking.summary import CheckReport
-from weft.diag.tracing.tried import TraceReport, tried_lines
+from weft.diag.check import forms
+from weft.diag.check.summary import CheckReport
+from weft.diag.trace.probe_report import TraceReport, tried_lines
 from weft.lab import changes, places, protocol, spec
 from weft.lab.changes import Verb
-from weft.lab.commands import breaking, checking, show, start, terminal, tracing
+from weft.lab.commands import breaking, show, start, terminal
+from weft.lab.commands.check import examine
 from weft.lab.commands.choose import ask
+from weft.lab.commands.trace import follow
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.places import Place
 from weft.lab.report import LabReport, LinksReport, Nothing, PingReport, PodReport, TurnReport
@@ -107,11 +109,11 @@ class Lab:
 
     def trace(self, source: str, target: str, *, six: bool = False, udp: bool = False, size: int = 0) -> TraceReport:
         """Follow a packet, of so many bytes if that matters, and prove its way by probes: see the report's `well`."""
-        return tracing.follow(self._place, source, target, six=six, udp=udp, size=size)
+        return follow(self._place, source, target, six=six, udp=udp, size=size)
 
     def check(self, *, quick: bool = False) -> CheckReport:
         """Try whether everything reaches everything: all is well if the report's `failed` is 0."""
-        return checking.examine(self._place, quick=quick, note=lambda _: None)
+        return examine(self._place, quick=quick, note=lambda _: None)
 
     def log(self, name: str) -> str:
         """Return what the daemon of a node has logged, or `etcd`, or `supervisor`. Raises `FileNotFoundError`."""

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from weft.diag.checking.trial import SMALLEST
+from weft.diag.sizes import SMALLEST
 from weft.model.errors import ConfigError, WeftError
 from weft.model.value import fields_of
 from weft.ui.guard import Guard

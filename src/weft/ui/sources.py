@@ -11,15 +11,15 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from weft.beside.threads import beside
-from weft.diag import probing
-from weft.diag.interfaces import InterfaceState
-from weft.diag.look import interfaces
-from weft.diag.sight import Sight, peers
-from weft.diag.tracing.tried import TraceReport
+from weft.diag.sight import peer_probes
+from weft.diag.sight.interfaces import InterfaceState
+from weft.diag.sight.look import interfaces
+from weft.diag.sight.node import Sight, peers
+from weft.diag.trace.probe_report import TraceReport
 from weft.kernel import asking
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
-from weft.lab.commands import tracing
+from weft.lab.commands.trace import follow
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport
@@ -99,7 +99,7 @@ class LabSource:
         return (await self._ask(protocol.Interfaces(where), InterfacesReport)).interfaces
 
     async def trace(self, source: str, target: str, size: int) -> TraceReport:
-        return await beside(lambda: tracing.follow(self._place, source, target, size=size))
+        return await beside(lambda: follow(self._place, source, target, size=size))
 
     async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
         """As `weft.lab.commands.choose.ask`, but a closed page, or Ctrl-C, does not wait for the answer."""
@@ -154,7 +154,7 @@ class NodeSource:
         state = asking.state(self._instance)
         with Rtnl.open() as rtnl:
             sight = Sight(links=tuple(rtnl.links()), daemon=state)
-        probes = probing.probe(peers(sight), mtu=sight.mtu)
+        probes = peer_probes.probe(peers(sight), mtu=sight.mtu)
         return {(probe.peer, probe.way): probe.answered for probe in probes}
 
     async def interfaces(self, where: str) -> list[InterfaceState]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.test_checks import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
-from tests.pure.diag.test_verdict import DROP, meta, rules
+from tests.pure.diag.doctor.test_checks import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
+from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of
 from weft.diag.bundle.plain import plain, read
 from weft.diag.bundle.secrets import GONE, data_without, text_without, words_without
-from weft.diag.sight import Clock, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan
+from weft.diag.sight.node import Clock, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac

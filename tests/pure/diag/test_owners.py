@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.pure.diag.test_checks import WELL, find
-from weft.diag.checks import CHECKS
+from tests.pure.diag.doctor.test_checks import WELL, find
+from weft.diag.doctor.checks import CHECKS
 from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Ruleset, parse
-from weft.diag.sight import Sight
+from weft.diag.sight.node import Sight
 from weft.model.kernel.marks import BRIDGE_NETFILTER
 from weft.model.value import replace
 

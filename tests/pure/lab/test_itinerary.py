@@ -6,11 +6,11 @@ import pytest
 from msgspec import structs
 
 from tests.pure.lab.test_commands import report
-from weft.diag.checking.trial import EndpointReport
-from weft.diag.tracing.hops import Addressed, Way
-from weft.diag.tracing.legs import End
+from weft.diag.check.trial import EndpointReport
+from weft.diag.trace.hops import Addressed, Way
+from weft.diag.trace.legs import End
+from weft.lab.itinerary import Goal, end_at, end_of, family_of, goal, next_node, translated
 from weft.lab.report import LabReport, ServiceReport
-from weft.lab.tracing.itinerary import Goal, end_at, end_of, family_of, goal, next_node, translated
 from weft.model.errors import ConfigError
 
 POD1 = End(node="node1", address="10.244.1.2", pod="pod1-1")

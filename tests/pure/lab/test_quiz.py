@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from weft.diag.checking.trial import Fault as Failure
-from weft.diag.checking.trial import Outcome, Trial, Tried
+from weft.diag.check.trial import Fault as Failure
+from weft.diag.check.trial import Outcome, Trial, Tried
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.quiz import areas, game

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.pages import Seen, lab, peer, public, state, subnet
-from weft.diag.checking.trial import EndpointReport
+from weft.diag.check.trial import EndpointReport
 from weft.lab import protocol
 from weft.lab.links import ITSELF, Cut, Link
 from weft.lab.places import Place

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from weft.diag.commands.offline import bundle_at, told_in
+from weft.diag.bundle.offline import bundle_at, told_in
 from weft.kernel import asking
 from weft.model.node.following import Follower
 from weft.model.node.history import Event, EventsSince

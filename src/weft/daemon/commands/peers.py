@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from weft.diag.commands.offline import bundle_at, state_in
+from weft.diag.bundle.offline import bundle_at, state_in
 from weft.kernel import asking
 from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table

@@ -36,7 +36,7 @@ def status(output: str, instance: str | None, file: Path | None, *, watch: bool)
         need_root("weft status")
         look = partial(asking.ask, asking.choose(instance), daemons.ASK_STATE)
     else:
-        from weft.diag.commands.offline import bundle_at, state_in
+        from weft.diag.bundle.offline import bundle_at, state_in
 
         look = partial(msgspec.json.encode, state_in(bundle_at(file, "instance", "watch"), file))
     if watch:

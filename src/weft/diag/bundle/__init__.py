@@ -1,1 +1,1 @@
-"""A bundle: one node in one file, without its secrets, which every verb of diagnosis reads as if it were there."""
+"""`weft bundle`: one node in one file, without its secrets, which the other commands read as if it were there."""

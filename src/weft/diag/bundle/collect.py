@@ -14,7 +14,7 @@ from typing import Final
 
 from weft.cni.runtime import conf
 from weft.diag.bundle import secrets
-from weft.diag.look import Places, said
+from weft.diag.sight.look import Places, said
 from weft.kernel.namespaces import processes
 from weft.wire.cni import CniError
 

@@ -12,7 +12,7 @@ import msgspec
 
 from weft.diag.bundle import secrets
 from weft.diag.bundle.plain import plain, read
-from weft.diag.sight import Sight
+from weft.diag.sight.node import Sight
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import EventsSince
 from weft.model.value import Value, field

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from weft.diag.checking.trial import OUTSIDE
+from weft.diag.trace.hops import OUTSIDE
 from weft.lab import places, protocol
 from weft.lab.commands import start
 from weft.lab.links import DAEMON, STORE

@@ -10,7 +10,7 @@ from weft.screen.groups import Late, LateGroup
 _PLACES: Final = {
     "break": "breaking:break_node",
     "capture": "capture:capture",
-    "check": "checking:check",
+    "check": "check:check",
     "clean": "lifecycle:clean",
     "config": "changes.configuring:config",
     "cp": "using.copying:copy",
@@ -43,7 +43,7 @@ _PLACES: Final = {
     "status": "daemons:status",
     "stop": "changes.stopping:stop",
     "top": "top:top",
-    "trace": "tracing:trace",
+    "trace": "trace:trace",
     "tutorial": "tutorial:tutorial",
     "unexpose": "exposing:unexpose",
     "up": "lifecycle:up",

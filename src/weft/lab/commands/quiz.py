@@ -8,9 +8,10 @@ from typing import Final, get_args
 import click
 import msgspec
 
-from weft.diag import explain
+from weft.diag.doctor import explain
 from weft.lab import protocol, spec
-from weft.lab.commands import breaking, checking, start
+from weft.lab.commands import breaking, start
+from weft.lab.commands.check import tried
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
 from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
@@ -123,7 +124,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
             place.keep(_NOTE, before)
             raise
         progress("what would a user notice?")
-        failing = [*game.noticed(checking.tried(place, report)), *_started(place, report)]
+        failing = [*game.noticed(tried(place, report)), *_started(place, report)]
         seen = failing or [play.area.complaint or _NOTHING]
         now = play.go_on(symptoms=seen)
     finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from weft.cni.install import executables
-from weft.diag.checking.trial import OUTSIDE
+from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import misfits, understand

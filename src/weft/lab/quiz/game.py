@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from weft.diag.checking.scenarios import BY_NAME
-from weft.diag.checking.trial import Tried
+from weft.diag.check.scenarios import BY_NAME
+from weft.diag.check.trial import Tried
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.quiz.areas import Area, area, family

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from weft.diag.checking.trial import EndpointReport
+from weft.diag.check.trial import EndpointReport
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.lab import spec

@@ -14,9 +14,9 @@ import msgspec
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods
+from weft.lab.itinerary import end_of
 from weft.lab.places import Place
 from weft.lab.report import ExecReport, LabReport, ThroughputReport
-from weft.lab.tracing.itinerary import end_of
 from weft.model.errors import CannotRun, Problem, Unavailable
 from weft.screen.beside import Progress
 from weft.screen.documents import output_option, show_report

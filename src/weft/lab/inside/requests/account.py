@@ -116,7 +116,7 @@ def _carried(name: str, counted: Counters, node: str = "", number: str = "") -> 
 
 async def interfaces(world: World, where: str) -> InterfacesReport:
     """Return what the kernel has of the links of a node or a pod."""
-    from weft.diag import look  # late: a lab starts without all that a diagnosis needs
+    from weft.diag.sight import look  # late: a lab starts without all that a diagnosis needs
 
     with await world.inside.run(world.place(where).room, Rtnl.open) as rtnl:
         return InterfacesReport(interfaces=look.interfaces(rtnl))

@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from weft.diag.reaching import sending, trying
+from weft.diag.check import trying
+from weft.diag.trace import sending
 from weft.kernel.buffers import widen
 from weft.lab import protocol, spec
 from weft.lab.inside.cluster import World

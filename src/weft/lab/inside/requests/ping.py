@@ -16,7 +16,6 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final, Literal
 
-from weft.diag.reaching import echoes
 from weft.kernel import icmp
 from weft.lab.inside import underlay
 from weft.lab.inside.cluster import World
@@ -28,6 +27,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Family, Ip
 from weft.model.text import counted
 from weft.model.value import Value, field
+from weft.wire.icmp import REPLY, REQUEST, echo_request, read_echo
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
@@ -161,7 +161,7 @@ class _Exchange:
         probe = _Probe(source=source.name, target=target.name)
         number = next(self._numbers)
         self._probes[number] = probe
-        sock, request, to = self._sockets[source.name, family], echoes.request(family, number), (str(address), 0)
+        sock, request, to = self._sockets[source.name, family], echo_request(family, number), (str(address), 0)
         try:
             async with asyncio.timeout(_WAIT):
                 probe.sent = time.time_ns()
@@ -179,13 +179,13 @@ class _Exchange:
                 data, ancillary, _, sender = sock.recvmsg(256, ANCILLARY)
             except BlockingIOError:
                 return
-            kind, number = echoes.read(family, data)
+            kind, number = read_echo(family, data)
             probe = self._probes.get(number)
             if probe is None:
                 continue
-            if kind == echoes.REQUEST[family] and name == probe.target:
+            if kind == REQUEST[family] and name == probe.target:
                 probe.seen = ip_address(sender[0])
-            elif kind == echoes.REPLY[family] and name == probe.source:
+            elif kind == REPLY[family] and name == probe.source:
                 probe.back = arrival(ancillary)
             if probe.seen and probe.back:
                 probe.complete.set()
@@ -202,6 +202,6 @@ def _fault(probe: _Probe, source: _End, target: _End) -> Literal["", "lost", "un
 
 
 def _listen(family: Family) -> socket.socket:
-    sock = icmp.listen(family, (echoes.REQUEST[family], echoes.REPLY[family]))
+    sock = icmp.listen(family, (REQUEST[family], REPLY[family]))
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock

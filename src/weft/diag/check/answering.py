@@ -1,0 +1,185 @@
+"""What answers a check's trials at their targets, and says from which address each came.
+
+Sockets in the targets' namespaces, held for the time of a check: no process runs there, and nothing stays. Only what
+bears a trial's number is answered.
+"""
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+from typing import Protocol as Interface
+
+from weft.diag.check.trial import Protocol, Trial
+from weft.kernel import icmp, pathmtu
+from weft.model.net import Family
+from weft.model.value import Value
+from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_echo
+
+T = TypeVar("T")
+
+_NUMBERED: Final = struct.Struct("!8sQ")  # the lab's mark, and the flow's number
+_WAITING: Final = 256  # connections of one target that are not accepted yet
+_FREEBIND: Final[dict[Family, tuple[int, int]]] = {4: (socket.IPPROTO_IP, 15), 6: (socket.IPPROTO_IPV6, 78)}
+_LARGEST: Final = 1 << 16
+_SECONDS: Final = 5.0  # for what a connection has to say
+
+
+class Visit(Interface):
+    """Calls a function in the namespaces of a place of trials, by its name; `ConfigError` if there is none."""
+
+    async def __call__(self, place: str, work: Callable[[], T]) -> T: ...
+
+
+class _Listener(Value):
+    """What is opened at a place: for all addresses, if none is named, at a port that the kernel chooses if it is 0."""
+
+    place: str
+    family: Family
+    protocol: Protocol
+    address: str
+    port: int
+
+
+def numbered(number: int, *, size: int = 0) -> bytes:
+    """Return what a flow says, at least `size` bytes of it."""
+    return _NUMBERED.pack(MARK, number).ljust(size, b"\0")
+
+
+def number_in(data: bytes) -> int:
+    """Return the number of a flow; NO_NUMBER if it is none of ours."""
+    if len(data) < _NUMBERED.size:
+        return NO_NUMBER
+    mark, number = _NUMBERED.unpack_from(data)
+    return number if mark == MARK else NO_NUMBER
+
+
+class Answering:
+    """The sockets at all targets. `heard` has where each flow arrived, and from which address, by its number."""
+
+    def __init__(self) -> None:
+        self.heard: dict[int, tuple[str, str]] = {}
+        self._sockets: dict[_Listener, socket.socket | None] = {}  # none where a program there has the port
+        self._servers: list[asyncio.Server] = []
+        self._heard_by: dict[socket.socket, Callable[[], None]] = {}
+
+    async def open(self, visit: Visit, trials: Iterable[Trial]) -> None:
+        """Open what trials need at their targets. `OSError` if that cannot be."""
+        for listener in dict.fromkeys(each for trial in trials for each in _listeners(trial)):
+            sock = self._sockets[listener] = await visit(listener.place, partial(_open, listener))
+            if sock is not None:
+                await self._serve(sock, listener)
+
+    def port(self, trial: Trial) -> int:
+        """Return the port to which a trial goes; 0 of ICMP, which has none."""
+        if trial.afar:
+            return 0
+        [first, *_] = _listeners(trial)
+        sock = self._sockets[first]
+        return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
+
+    def is_theirs(self, trial: Trial) -> bool:
+        """Tell whether a program of a target's own may answer a trial."""
+        return any(self._sockets[each] is None for each in _listeners(trial))
+
+    def read_all(self) -> None:
+        """Take in what has come and was not read yet: the kernel answers echo requests before we hear of them."""
+        for hear in self._heard_by.values():
+            hear()
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for sock in self._heard_by:
+            asyncio.get_running_loop().remove_reader(sock)
+        for server in self._servers:
+            server.close()
+        for sock in filter(None, self._sockets.values()):
+            sock.close()
+
+    async def _serve(self, sock: socket.socket, listener: _Listener) -> None:
+        if listener.protocol == "tcp":
+            self._servers.append(await asyncio.start_server(partial(self._converse, listener.place), sock=sock))
+            return
+        hear = self._hear_echoes if listener.protocol == "icmp" else self._return
+        self._heard_by[sock] = partial(hear, sock, listener)
+        asyncio.get_running_loop().add_reader(sock, self._heard_by[sock])
+
+    def _hear_echoes(self, sock: socket.socket, listener: _Listener) -> None:
+        """Note who asks for an echo, which the kernel sends."""
+        for data, sender in _received(sock):
+            kind, number = read_echo(listener.family, data)
+            if kind == REQUEST[listener.family] and number != NO_NUMBER:
+                self.heard[number] = listener.place, sender[0]
+
+    def _return(self, sock: socket.socket, listener: _Listener) -> None:
+        """Send each numbered datagram back."""
+        for data, sender in _received(sock):
+            number = number_in(data)
+            if number != NO_NUMBER:
+                self.heard[number] = listener.place, sender[0]
+                with suppress(OSError):  # the trial says that the answer was lost
+                    sock.sendto(data, sender)
+
+    async def _converse(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Send what a connection says back, once, and close it."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                data = await reader.readexactly(_NUMBERED.size)
+                self.heard[number_in(data)] = place, writer.get_extra_info("peername")[0]
+                writer.write(data)
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # the trial says that it was lost
+        finally:
+            writer.close()
+
+
+def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
+    """What has come to a socket that does not wait."""
+    with suppress(OSError):  # nothing more, or an answer of before was refused
+        while True:
+            yield sock.recvfrom(_LARGEST)
+
+
+def _listeners(trial: Trial) -> list[_Listener]:
+    """What a trial needs, at the pods of a Service or at its target. One hears echo requests to all addresses."""
+    if trial.afar:
+        return []
+    at = [(each.pod, each.address) for each in trial.behind] or [(trial.target, trial.address)]
+    return [
+        _Listener(
+            place=place,
+            family=trial.family,
+            protocol=trial.protocol,
+            address="" if trial.protocol == "icmp" else address,
+            port=trial.listens,
+        )
+        for place, address in at
+    ]
+
+
+def _open(listener: _Listener) -> socket.socket | None:
+    """Open a socket in the place where the thread is; None if a program has the port. `OSError`."""
+    family, protocol = listener.family, listener.protocol
+    if protocol == "icmp":
+        return icmp.listen(family, (REQUEST[family],))
+    kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
+    sock = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, kind)
+    try:
+        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        if protocol == "udp":
+            pathmtu.never_fragment(sock, family)
+        sock.setsockopt(*_FREEBIND[family], 1)  # where a place has lost its address, trials to it are lost, no more
+        sock.bind((listener.address, listener.port))
+        if protocol == "tcp":
+            sock.listen(_WAITING)
+    except OSError as error:
+        sock.close()
+        if listener.port and error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return sock

@@ -1,0 +1,176 @@
+"""What failures have in common: the smallest set of causes that explains them all. Pure.
+
+A cause is a place (a node, a pair of nodes, a direction, or anywhere) with traits (a family, a protocol, a size, the
+way between nodes); it explains the failed trips that match. A set of causes costs
+
+- something for each cause, and a little for each trait, so that few and short ones win;
+- much for trips that match and passed, where others like them failed: the cause does not tell them apart;
+- a little for all other trips that match and passed: a cause that says what failed more exactly wins;
+- a little for failed trips that may have led by another place.
+
+All single causes and all pairs are compared, and a greedy choice of more; the cheapest set wins.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import combinations
+from operator import or_
+from typing import Final
+
+from weft.diag.check.trial import Fault, Tried
+from weft.diag.check.trips import Place, PlaceKind, Traits, Trip, places, trips_of
+from weft.model.value import Value
+
+# In the order in which a place is preferred where two explain the same.
+_KINDS: Final[tuple[PlaceKind, ...]] = ("anywhere", "pair", "direction", "node", "others", "to", "from")
+_CAUSE: Final = 10.0
+_TRAIT: Final = 1.0
+_CONTRADICTED: Final = 30.0  # times the share of passed trips among those like failed ones
+_PASSED: Final = 5.0  # times the share of passed trips among all that match
+_DOUBT: Final = 5.0  # times the share of paths that lead elsewhere, of failed trips
+
+_Name = tuple[Place, Traits]
+
+
+class Cause(Value):
+    """What `failed` trips have in common; `passed` others match as well. `examples` are trials that it explains.
+
+    Of a cause of sizes, `limit` is the largest size in bytes that arrives; 0 if that was not measured. `partly` says
+    that some of what it explains passed when it was tried again.
+    """
+
+    fault: Fault
+    place: Place
+    traits: Traits
+    failed: int
+    passed: int
+    examples: tuple[Tried, ...]
+    limit: int = 0
+    partly: bool = False
+
+
+class _Candidate(Value):
+    """A possible cause: which failed trips it explains, as bits, and what it costs."""
+
+    place: Place
+    traits: Traits
+    explains: int
+    passed: int
+    cost: float
+
+    @property
+    def order(self) -> tuple[float, int, Traits, tuple[str, ...]]:
+        """Cheapest first; where two cost the same, one and the same every time."""
+        return self.cost, _KINDS.index(self.place.kind), self.traits, self.place.nodes
+
+
+def causes(tried: Sequence[Tried], fault: Fault) -> list[Cause]:
+    """The causes of one kind of fault, the one that explains most first; none where there was no such fault."""
+    trips = [(trip, each) for each in tried for trip in trips_of(each, fault)]
+    failed = [(trip, each) for trip, each in trips if trip.failed]
+    if not failed:
+        return []
+    chosen = _cheapest(_candidates([trip for trip, _ in trips]), len(failed))
+    found = [
+        Cause(
+            fault=fault,
+            place=each.place,
+            traits=each.traits,
+            failed=each.explains.bit_count(),
+            passed=each.passed,
+            examples=tuple(trial for bit, (_, trial) in enumerate(failed) if each.explains >> bit & 1),
+        )
+        for each in chosen
+    ]
+    return sorted(found, key=lambda cause: -cause.failed)
+
+
+def _names(trip: Trip) -> Iterator[tuple[_Name, float]]:
+    """All causes that a trip matches, with the share of its paths. A size that does not matter is no trait to name."""
+    named = [trait for trait in trip.traits if trait != ("size", "any")]
+    chosen = [traits for count in range(len(named) + 1) for traits in combinations(named, count)]
+    paths = trip.all_paths
+    led = Counter(place for path in paths for place in places(path))
+    return (((place, traits), count / len(paths)) for place, count in led.items() for traits in chosen)
+
+
+def _candidates(trips: Iterable[Trip]) -> list[_Candidate]:
+    """Of the causes of failed trips, the cheapest of those that explain the same."""
+    everything = list(trips)
+    explains: dict[_Name, int] = defaultdict(int)
+    doubts: dict[_Name, float] = defaultdict(float)
+    for bit, trip in enumerate(trip for trip in everything if trip.failed):
+        for name, share in _names(trip):
+            explains[name] |= 1 << bit
+            doubts[name] += 1 - share
+    counts: dict[_Name, dict[object, list[int]]] = {name: {} for name in explains}
+    for trip in everything:
+        for name, _ in _names(trip):
+            if name in counts:
+                count = counts[name].setdefault(_alike(trip, name[0]), [0, 0])
+                count[trip.failed] += 1
+    best: dict[int, _Candidate] = {}
+    for name, bits in explains.items():
+        found = _candidate(name, bits, counts[name], doubts[name] / bits.bit_count())
+        if bits not in best or found.order < best[bits].order:
+            best[bits] = found
+    return sorted(best.values(), key=lambda each: each.order)
+
+
+def _alike(trip: Trip, place: Place) -> object:
+    """What trips share that fare alike if a place is the cause: of a node, whether they first left or reached it."""
+    sides: tuple[bool, ...] = ()
+    if place.kind in ("node", "others"):
+        firsts = [path[0] for path in trip.paths]
+        sides = tuple(all((ends[side],) == place.nodes for ends in firsts) for side in (0, 1))
+    return trip.scenario, trip.back, trip.hop, trip.traits, sides
+
+
+def _candidate(name: _Name, explains: int, counts: Mapping[object, list[int]], doubt: float) -> _Candidate:
+    place, traits = name
+    passed = sum(passed for passed, _ in counts.values())
+    failed = sum(failed for _, failed in counts.values())
+    concerned = [count for count in counts.values() if count[1]]
+    contradicted = sum(passed for passed, _ in concerned) / sum(map(sum, concerned))
+    cost = (
+        _CAUSE
+        + _TRAIT * len(traits)
+        + _CONTRADICTED * contradicted
+        + _PASSED * passed / (passed + failed)
+        + _DOUBT * doubt
+    )
+    return _Candidate(place=place, traits=traits, explains=explains, passed=passed, cost=cost)
+
+
+def _cheapest(candidates: Sequence[_Candidate], failed: int) -> Sequence[_Candidate]:
+    """The cheapest set of candidates, which are in their order, that explains all failed trips."""
+    everything = (1 << failed) - 1
+    best = _greedy(candidates, everything)
+    cost = sum(each.cost for each in best)
+    for number, one in enumerate(candidates):
+        if one.explains == everything and one.cost < cost:
+            best, cost = [one], one.cost
+        for other in candidates[number + 1 :]:
+            if one.cost + other.cost >= cost:
+                break
+            if one.explains | other.explains == everything:
+                best, cost = [one, other], one.cost + other.cost
+    return best
+
+
+def _greedy(candidates: Sequence[_Candidate], everything: int) -> list[_Candidate]:
+    """Take what costs least for each trip that it explains and no other did, until all are explained."""
+    chosen, rest = list[_Candidate](), everything
+    while rest:
+        each = min(
+            (each for each in candidates if each.explains & rest),
+            key=lambda each: (each.cost / (each.explains & rest).bit_count(), *each.order),
+        )
+        chosen.append(each)
+        rest &= ~each.explains
+    for each in tuple(chosen):
+        others = [other for other in chosen if other is not each]
+        if reduce(or_, (other.explains for other in others), 0) == everything:
+            chosen = others
+    return chosen

@@ -1,0 +1,163 @@
+"""`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common.
+
+Here trials are sent and evidence is gathered; what is tried and what follows is decided in `diag.checking`.
+"""
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, Final
+
+import click
+
+from weft.diag.check import conclusions, forms, node_trials, trying
+from weft.diag.check.causes import Cause, causes
+from weft.diag.check.evidence import Evidence
+from weft.diag.check.judging import judged, untried
+from weft.diag.check.node_trials import FROM_HERE
+from weft.diag.check.scenarios import BY_NAME
+from weft.diag.check.sizes import made, measured, tried_again
+from weft.diag.check.summary import CheckReport, summed_up
+from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
+from weft.diag.doctor.checks import CHECKS
+from weft.diag.finding import ask
+from weft.diag.options import place_options, places_of
+from weft.diag.rules.matching import SOME_PORT, Packet
+from weft.diag.sight.look import ask_peers, look
+from weft.diag.sight.node import Sight
+from weft.diag.sight.pods import Pods, hidden_words, pods_of
+from weft.diag.trace.command import both_ways
+from weft.model.errors import Problem, Unavailable
+from weft.model.text import counted
+from weft.screen.beside import Progress, next_commands
+from weft.screen.documents import output_with, show_report
+from weft.screen.nodeoptions import need_root
+
+_TRACED: Final = 4  # causes of which an example is traced
+
+Note = Callable[[str], None]
+
+
+@click.command("check")
+@output_with("junit")
+@place_options
+def check(output: str, **where: Any) -> int:
+    """Try what this node's pods reach, and say on one line what all failures have in common.
+
+    Its pods and the node itself send to each other by ICMP, UDP and TCP, in both families, from sockets in the pods'
+    network namespaces. Other nodes are asked for echoes, at their public IPs and through the pod network, with packets
+    as large as a pod's may be. Where something fails, the doctor is asked and a packet traced, and the reason is named
+    with its code. Nothing stays behind. What comes from other nodes' pods is tried there: run it on each node.
+
+    \b
+      weft check
+      weft check -o junit >check.xml
+      weft check -o json | jq -r .conclusion
+      weft lab exec node1 weft check
+
+    Exits 0 if every trial went as it should, 3 if one did not.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft check")
+    progress = Progress(output)
+    try:
+        report = _check(look(places_of(where)), progress)
+    finally:
+        progress.done()
+    show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft check", report))
+    if not report.failed:
+        return 0
+    next_commands(output, "weft doctor", *_traces(report))
+    return 3
+
+
+def _traces(report: CheckReport) -> Iterator[str]:
+    """The command that follows the first failed packet."""
+    failed = next((each for each in report.trials if each.fault and _is_traceable(each)), None)
+    if failed is not None:
+        yield f"weft trace --explain {failed.outcome.own} {failed.trial.address}"
+
+
+def _check(sight: Sight, note: Note) -> CheckReport:
+    name = socket.gethostname()
+    _allow_many_sockets()
+    with pods_of(sight, name, "weft check") as pods:
+        wanted = node_trials.trials(node_trials.ends(sight, name, pods.found), node_trials.most_pairs(sight))
+        if not wanted:
+            raise Unavailable(_nothing())
+        note(f"{counted(len(wanted), 'trial')} of {counted(len(pods.found), 'pod')}")
+        attempt = partial(_tried, pods)
+        wanted, outcomes = made(wanted, partial(attempt, note=note))
+        found_out, beyond = conclusions.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
+        found_out, owners = conclusions.shared(found_out)
+        hidden = filter(None, [hidden_words(pods.hidden)])
+        rest = [*node_trials.untried(sight, pods.found), *hidden, *untried(wanted, outcomes), *beyond]
+        found = [cause for fault in FAULTS for cause in conclusions.placed(causes(found_out, fault), name, found_out)]
+        if not found:
+            return summed_up(FROM_HERE, found_out, (), (), untried=rest)
+        note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
+        exact = [measured(tried_again(cause, attempt), attempt) for cause in found]
+    return summed_up(FROM_HERE, found_out, exact, [*owners, *_evidence(sight, name, found)], untried=rest)
+
+
+def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> set[str]:
+    """Pods that have ended since they were found, of those in trials that were not answered."""
+    failed = (trial for trial, outcome in zip(wanted, outcomes, strict=True) if outcome.answered < trial.flows)
+    names = {name for trial in failed for name in (trial.source, trial.target)}
+    return {pod.name for pod in pods.found if pod.name in names and not pods.is_there(pod)}
+
+
+def _tried(pods: Pods, wanted: Sequence[Trial], note: Note = lambda _: None) -> list[Outcome]:
+    try:
+        return asyncio.run(trying.everything(pods.visit, wanted, note)).outcomes
+    except ExceptionGroup as group:
+        raise next((error for error in group.exceptions if isinstance(error, OSError)), group) from None
+
+
+def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]:
+    """What the doctor finds, and where packets as the failed ones would be dropped."""
+    said = [
+        Evidence(node=name, by="doctor", problem=finding.problem, weight=finding.weight)
+        for finding in ask(CHECKS, ask_peers(sight)).findings
+    ]
+    for cause in found[:_TRACED]:
+        example = next(filter(_is_traceable, cause.examples), None)
+        if example is not None:
+            ways = both_ways(sight, _packet(example.trial, example.outcome.own))
+            dropped = (way.problem for _, way in ways.values() if way.problem is not None)
+            said += (Evidence(node=name, by="trace", problem=problem) for problem in dropped)
+    return said
+
+
+def _is_traceable(tried: Tried) -> bool:
+    """Tell whether it left where it came from, and from which address."""
+    return bool(tried.outcome.own) and BY_NAME[tried.trial.scenario].between_ends
+
+
+def _packet(trial: Trial, own: str) -> Packet:
+    icmp, ports = "icmp" if trial.family == 4 else "ipv6-icmp", (SOME_PORT, SOME_PORT)
+    protocol, (source_port, target_port) = (icmp, (0, 0)) if trial.protocol == "icmp" else (trial.protocol, ports)
+    return Packet(
+        source=ip_address(own),
+        target=ip_address(trial.address),
+        protocol=protocol,
+        source_port=source_port,
+        target_port=target_port,
+    )
+
+
+def _allow_many_sockets() -> None:
+    """Let this process open as many as the host allows: each pod has some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _nothing() -> Problem:
+    return Problem(
+        code="INST-003",
+        where="weft check",
+        seen="a node that has no pods and knows no other nodes",
+        hint="'weft doctor' says what the node lacks.",
+    )

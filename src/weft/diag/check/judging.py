@@ -1,0 +1,115 @@
+"""What became of a trial, and that in words. Pure."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from weft.diag.check.scenarios import BY_NAME
+from weft.diag.check.trial import Fault, Outcome, Trial, Tried
+from weft.model.value import replace
+
+
+def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
+    """Judge each trial by its outcome, but for those that could not be tried.
+
+    Where a packet that is not too large is lost as well, a refusal is not missing.
+    """
+    found = [
+        Tried(trial=trial, outcome=outcome, fault=_fault(trial, outcome))
+        for trial, outcome in zip(trials, outcomes, strict=True)
+        if not _is_untried(trial, outcome)
+    ]
+    faults = {_way(each.trial): each.fault for each in found if each.fault and each.trial.size and not _is_more(each)}
+    return [_explained(each, faults.get(_way(each.trial), "")) for each in found]
+
+
+def _is_more(tried: Tried) -> bool:
+    return BY_NAME[tried.trial.scenario].size == "more"
+
+
+def _explained(tried: Tried, fault: Fault) -> Tried:
+    """A missing refusal, where a packet that is not too large has a `fault` of its own on the way."""
+    if tried.fault != "unrefused" or tried.outcome.answered:
+        return tried
+    same = fault == "narrow" if tried.outcome.refused else fault == "lost"
+    return replace(tried, fault=fault) if same else tried
+
+
+def _way(trial: Trial) -> tuple[str, str, int]:
+    return trial.source, trial.target, trial.family
+
+
+def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
+    """Say what could not be tried, and why."""
+    found = (trial for trial, outcome in zip(trials, outcomes, strict=True) if _is_untried(trial, outcome))
+    ports = dict.fromkeys((trial.target, trial.listens) for trial in found)
+    return [
+        f"{target}: a program in its pods has UDP port {port}, and need not answer a check's datagrams"
+        for target, port in ports
+    ]
+
+
+def _is_untried(trial: Trial, outcome: Outcome) -> bool:
+    """Tell whether datagrams were for a program that need not answer them."""
+    return outcome.theirs and trial.protocol == "udp"
+
+
+def _fault(trial: Trial, outcome: Outcome) -> Fault:
+    scenario = BY_NAME[trial.scenario]
+    own = bool(outcome.refused) and not outcome.by  # the source's own link is so narrow, and its kernel says so
+    if scenario.size == "more":
+        return "" if outcome.refused == trial.size - 1 or (own and outcome.refused < trial.size) else "unrefused"
+    if outcome.answered < trial.flows:
+        return "narrow" if 0 < outcome.refused < trial.size else "lost"
+    if trial.afar:
+        return ""
+    if not outcome.seen and not outcome.theirs:
+        return "unseen"
+    return "translated" if scenario.forbids_nat and outcome.seen != outcome.own else ""
+
+
+def described(tried: Tried) -> str:
+    """A trial and what became of it, on one line."""
+    trial = tried.trial
+    size = f" of {trial.size} bytes" if trial.size else ""
+    by = f"{trial.protocol.upper()}{size} by IPv{trial.family}"
+    port = f" port {trial.port}" if trial.port else ""
+    return f"{trial.source} -> {trial.target} ({trial.address}{port}), {by}: {_words(tried)}"
+
+
+def _words(tried: Tried) -> str:
+    trial, outcome = tried.trial, tried.outcome
+    by = outcome.by or "its own kernel"
+    match tried.fault:
+        case "lost":
+            return _lost(trial, outcome)
+        case "unrefused":
+            return _unrefused(trial, outcome)
+        case "" | "narrow" | "unseen" | "translated" | "shared":
+            return {
+                "": "as it should be",
+                "narrow": f"refused by {by} with an MTU of {outcome.refused}: smaller packets pass",
+                "unseen": f"answered, and not by {trial.target}, which saw nothing",
+                "translated": f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way",
+                "shared": "another pod has this address, too",
+            }[tried.fault]
+    assert_never(tried.fault)
+
+
+def _lost(trial: Trial, outcome: Outcome) -> str:
+    if outcome.answered:
+        return f"{outcome.answered} of {trial.flows} flows were answered"
+    said = f"; {outcome.error}" if outcome.error else ""
+    if outcome.seen:
+        return f"it arrived from {outcome.seen}, and no answer came back{said}"
+    return f"{'no answer came' if trial.afar else 'nothing arrived'}{said}"
+
+
+def _unrefused(trial: Trial, outcome: Outcome) -> str:
+    if outcome.refused:
+        by = outcome.by or "its own kernel"
+        return f"refused by {by} with an MTU of {outcome.refused}, and that of pods is {trial.size - 1}"
+    if outcome.answered:
+        return "it was answered, so it was not refused"
+    if outcome.seen:
+        return "it arrived, and the answer, as large, was lost: no error said why"
+    return f"lost, and no error said why{f': {outcome.error}' if outcome.error else ''}"

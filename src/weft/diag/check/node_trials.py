@@ -1,0 +1,145 @@
+"""Which trials a node makes alone: between its pods and itself, and echo requests to other nodes. Pure.
+
+What follows from them, beside what follows from any, `verdicts` says.
+"""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address, ip_network
+from itertools import chain, groupby
+from typing import Final, Literal
+
+from weft.diag.check.ends import End, trials_of
+from weft.diag.check.scenarios import BY_NAME, Scenario
+from weft.diag.check.trial import Trial
+from weft.diag.sight.node import Pod, Sight, peers
+from weft.model.net import Family, Ip
+from weft.model.text import counted
+from weft.model.value import replace
+
+_NAMES: Final = (
+    *("pod-loopback", "pod-itself", "pod-pod-same", "node-pod-same", "pod-node-same"),
+    *("pod-peer", "pod-peer-mtu", "node-peer", "pod-node-other", "node-node"),
+)
+# A node need not let pods in at any port: of its own firewall only echo requests tell nothing wrong.
+FROM_HERE: Final = tuple(
+    replace(BY_NAME[name], protocols=("icmp",)) if name == "pod-node-same" else BY_NAME[name] for name in _NAMES
+)
+# Of a pod, in the kernel's one table for all namespaces: three are a check's, and the others' stay.
+_NEIGHBOURS: Final = 8
+
+
+def ends(sight: Sight, name: str, pods: Sequence[Pod]) -> list[End]:
+    """This node, which has a `name`, its pods, and of other nodes each address that may answer.
+
+    A pod is a place of its own here, as nodes are in a check of a lab: a cause may name it.
+    """
+    here = End(kind="node", name=name, node=name, addresses=_own(sight), mtu=sight.mtu)
+    own = [
+        End(
+            kind="pod",
+            name=pod.name,
+            node=pod.name,
+            addresses=pod.addresses,
+            mtu=min(filter(None, (sight.mtu, pod.mtu)), default=0),
+            number=number,
+            bridge=_bridge(sight, pod),
+        )
+        for number, pod in enumerate(pods)
+    ]
+    return [here, *own, *_others(sight)]
+
+
+def _bridge(sight: Sight, pod: Pod) -> int:
+    """The index of the bridge whose network has the pod's first address, be the pod on it or not; 0 for none."""
+    address = ip_address(next(iter(pod.addresses.values())))
+    own = ((each, bridge.index) for bridge in sight.bridges for each in sight.addresses_of(bridge.index))
+    return next((index for each, index in own if address in ip_network(f"{each.ip}/{each.prefixlen}", strict=False)), 0)
+
+
+def trials(everything: Sequence[End], most: int) -> list[Trial]:
+    """All trials, by scenario: as many as pods and nodes, not as many as pairs of them.
+
+    Each pod tries the next one on its bridge, `most` of them at most, and one other node; the first pod and the node
+    itself try all other nodes.
+    """
+    families: tuple[Family, ...] = (4, 6)
+    return [
+        trial for scenario in FROM_HERE for trial in trials_of(scenario, _pairs(scenario, everything, most), families)
+    ]
+
+
+def most_pairs(sight: Sight) -> int:
+    """How many pods may try each other: each makes neighbours, for which the kernel has one table of bounded size."""
+    limits = (int(sight.settings.get(f"net/ipv{version}/neigh/default/gc_thresh3", 1024)) for version in (4, 6))
+    return min(limits) // _NEIGHBOURS
+
+
+def untried(sight: Sight, pods: Sequence[Pod]) -> list[str]:
+    """Say what cannot be tried, and why."""
+    found = []
+    bridges = {bridge.index for bridge in sight.bridges}
+    ports = sum(link.master in bridges and link.peer_netns >= 0 for link in sight.links)
+    if not pods and ports:
+        said = f"the network namespaces behind {counted(ports, 'link')} are not visible from here"
+        found.append(f"pods: {said}: run it in the host's PID and mount namespaces")
+    elif not pods:
+        found.append("pods: none of this node's has an address in its part of the network")
+    if (most := most_pairs(sight)) < len(pods):
+        found.append(f"pods to pods but for the first {most}: the kernel's neighbour table is bounded (gc_thresh3)")
+    without = sorted(str(peer.subnet) for peer in peers(sight) if peer.inner is None)
+    if without:
+        more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        found.append(f"the pod network to {without[0]}{more}: the back end has no device there that would answer")
+    return found
+
+
+def _pairs(scenario: Scenario, everything: Sequence[End], most: int) -> Iterator[tuple[End, End]]:
+    pods = [end for end in everything if end.kind == "pod"]
+    sources = pods if scenario.source == "pod" else [end for end in everything if end.kind == "node" and not end.afar]
+    if scenario.where in ("loopback", "itself"):
+        yield from zip(sources, sources, strict=True)
+    elif scenario.where == "other":
+        targets = [end for end in everything if end.kind == scenario.target and end.afar]
+        yield from ((source, target) for source in sources[:1] for target in targets)
+        yield from ((each, targets[number % len(targets)]) for number, each in enumerate(sources) if number and targets)
+    elif scenario.source == scenario.target:
+        together = groupby(sorted(pods[:most], key=lambda pod: pod.bridge), key=lambda pod: pod.bridge)
+        for group in (list(each) for _, each in together):
+            yield from zip(group, [*group[1:], *group[:1]], strict=True) if len(group) > 1 else ()
+    else:
+        targets = [end for end in everything if end.kind == scenario.target and not end.afar]
+        yield from ((source, target) for source in sources for target in targets)
+
+
+def _own(sight: Sight) -> dict[Family, str]:
+    """The address of each family by which pods know this node: that of its uplink, or what else it has."""
+    named = () if sight.daemon is None or sight.daemon.uplink is None else (sight.daemon.uplink.index,)
+    default = (route.index for route in sight.routes if not route.dst.prefixlen)
+    links = chain(named, sight.ways.values(), default, (bridge.index for bridge in sight.bridges))
+    found: dict[Family, str] = {}
+    for index in links:
+        for address in sight.addresses_of(index):
+            if not address.ip.is_link_local:
+                found.setdefault(_family(address.ip), str(address.ip))
+    return found
+
+
+def _others(sight: Sight) -> list[End]:
+    """Other nodes, once by their public IPs and once by their devices in the pod network, as far as they have any."""
+    known = () if sight.daemon is None else sight.daemon.peers
+    names = {subnet: next(iter(peer.public), peer.id) for peer in known for subnet in peer.subnets}
+    found: dict[tuple[Literal["node", "peer"], str], dict[Family, str]] = {}
+    for peer in peers(sight):
+        name = names.get(str(peer.subnet)) or str(peer.public or peer.subnet)
+        if peer.public is not None:
+            found.setdefault(("node", name), {})[_family(peer.public)] = str(peer.public)
+        if peer.inner is not None:
+            found.setdefault(("peer", name), {})[_family(peer.inner)] = str(peer.inner)
+    return [
+        End(kind=kind, name=name, node=name, addresses=addresses, mtu=sight.mtu, afar=True)
+        for (kind, name), addresses in found.items()
+    ]
+
+
+def _family(ip: Ip) -> Family:
+    return 4 if ip.version == 4 else 6

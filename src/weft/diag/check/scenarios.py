@@ -1,0 +1,292 @@
+"""What a check tries: the demands and problems of Kubernetes' network model, and a table of scenarios for them.
+
+The model is that of kubernetes.io/docs/concepts/services-networking and .../cluster-administration/networking.
+"""
+
+from typing import Final, Literal
+
+from weft.diag.check.trial import Protocol
+from weft.model.value import Value
+
+Demand = Literal["own-address", "no-nat", "agents", "same-address"]
+Concern = Literal["container-to-container", "pod-to-pod", "pod-to-service", "external-to-service"]
+Way = Literal["inside", "overlay", "underlay", "service", "host-port"]
+
+DEMANDS: Final[dict[Demand, str]] = {
+    "own-address": "every pod has its own address",
+    "no-nat": "pods reach pods on all nodes without NAT",
+    "agents": "agents on a node reach the pods of that node",
+    "same-address": "a pod sees itself under the address that others see",
+}
+CONCERNS: Final[dict[Concern, str]] = {
+    "container-to-container": "container to container",
+    "pod-to-pod": "pod to pod",
+    "pod-to-service": "pod to Service",
+    "external-to-service": "external to Service",
+}
+_ALL: Final[tuple[Protocol, ...]] = ("icmp", "udp", "tcp")
+
+
+class Scenario(Value):
+    """A kind of trial: from each `source` to each `target` that is `where`.
+
+    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. The `target` may be a
+    Service's address, the address of each node with a port that leads to a Service, or the address of a pod's node with
+    a port that leads to the pod: the protocol is that port's then, `itself` a source that is behind it, and the source
+    may be the lab's switch, outside of all nodes. A `peer` is another node's own device in the pod network.
+
+    `way` is how the packets go: inside one node, in the pod network between nodes, by the nodes' own addresses, through
+    a Service, or by a port of a pod's node. `size` is that of the packet: the MTU of pods, or one byte more, which is
+    to be refused. `full` ones are not part of a quick check.
+    """
+
+    name: str
+    about: str
+    concern: Concern
+    source: Literal["pod", "node", "outside"]
+    target: Literal["pod", "node", "peer", "service", "node-port", "host-port"]
+    where: Literal["loopback", "itself", "same", "other", "any"]
+    way: Way
+    demands: tuple[Demand, ...] = ()
+    protocols: tuple[Protocol, ...] = _ALL
+    size: Literal["any", "mtu", "more"] = "any"
+    flows: int = 1
+    full: bool = False
+
+    @property
+    def forbids_nat(self) -> bool:
+        """Tell whether a demand of it is broken by another source address."""
+        return bool({"no-nat", "same-address"} & set(self.demands))
+
+    @property
+    def between_ends(self) -> bool:
+        """Tell whether the packet leaves where it comes from, for a node or pod that is known beforehand."""
+        return self.where in ("same", "other")
+
+
+SCENARIOS: Final = (
+    Scenario(
+        name="pod-loopback",
+        about="a pod to itself at the loopback address, as its containers reach each other",
+        concern="container-to-container",
+        source="pod",
+        target="pod",
+        where="loopback",
+        way="inside",
+    ),
+    Scenario(
+        name="pod-itself",
+        about="a pod to its own address, which no other pod has",
+        concern="container-to-container",
+        source="pod",
+        target="pod",
+        where="itself",
+        way="inside",
+        demands=("own-address",),
+    ),
+    Scenario(
+        name="pod-pod-same",
+        about="a pod to a pod of the same node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="same",
+        way="inside",
+        demands=("no-nat", "same-address"),
+    ),
+    Scenario(
+        name="pod-pod-other",
+        about="a pod to a pod of another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat", "same-address"),
+    ),
+    Scenario(
+        name="pod-pod-mtu",
+        about="the same with datagrams of the pods' MTU, not to be fragmented",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat",),
+        protocols=("udp",),
+        size="mtu",
+    ),
+    Scenario(
+        name="pod-pod-more",
+        about="one byte too large: the sender must be told the MTU",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        protocols=("udp",),
+        size="more",
+    ),
+    Scenario(
+        name="pod-pod-many",
+        about="32 flows at once from a pod to a pod of another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="pod",
+        where="other",
+        way="overlay",
+        demands=("no-nat",),
+        protocols=("udp", "tcp"),
+        flows=32,
+        full=True,
+    ),
+    Scenario(
+        name="node-pod-same",
+        about="a node to a pod of its own",
+        concern="pod-to-pod",
+        source="node",
+        target="pod",
+        where="same",
+        way="inside",
+        demands=("agents",),
+    ),
+    Scenario(
+        name="node-pod-other",
+        about="a node to a pod of another node",
+        concern="pod-to-pod",
+        source="node",
+        target="pod",
+        where="other",
+        way="overlay",
+    ),
+    Scenario(
+        name="pod-node-same",
+        about="a pod to its node",
+        concern="pod-to-pod",
+        source="pod",
+        target="node",
+        where="same",
+        way="inside",
+    ),
+    Scenario(
+        name="pod-node-other",
+        about="a pod to another node",
+        concern="pod-to-pod",
+        source="pod",
+        target="node",
+        where="other",
+        way="underlay",
+    ),
+    Scenario(
+        name="node-node",
+        about="a node to another node, below the pod network",
+        concern="pod-to-pod",
+        source="node",
+        target="node",
+        where="other",
+        way="underlay",
+    ),
+    Scenario(
+        name="pod-peer",
+        about="a pod to another node's device in the pod network",
+        concern="pod-to-pod",
+        source="pod",
+        target="peer",
+        where="other",
+        way="overlay",
+    ),
+    Scenario(
+        name="pod-peer-mtu",
+        about="the same with packets of the pods' MTU, not to be fragmented",
+        concern="pod-to-pod",
+        source="pod",
+        target="peer",
+        where="other",
+        way="overlay",
+        protocols=("icmp",),
+        size="mtu",
+    ),
+    Scenario(
+        name="node-peer",
+        about="a node to another node's device in the pod network",
+        concern="pod-to-pod",
+        source="node",
+        target="peer",
+        where="other",
+        way="overlay",
+    ),
+    Scenario(
+        name="pod-service",
+        about="a pod to a Service",
+        concern="pod-to-service",
+        source="pod",
+        target="service",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="pod-service-own",
+        about="16 flows at once from a pod to a Service that leads to the pod itself, too",
+        concern="pod-to-service",
+        source="pod",
+        target="service",
+        where="itself",
+        way="service",
+        flows=16,
+    ),
+    Scenario(
+        name="node-service",
+        about="a node to a Service",
+        concern="pod-to-service",
+        source="node",
+        target="service",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="pod-node-port",
+        about="a pod to a port of a node that leads to a Service",
+        concern="pod-to-service",
+        source="pod",
+        target="node-port",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="outside-node-port",
+        about="from outside of all nodes to a port of a node that leads to a Service",
+        concern="external-to-service",
+        source="outside",
+        target="node-port",
+        where="any",
+        way="service",
+    ),
+    Scenario(
+        name="pod-host-port",
+        about="a pod to a port of a node that leads to a pod there",
+        concern="pod-to-pod",
+        source="pod",
+        target="host-port",
+        where="any",
+        way="host-port",
+    ),
+    Scenario(
+        name="pod-host-port-own",
+        about="a pod to a port of its node that leads to the pod itself",
+        concern="pod-to-pod",
+        source="pod",
+        target="host-port",
+        where="itself",
+        way="host-port",
+    ),
+    Scenario(
+        name="outside-host-port",
+        about="from outside of all nodes to a port of a node that leads to a pod there",
+        concern="pod-to-pod",
+        source="outside",
+        target="host-port",
+        where="any",
+        way="host-port",
+    ),
+)
+BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,0 +1,172 @@
+"""Tries what a check asks: sends each trial's flows from sockets in its source, and waits for the answers.
+
+As with `ping`, no process runs in nodes and pods: see `answering` for the other side. A datagram is sent three times at
+most; a connection has the time for its first packet to be sent again.
+"""
+
+import asyncio
+import itertools
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from weft.diag.check.answering import Answering, Visit, number_in, numbered
+from weft.diag.check.trial import Outcome, Trial, TriedReport
+from weft.kernel import icmp, pathmtu
+from weft.model.net import Family
+from weft.model.value import Value
+from weft.wire.icmp import REPLY, echo_request, read_echo
+
+_WAITS: Final = (0.5, 0.7, 1.0)  # seconds for each try of a datagram
+_CONNECT: Final = 2.5  # seconds: the kernel sends a connection's first packet again after one (TCP_TIMEOUT_INIT)
+_AT_ONCE: Final = 128  # flows: while one is lost, others go on
+_HEADERS: Final[dict[Family, int]] = {4: 28, 6: 48}  # bytes of IP and UDP
+_ECHO: Final = 8  # bytes of an echo request's header, as many as UDP's
+_NOTES: Final = 4  # that are given in all, of many trials
+_LARGEST: Final = 1 << 16
+_NO_LINGER: Final = struct.pack("ii", 1, 0)  # a connection ends at once, and no trace of it stays
+
+
+class _Flow(Value, frozen=False):
+    """A flow of a trial under way, with its number."""
+
+    number: int
+    answered: bool = False
+    own: str = ""
+    error: str = ""
+    refusals: tuple[pathmtu.Refusal, ...] = ()
+
+
+async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
+    """Try all trials, and say now and then how many are done. `ConfigError` if a place is not there."""
+    answering, step = Answering(), max(_AT_ONCE, len(trials) // _NOTES)
+    gates = {flows: asyncio.Semaphore(max(1, _AT_ONCE // flows)) for flows in {trial.flows for trial in trials}}
+    numbers, done = itertools.count(time.monotonic_ns()), itertools.count(1)
+
+    async def one(trial: Trial) -> list[_Flow]:
+        async with gates[trial.flows]:
+            flows = await asyncio.gather(*(_flow(visit, trial, answering, number) for number in of(trial)))
+        if (count := next(done)) % step == 0:
+            note(f"{count} of {len(trials)} trials")
+        return flows
+
+    def of(trial: Trial) -> Iterator[int]:
+        return itertools.islice(numbers, trial.flows)
+
+    try:
+        await answering.open(visit, trials)
+        async with asyncio.TaskGroup() as group:  # when one place is gone, no trial goes on
+            tasks = [group.create_task(one(trial)) for trial in trials]
+        answering.read_all()
+    finally:
+        answering.close()
+    return TriedReport(
+        outcomes=[
+            _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial))
+            for trial, task in zip(trials, tasks, strict=True)
+        ]
+    )
+
+
+def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool) -> Outcome:
+    """What came of a trial: in the words of its first flow that was not answered, if there is one."""
+    one = next((flow for flow in flows if not flow.answered), flows[0])
+    at, seen = heard.get(one.number, ("", ""))
+    refusal = next(iter(one.refusals), pathmtu.Refusal(mtu=0))
+    return Outcome(
+        answered=sum(flow.answered for flow in flows),
+        own=one.own,
+        seen=seen,
+        at=at,
+        theirs=theirs,
+        refused=refusal.mtu,
+        by=refusal.by,
+        error=one.error,
+    )
+
+
+async def _flow(visit: Visit, trial: Trial, answering: Answering, number: int) -> _Flow:
+    """Send one flow and wait for its answer; what stands in its way is kept."""
+    port, theirs = answering.port(trial), answering.is_theirs(trial)
+    sock = await visit(trial.source, partial(_open, trial))
+    flow = _Flow(number=number)
+    try:
+        if trial.protocol == "tcp":
+            await _connection(flow, sock, (trial.address, port), theirs=theirs)
+        else:
+            await _datagrams(flow, sock, trial, port)
+    finally:
+        sock.close()
+    return flow
+
+
+def _open(trial: Trial) -> socket.socket:
+    if trial.protocol == "icmp":
+        sock = icmp.listen(trial.family, (REPLY[trial.family],))
+        if trial.size:
+            _whole(sock, trial.family)
+        return sock
+    kind = socket.SOCK_DGRAM if trial.protocol == "udp" else socket.SOCK_STREAM
+    sock = socket.socket(socket.AF_INET if trial.family == 4 else socket.AF_INET6, kind)
+    sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+    if trial.protocol == "udp":
+        _whole(sock, trial.family)
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    return sock
+
+
+def _whole(sock: socket.socket, family: Family) -> None:
+    """Have packets sent whole, and what refuses them kept."""
+    pathmtu.never_fragment(sock, family)
+    pathmtu.keep_errors(sock, family)
+
+
+async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
+    """Open a connection and have something said back, unless it may be their program that listens: who knows what."""
+    loop, data = asyncio.get_running_loop(), numbered(flow.number)
+    try:
+        async with asyncio.timeout(_CONNECT):
+            await loop.sock_connect(sock, to)
+            flow.own = sock.getsockname()[0]
+            if theirs:
+                flow.answered = True
+                return
+            await loop.sock_sendall(sock, data)
+            flow.answered = await loop.sock_recv(sock, _LARGEST) == data
+    except (OSError, TimeoutError) as error:
+        flow.error = _said(error)
+
+
+async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) -> None:
+    number, family = flow.number, trial.family
+    by_icmp = trial.protocol == "icmp"
+    inside = trial.size - _HEADERS[family]
+    data = echo_request(family, number, size=inside + _ECHO) if by_icmp else numbered(number, size=inside)
+    for wait in _WAITS:
+        try:
+            async with asyncio.timeout(wait):
+                sock.connect((trial.address, port))  # a socket hears of its peer alone then, and has an own address
+                flow.own = sock.getsockname()[0]
+                sock.send(data)
+                while not flow.answered:
+                    answer = await asyncio.get_running_loop().sock_recv(sock, _LARGEST)
+                    flow.answered = (read_echo(family, answer)[1] if by_icmp else number_in(answer)) == number
+        except TimeoutError:
+            pass
+        except OSError as error:
+            flow.error = _said(error)
+            flow.refusals = tuple(pathmtu.refusals(sock, family))
+            if not flow.refusals:
+                await asyncio.sleep(wait)
+        if flow.answered or flow.refusals:
+            return
+
+
+def _said(error: OSError | TimeoutError) -> str:
+    """What the kernel said; nothing of a time that was over."""
+    return "" if error.errno is None else os.strerror(error.errno)

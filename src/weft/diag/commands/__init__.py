@@ -1,1 +1,0 @@
-"""The commands of diagnosis: what people see of it."""

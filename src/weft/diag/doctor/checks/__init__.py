@@ -1,0 +1,26 @@
+"""The checks, in the order in which a node's parts rest on each other. Pure: a sight in, findings out."""
+
+from typing import Final
+
+from weft.diag.doctor.checks import addresses, answers, daemon, links, managers, node, packetfilter, peers, plugins
+from weft.diag.finding import Check
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *node.CHECKS,
+    *daemon.CHECKS,
+    *links.CHECKS,
+    *addresses.CHECKS,
+    *packetfilter.CHECKS,
+    *peers.CHECKS,
+    *answers.CHECKS,
+    *plugins.CHECKS,
+    *managers.CHECKS,
+)
+# Those that a daemon can afford to ask again and again, of `weft.diag.sight.quick_look`'s sight.
+_CHEAP: Final = frozenset(
+    (
+        *("forwarding", "neighbours", "connections", "uplink-mtu", "pods-mtu"),
+        *("forward-rules", "reverse-path"),
+    )
+)
+EACH_MINUTE: Final = tuple(check for check in CHECKS if check.name in _CHEAP)

@@ -1,0 +1,93 @@
+"""What the node's daemon says of itself, or that there is none."""
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import Final
+
+from weft.diag.finding import Check, Finding
+from weft.diag.sight.node import Sight
+from weft.model.errors import Problem
+from weft.model.text import counted
+
+_DAEMONS: Final = frozenset(("weftd", "flanneld"))
+_PEERS: Final = 10  # that are named one by one
+_OFTEN: Final = 4
+
+
+def _runs(sight: Sight) -> Iterator[Finding]:
+    if sight.daemon is not None or sight.programs & _DAEMONS:
+        return
+    if sight.subnet_env is not None or sight.devices:
+        seen = "no daemon runs; what it made is still here"
+        hint = (
+            "Pods keep their network; changes of the cluster are missed, and nothing is put back."
+            " Start it; its log says why it ended"
+        )
+        yield Finding(problem=Problem(code="INST-003", where="this node's daemon", seen=seen, hint=hint))
+
+
+def _has_told(sight: Sight) -> Iterator[Finding]:
+    wanting = [network for network in sight.networks if "flannel" in network.plugins]
+    if wanting and sight.subnet_env is None:
+        where = f"subnet.env, which {wanting[0].file} rests on"
+        seen = "there is none: no pod gets a network"
+        parts = {} if sight.daemon is None else sight.daemon.parts
+        reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
+        hint = (
+            "; ".join(reasons) or "The daemon writes it once it has a lease, and its peers are programmed: see its log"
+        )
+        if sight.daemon is None and not sight.programs & _DAEMONS and not sight.devices:
+            hint = f"No daemon runs here. Start it; if this network is not used any more: rm {quote(wanting[0].file)}"
+        yield Finding(problem=Problem(code="LEASE-001", where=where, seen=seen, hint=hint))
+
+
+def _is_well(sight: Sight) -> Iterator[Finding]:
+    state = sight.daemon
+    if state is None:
+        return
+    for problem in (*state.parts.values(), state.store, *state.losses.values()):
+        if problem is not None:
+            yield Finding(problem=problem)
+    if state.faults:
+        seen = f"{counted(state.faults, 'part')} of it ended by a fault of weft's and started again"
+        problem = Problem(code="INST-002", where="weftd", seen=seen, hint="The log has each; please report it")
+        yield Finding(problem=problem, weight="warning")
+    troubles = [peer.doubt for peer in state.peers if peer.doubt is not None][:_PEERS]
+    for problem in (*troubles, *(refused.trouble for refused in state.refused[:_PEERS])):
+        yield Finding(problem=problem, weight="warning")
+
+
+def _serves(sight: Sight) -> Iterator[Finding]:
+    state = sight.daemon
+    for peer in () if state is None else state.peers:
+        if peer.trouble is not None:
+            yield Finding(problem=peer.trouble)
+        elif peer.lacks:
+            seen = "; ".join(peer.lacks[:_PEERS])
+            hint = "weftd tries again by itself; the kernel's words say what stands in its way"
+            yield Finding(problem=Problem(code="FDB-001", where=f"peer {peer.id}", seen=seen, hint=hint))
+
+
+def _stays(sight: Sight) -> Iterator[Finding]:
+    """What the daemon puts back again and again is well at any moment, and pods lose packets each time."""
+    loops = {} if sight.daemon is None else sight.daemon.loops
+    for code, times in ((code, times) for loop in loops.values() for code, times in loop.lately.items()):
+        if times >= _OFTEN:
+            seen = f"weftd repaired {code} on {times} occasions in the last ten minutes"
+            hint = f"Another program changes it: 'weft events' says what and when, 'weft explain {code}' by what"
+            problem = Problem(code=code, where="what weftd puts back", seen=seen, hint=hint)
+            yield Finding(problem=problem, weight="warning")
+
+
+CHECKS: Final = (
+    Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
+    Check(
+        name="subnet-file",
+        about="plugins know this node's subnet",
+        needs=("networks", "subnet_env", "programs"),
+        find=_has_told,
+    ),
+    Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
+    Check(name="repairs", about="nothing is put back again and again", needs=("daemon",), find=_stays),
+    Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),
+)

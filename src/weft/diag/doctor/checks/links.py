@@ -1,0 +1,175 @@
+"""This node's own links: the devices between nodes, and the bridges of pods."""
+
+from collections.abc import Collection, Iterator
+from itertools import combinations
+from shlex import quote
+from typing import Final
+
+from weft.diag.finding import Check, Command, Finding, link_up, setting
+from weft.diag.sight.node import Sight
+from weft.model.errors import Problem
+from weft.model.kernel.reported import LinkInfo
+
+# What a device adds to a packet at least, by its kind: outer headers of IPv4.
+_WRAPPED: Final = {"vxlan": 50, "ipip": 20, "wireguard": 60}
+_V6_MORE: Final = 20  # bytes by which its header is longer
+_NAMED: Final = 3
+_SMALLEST_V6: Final = 1280  # RFC 8200 §5
+
+
+def _clashes(sight: Sight) -> Iterator[Finding]:
+    ours = {link.name for link in sight.devices}
+    for one, two in combinations(sight.vxlans, 2):
+        if (one.port, one.vni) == (two.port, two.vni) and not {one.name, two.name} <= ours:
+            seen = f"both have VNI {one.vni} and UDP port {one.port}"
+            other = two.name if one.name in ours else one.name
+            hint = f"Packets go to one of them. Remove {other}, or choose another VNI or Port for all nodes"
+            yield Finding(problem=Problem(code="VTEP-002", where=f"{one.name} and {two.name}", seen=seen, hint=hint))
+
+
+def _devices(sight: Sight) -> Iterator[Finding]:
+    for link in sight.devices:
+        if not link.up:
+            command = link_up(link.name)
+            hint = f"Routes through it went with it, and weftd puts all of it back. Without weftd: {command}"
+            problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
+            yield Finding(problem=problem, fix=(command,))
+        elif _is_flannels_v6(link, sight):
+            seen = f"pods' MTU is {sight.mtu}, and {link.name} takes {link.mtu}: flanneld counts 50 bytes for IPv6's 70"
+            hint = (
+                "Pods learn that on the way, unless something drops ICMPv6."
+                f" Set mtu to {link.mtu} in the delegate of the CNI configuration"
+            )
+            where, expected = "FLANNEL_MTU in subnet.env", str(link.mtu)
+            problem = Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint)
+            yield Finding(problem=problem, weight="warning")
+        elif link.mtu < sight.mtu:
+            words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
+            command = Command(words, f"gives {link.name} the MTU of pods")
+            seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
+            problem = Problem(
+                code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=str(command)
+            )
+            yield Finding(problem=problem, fix=(command,))
+
+
+def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
+    """Tell whether it is as flanneld makes its VTEP for IPv6: narrower than what it says (flannel.md §12.3)."""
+    return sight.daemon is None and link.name.startswith("flannel-v6.") and link.mtu == sight.mtu - _V6_MORE
+
+
+def _bridges_up(sight: Sight) -> Iterator[Finding]:
+    for bridge in sight.bridges:
+        if not bridge.up:
+            command = link_up(bridge.name)
+            seen, hint = "it is down: no pod on it reaches anything", str(command)
+            problem = Problem(code="BRIDGE-006", where=f"bridge {bridge.name}", seen=seen, expected="up", hint=hint)
+            yield Finding(problem=problem, fix=(command,))
+
+
+def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
+    named = {name for network in sight.networks if "flannel" in network.plugins for name in network.bridges}
+    for bridge in sight.bridges:
+        if bridge.name not in named:
+            continue
+        have = [address for address in sight.addresses_of(bridge.index) if address.scope == 0]
+        for subnet in sight.subnets:
+            family = [address for address in have if address.ip.version == subnet.version]
+            if family and not any(address.ip in subnet for address in family):
+                seen = f"it has {', '.join(f'{each.ip}/{each.prefixlen}' for each in family)}"
+                hint = "The lease has changed since. Move the pods off this node, then: ip link delete " + quote(
+                    bridge.name
+                )
+                where, expected = f"bridge {bridge.name}", f"an address of {subnet}"
+                yield Finding(problem=Problem(code="BRIDGE-001", where=where, seen=seen, expected=expected, hint=hint))
+
+
+def _hairpin(sight: Sight) -> Iterator[Finding]:
+    named = {name for network in sight.networks if network.hairpin for name in network.bridges}
+    bridges = {bridge.index: bridge for bridge in sight.bridges if bridge.name in named}
+    for port in sight.links:
+        if port.master in bridges and port.port is not None and not port.port.hairpin:
+            words = ("bridge", "link", "set", "dev", port.name, "hairpin", "on")
+            command = Command(words, f"lets the pod behind {port.name} reach itself")
+            seen = "hairpin is off: its pod does not reach itself by its own Service"
+            where = f"{port.name} on {bridges[port.master].name}"
+            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="on", hint=str(command))
+            yield Finding(problem=problem, weight="warning", fix=(command,))
+
+
+def _wider(sight: Sight) -> Iterator[Finding]:
+    """What a device wraps must pass the uplink whole: no outer packet is cut in pieces, nor are its pieces awaited."""
+    state = sight.daemon
+    uplink = None if state is None or state.uplink is None else sight.link(state.uplink.index)
+    if uplink is None or not sight.mtu:
+        return
+    for device in sight.devices:
+        least = sight.mtu + _WRAPPED.get(device.kind, 0)
+        if device.kind in _WRAPPED and uplink.mtu < least:
+            seen = f"MTU {uplink.mtu}"
+            expected = f"{least} at least: {sight.mtu} for packets of pods and {least - sight.mtu} for {device.name}"
+            hint = (
+                "Give it the MTU that it had, or a smaller MTU in the network configuration's Backend, and start weftd"
+            )
+            where = f"uplink {uplink.name}"
+            yield Finding(problem=Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint))
+
+
+def _narrower(sight: Sight) -> Iterator[Finding]:
+    """Pods keep the MTU that they were made with, when the network's becomes smaller."""
+    wide = {name: mtu for name, mtu in sight.mtus_of_pods.items() if mtu > sight.mtu > 0}
+    if wide:
+        have = "1 pod has" if len(wide) == 1 else f"{len(wide)} pods have"
+        seen = f"{have} MTU {_from_to(wide.values())} ({', '.join(list(wide)[:_NAMED])}{' …' * (len(wide) > _NAMED)})"
+        hint = "Their large packets are lost where ICMP is filtered. Recreate these pods"
+        problem = Problem(
+            code="MTU-001",
+            where="MTU of pods",
+            seen=seen,
+            expected=f"{sight.mtu}, which the network has now",
+            hint=hint,
+        )
+        yield Finding(problem=problem, weight="warning")
+
+
+def _from_to(numbers: Collection[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _ipv6(sight: Sight) -> Iterator[Finding]:
+    if any(subnet.version == 6 for subnet in sight.subnets):
+        for link in (*sight.devices, *sight.bridges):
+            name = f"net/ipv6/conf/{link.name}/disable_ipv6"
+            if sight.settings.get(name) == "1":
+                command = setting(
+                    name, "0", f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
+                )
+                problem = Problem(code="V6-001", where=f"sysctl {name}", seen="IPv6 is off", hint=str(command))
+                yield Finding(problem=problem, fix=(command,))
+            if link.mtu < _SMALLEST_V6:
+                seen, expected = f"MTU {link.mtu}", f"{_SMALLEST_V6} at least, without which a link has no IPv6"
+                problem = Problem(code="V6-001", where=f"link {link.name}", seen=seen, expected=expected)
+                yield Finding(problem=problem)
+
+
+CHECKS: Final = (
+    Check(name="devices-apart", about="no two VXLAN devices share VNI and port", needs=("links",), find=_clashes),
+    Check(name="devices", about="devices between nodes are up, with pods' MTU", needs=("links",), find=_devices),
+    Check(
+        name="uplink-mtu",
+        about="the uplink has room for pods' packets and what they are wrapped in",
+        needs=("daemon", "links"),
+        find=_wider,
+    ),
+    Check(name="pods-mtu", about="pods have the network's MTU", needs=("links", "networks"), find=_narrower),
+    Check(name="bridges", about="pods' bridges are up", needs=("links", "networks"), find=_bridges_up),
+    Check(
+        name="bridge-addresses",
+        about="pods' bridges have addresses of this node's subnet",
+        needs=("links", "networks"),
+        find=_bridge_addresses,
+    ),
+    Check(name="hairpin", about="pods reach themselves by their Services", needs=("links", "networks"), find=_hairpin),
+    Check(name="ipv6-links", about="links of IPv6 pods can carry IPv6", needs=("links", "settings"), find=_ipv6),
+)

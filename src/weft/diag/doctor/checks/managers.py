@@ -1,0 +1,112 @@
+"""Other programs that manage this machine: its links, its clock."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Check, Command, Finding
+from weft.diag.sight.node import Sight
+from weft.model.errors import Problem
+
+_NAMED: Final = 5
+_LONG_AGO: Final = 1_600_000_000  # Unix seconds, in 2020: no clock that was ever set is behind that
+_TRUST: Final = ("certificate", "token")  # what is judged by the time, in words of problems
+_DROP_INS: Final = {
+    "NetworkManager": (
+        "/etc/NetworkManager/conf.d/weft.conf with [keyfile] and"
+        " unmanaged-devices=interface-name:flannel*;interface-name:cni*;interface-name:veth*"
+    ),
+    "systemd-networkd": (
+        "/etc/systemd/network/00-weft.network with [Match] Name=flannel* cni* veth* and [Link] Unmanaged=yes"
+    ),
+    "dhcpcd": "a line 'denyinterfaces flannel* cni* veth*' in /etc/dhcpcd.conf",
+    "dhclient": "start it with the names of the links that it is for ('dhclient eth0')",
+    "udhcpc": "start it for other links alone (-i)",
+    "connmand": "NetworkInterfaceBlacklist=flannel,cni,veth in /etc/connman/main.conf",
+}
+_IN_GENERAL: Final = "name flannel*, cni* and veth* in its configuration as links that are not its own"
+
+
+def _managed(sight: Sight) -> Iterator[Finding]:
+    """Links of the pod network that a network manager takes for its own: it sets them down, or takes addresses off."""
+    bridges = {bridge.index for bridge in sight.bridges}
+    ours = [link.name for link in (*sight.devices, *sight.bridges)]
+    ours += [link.name for link in sight.links if link.kind == "veth" and link.master in bridges]
+    for manager in sorted({sight.managers[name] for name in ours if name in sight.managers}):
+        taken = [name for name in ours if sight.managers.get(name) == manager]
+        more = f" and {len(taken) - _NAMED} more" if len(taken) > _NAMED else ""
+        fix = tuple(
+            Command(("nmcli", "device", "set", name, "managed", "no"), f"has NetworkManager leave {name} alone")
+            for name in taken
+            if manager == "NetworkManager"
+        )
+        yield Finding(
+            problem=Problem(
+                code="HOST-001",
+                where=manager,
+                seen=f"it manages {', '.join(taken[:_NAMED])}{more}",
+                expected="links of pods to be none of its own",
+                hint=f"For good: {_DROP_INS[manager]}",
+            ),
+            weight="warning",
+            fix=fix,
+        )
+
+
+def _foreign(sight: Sight) -> Iterator[Finding]:
+    """Addresses that another program has put on devices between nodes: a DHCP client, or what gives itself one."""
+    for device in sight.devices if sight.subnets else ():
+        for address in sight.addresses_of(device.index):
+            ip = address.ip
+            if (ip.version == 6 and ip.is_link_local) or any(ip in subnet for subnet in sight.subnets):
+                continue
+            running = sorted(sight.link_programs)
+            who = f"; here {'runs' if len(running) == 1 else 'run'} {', '.join(running)}" if running else ""
+            hint = "; ".join(_DROP_INS[name] for name in running) or _IN_GENERAL
+            command = Command(
+                ("ip", "address", "delete", f"{ip}/{address.prefixlen}", "dev", device.name),
+                f"takes {ip} off {device.name}",
+            )
+            yield Finding(
+                problem=Problem(
+                    code="HOST-001",
+                    where=f"link {device.name}",
+                    seen=f"it has the address {ip}/{address.prefixlen}, which is not weft's{who}",
+                    expected="addresses of this node's subnet alone",
+                    hint=f"Have the program that gave it leave the link alone: {hint}; then: {command}",
+                ),
+                weight="warning",
+            )
+
+
+def _clock(sight: Sight) -> Iterator[Finding]:
+    """A clock that was never set; or one that nothing keeps right, where a store refuses what is judged by it."""
+    if sight.clock is None:
+        return
+    said = "" if sight.daemon is None or sight.daemon.store is None else str(sight.daemon.store).lower()
+    if sight.clock.unix < _LONG_AGO:
+        seen = "it is years behind"
+    elif not sight.clock.synchronised and any(word in said for word in _TRUST):
+        seen = "no program keeps it right, and the store and this node do not trust each other"
+    else:
+        return
+    hint = "Certificates and tokens are judged by it. 'timedatectl' shows it; install chrony or systemd-timesyncd"
+    yield Finding(
+        problem=Problem(code="HOST-003", where="this machine's clock", seen=seen, hint=hint), weight="warning"
+    )
+
+
+CHECKS: Final = (
+    Check(
+        name="device-addresses",
+        about="no other program has put addresses on devices between nodes",
+        needs=("links", "programs"),
+        find=_foreign,
+    ),
+    Check(
+        name="link-managers",
+        about="no network manager takes links of pods for its own",
+        needs=("managers", "links", "networks"),
+        find=_managed,
+    ),
+    Check(name="clock", about="the clock is right, as far as is known", needs=("clock",), find=_clock),
+)

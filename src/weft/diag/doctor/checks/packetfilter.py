@@ -1,0 +1,218 @@
+"""What the firewall does with packets that pods need: asked of its rules, with packets that stand for all."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_interface
+from itertools import product
+from typing import Final
+
+from weft.diag.finding import Check, Command, Finding, UndecidedError
+from weft.diag.owners import FIREWALLD, owner_of
+from weft.diag.rules.matching import SOME_PORT, Packet
+from weft.diag.rules.verdict import Verdict, judge
+from weft.diag.sight.node import Configured, Peer, Sight, peers
+from weft.diag.sight.routing import address_on, route_to
+from weft.model.errors import Problem
+from weft.model.kernel.marks import ALIAS
+from weft.model.kernel.reported import LinkInfo
+from weft.model.net import Ip, Net
+from weft.model.value import replace
+
+_HTTP: Final = 80
+_OUTSIDE: Final = ip_address("192.0.2.1")  # RFC 5737
+_PUBLISHED: Final = Command(
+    ("iptables", "-I", "FORWARD", "-m", "conntrack", "--ctstate", "DNAT,RELATED,ESTABLISHED", "-j", "ACCEPT"),
+    "accepts what is forwarded to published ports, and answers, until the next boot",
+)
+_HOST_PORTS, _FIREWALL = "weft-hostport", "weft-firewall"  # our plugins' tables
+_DOES: Final = {"prerouting": "receiving", "input": "receiving", "output": "sending", "postrouting": "sending"}
+_MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
+
+
+def _forwarded(sight: Sight) -> Iterator[Finding]:
+    """A new connection between a pod of this node and one of a peer, in either direction."""
+    said, doubts = set[str](), list[str]()
+    for packet in _between_pods(sight):
+        verdict = judge(sight.rules, "forward", packet)
+        if verdict.passes is False and verdict.by not in said:
+            said.add(verdict.by)
+            yield _dropped(packet, verdict, sight)
+        elif verdict.passes is None:
+            doubts.append(f"{packet}: {verdict.by}")
+    if not said:
+        _doubt(sight, doubts)
+
+
+def _doubt(sight: Sight, doubts: list[str]) -> None:
+    """Say so where nothing was found because it can't be told."""
+    if sight.legacy_tables:
+        doubts.append(f"the rules of iptables-legacy in {', '.join(sight.legacy_tables)} are not read")
+    if doubts:
+        raise UndecidedError(doubts[0])
+
+
+def _between_pods(sight: Sight) -> Iterator[Packet]:
+    if not sight.bridges:
+        return
+    bridge = sight.bridges[0].name
+    for subnet in sight.subnets:
+        other = next((peer for peer in peers(sight) if peer.subnet.version == subnet.version), None)
+        if other is None:
+            continue
+        out = _way_out(sight, other)
+        here, there = _pod(subnet), _pod(other.subnet)
+        for source, target, iif, oif in ((here, there, bridge, out), (there, here, out, bridge)):
+            yield Packet(
+                source=source,
+                target=target,
+                protocol="tcp",
+                iif=iif,
+                oif=oif,
+                source_port=SOME_PORT,
+                target_port=_HTTP,
+            )
+
+
+def _pod(subnet: Net) -> Ip:
+    return subnet.network_address + 2  # the first that is a pod's
+
+
+def _way_out(sight: Sight, peer: Peer) -> str:
+    route = route_to(sight, peer.subnet.network_address + 2)
+    link = None if route is None else sight.link(route.index)
+    return "" if link is None else link.name
+
+
+def _of_bridges(sight: Sight) -> Iterator[Finding]:
+    """What pods of a bridge send to the outside, and what comes to their published ports, where nobody accepts it.
+
+    What flannel's networks need, its daemon has accepted.
+    """
+    away = next((route for route in sight.routes if route.dst.version == 4 and not route.dst.prefixlen), None)
+    uplink = None if away is None else sight.link(away.index)
+    for network in (*sight.networks, *_unlisted(sight)) if uplink is not None else ():
+        for bridge in (link for link in sight.links if link.kind == "bridge" and link.name in network.bridges):
+            pod = _pod_on(sight, bridge, known="firewall" in network.plugins)
+            if uplink is not None and pod is not None and "flannel" not in network.plugins:
+                yield from _held_up(sight, network, pod, bridge.name, uplink.name)
+
+
+def _unlisted(sight: Sight) -> Iterator[Configured]:
+    """The networks of bridges that our plugin has made and that no configuration here names."""
+    listed = {name for network in sight.networks for name in network.bridges}
+    tables = {table for _, table, _ in (*sight.rules.chains, *sight.rules.sets)}
+    used = [plugin for plugin, table in (("portmap", _HOST_PORTS), ("firewall", _FIREWALL)) if table in tables]
+    for link in sight.links:
+        own = any(each.ip in subnet for each in sight.addresses_of(link.index) for subnet in sight.subnets)
+        if link.kind == "bridge" and link.alias.startswith(ALIAS) and link.name not in listed and not own:
+            plugins = ("bridge", *used)
+            yield Configured(file="its configuration", name=f"of {link.name}", plugins=plugins, bridges=(link.name,))
+
+
+def _pod_on(sight: Sight, bridge: LinkInfo, *, known: bool) -> Ip | None:
+    """A pod of a bridge; if it must be `known`, one that was seen there, as rules name it."""
+    own = next((each for each in sight.addresses_of(bridge.index) if each.ip.version == 4), None)
+    there = (each.ip for each in sight.neighbours if each.index == bridge.index and each.mac is not None)
+    seen = next((ip for ip in there if ip.version == 4), None)
+    if own is None or known or seen is not None:
+        return seen
+    hosts = ip_interface(f"{own.ip}/{own.prefixlen}").network.hosts()
+    return next((ip for ip in hosts if ip != own.ip), None)
+
+
+def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: str) -> Iterator[Finding]:
+    """What of a pod's packets is dropped: those to the outside, and those to a port that is published."""
+    some = Packet(source=pod, target=_OUTSIDE, protocol="tcp", source_port=SOME_PORT, target_port=_HTTP)
+    leaving = replace(some, iif=bridge, oif=uplink)
+    coming = replace(some, source=_OUTSIDE, target=pod, iif=uplink, oif=bridge, translated=frozenset(("dnat",)))
+    asked = [("what its pods send", leaving, f'add {{"type": "firewall"}} behind bridge in {network.file}')]
+    if "portmap" in network.plugins:
+        asked.append(("what comes to its published ports", coming, str(_PUBLISHED)))
+    for what, packet, means in asked:
+        verdict = judge(sight.rules, "forward", packet)
+        if verdict.passes is False:
+            owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+            whose = "" if owner is None else f", which is {owner.name}'s"
+            problem = Problem(
+                code="FW-002",
+                where=f"network {network.name}, bridge {bridge}",
+                seen=f"{what} is dropped by {verdict.by}{whose}",
+                expected="accepted",
+                hint=f"As with the reference's plugins. To have it accepted: {means}",
+            )
+            yield Finding(problem=problem, weight="warning")
+
+
+def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
+    networks = ", ".join(map(str, sight.networks_of_pods))
+    owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+    code = "FW-001" if owner is FIREWALLD else "FW-002"
+    where, seen = f"forwarding {packet}", f"dropped by {verdict.by}"
+    fix: tuple[Command, ...] = ()
+    hint = f"An accept elsewhere does not help: have that program's own rules accept {networks}"
+    if owner is not None:
+        fix = owner.mends(sight.networks_of_pods)
+        seen, hint = f"{seen}, which is {owner.name}'s", f"{owner.hint}: {'; '.join(map(str, fix))}"
+    problem = Problem(code=code, where=where, seen=seen, expected="accepted", hint=hint)
+    return Finding(problem=problem, fix=fix)
+
+
+def _outer(sight: Sight) -> Iterator[Finding]:
+    """Datagrams from and to the port of peers' devices, on the links by which the peers are reached."""
+    said, doubts = set[str](), list[str]()
+    for peer, port in product(peers(sight)[:_MOST], sight.ports):
+        for hook, packet, verdict in judged_on_the_way(sight, peer, port):
+            if verdict.passes is False and verdict.by not in said:
+                said.add(verdict.by)
+                owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+                it = "it" if owner is None else owner.name
+                hint = f"Packets between pods end here. Have {it} accept UDP port {port} from and to the nodes"
+                where, seen = f"{_DOES[hook]} {packet}", f"dropped by {verdict.by}"
+                yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
+            elif verdict.passes is None:
+                doubts.append(f"{packet}: {verdict.by}")
+    if not said:
+        _doubt(sight, doubts)
+
+
+def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str, Packet, Verdict]]:
+    """What this node's rules do with datagrams from and to a port of a peer, at each hook; none without a way."""
+    link = sight.link(sight.ways.get(str(peer.public), 0))
+    own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
+    if peer.public is None or own is None or link is None:
+        return
+    some = Packet(source=own, target=peer.public, protocol="udp", source_port=SOME_PORT, target_port=port)
+    coming = replace(some, source=peer.public, target=own, iif=link.name)
+    leaving = replace(some, oif=link.name)
+    for hook, packet in (("prerouting", coming), ("input", coming), ("output", leaving), ("postrouting", leaving)):
+        yield hook, packet, judge(sight.rules, hook, packet)
+
+
+def _dead_ports(sight: Sight) -> Iterator[Finding]:
+    """Rules of a pod that was removed without DEL: nobody answers connections to the port."""
+    for dead in sight.dead_ports:
+        seen = f"{dead.rule} leads to {dead.address}, which no pod of this node has"
+        hint = "'weft cni gc NETWORK' removes it, and so does the next pod that weft gives the port"
+        yield Finding(problem=Problem(code="HOSTPORT-003", where=f"host port {dead.port}", seen=seen, hint=hint))
+
+
+CHECKS: Final = (
+    Check(
+        name="forward-rules",
+        about="the firewall forwards packets between pods of this node and of others",
+        needs=("rules", "networks"),
+        find=_forwarded,
+    ),
+    Check(
+        name="bridge-rules",
+        about="the firewall forwards what pods of other networks' bridges need",
+        needs=("rules", "networks", "routes"),
+        find=_of_bridges,
+    ),
+    Check(
+        name="port-rules",
+        about="the firewall lets datagrams from and to the peers pass",
+        needs=("rules",),
+        find=_outer,
+    ),
+    Check(name="host-ports", about="each published port leads to a pod", needs=("dead_ports",), find=_dead_ports),
+)

@@ -1,0 +1,79 @@
+"""`weft doctor`: what is wrong with this node, by name, and what mends it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.diag.bundle.offline import bundle_at
+from weft.diag.doctor import fixing, forms
+from weft.diag.doctor.checks import CHECKS
+from weft.diag.finding import Diagnosis, ask
+from weft.diag.options import NAMES, place_options, places_of
+from weft.diag.sight.look import ask_peers, look
+from weft.diag.sight.node import Sight
+from weft.model.text import one_line
+from weft.screen.documents import document, output_with, show_report
+from weft.screen.nodeoptions import FROM, need_root
+from weft.screen.say import say
+
+
+@click.command()
+@output_with("junit", "sarif")
+@click.option("-v", "--verbose", is_flag=True, help="Name the checks that found nothing, too.")
+@click.option("--fix", is_flag=True, help="Show the commands that mend what was found, ask, run them, and look again.")
+@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
+@place_options
+@FROM
+def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | None, **where: Any) -> int:
+    """Examine this node and say what is wrong with its pod network, and what mends it.
+
+    It sees the kernel, the firewall, the runtime's configuration, the daemon's own state if weftd runs, and asks each
+    peer for an echo. It changes nothing without --fix. It serves nodes with flannel's daemon, or with plugins alone, as
+    well.
+
+    \b
+      weft doctor
+      weft doctor -v
+      weft doctor --fix
+      weft doctor -o json | jq -r '.findings[].code'
+      weft lab exec node1 weft doctor
+      weft doctor --from weft-bundle-node1.tar.gz
+
+    Exits 0 when no fault was found, 3 when one was; warnings do not count. With --fix, what is left counts.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    if (fix and output != "text") or (yes and not fix):
+        raise click.UsageError("--fix prints text alone, and --yes goes with --fix")
+    sight = _sight(where) if file is None else bundle_at(file, *NAMES, "fix").sight
+    diagnosis = ask(CHECKS, sight)
+    show_report(
+        output,
+        forms.as_json(diagnosis),
+        "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose)),
+        junit=lambda: forms.junit(diagnosis),
+        sarif=lambda: document("json", forms.sarif(diagnosis)),
+    )
+    planned = fixing.plan(diagnosis.findings) if fix else []
+    if planned and fixing.agreed(planned, yes=yes):
+        for line in fixing.run(planned):
+            say(one_line(line))
+        diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
+    elif fix and not planned and diagnosis.findings:
+        say("no finding has a command that is certain to mend it")
+    return 0 if diagnosis.is_well else 3
+
+
+def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
+    """Say what is not found any more, and what is left."""
+    left = {(each.problem.code, each.problem.where) for each in after.findings}
+    for finding in before.findings:
+        if (finding.problem.code, finding.problem.where) not in left:
+            say(one_line(f"mended   {finding.problem.code} {finding.problem.where}"))
+    for line in forms.lines(after, verbose=False):
+        say(one_line(line))
+    return after
+
+
+def _sight(where: dict[str, Any]) -> Sight:
+    need_root("weft doctor")
+    return ask_peers(look(places_of(where)))

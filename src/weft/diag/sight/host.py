@@ -1,0 +1,94 @@
+"""Sees what this machine's other programs leave behind of themselves: network managers' files, the clock, counters.
+
+Each function raises `OSError` for what cannot be read, and passes over what is not there.
+"""
+
+import ctypes
+import struct
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from weft.diag.sight.node import Clock
+from weft.model.kernel.reported import LinkInfo
+
+_NETWORKD: Final = "systemd/netif/links"
+_NETWORKMANAGER: Final = "NetworkManager/devices"
+# By the name of their process, of which the kernel keeps 15 bytes.
+_LINK_PROGRAMS: Final = {
+    "systemd-network": "systemd-networkd",
+    **{name: name for name in ("NetworkManager", "dhclient", "dhcpcd", "udhcpc", "connmand")},
+}
+_SNMP: Final = "net/snmp"
+# Files below net/stat of which the kernel keeps a line for each processor, in hexadecimal, and how we call them.
+_STATISTICS: Final = {"nf_conntrack": "Conntrack", "arp_cache": "Neighbours4", "ndisc_cache": "Neighbours6"}
+_COUNTED: Final = ("insert_failed", "drop", "table_fulls")
+_TIMEX_SIZE: Final = 256  # bytes; `struct timex` of adjtimex(2) has 208
+_STATUS: Final = 40  # where in it `status` is, with 64 bits
+_UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC
+
+
+def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:
+    """The program that manages a link, by the link's name, as far as one says so in its own files below /run."""
+    found: dict[str, str] = {}
+    for link in links:
+        networkd = _variables(run / _NETWORKD / str(link.index))
+        if networkd.get("NETWORK_FILE") and networkd.get("ADMIN_STATE") != "unmanaged":
+            found[link.name] = "systemd-networkd"
+        elif _variables(run / _NETWORKMANAGER / str(link.index)).get("managed") == "true":
+            found[link.name] = "NetworkManager"
+    return found
+
+
+def link_programs(running: Collection[str]) -> frozenset[str]:
+    """Those of running programs that give links addresses, by their usual names."""
+    return frozenset(name for comm, name in _LINK_PROGRAMS.items() if comm in running)
+
+
+def _variables(file: Path) -> dict[str, str]:
+    """The lines `NAME=value` of a file; none where there is no such file."""
+    try:
+        text = file.read_text(errors="replace")
+    except FileNotFoundError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())}
+
+
+def clock() -> Clock:
+    """The machine's time, and whether a program keeps it right (adjtimex(2))."""
+    timex = ctypes.create_string_buffer(_TIMEX_SIZE)  # all zero: it is asked, and nothing is set
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.adjtimex(timex) == -1 and ctypes.get_errno():
+        raise OSError(ctypes.get_errno(), "adjtimex")
+    (status,) = struct.unpack_from("=i", timex.raw, _STATUS)
+    return Clock(unix=time.time(), synchronised=not status & _UNSYNCHRONISED)
+
+
+def counters(own: Path) -> dict[str, int]:
+    """The kernel's counters of a process's namespace; `own` is its directory below /proc."""
+    found = _snmp((own / _SNMP).read_text())
+    for name, ours in _STATISTICS.items():
+        with suppress(FileNotFoundError):
+            found |= {
+                f"{ours}.{each}": count for each, count in statistics((own / "net/stat" / name).read_text()).items()
+            }
+    return found
+
+
+def _snmp(text: str) -> dict[str, int]:
+    """Read /proc/net/snmp (proc(5)): a line of names and one of numbers for each protocol."""
+    lines = [line.split() for line in text.splitlines()]
+    return {
+        f"{names[0].rstrip(':')}.{name}": int(number)
+        for names, numbers in zip(lines[::2], lines[1::2], strict=True)
+        for name, number in zip(names[1:], numbers[1:], strict=True)
+    }
+
+
+def statistics(text: str) -> dict[str, int]:
+    """Read a file of /proc/net/stat: a line of names, and one of numbers for each processor. Their sums."""
+    names, *lines = [line.split() for line in text.splitlines()]
+    columns = {name: names.index(name) for name in _COUNTED if name in names}
+    return {name: sum(int(line[column], 16) for line in lines) for name, column in columns.items()}

@@ -1,0 +1,380 @@
+"""Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing.
+
+What cannot be read is listed by its name, with the reason, and the rest is read all the same.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from ipaddress import ip_address
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from weft.beside.programs import KilledError, run_here
+from weft.cni.attachment import living
+from weft.cni.host import programs
+from weft.cni.plugins.portmap import maps, strangers
+from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
+from weft.cni.runtime import conf
+from weft.desired.backends.vxlan import VxlanLink
+from weft.diag.rules import ruleset
+from weft.diag.rules.ruleset import Ruleset
+from weft.diag.sight import host, peer_probes
+from weft.diag.sight.interfaces import InterfaceState, Tables, described
+from weft.diag.sight.node import (
+    Clock,
+    Configured,
+    DeadPort,
+    KernelTables,
+    Knocked,
+    Part,
+    Probed,
+    Reserved,
+    Sight,
+    Vxlan,
+    peers,
+)
+from weft.kernel import asking, daemons, sysctl
+from weft.kernel.namespaces import processes
+from weft.kernel.netfilter import conntrack
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink import linkdata
+from weft.kernel.rtnetlink.attributes import Malformed
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
+from weft.model.kernel.reported import LinkInfo
+from weft.model.net import Ip
+from weft.model.node.nodestate import NodeState
+from weft.model.value import Value, fields_of, replace
+from weft.wire.cni import CniError
+from weft.wire.cnilist import NetworkList
+from weft.wire.subnetenv import PluginEnv, parse_for_cni
+
+T = TypeVar("T")
+
+_TRACKED: Final = "net/netfilter/nf_conntrack_count"
+_SETTINGS: Final = (
+    *FORWARDING.values(),
+    *BRIDGE_NETFILTER.values(),
+    "net/ipv4/neigh/default/gc_thresh3",
+    "net/ipv6/neigh/default/gc_thresh3",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv6/conf/default/disable_ipv6",
+    _TRACKED,
+    "net/netfilter/nf_conntrack_max",
+)
+_OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
+_PROGRAMS: Final = frozenset(("weftd", "flanneld"))
+_NFT: Final = ("nft", "-j", "list", "ruleset")
+SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
+ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+_SECONDS: Final = 10.0
+_MOST: Final = 256 << 20  # bytes of a listing: kube-proxy's rules for thousands of Services take 20 MB
+_ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
+_MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
+_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
+_LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
+
+
+class Places(Value):
+    """Where a node has its files, and which of its daemons is meant. `run` is None in a pod: its own is another."""
+
+    subnet_file: Path = Path("/run/flannel/subnet.env")
+    conf_dir: Path = conf.DIRECTORY
+    bin_dir: Path = Path("/opt/cni/bin")
+    data_dir: Path = Path("/var/lib/cni/networks")
+    proc: Path = Path("/proc")
+    run: Path | None = Path("/run")
+    instance: str | None = None
+
+
+class Readers(Value):
+    """How the parts of a sight are read. A part that is not given here stays empty."""
+
+    daemon: Callable[[], NodeState | None]
+    kernel: Callable[[Rtnl, NodeState | None], KernelTables]
+    rules: Callable[[], Ruleset]
+    networks: Callable[[], tuple[Configured, ...]]
+    counters: Callable[[], dict[str, int]] = dict
+    dead_ports: Callable[[], tuple[DeadPort, ...]] = tuple
+    legacy_tables: Callable[[], tuple[str, ...]] = tuple
+    subnet_env: Callable[[], PluginEnv | None] = lambda: None
+    plugins: Callable[[], frozenset[str]] = frozenset
+    reserved: Callable[[], tuple[Reserved, ...]] = tuple
+    programs: Callable[[], frozenset[str]] = frozenset  # the names of all that run
+    managers: Callable[[tuple[LinkInfo, ...]], dict[str, str]] = lambda _: {}
+    clock: Callable[[], Clock | None] = lambda: None
+
+
+def look(places: Places) -> Sight:
+    """See this node, and by which links its peers are reached. Sends nothing."""
+    own = places.proc / "self"
+    return assemble(
+        Readers(
+            daemon=lambda: _daemon(places.instance),
+            kernel=lambda rtnl, _: _kernel(rtnl),
+            rules=_rules,
+            networks=lambda: networks(places.conf_dir),
+            counters=lambda: host.counters(own),
+            dead_ports=lambda: tuple(_dead_ports()),
+            legacy_tables=lambda: _legacy(own),
+            subnet_env=lambda: _subnet_env(places.subnet_file),
+            plugins=lambda: _plugins(places.bin_dir),
+            reserved=lambda: tuple(_reserved(places.data_dir)),
+            programs=lambda: frozenset(processes(places.proc).values()),
+            managers=lambda links: _managers(places.run, links),
+            clock=host.clock,
+        )
+    )
+
+
+def assemble(readers: Readers) -> Sight:
+    """Read each part. What cannot be read is empty, and `unseen` says why."""
+    unseen: dict[str, str] = {}
+
+    def part(read: Callable[[], T], empty: T, *names: Part) -> T:
+        try:
+            return read()
+        except (OSError, ValueError, CniError, ConfigError, Unavailable) as error:
+            unseen.update(dict.fromkeys(names, _words(error)))
+            return empty
+
+    def kernel() -> KernelTables:
+        with Rtnl.open() as rtnl:
+            return readers.kernel(rtnl, daemon)
+
+    daemon = part(readers.daemon, None, "daemon")
+    tables = part(kernel, KernelTables(), "links", "routes", "neighbours")
+    running: frozenset[str] = part(readers.programs, frozenset(), "programs")
+    sight = Sight(
+        daemon=daemon,
+        **fields_of(tables),
+        settings=part(lambda: settings(tables.links), {}, "settings"),
+        counters=part(readers.counters, {}, "counters"),
+        rules=part(readers.rules, Ruleset(), "rules"),
+        dead_ports=part(readers.dead_ports, (), "dead_ports"),
+        legacy_tables=part(readers.legacy_tables, (), "legacy_tables"),
+        subnet_env=part(readers.subnet_env, None, "subnet_env"),
+        networks=part(readers.networks, (), "networks"),
+        plugins=part(readers.plugins, frozenset(), "plugins"),
+        reserved=part(readers.reserved, (), "reserved"),
+        programs=_PROGRAMS & running,
+        link_programs=host.link_programs(running),
+        managers=part(lambda: readers.managers(tables.links), {}, "managers"),
+        clock=part(readers.clock, None, "clock"),
+    )
+    ways: dict[str, int] = part(lambda: _ways(sight), {}, "links")
+    return replace(sight, ways=ways, unseen=unseen)
+
+
+def ask_peers(sight: Sight) -> Sight:
+    """The same sight with what peers answer to echo requests."""
+    try:
+        # What a device of this node does not take says nothing of the way.
+        largest = min((sight.mtu, *(device.mtu for device in sight.devices)))
+        probes = peer_probes.probe(peers(sight), mtu=largest)
+        if all(each.answered for each in probes):
+            return replace(sight, probes=probes)
+        with Rtnl.open() as rtnl:
+            neighbours = tuple(rtnl.neighbours())  # which of the silent ones do not even answer ARP
+        return replace(
+            sight,
+            probes=probes,
+            knocks=_knocks(sight, probes),
+            strangers=_strangers(sight),
+            neighbours=neighbours,
+        )
+    except OSError as error:
+        return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
+
+
+def _strangers(sight: Sight) -> tuple[Ip, ...]:
+    """Addresses of no peer that have sent to the ports of VXLAN devices, where connections are tracked."""
+    if not sight.ports or _TRACKED not in sight.settings:
+        return ()
+    publics = {peer.public for peer in peers(sight)}
+    known = publics | {address.ip for address in sight.addresses}
+    versions = {each.version for each in publics if each is not None}
+    try:
+        with closing(NfSocket.open()) as sock:
+            sources = {ip for version in versions for ip in conntrack.sources_of_udp(sock, version, sight.ports)}
+    except OSError:  # it explains a silence, and is nothing to be missed by itself
+        return ()
+    return tuple(sorted(sources - known, key=lambda ip: (ip.version, int(ip))))
+
+
+def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
+    """Ask peers that do not answer inside the overlay whether anybody listens at the device's port."""
+    by_way = {(each.peer, each.way): each for each in probes}
+    dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
+    outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
+    asked = {each.peer: each.address for each in outside}
+    if not asked or not sight.ports:
+        return ()
+    return peer_probes.knock(dict(islice(asked.items(), _MOST_KNOCKS)), sight.ports[0])
+
+
+def _words(error: Exception) -> str:
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
+
+
+def _kernel(rtnl: Rtnl) -> KernelTables:
+    links, policies = rtnl.links(), rtnl.rules()
+    tables = {rule.table for rule in policies} - {0, MAIN_TABLE, _LOCAL_TABLE}
+    return KernelTables(
+        links=tuple(links),
+        addresses=tuple(rtnl.addresses()),
+        routes=tuple(rtnl.routes()),
+        neighbours=tuple(rtnl.neighbours()),
+        fdb=tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
+        pod_mtus={
+            link.name: peer.mtu
+            for link in links
+            if link.kind == "veth" and link.peer_netns >= 0 and (peer := rtnl.peer_of(link)) is not None
+        },
+        policies=tuple(policies),
+        other_routes=tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
+        vxlans=tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
+    )
+
+
+def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
+    """The settings that are judged: the node's, and those of its links, but for ports of bridges."""
+    own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
+    return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
+
+
+def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
+    """The links of a namespace, each with all that is kept of it. `NetlinkError` if the kernel refuses."""
+    links = rtnl.links()
+    vxlans = {link.index: found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None}
+    tables = Tables(
+        links=links,
+        addresses=rtnl.addresses(),
+        routes=rtnl.routes(),
+        neighbours=rtnl.neighbours(),
+        fdb=rtnl.fdb(),
+        about={index: f"VNI {found.vni}, UDP port {found.port}" for index, found in vxlans.items()},
+    )
+    return described(tables)
+
+
+def vxlan(link: LinkInfo) -> Vxlan | None:
+    """A VXLAN device's settings; None for one whose attributes are not those of flannel's devices."""
+    try:
+        fields = linkdata.decode(VxlanLink, link.data)
+    except Malformed:
+        return None
+    if fields is None:
+        return None
+    return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
+
+
+def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = _MOST) -> str:
+    """What a program of the host prints. Raises `OSError` with its own words, or if it prints too much or hangs."""
+    try:
+        ran = run_here(command, environ=ENVIRON, seconds=seconds, most=most)
+    except KilledError as error:
+        raise OSError(error.errno, f"{' '.join(command)}: {error.strerror}") from None
+    if ran.status:
+        words = " ".join(ran.err.decode(errors="replace").split())
+        raise OSError(f"{' '.join(command)}: {words[:200] or f'exit {ran.status}'}")
+    return ran.out.decode(errors="replace")
+
+
+def _dead_ports() -> Iterator[DeadPort]:
+    """Published ports, in any form, that lead to no pod: rules outlive a pod that was removed without DEL."""
+    with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
+        found = [
+            DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=str(each))
+            for family in programs.FAMILIES
+            for each in strangers.look(nf, family)
+        ]
+        ours = (element for element in maps.listed(nf) if element.data)
+        found += [
+            DeadPort(port=port_of(each), address=pod_of(each), rule=f"an element of table {TABLE} ({each.comment})")
+            for each in ours
+        ]
+        alive = living.addresses(rtnl) if found else frozenset()
+        yield from (each for each in found if living.is_nobodys(rtnl, each.address, alive))
+
+
+def _rules() -> Ruleset:
+    listed, saved = said(_NFT), dict[str, str]()
+    for family, program in SAVES.items():
+        with suppress(OSError):
+            # What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone.
+            saved[family] = said((program,)) if "nf_tables" in said((program, "--version")) else ""
+    return ruleset.parse(listed, saved)
+
+
+def _legacy(own: Path) -> tuple[str, ...]:
+    """The tables of iptables-legacy that have been used; a kernel that has none has no such file."""
+    found = set[str]()
+    for file in _LEGACY:
+        with suppress(FileNotFoundError):
+            found.update((own / file).read_text().split())
+    return tuple(sorted(found))
+
+
+def _subnet_env(file: Path) -> PluginEnv | None:
+    try:
+        return parse_for_cni(file.read_text(errors="replace"), str(file))
+    except FileNotFoundError:
+        return None
+
+
+def networks(directory: Path) -> tuple[Configured, ...]:
+    """The networks that a runtime finds, in its order."""
+    found = conf.load_all(directory)
+    return tuple(configured(path, network) for path, network in found if isinstance(network, NetworkList))
+
+
+def configured(path: Path, network: NetworkList) -> Configured:
+    """What a network's configuration says to a diagnosis."""
+    bridges, hairpin = list[str](), False
+    for plugin in network.plugins:
+        # What flannel delegates to bridge need not be said (flannel.md §10.4).
+        own = plugin.obj.get("delegate", {}) if plugin.type == "flannel" else plugin.obj
+        if plugin.type in ("bridge", "flannel") and isinstance(own, dict) and own.get("type", "bridge") == "bridge":
+            bridges.append(str(own.get("bridge") or "cni0"))
+            hairpin = hairpin or own.get("hairpinMode") is True
+    named = tuple(name for plugin in network.plugins for name in plugin.named)
+    return Configured(file=str(path), name=network.name, plugins=named, bridges=tuple(bridges), hairpin=hairpin)
+
+
+def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:
+    if run is None:
+        raise OSError(f"a pod does not see them: run '{_ON_THE_NODE} doctor' on the node")
+    return host.managers(run, links)
+
+
+def _plugins(directory: Path) -> frozenset[str]:
+    return frozenset(path.name for path in directory.iterdir() if os.access(path, os.X_OK))
+
+
+def _reserved(directory: Path) -> Iterator[Reserved]:
+    with suppress(FileNotFoundError):
+        for network in sorted(path for path in directory.iterdir() if path.is_dir()):
+            given = {4: 0, 6: 0}
+            for file in network.iterdir():
+                with suppress(ValueError):  # host-local keeps its lock and what it gave last beside them
+                    given[ip_address(file.name.replace("_", ":")).version] += 1
+            yield Reserved(network=network.name, given_v4=given[4], given_v6=given[6])
+
+
+def _daemon(wanted: str | None) -> NodeState | None:
+    return asking.state(asking.choose(wanted)) if wanted or daemons.living() else None
+
+
+def _ways(sight: Sight) -> dict[str, int]:
+    """The links by which peers' public IPs are reached."""
+    found: dict[str, int] = {}
+    with Rtnl.open() as rtnl:
+        for peer in peers(sight):
+            if peer.public is not None:
+                with suppress(OSError):  # no way at all: its echo will not come
+                    found[str(peer.public)] = rtnl.route_to(peer.public).index
+    return found

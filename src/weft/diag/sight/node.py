@@ -1,0 +1,319 @@
+"""One sight of a node: all that the checks judge it by, as it was at one moment.
+
+Of each part that could not be seen `unseen` says why, by the part's name; it is empty then, and no check judges by it.
+"""
+
+from ipaddress import ip_address, ip_network
+from typing import Final, Literal
+
+from weft.diag.rules.ruleset import Ruleset
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
+from weft.model.net import Family, Ip, Net, within
+from weft.model.node.nodestate import NodeState
+from weft.model.value import Value, field
+from weft.wire.subnetenv import PluginEnv
+
+_CARRIERS: Final = ("vxlan", "wireguard", "tun", "ipip")  # kinds of links that carry pods' packets between nodes
+
+
+class Vxlan(Value):
+    """A VXLAN device's own settings (linux/if_link.h, IFLA_VXLAN_*)."""
+
+    name: str
+    vni: int
+    port: int
+
+
+class Configured(Value):
+    """A network that the runtime may use: its file, name, the plugins that it names, and its bridges' names.
+
+    `hairpin` says whether it has pods reach themselves by way of the bridge.
+    """
+
+    file: str
+    name: str
+    plugins: tuple[str, ...]
+    bridges: tuple[str, ...] = ()
+    hairpin: bool = False
+
+
+class Reserved(Value):
+    """How many addresses of each family host-local has given of one network."""
+
+    network: str
+    given_v4: int
+    given_v6: int
+
+
+class Peer(Value):
+    """Another node: its part of the network, the address of its own device there, and its public IP, where known."""
+
+    subnet: Net
+    inner: Ip | None
+    public: Ip | None
+
+
+Way = Literal["overlay", "large", "underlay"]
+
+
+class Probed(Value):
+    """What became of echo requests to a peer. `large` is as `overlay`, of the pods' MTU and unfragmented."""
+
+    peer: str
+    address: Ip
+    way: Way
+    size: int
+    answered: bool
+
+
+class DeadPort(Value):
+    """A port of the host that leads to an address which no pod has. `rule` is what leads there, for people."""
+
+    port: str
+    address: Ip
+    rule: str
+
+
+Knock = Literal["silent", "refused", "rejected"]
+
+
+class Knocked(Value):
+    """What a peer's public IP said to datagrams, in rounds: first to the device's port, then to the port beside it.
+
+    `refused` is the peer's own word that nothing listens there ("port unreachable"); `rejected` is a firewall's.
+    """
+
+    peer: str
+    rounds: tuple[tuple[Knock, Knock], ...]
+
+    @property
+    def nobody_listens(self) -> bool:
+        """Tell whether the device's port was refused."""
+        return any(device == "refused" for device, _ in self.rounds)
+
+    @property
+    def is_rejected(self) -> bool:
+        """Tell whether a firewall said that it rejects what comes to the device's port."""
+        return any(device == "rejected" for device, _ in self.rounds)
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether the device's port says nothing, as it does with a device, and the port beside it is refused.
+
+        A node limits how many refusals it sends. The port beside is asked last: a node that refuses that would have
+        refused the device's port, too. Twice, because once may be chance.
+        """
+        heard = sum(beside == "refused" for _, beside in self.rounds)
+        return heard > 1 and all(device == "silent" for device, _ in self.rounds)
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether the node said anything itself."""
+        return any("refused" in each for each in self.rounds)
+
+
+class Pod(Value):
+    """A pod of this node, with the first address of each family that it has, and `all_addresses`.
+
+    They are on its link `device`, which has an MTU in bytes.
+    """
+
+    name: str
+    addresses: dict[Family, str]
+    all_addresses: tuple[str, ...] = ()
+    device: str = ""
+    mtu: int = 0
+
+
+class Clock(Value):
+    """The machine's time in Unix seconds, and whether a program keeps it right."""
+
+    unix: float
+    synchronised: bool
+
+
+# The parts that are read by themselves, named as fields of `Sight`; links, routes and neighbours stand for all that is
+# listed with them.
+Part = Literal[
+    "links",
+    "routes",
+    "neighbours",
+    "settings",
+    "counters",
+    "rules",
+    "dead_ports",
+    "legacy_tables",
+    "subnet_env",
+    "networks",
+    "plugins",
+    "reserved",
+    "programs",
+    "managers",
+    "clock",
+    "daemon",
+    "probes",
+]
+
+
+class KernelTables(Value):
+    """What the kernel lists of its network.
+
+    `routes` are those of the main table, `other_routes` those of tables that `policies` name, which choose one.
+    `pod_mtus` are the MTUs of pods' ends of pairs of links, by the names of the node's ends.
+    """
+
+    links: tuple[LinkInfo, ...] = ()
+    addresses: tuple[AddressInfo, ...] = ()
+    routes: tuple[RouteInfo, ...] = ()
+    neighbours: tuple[NeighbourInfo, ...] = ()
+    fdb: tuple[FdbInfo, ...] = ()
+    vxlans: tuple[Vxlan, ...] = ()
+    policies: tuple[RuleInfo, ...] = ()
+    other_routes: tuple[RouteInfo, ...] = ()
+    pod_mtus: dict[str, int] = field(default_factory=dict)
+
+
+class Sight(KernelTables):
+    """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
+
+    `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
+    by their index. `managers` are programs that manage links, by the links' names; `link_programs` run here and say
+    nothing of the links that they manage. `strangers` are addresses that have sent to the ports of VXLAN devices and
+    are no peer's, if a peer does not answer.
+    """
+
+    settings: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    rules: Ruleset = field(default_factory=Ruleset)
+    legacy_tables: tuple[str, ...] = ()
+    subnet_env: PluginEnv | None = None
+    networks: tuple[Configured, ...] = ()
+    plugins: frozenset[str] = frozenset()
+    reserved: tuple[Reserved, ...] = ()
+    programs: frozenset[str] = frozenset()
+    daemon: NodeState | None = None
+    ways: dict[str, int] = field(default_factory=dict)
+    probes: tuple[Probed, ...] = ()
+    knocks: tuple[Knocked, ...] = ()
+    managers: dict[str, str] = field(default_factory=dict)
+    link_programs: frozenset[str] = frozenset()
+    clock: Clock | None = None
+    strangers: tuple[Ip, ...] = ()
+    dead_ports: tuple[DeadPort, ...] = ()
+    unseen: dict[str, str] = field(default_factory=dict)
+
+    def link(self, which: str | int) -> LinkInfo | None:
+        """Find a link by name or index."""
+        return next((link for link in self.links if which in (link.name, link.index)), None)
+
+    def addresses_of(self, index: int) -> list[AddressInfo]:
+        """The addresses of a link."""
+        return [address for address in self.addresses if address.index == index]
+
+    @property
+    def devices(self) -> list[LinkInfo]:
+        """The links that carry pods' packets to other nodes, by this node's daemon or as flannel names them."""
+        if self.daemon is not None and self.daemon.network is not None:
+            named = self.daemon.network.devices
+            return [link for link in self.links if link.name in named]
+        return [link for link in self.links if _is_flannels(link)]
+
+    @property
+    def ports(self) -> list[int]:
+        """The UDP ports of VXLAN devices; of another kind the kernel does not say which socket it has."""
+        named = {link.name for link in self.devices}
+        return sorted({device.port for device in self.vxlans if device.name in named})
+
+    @property
+    def networks_of_pods(self) -> tuple[Net, ...]:
+        """The pod network, one range for each family; none where neither a daemon nor its file says it."""
+        if self.daemon is not None and self.daemon.network is not None:
+            return tuple(map(ip_network, self.daemon.network.networks))
+        return () if self.subnet_env is None else self.subnet_env.networks
+
+    @property
+    def subnets(self) -> tuple[Net, ...]:
+        """This node's part of it."""
+        if self.daemon is not None and self.daemon.lease is not None:
+            return tuple(map(ip_network, self.daemon.lease.subnets))
+        return () if self.subnet_env is None else self.subnet_env.subnets
+
+    @property
+    def ranges_of_pods(self) -> list[Net]:
+        """The ranges in which pods of this node have addresses: its subnets, and the networks of pods' bridges."""
+        bridges = (address for bridge in self.bridges for address in self.addresses_of(bridge.index))
+        of_bridges = (ip_network(f"{each.ip}/{each.prefixlen}", strict=False) for each in bridges)
+        return [*self.subnets, *(net for net in of_bridges if not net.is_link_local)]
+
+    @property
+    def mtu(self) -> int:
+        """That of pods; 0 if it is not known."""
+        if self.daemon is not None and self.daemon.network is not None:
+            return self.daemon.network.mtu
+        return 0 if self.subnet_env is None else self.subnet_env.mtu
+
+    @property
+    def bridges(self) -> list[LinkInfo]:
+        """The bridges that networks of this node name."""
+        named = {name for network in self.networks for name in network.bridges}
+        return [link for link in self.links if link.kind == "bridge" and link.name in named]
+
+    @property
+    def mtus_of_pods(self) -> dict[str, int]:
+        """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one than that."""
+        bridges = {bridge.index for bridge in self.bridges}
+        return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
+
+
+def _is_flannels(link: LinkInfo) -> bool:
+    return link.kind in _CARRIERS and link.name.startswith("flannel")
+
+
+def peers(sight: Sight) -> list[Peer]:
+    """The other nodes: those that weftd serves, else by the routes into the pod network, whatever program made them."""
+    return _by_routes(sight) if sight.daemon is None else _by_daemon(sight, sight.daemon)
+
+
+def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
+    inside = bool(sight.devices)
+    found = []
+    for peer in state.peers:
+        publics = {address.version: address for address in map(ip_address, peer.public)}
+        for subnet in map(ip_network, peer.subnets):
+            inner = subnet.network_address if inside else None
+            public = publics.get(subnet.version) or next(iter(publics.values()), None)
+            found.append(Peer(subnet=subnet, inner=inner, public=public))
+    return found
+
+
+def _by_routes(sight: Sight) -> list[Peer]:
+    """A route's gateway is the peer's device in the overlay (flannel.md §6.2), or where it has none, its public IP."""
+    devices = {link.index for link in sight.devices}
+    ipip = {link.index for link in sight.devices if link.kind == "ipip"}
+    remotes = {entry.mac: entry.remote for entry in sight.fdb if entry.index in devices}
+    macs = {(each.index, each.ip): each.mac for each in sight.neighbours}
+    found = []
+    for route in sight.routes:
+        if route.via is None or not _is_peers(route.dst, sight):
+            continue
+        inside = route.index in devices
+        mac = macs.get((route.index, route.via))
+        plain = not inside or route.index in ipip  # their gateway is the node's public IP (flannel.md §6.3, 6.4)
+        public = route.via if plain else None if mac is None else remotes.get(mac)
+        inner = None if not inside else route.dst.network_address if plain else route.via
+        found.append(Peer(subnet=route.dst, inner=inner, public=public))
+    return found
+
+
+def _is_peers(net: Net, sight: Sight) -> bool:
+    return within_any(net, sight.networks_of_pods) and net not in (*sight.subnets, *sight.networks_of_pods)
+
+
+def within_any(net: Net, networks: tuple[Net, ...]) -> bool:
+    """Tell whether a range lies in one of others."""
+    return any(within(net, each) for each in networks)
+
+
+def overlap(net: Net, other: Net) -> bool:
+    """Tell whether two ranges share addresses."""
+    return within(net, other) or within(other, net)

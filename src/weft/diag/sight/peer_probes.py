@@ -1,0 +1,212 @@
+"""Echo requests to peers, all at once: into the overlay, as large as a pod's packet may be, and to public IPs.
+
+Raw sockets (icmp(7)); a probe is known by its number in the sequence field, and its process by the identifier. An error
+from the address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one. Where
+the overlay alone is dead, datagrams to the device's port ask whether anybody listens there.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from typing import Final
+
+from weft.diag.sight.node import Knock, Knocked, Peer, Probed, Way
+from weft.kernel import icmp, pathmtu
+from weft.model.net import Ip
+from weft.model.value import Value
+
+_HEADER: Final = struct.Struct("!BBHHH")  # type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4)
+_REQUEST: Final = {4: 8, 6: 128}
+_REPLY: Final = {4: 0, 6: 129}
+_UNREACHABLE: Final = {4: 3, 6: 1}  # "destination unreachable"; behind its header stands the packet that it is about
+_IP_HEADER: Final = {4: 20, 6: 40}
+_FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
+_SMALL: Final = 64
+_TRIES: Final = 3
+_SECONDS: Final = 0.35  # for the answers to one try
+_ROUNDS: Final = 3  # of datagrams to ports
+_ANSWER: Final = 0.3  # seconds for an error to come back
+_SPARED: Final = 1.2  # seconds, after which a node has an error to spare again: one a second (icmp_ratelimit)
+# Codes of "destination unreachable": nothing listens at the port; a firewall rejects it.
+_REFUSED: Final = {4: 3, 6: 4}
+_REJECTED: Final = {4: (9, 10, 13), 6: (1, 5, 6)}
+_PORTS: Final = struct.Struct("!HH")
+_AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for some hundreds
+_PAUSE: Final = 0.002
+_ROOM: Final = 1 << 22  # bytes of answers that wait to be read
+_MOST: Final = 65535  # probes in one look: their numbers have 16 bits
+
+
+class _Question(Value):
+    """A probe that is to be sent. `size` is that of the IP packet."""
+
+    peer: str
+    address: Ip
+    way: Way
+    size: int
+
+
+def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
+    """Ask each peer, and wait for the answers: about a second if one is missing. `OSError` without the right to."""
+    questions = list(_questions(peers, mtu))[:_MOST]
+    if not questions:
+        return ()
+    with ExitStack() as held:
+        versions = {question.address.version for question in questions}
+        sockets: dict[int, socket.socket] = {version: held.enter_context(_open(version)) for version in versions}
+        answered = _exchange(sockets, questions)
+    return tuple(
+        Probed(peer=q.peer, address=q.address, way=q.way, size=q.size, answered=number in answered)
+        for number, q in enumerate(questions)
+    )
+
+
+def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
+    """Send datagrams to a UDP port of each peer's address, then to the one beside it, in rounds, and hear of errors.
+
+    What is said of others' packets to these ports counts as well. `OSError` without the right to hear it.
+    """
+    rounds: dict[str, tuple[tuple[Knock, Knock], ...]] = dict.fromkeys(asked, ())
+    with ExitStack() as held:
+        versions = {address.version for address in asked.values()}
+        ears = [held.enter_context(icmp.listen(version, [_UNREACHABLE[version]])) for version in versions]
+        mouths = {
+            version: held.enter_context(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) for version in versions
+        }
+        open_ones = list(asked)
+        for number in range(_ROUNDS):
+            if number:
+                time.sleep(_SPARED)
+            for each in (port, port, port + 1):
+                for peer in open_ones:
+                    with suppress(OSError):  # no way at all
+                        mouths[asked[peer].version].sendto(b"", (str(asked[peer]), each))
+                time.sleep(_PAUSE)
+            said = _said(ears, _ANSWER)
+            for peer in open_ones:
+                here = said.get((asked[peer], port), "silent"), said.get((asked[peer], port + 1), "silent")
+                rounds[peer] = (*rounds[peer], here)
+            open_ones = [peer for peer in open_ones if _is_open(rounds[peer])]
+    return tuple(Knocked(peer=peer, rounds=each) for peer, each in rounds.items())
+
+
+def _is_open(rounds: Sequence[tuple[Knock, Knock]]) -> bool:
+    """Tell whether another round may tell more: not of a peer that has given its word, or that says nothing at all."""
+    heard = sum(beside != "silent" for _, beside in rounds)
+    return rounds[-1][0] == "silent" and (len(rounds) == 1 or heard == 1)
+
+
+def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:
+    """What is said within so long of UDP ports that packets did not reach, by the address and port of each."""
+    found: dict[tuple[Ip, int], Knock] = {}
+    end = time.monotonic() + seconds
+    while (rest := end - time.monotonic()) > 0:
+        for sock in select.select(ears, [], [], rest)[0]:
+            with suppress(OSError):
+                word = _unreached(sock.recv(65536), 4 if sock.family == socket.AF_INET else 6)
+                if word is not None:
+                    found.setdefault(*word)
+    return found
+
+
+def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
+    """The address and UDP port of which an ICMP error says that it is refused or rejected; None for any other."""
+    error = message[(message[0] & 0xF) * 4 :] if version == 4 else message
+    packet = error[_HEADER.size :]
+    if len(packet) < _IP_HEADER[version]:
+        return None
+    protocol, target = (packet[9], packet[16:20]) if version == 4 else (packet[6], packet[24:40])
+    inside = packet[(packet[0] & 0xF) * 4 if version == 4 else _IP_HEADER[6] :]
+    if protocol != socket.IPPROTO_UDP or len(inside) < _PORTS.size:
+        return None
+    said: Knock | None = "refused" if error[1] == _REFUSED[version] else None
+    said = "rejected" if error[1] in _REJECTED[version] else said
+    return None if said is None else ((ip_address(target), _PORTS.unpack_from(inside)[1]), said)
+
+
+def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
+    for peer in peers:
+        if peer.inner is not None and mtu > _SMALL:
+            yield _Question(peer=str(peer.subnet), address=peer.inner, way="overlay", size=_SMALL)
+            yield _Question(peer=str(peer.subnet), address=peer.inner, way="large", size=mtu)
+        if peer.public is not None:
+            yield _Question(peer=str(peer.subnet), address=peer.public, way="underlay", size=_SMALL)
+
+
+def _open(version: int) -> socket.socket:
+    sock = icmp.listen(version, (_REPLY[version], _UNREACHABLE[version]))
+    pathmtu.never_fragment(sock, version)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
+    return sock
+
+
+def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question]) -> set[int]:
+    """Send until all is answered, three times at most; the numbers of what was."""
+    answered = set[int]()
+    identifier = os.getpid() & 0xFFFF
+    for _ in range(_TRIES):
+        missing = [number for number in range(len(questions)) if number not in answered]
+        for start in range(0, len(missing), _AT_ONCE):
+            for number in missing[start : start + _AT_ONCE]:
+                _send(sockets[questions[number].address.version], questions[number], identifier, number)
+            answered |= _heard(sockets, identifier, questions, _PAUSE)
+        end = time.monotonic() + _SECONDS
+        while len(answered) < len(questions) and (rest := end - time.monotonic()) > 0:
+            answered |= _heard(sockets, identifier, questions, rest)
+        if len(answered) == len(questions):
+            break
+    return answered
+
+
+def _heard(
+    sockets: dict[int, socket.socket], identifier: int, questions: Sequence[_Question], seconds: float
+) -> set[int]:
+    """What is answered within so long, at the first answers' coming."""
+    ready, _, _ = select.select(list(sockets.values()), [], [], seconds)
+    return {number for sock in ready for number in _received(sock, identifier, questions)}
+
+
+def _send(sock: socket.socket, question: _Question, identifier: int, number: int) -> None:
+    version = question.address.version
+    data = bytes(question.size - _IP_HEADER[version] - _HEADER.size)
+    head = _HEADER.pack(_REQUEST[version], 0, 0, identifier, number)
+    if version == 4:
+        head = _HEADER.pack(_REQUEST[4], 0, _checksum(head), identifier, number)
+    with suppress(OSError):  # no route, too long for the link: it is not answered
+        sock.sendto(head + data, (str(question.address), 0))
+
+
+def _checksum(head: bytes) -> int:
+    """The checksum of RFC 1071; all that follows the header is zero."""
+    total: int = sum(struct.unpack("!4H", head))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def _received(sock: socket.socket, identifier: int, questions: Sequence[_Question]) -> set[int]:
+    version = 4 if sock.family == socket.AF_INET else 6
+    found = set[int]()
+    with suppress(BlockingIOError):
+        while True:
+            data, (sender, *_) = sock.recvfrom(65536)
+            answer = data[(data[0] & 0xF) * 4 :] if version == 4 else data
+            number = _about(answer, version, identifier)
+            if number is not None and number < len(questions) and questions[number].address == ip_address(sender):
+                found.add(number)
+    return found
+
+
+def _about(answer: bytes, version: int, identifier: int) -> int | None:
+    """Which of our probes a message is about; None if it is about another program's."""
+    if answer[:1] == bytes([_UNREACHABLE[version]]):
+        packet = answer[_HEADER.size :]
+        answer = packet[(packet[0] & 0xF) * 4 if version == 4 and packet else _IP_HEADER[6] :]
+    if len(answer) < _HEADER.size:
+        return None
+    _, _, _, seen, number = _HEADER.unpack_from(answer)
+    return number if seen == identifier else None

@@ -1,0 +1,187 @@
+"""Which route a packet takes, by rules that choose a table; the machine's own addresses are told by `is_own`. Pure."""
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator
+from ipaddress import ip_interface
+from typing import Final
+
+from weft.diag.rules.matching import Packet
+from weft.diag.sight.node import Peer, Sight
+from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
+from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
+from weft.model.net import Ip
+from weft.model.value import Value
+
+UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit
+_NAMES: Final = {6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
+_THROW: Final = 9  # RTN_THROW: the next rule is asked
+_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
+_LOOK_UP: Final = 1  # what a rule does: FR_ACT_TO_TBL (linux/fib_rules.h)
+_UNANSWERED: Final = 0x01 | 0x20  # NUD_INCOMPLETE, NUD_FAILED (linux/neighbour.h)
+_NOWHERE: Final = (6, 7, 8)  # FR_ACT_BLACKHOLE, FR_ACT_UNREACHABLE, FR_ACT_PROHIBIT
+
+
+def is_own(sight: Sight, address: Ip) -> bool:
+    """Tell whether an address is one of the node's."""
+    return any(each.ip == address for each in sight.addresses)
+
+
+def address_on(sight: Sight, index: int, version: int) -> Ip | None:
+    """The node's own address of a family on a link, rather than one that counts there alone; None if it has none."""
+    own = sorted(sight.addresses_of(index), key=lambda each: each.scope)
+    return next((each.ip for each in own if each.ip.version == version), None)
+
+
+def route_to(sight: Sight, address: Ip) -> RouteInfo | None:
+    """The main table's route of the longest prefix, of those that with the smallest metric; None if there is none."""
+    return _longest(sight.routes, address)
+
+
+class Choice(Value):
+    """A route for a packet, None if there is none. `rule` chose its table; `doubt` may have chosen another."""
+
+    route: RouteInfo | None
+    rule: RuleInfo | None = None
+    doubt: str = ""
+
+
+def routed(sight: Sight, packet: Packet, *, bound: str = "") -> Choice:
+    """The route of a packet, by all rules in their order (ip-rule(8)); `bound` is the link to which its socket is."""
+    version, doubt = packet.target.version, ""
+    if not sight.policies:  # not seen, or none of this family
+        return Choice(route=route_to(sight, packet.target))
+    own = (rule for rule in sight.policies if rule.family == version and rule.table != _LOCAL_TABLE)
+    for rule in sorted(own, key=lambda rule: rule.priority):
+        met = _is_met(rule, packet, bound)
+        if met is False:
+            continue
+        if met is None or rule.action not in (_LOOK_UP, *_NOWHERE):
+            doubt = doubt or words(rule)
+            continue
+        if rule.action in _NOWHERE:
+            return Choice(route=None, rule=rule, doubt=doubt)
+        routes = (route for route in (*sight.routes, *sight.other_routes) if route.table == rule.table)
+        route = _longest(routes, packet.target)
+        if route is not None and route.kind != _THROW:
+            return Choice(route=route, rule=rule, doubt=doubt)
+    return Choice(route=None, doubt=doubt)
+
+
+def words(rule: RuleInfo) -> str:
+    """A rule as `ip rule` prints it, where its fields are told."""
+    parts = [f"{rule.priority}:", "not" if rule.invert else "", f"from {rule.src or 'all'}"]
+    parts += [f"to {rule.dst}" if rule.dst else "", f"fwmark {rule.mark:#x}/{rule.mask:#x}" if rule.mask else ""]
+    parts += [f"iif {rule.iif}" if rule.iif else "", f"oif {rule.oif}" if rule.oif else "", "…" if rule.more else ""]
+    parts.append(f"lookup {rule.table}" if rule.action == _LOOK_UP else f"action {rule.action}")
+    return " ".join(part for part in parts if part)
+
+
+def _is_met(rule: RuleInfo, packet: Packet, bound: str) -> bool | None:
+    """Tell whether a rule is for a packet; None where that can't be told."""
+    asked = [
+        rule.src is None or packet.source in rule.src,
+        rule.dst is None or packet.target in rule.dst,
+        not rule.iif or rule.iif == (packet.iif or "lo"),
+        rule.oif in ("", bound),
+        True if not rule.mask else None if packet.mark is None else packet.mark & rule.mask == rule.mark,
+        None if rule.more else True,
+    ]
+    if False in asked:
+        return rule.invert
+    return None if None in asked else not rule.invert
+
+
+def _longest(routes: Iterable[RouteInfo], address: Ip) -> RouteInfo | None:
+    fitting = [route for route in routes if route.dst.version == address.version and address in route.dst]
+    return min(fitting, key=lambda route: (-route.dst.prefixlen, route.priority), default=None)
+
+
+def astray(sight: Sight, peer: Peer) -> Choice | None:
+    """What leads packets for a peer's pods elsewhere than the route of its lease does; None if they go by that.
+
+    Asked are a packet of a pod and one of the node itself: rules may tell them apart.
+    """
+    choices = (routed(sight, packet) for packet in _from_here(sight, peer))
+    return next((each for each in choices if not each.doubt and is_astray(sight, peer, each.route)), None)
+
+
+def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
+    """Tell whether a route for a peer's pods does not lead to that, although the route of its lease would.
+
+    One by a device of ours gets to a node whatever table has it, as does one by the peer's own address.
+    """
+    devices = {link.index for link in sight.devices}
+    leases = (each for each in sight.routes if each.kind == UNICAST and _is_of_a_lease(each, devices))
+    own = _longest(leases, peer.subnet.network_address + 2)
+    if own is None or chosen == own:
+        return False
+    if chosen is None or chosen.kind != UNICAST:
+        return True
+    return chosen.index not in devices and (chosen.via is None or chosen.via != peer.public)
+
+
+def _is_of_a_lease(route: RouteInfo, devices: Collection[int]) -> bool:
+    return route.protocol == PROTOCOL or route.index in devices
+
+
+def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
+    target = peer.subnet.network_address + 2
+    subnet = next((each for each in sight.subnets if each.version == target.version), None)
+    if subnet is None:
+        return
+    bridge = next((link.name for link in sight.bridges), "")
+    icmp = "icmp" if target.version == 4 else "ipv6-icmp"
+    yield Packet(source=subnet.network_address + 2, target=target, protocol=icmp, iif=bridge)
+    yield Packet(source=subnet.network_address, target=peer.inner or target, protocol=icmp)
+
+
+def remedy(sight: Sight, choice: Choice) -> str:
+    """The command that removes the route of a choice, else the rule that decides; empty where there is neither."""
+    if choice.route is not None:
+        return removing(sight, choice.route)
+    return "" if choice.rule is None else f"ip -{choice.rule.family} rule delete priority {choice.rule.priority}"
+
+
+def removing(sight: Sight, route: RouteInfo) -> str:
+    """The command that removes a route."""
+    return f"ip -{route.dst.version} route delete {row(sight, route)}"
+
+
+def row(sight: Sight, route: RouteInfo) -> str:
+    """A route in the words of `ip route`, with its table where that is not the main one."""
+    link = sight.link(route.index)
+    words = [*([_NAMES[route.kind]] if route.kind in _NAMES else []), str(route.dst)]
+    words += ["via", str(route.via)] if route.via is not None else []
+    words += ["dev", link.name] if link is not None and route.kind == UNICAST else []
+    return shlex.join([*words, *(["table", str(route.table)] if route.table != MAIN_TABLE else [])])
+
+
+def silent_neighbour(sight: Sight, node: Ip) -> str:
+    """Say that the next machine on the way to a node does not tell its MAC; empty if it does.
+
+    The kernel may have asked it some time ago: it learns only from packets that the machine is back.
+    """
+    link = link_towards(sight, node)
+    if link is None:
+        return ""
+    own = address_on(sight, link.index, node.version) or node
+    route = routed(sight, Packet(source=own, target=node, protocol="udp"), bound=link.name).route
+    asked = node if route is None or route.via is None or route.index != link.index else route.via
+    return unanswered(sight, link, asked)
+
+
+def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
+    """Say that an address does not answer on a link; empty if it does, or was not asked."""
+    entry = next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
+    if entry is None or not entry.state & _UNANSWERED:
+        return ""
+    return f"{address} does not answer {'ARP' if address.version == 4 else 'neighbour discovery'} on {link.name}"
+
+
+def link_towards(sight: Sight, node: Ip) -> LinkInfo | None:
+    """The link by which a node is reached, or where no route leads there now, the one that has its network."""
+    found = sight.link(sight.ways.get(str(node), 0))
+    if found is not None:
+        return found
+    fitting = (a.index for a in sight.addresses if node in ip_interface(f"{a.ip}/{a.prefixlen}").network)
+    return sight.link(next(fitting, 0))

@@ -1,0 +1,287 @@
+"""What became of the probes, beside what was predicted: where they were lost, in one sentence with a code. Pure."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from weft.diag.trace.hops import NAT_ON_LEAVING
+from weft.diag.trace.legs import Direction, Leg
+from weft.diag.trace.probe_counts import Sent, TooLarge
+from weft.model.errors import Problem
+from weft.model.value import Value, replace
+
+_ANSWERED: Final = "it arrives, and the answer comes back"
+_UNREAD: Final = (
+    "They vanish there for a reason that weft does not read: 'tc filter show' and 'nft list hooks' show some of it"
+)
+_WRAPPED_BY: Final = "outer packet by"
+_WRAPPING: Final = (_WRAPPED_BY, "unwrapped by")  # behind or before these a packet is inside another one
+_SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
+_BEFORE_LINK: Final = ("neighbour", "outer packet")  # where something may be suspected of the next device
+_BEFORE_NODE: Final = ("route", "outer packet")  # and of what is behind the last one
+_SOURCES: Final = (NAT_ON_LEAVING, "SNAT")  # where a source is kept, or not translated as it should be
+_FILTERED: Final = "Something drops ICMP's 'fragmentation needed' (ICMPv6's 'packet too big'): let it pass"
+_NARROW: Final = (
+    "A link there is narrower than it says, or a firewall drops fragments: set its MTU right,"
+    " or a smaller MTU in the network configuration's Backend"
+)
+
+
+class Outcome(Value):
+    """`verdict` is all of it in one sentence; `well` if packets arrive and, where one is due, an answer comes back.
+
+    `problem` is what loses them, if something does, on leg number `leg`; without one that is the last leg. `unseen` is
+    the first device that none came to, where there is one.
+    """
+
+    verdict: str
+    well: bool
+    leg: int
+    problem: Problem | None = None
+    unseen: "Point | None" = None
+
+
+class Point(Value):
+    """A device on leg number `leg` that probes should pass, and how many did: `what` they do there.
+
+    `suspect` is what may have lost them since the device before.
+    """
+
+    leg: int
+    node: str
+    place: str
+    what: str
+    device: str
+    direction: Direction
+    seen: int
+    suspect: Problem | None = None
+
+
+class Answers(Value):
+    """Of `sent` probes so many `reached` their end and came back; `denied` ones as nothing listens there.
+
+    `unread` frames and how the kernel took them are as `ProbesSeen` has them. `renamed` ones were seen to come from
+    another address on their way.
+    """
+
+    sent: int
+    reached: int
+    denied: int = 0
+    unread: int = 0
+    taken: Sent = Sent()
+    renamed: bool = False
+
+
+class Sized(Value):
+    """What is known of packets of `size` bytes that are not to be fragmented.
+
+    `largest` is the size of the largest that passes where these don't: 0 if not even small ones do, None where that is
+    not known, although smaller ones were `searched`. `told` is who tells the sender (of an answer, the one
+    who answers) which MTU; and `heard` the place where that was seen, if it did not come to the sender.
+    """
+
+    size: int
+    searched: bool = False
+    largest: int | None = None
+    told: TooLarge | None = None
+    heard: str = ""
+
+    def words(self, sender: str) -> str:
+        """It, of packets that were lost."""
+        said = f"nobody tells {sender} the MTU"
+        if self.told is not None:
+            by, mtu = self.told.by or "its own kernel", self.told.mtu
+            said = f"{by} tells {sender} MTU {mtu}"
+            if self.heard:
+                said = f"at {self.heard}, {by} was seen to tell MTU {mtu}, and {sender} does not hear it"
+        if not self.searched:
+            return said
+        sizes = "no size up to which all pass was found: chance, a rule, or a limit on answers may be why"
+        if self.largest is not None:
+            sizes = f"the largest that passes has {self.largest} bytes" if self.largest else "small ones are lost, too"
+        return f"{said}; {sizes}"
+
+
+def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -> Outcome:
+    """Compare the legs that were predicted, with their counts, with what came back to the source.
+
+    `due` says whether something must answer, as to an echo request or a SYN; a datagram may be kept. Where the packet
+    ends `beyond` what was looked at, that is the name of the node or address to which it goes on.
+    """
+    foretold, end = legs[-1].way.problem, len(legs) - 1
+    came = f"{answers.reached} of {answers.sent} answers came back"
+    if answers.taken.mtu:
+        return _refused_here(legs, answers.taken)
+    if foretold is not None:
+        return _dropped(legs, answers, foretold)
+    if answers.reached == answers.sent:
+        return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)
+    parting = None if answers.unread else parted(legs, answers.sent)
+    if parting is None:
+        why = ", and no device shows where the others were lost"
+        if answers.unread:
+            why = f"; {answers.unread} packets were not read, so many pass this node; try again"
+        return Outcome(verdict=f"{came}{why}", well=False, leg=end)
+    before, after = parting
+    turned = before is not None and before.direction != after.direction
+    if before is not None and turned and not due:
+        said = (
+            f"it leaves for {beyond}, and nothing answers" if beyond else f"it arrives; {before.place} does not answer"
+        )
+        own_source = None if answers.renamed else _own_source(legs)
+        said = said if own_source is None else f"{said}: {own_source.seen}"
+        return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
+    problem = _suspect(legs, before, after)
+    if problem is None and turned and not answers.renamed:
+        problem = _own_source(legs)
+    if problem is None and before is not None and turned and beyond:
+        problem = _beyond(before, after, beyond)
+    problem = problem or _loss(before, after, answers.taken)
+    undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
+    doubt = "the rules that were read do not decide it; " if undecided else ""
+    return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
+
+
+def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
+    """Say that the sender's own kernel finds them too large: whatever is behind that, they do not leave."""
+    device = next((hop.device for hop in legs[0].way.hops if hop.device), "its link")
+    problem = Problem(code="MTU-001", where=legs[0].place, seen=f"{device} carries packets up to {taken.mtu} bytes")
+    return Outcome(verdict=str(problem), well=False, leg=0, problem=problem, unseen=next(_points(legs), None))
+
+
+def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
+    """Say what was predicted to be dropped on the last leg; and what keeps it from getting there, where that shows."""
+    last, end = legs[-1], len(legs) - 1
+    what = "packet" if last.direction == "there" else "answer"
+    said = f"the {what} is dropped on {last.node}"
+    if answers.reached:
+        came = f"{answers.reached} of {answers.sent} answers came back"
+        said = f"{came}, and the {what} was predicted to be dropped on {last.node}"
+    # That the link where it would come in is down explains the silence that may be suspected before.
+    certain = bool(answers.reached) or last.way.hops[-1].what == "received by"
+    parting = None if certain else parted(legs, answers.sent)
+    suspect = None if parting is None else _suspect(legs, *parting) or _between(*parting)
+    if parting is None or suspect is None:
+        return Outcome(verdict=f"{said}: {problem}", well=False, leg=end, problem=problem)
+    return Outcome(
+        verdict=f"{suspect}; beyond that, {said}: {problem.code}",
+        well=False,
+        leg=parting[1].leg,
+        problem=suspect,
+        unseen=_unseen(parting[1]),
+    )
+
+
+def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
+    """What was suspected on the way, if they were lost there: before a device, or behind all those of a node."""
+    if before is None or after.suspect is not None or before.leg == after.leg:
+        return after.suspect
+    found = (hop.suspect for hop in legs[before.leg].way.hops if hop.what in _BEFORE_NODE and hop.suspect is not None)
+    return next(found, None)
+
+
+def _own_source(legs: list[Leg]) -> Problem | None:
+    """What is suspected of a packet that left for the outside with a pod's own address: that nobody can answer it."""
+    hops = (hop for leg in legs for hop in leg.way.hops if hop.what in _SOURCES)
+    return next((hop.suspect for hop in hops if hop.suspect is not None), None)
+
+
+def of_size(found: Outcome, sized: Sized, sender: str) -> Outcome:
+    """The outcome of probes of a size with what is known of others, and with the code of that where it is the cause."""
+    words = sized.words(sender)
+    if found.well or found.problem is None:
+        return found if found.well else replace(found, verdict=f"{found.verdict}; {words}")
+    problem = replace(found.problem, seen=f"{found.problem.seen}; {words}")
+    if sized.largest and problem.code != "MTU-001":
+        seen = f"{sized.size} bytes are too large: {problem.seen}"
+        problem = replace(problem, code="MTU-001", seen=seen, hint="" if sized.told else _NARROW)
+    elif problem.code == "MTU-001" and sized.told is None and not problem.hint:
+        problem = replace(problem, hint=_FILTERED)
+    return replace(found, problem=problem, verdict=found.verdict.replace(str(found.problem), str(problem)))
+
+
+def _between(before: Point | None, after: Point) -> Problem | None:
+    """Say that they were lost between two nodes, if they were seen to leave the one."""
+    if before is None or not before.seen or before.node == after.node or before.direction != after.direction:
+        return None
+    return _loss(before, after, Sent())
+
+
+def _unseen(point: Point) -> Point | None:
+    return None if point.seen else point
+
+
+def _refused(beyond: str) -> str:
+    nothing = "nothing listens at the port"
+    return (
+        f"{beyond} refuses it: {nothing}, or a firewall says so" if beyond else f"it arrives, and is refused: {nothing}"
+    )
+
+
+def parted(legs: list[Leg], sent: int) -> tuple[Point | None, Point] | None:
+    """Between which devices probes were lost first; before the first one is None. None if all were seen to the end.
+
+    A device that saw none where a later one did has not lost them: what passes it may be a cipher.
+    """
+    points = list(_points(legs))
+    alive = sent
+    for number, (before, after) in enumerate(pairwise([None, *points])):
+        later = max(point.seen for point in points[number:])
+        if after is not None and later < alive:
+            return before, after
+        alive = later
+    return None
+
+
+def _points(legs: list[Leg]) -> Iterator[Point]:
+    for number, leg in enumerate(legs):
+        suspect = None
+        for hop in leg.way.hops:
+            suspect = hop.suspect or suspect if hop.what in _BEFORE_LINK else suspect
+            if hop.device:
+                yield Point(
+                    leg=number,
+                    node=leg.node,
+                    place=leg.place,
+                    what=hop.what,
+                    device=hop.device,
+                    direction=leg.direction,
+                    seen=leg.counted.get(hop.device, 0),
+                    suspect=suspect,
+                )
+                suspect = None
+
+
+def _did(point: Point) -> str:
+    return "sent" if point.what in _SENDING else "received"
+
+
+def _beyond(before: Point, after: Point, name: str) -> Problem:
+    """Say that nothing came back of what has left."""
+    seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
+    hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
+    return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
+
+
+def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
+    """Say where probes were lost although all that was read lets them pass."""
+    if before is None:
+        seen = f"{after.place} sent {after.seen} by {after.device}"
+        if taken.refusal:
+            return Problem(code="FW-002", where=after.place, seen=f"{seen}: its kernel says {taken.refusal!r}")
+        return Problem(code="FW-002", where=after.place, seen=seen, hint=_UNREAD)
+    wrapped = after.what == _WRAPPED_BY
+    seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
+    where = "" if after.place == before.place else f" of {after.place}"
+    seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
+    if before.direction != after.direction:
+        seen = f"{before.place} received {before.seen} and answered {after.seen}"
+        hint = "See the program there, and rules of its own"
+        return Problem(code="FW-002", where=before.place, seen=seen, hint=hint)
+    if before.node != after.node:
+        hint = "See what is between the nodes: links, firewalls, a cloud's security groups"
+        return Problem(code="REACH-001", where=f"{before.node} to {after.node}", seen=seen, hint=hint)
+    if before.place != after.place:
+        pod = before.place if before.place != before.node else after.place
+        return Problem(code="CHECK-001", where=f"pod {pod}", seen=seen)
+    return Problem(code="REACH-001" if after.what in _WRAPPING else "FW-002", where=after.node, seen=seen, hint=_UNREAD)

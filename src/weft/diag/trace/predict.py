@@ -1,0 +1,204 @@
+"""Predicts what a packet of pods passes on a node: from the sight alone, as the kernel would decide. Pure.
+
+Followed are the rules of NAT, as those of Services are, rules and tables of routing, the filtering rules of nf_tables,
+neighbours and FDB entries.
+"""
+
+from typing import Literal, NoReturn
+
+from weft.diag.finding import setting
+from weft.diag.rules.matching import Packet
+from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.routing import UNICAST, is_astray, is_own, removing, route_to, routed, row
+from weft.diag.trace import bridging, overlay
+from weft.diag.trace.hops import NAT_ON_LEAVING, Addressed, End, Hop, Way
+from weft.diag.trace.legs import LOOPBACK
+from weft.diag.trace.translating import kept
+from weft.diag.trace.walk import OverError, Walk
+from weft.model.errors import Problem
+from weft.model.kernel.marks import FORWARDING, PROTOCOL
+from weft.model.kernel.reported import LinkInfo, RouteInfo
+from weft.model.net import Ip
+from weft.model.value import Value, replace
+
+
+class Entry(Value):
+    """Where a packet comes from: a pod of this node, the node itself, or elsewhere: of a peer, by its public IP.
+
+    `wrapped` is whether a peer sent it through the overlay.
+    """
+
+    kind: Literal["pod", "node", "remote"]
+    remote: Ip | None = None
+    wrapped: bool = True
+
+
+def follow(sight: Sight, packet: Packet, entry: Entry, *, original: Packet | None = None) -> Way:
+    """Follow a packet through a node, from where it enters until it is delivered, sent on or dropped.
+
+    Of an answer `original` is the packet that it answers, as that came to this node: connection tracking knows it.
+    """
+    walk = Walk(sight, packet, original)
+    try:
+        _go(walk, entry)
+    except OverError as over:
+        doubt = over.way.end != "dropped" and any(hop.passes is None for hop in walk.hops)
+        end: End = "undecided" if doubt else over.way.end
+        return replace(over.way, hops=tuple(walk.hops), end=end, packet=addressed(walk.packet))
+
+
+def addressed(packet: Packet) -> Addressed:
+    """A packet's addresses and ports."""
+    return Addressed(
+        source=str(packet.source),
+        target=str(packet.target),
+        source_port=packet.source_port,
+        target_port=packet.target_port,
+    )
+
+
+def _go(walk: Walk, entry: Entry) -> NoReturn:
+    """All hops."""
+    if entry.kind == "pod" and walk.packet.source == walk.packet.target:
+        walk.hops += LOOPBACK
+        walk.over("delivered")
+    packet = _enter(walk, entry)
+    own = is_own(walk.sight, packet.target)
+    if own and entry.kind == "node":
+        walk.quietly("output", replace(packet, oif="lo"))
+    if own:
+        packet = replace(packet, iif=packet.iif or "lo")
+        walk.filtered("input", packet)
+        walk.by_nat("input", packet)
+        device = "lo" if entry.kind == "node" else ""
+        walk.passes("delivered", f"{packet.target} is this node's own", device=device)
+        walk.over("delivered")
+    if entry.kind != "node":
+        _forwarded(walk, packet)
+    route, link = _routed(walk, packet)
+    packet = replace(packet, oif=link.name)
+    walk.fits(packet, route, link)
+    walk.filtered("output" if entry.kind == "node" else "forward", packet)
+    _send(walk, packet, route, link, entry)
+
+
+def _enter(walk: Walk, entry: Entry) -> Packet:
+    """Up to where it is known whether the packet is for this node, behind NAT."""
+    packet = walk.packet
+    if entry.kind == "node":
+        # It needs a route before NAT may change where it goes.
+        if not is_own(walk.sight, packet.target) and routed(walk.sight, packet).route is None:
+            _routed(walk, packet)
+        return walk.by_nat("output", packet)
+    if entry.kind == "pod":
+        packet = bridging.leave_pod(walk, packet)
+        bridging.bridged(walk, packet)
+    elif entry.remote is None:
+        back = route_to(walk.sight, packet.source)
+        link = None if back is None else walk.sight.link(back.index)
+        packet = replace(packet, iif="" if link is None else link.name)
+    else:
+        packet = overlay.arrive(walk, packet, entry.remote, wrapped=entry.wrapped)
+    walk.quietly("prerouting", packet)
+    before, packet = packet, walk.by_nat("prerouting", packet)
+    if entry.kind == "pod" and packet.target != before.target:
+        bridging.bridged_by_nat(walk, packet)
+    return packet
+
+
+def _forwarded(walk: Walk, packet: Packet) -> None:
+    version = packet.target.version
+    # Links have one of their own in IPv4; in IPv6 none that counts, and none is in a sight.
+    for name in (FORWARDING[version], f"net/ipv{version}/conf/{packet.iif}/forwarding"):
+        if walk.sight.settings.get(name) == "0":
+            hint = str(setting(name, "1", ""))
+            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
+            walk.drop("forwarding", f"{name} is 0", problem)
+
+
+def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
+    choice = routed(walk.sight, packet)
+    walk.chosen(packet, choice)
+    route = choice.route
+    if route is not None and route.hops:
+        ways = ", ".join(str(hop.via or walk.sight.link(hop.index)) for hop in route.hops)
+        walk.hops.append(Hop(what="route", seen=f"{route.dst} by one of {ways}; the first is followed", passes=None))
+        route = replace(route, via=route.hops[0].via, index=route.hops[0].index)
+    link = None if route is None else walk.sight.link(route.index)
+    if route is None or route.kind != UNICAST or link is None:
+        seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
+        hint = "No lease is served that has it: 'weft status' says which peers there are"
+        if _is_outside(walk.sight, packet.target):
+            hint = "This node has no default route either" if route is None else removing(walk.sight, route)
+        where = f"route to {packet.target}"
+        walk.drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
+    at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
+    peer = None if at_home else next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
+    if peer is not None and is_astray(walk.sight, peer, route):
+        seen = f"route {row(walk.sight, route)} takes it, not the route of the lease of {peer.subnet}"
+        hint = f"Leave the pod network out of what made it, or: {removing(walk.sight, route)}"
+        where = f"packets to {peer.subnet}"
+        walk.doubts("route", Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        return route, link
+    whose = ""
+    if peer is not None and route.protocol == PROTOCOL:
+        whose = f", made by weft from the lease of {peer.public or peer.subnet}"
+    walk.passes("route", f"{row(walk.sight, route)}{whose}")
+    return route, link
+
+
+def _is_outside(sight: Sight, address: Ip) -> bool:
+    """Tell whether an address is none of the pod network, as far as that is known."""
+    return not any(address in net for net in (*sight.networks_of_pods, *sight.subnets))
+
+
+def _leaves_as_it_is(walk: Walk, packet: Packet) -> None:
+    """A pod's packet to the outside whose source no rule translates: whether an answer finds its way is not known."""
+    by = kept(walk.sight, packet)
+    if by is None:
+        return
+    words = f"{by} spares its target" if by else "no rule translates it"
+    seen = f"{packet.source} stays as it is: {words}"
+    if any(packet.target == peer.public for peer in peers(walk.sight)):  # a node knows the way to pods
+        walk.hops.append(Hop(what=NAT_ON_LEAVING, seen=seen))
+        return
+    env = walk.sight.subnet_env
+    hint = "Where the network outside has no route to the pods it can't answer them"
+    if not by and env is not None:
+        by_daemon = "weftd's masquerade rules are gone, which it puts back; or others come first: 'weft doctor'"
+        by_plugin = "The daemon runs without --ip-masq, and no plugin masquerades: ipMasq in the CNI configuration"
+        hint = f"{hint}. {by_daemon if env.ip_masq else by_plugin}"
+    where = f"packets to {packet.target}"
+    suspect = Problem(code="NFT-002", where=where, seen=f"they leave as from {packet.source}: {words}", hint=hint)
+    walk.hops.append(Hop(what=NAT_ON_LEAVING, seen=seen, suspect=suspect))
+
+
+def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: Entry) -> NoReturn:
+    inside = link in walk.sight.devices
+    walk.quietly("postrouting", packet)
+    before, packet = packet, walk.by_nat("postrouting", packet)
+    leaves = not inside and link.kind != "bridge" and packet.state == "new" and packet.source == before.source
+    if leaves and entry.kind == "pod" and _is_outside(walk.sight, packet.target) and not packet.target.is_multicast:
+        _leaves_as_it_is(walk, before)
+    code = "VTEP-003" if inside else "BRIDGE-006" if link.kind == "bridge" else "IFACE-002"
+    walk.up(link, "out by", code, asks=None if inside else route.via or packet.target)
+    if inside:
+        overlay.send(walk, packet, route, link)
+    at_home = any(packet.target in subnet for subnet in walk.sight.subnets)
+    if at_home and (route.via is not None or _is_elsewhere(walk.sight, link)):
+        seen = f"{route.dst} leads to {route.via or link.name}, and {packet.target} is for a pod of this node"
+        hint = removing(walk.sight, route)
+        where = f"route {route.dst}"
+        walk.drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+    to = route.via or packet.target
+    if route.via is not None or (not at_home and link.kind != "bridge"):
+        walk.passes("sent", f"to {to} by {link.name}")
+        walk.over("sent", to=str(to))
+    walk.passes("delivered", f"to {packet.target} behind {link.name}")
+    walk.over("delivered")
+
+
+def _is_elsewhere(sight: Sight, link: LinkInfo) -> bool:
+    """Tell whether a link is of another network than this node's pods: it has addresses, and none of theirs."""
+    own = [a.ip for a in sight.addresses_of(link.index) if a.scope == 0]
+    return bool(own) and not any(ip in subnet for ip in own for subnet in sight.subnets)

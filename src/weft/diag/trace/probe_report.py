@@ -1,0 +1,251 @@
+"""A trace that was tried by probes: the legs with their counts, and what became of it. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from weft.diag.sizes import largest
+from weft.diag.trace.hops import Hop
+from weft.diag.trace.legs import End, Leg, Visit, counted, legs, unreached
+from weft.diag.trace.outcome import Answers, Sized, of_size, outcome
+from weft.diag.trace.probe_counts import ProbesSeen, TooLarge
+from weft.diag.trace.probes import Kind
+from weft.diag.trace.sequence import Stage, diagram, lines
+from weft.model.errors import Problem
+from weft.model.value import Value, field, replace
+
+
+class SourceSeen(Value):
+    """From which address the probes were seen to come at a place's device, for the first time on their way."""
+
+    place: str
+    device: str
+    address: str
+
+
+class TraceReport(Value):
+    """The legs in order, each with how many probes were seen at its devices.
+
+    Of `tried` probes `reached` came back; `elsewhere` went to other pods of a Service. `verdict` is all of it in one
+    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to. `sources` are the
+    addresses from which they were seen to come on their way, as NAT changes them; `sized` is there if they had a size.
+    """
+
+    source: str
+    target: str
+    legs: list[Leg]
+    tried: int
+    reached: int
+    elsewhere: int
+    verdict: str
+    well: bool
+    last: int
+    problem: Problem | None = None
+    sources: list[SourceSeen] = field(default_factory=list)
+    sized: Sized | None = None
+
+
+class Asked(Value):
+    """What was asked and sent: the words for both ends, and the probes of some numbers."""
+
+    source: str
+    target: str
+    kind: Kind
+    numbers: Sequence[int]
+
+
+def tried(
+    asked: Asked,
+    begin: End,
+    end: End,
+    visits: Sequence[Visit],
+    seen: ProbesSeen,
+    *,
+    beyond: str = "",
+    sized: Sized | None = None,
+) -> TraceReport:
+    """Put together what was predicted and what was seen. `beyond` is as `outcome` has it.
+
+    Probes of a size are `sized`, with what is known of others; what was said of them is among what was seen.
+    """
+    ours = seen.towards(end.address, asked.numbers)
+    found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
+    sources, found = _sources(found, seen, ours)
+    reached = len(seen.anywhere(begin.place, "back") & _arrived(begin, end, seen, beyond=beyond) & ours)
+    denied = len(seen.denied & ours)
+    answers = Answers(
+        sent=len(ours),
+        reached=reached,
+        denied=denied,
+        unread=seen.unread,
+        taken=seen.sent,
+        renamed=len(sources) > 1,
+    )
+    result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
+    if sized is not None:
+        is_answer = result.problem is not None and found[result.leg].direction == "back"
+        sender = end.place if is_answer else begin.place
+        sized = _told(sized, seen, sender)
+        result = of_size(result, sized, sender)
+    if result.unseen is not None:
+        found = unreached(found, result.unseen.leg, result.unseen.device)
+    return TraceReport(
+        source=asked.source,
+        target=asked.target,
+        legs=found,
+        tried=len(ours),
+        elsewhere=len(asked.numbers) - len(ours),
+        reached=reached,
+        verdict=result.verdict,
+        well=result.well,
+        last=result.leg,
+        problem=result.problem,
+        sources=sources,
+        sized=sized,
+    )
+
+
+def proved(
+    asked: Asked,
+    begin: End,
+    end: End,
+    visits: Sequence[Visit],
+    seen: ProbesSeen,
+    *,
+    beyond: str,
+    sized: Sized | None,
+    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
+    look_again: Callable[[], Sequence[Visit]],
+) -> TraceReport:
+    """Put it together as `tried`; where probes were lost, after a search for the largest packet that passes.
+
+    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. The probes
+    have made nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called
+    where smaller packets pass: then all neighbours answer, and the kernel may have learned another MTU meanwhile.
+    """
+    found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+    if found.well:
+        return found
+    sized = searched(sized, asked, begin, end, count, beyond=beyond)
+    if sized is None or not sized.largest:
+        visits = look_again()
+    return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+
+
+def searched(
+    sized: Sized | None,
+    asked: Asked,
+    begin: End,
+    end: End,
+    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
+    *,
+    beyond: str,
+) -> Sized | None:
+    """Search the largest packet that passes; `beyond` is as `outcome` has it.
+
+    A datagram to where nobody looks tells nothing.
+    """
+    if sized is None or (beyond and asked.kind == "udp"):
+        return sized
+
+    def passing(sizes: Sequence[int]) -> list[bool]:
+        numbers, seen = count(sizes)
+        return passed(numbers, asked.kind, begin, end, seen)
+
+    return replace(sized, searched=True, largest=largest(sized.size, passing))
+
+
+def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: ProbesSeen) -> list[bool]:
+    """Which of these probes passed: what need not be answered came to its end, and what must be was."""
+    came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
+    return [number in came for number in numbers]
+
+
+def _told(sized: Sized, seen: ProbesSeen, sender: str) -> Sized:
+    """With what was said of their size: to the sender, or else at another place."""
+    if seen.sent.mtu:
+        return replace(sized, told=TooLarge(mtu=seen.sent.mtu, by=""))
+    if sender in seen.told or not seen.told:
+        return replace(sized, told=seen.told.get(sender))
+    heard, told = next(iter(seen.told.items()))
+    return replace(sized, told=told, heard=heard)
+
+
+def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
+    """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
+    sources, shown = list[SourceSeen](), list[Leg]()
+    ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
+    behind = set[tuple[str, str]]()
+    for leg in found:
+        hops = list[Hop]()
+        promised: int | None = None
+        for hop in leg.way.hops:
+            hops.append(hop)
+            promised = len(hops) - 1 if hop.what == "SNAT" else promised
+            if leg.direction == "back":
+                continue
+            del ahead[0]
+            # They come back after a translation, even if the way does not name a device twice.
+            again = any(each.what == "SNAT" or (at, each.device) == (leg.place, hop.device) for at, each in ahead)
+            here, last = seen.sources_at(leg.place, hop.device, ours), sources[-1].address if sources else ""
+            # A device that is passed for the first time has not shown the old source on an earlier visit.
+            changes = promised is not None and (leg.place, hop.device) in behind
+            behind.add((leg.place, hop.device))
+            for address in _of_visit(here, last, changes=changes, again=again):
+                if not sources:
+                    sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
+                elif sources[-1].address != address:
+                    hops[-1], promised = replace(hops[-1], seen=f"{hops[-1].seen}, from {address}"), None
+                    sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))
+                elif promised is not None:
+                    hops[promised], promised = _broken(hops[promised], hop.device, address), None
+        shown.append(replace(leg, way=replace(leg.way, hops=tuple(hops))))
+    return sources, shown
+
+
+def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> list[str]:
+    """Which of a device's sources packets had on this visit of it: they may have been there, or come there `again`.
+
+    `last` is the source that they had until then; it `changes` if a translation lies between an earlier visit and this.
+    """
+    here = sources[sources.index(last) :] if last in sources else sources
+    if changes and here[:1] == [last]:
+        here = here[1:] or here
+    return here[:1] if again else here
+
+
+def _broken(hop: Hop, device: str, address: str) -> Hop:
+    """A translation that was predicted, and that packets do not show."""
+    seen = f"{hop.seen}; yet {device} shows {address}"
+    hint = "See whether a rule takes them out of connection tracking: 'nft list ruleset' with notrack, iptables -t raw"
+    problem = Problem(code="NFT-002", where=f"link {device}", seen=f"they leave as from {address}", hint=hint)
+    return replace(hop, seen=seen, passes=None, suspect=problem)
+
+
+def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]:
+    """The probes that came to their end: a firewall's answer in the name of the target is none."""
+    if beyond:
+        return seen.anywhere(begin.place, "back")
+    there = seen.anywhere(end.place, "there")
+    # What the end itself has sent is seen there before it has arrived.
+    return there & seen.sent_to(end.address) if end.place == begin.place else there
+
+
+def tried_diagram(found: TraceReport) -> str:
+    """The legs up to the last one that packets came to, as a sequence diagram."""
+    shown = found.legs[: found.last + 1]
+    return diagram(
+        [Stage(place=leg.place, way=leg.way, back=leg.direction == "back", counted=leg.counted) for leg in shown]
+    )
+
+
+def tried_lines(found: TraceReport, *, explain: bool) -> Iterator[str]:
+    """The same legs as text."""
+    for leg in found.legs[: found.last + 1]:
+        yield f"{leg.place}, {leg.direction}"
+        yield from lines(leg.way, leg.counted, explain=explain)
+    others = f"; {found.elsewhere} went to other pods" if found.elsewhere else ""
+    size = f" of {found.sized.size} bytes" if found.sized is not None else ""
+    if len(found.sources) > 1:
+        seen = (f"{each.address} ({each.device} of {each.place})" for each in found.sources)
+        yield f"seen to come from {', then from '.join(seen)}"
+    yield f"{found.reached} of {found.tried} probes{size} were answered{others}"
+    yield found.verdict

@@ -1,0 +1,159 @@
+"""Probes as bytes, and how they are recognised in a frame: whatever they are wrapped in, if it is not a cipher.
+
+An echo request and a datagram carry a mark and their number; a SYN has its number as its sequence number, which no NAT
+changes. The answer to a probe is known by the same: an echo reply, what a server sends back, an acknowledgement or the
+target's own refusal. What others say of a probe is no answer. Pure.
+"""
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+from weft.model.net import Ip
+from weft.model.value import Value
+from weft.wire.icmp import MARK, REPLY
+
+Kind = Literal["icmp", "udp", "tcp"]
+
+_DATA: Final = struct.Struct("!8sQ")
+_TCP: Final = struct.Struct("!HHIIBBHHH")  # RFC 9293 §3.1
+_SYN, _RST, _ACK = 0x02, 0x04, 0x10
+_WINDOW: Final = 1024
+_FIRST_PORT, _PORTS = 40000, 20000
+_TCP_NUMBER: Final = 6
+_PROBES: Final = 3
+_OF_EACH: Final = 6  # where chance chooses an end, for each of them
+_MOST: Final = 48
+_APART: Final = 2  # between the numbers of probes: what acknowledges one is the number of no other
+_WORD: Final = 0xFFFFFFFF
+_HEADER: Final = 8  # of ICMP and of UDP
+_ADDRESS: Final = 16  # bytes, at most
+_ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages that quote a packet
+_TOO_LARGE: Final = {4: b"\x03\x04", 6: b"\x02"}  # type and code of those about the size (RFC 1191, RFC 4443 §3.2)
+_TOLD: Final = {4: 6, 6: 4}  # from where on in their header they name the MTU
+_PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
+
+
+class Sighting(Value):
+    """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address.
+
+    `source` is the address before that. An answer that `denies` says that nothing listens at the port. With an `mtu` it
+    is neither: the machine `by` says that the probe was too large for a link of it.
+    """
+
+    number: int
+    answer: bool
+    target: bytes = b""
+    source: bytes = b""
+    denies: bool = False
+    mtu: int = 0
+    by: bytes = b""
+
+
+def numbers(first: int, ends: int) -> list[int]:
+    """Return the numbers of the probes to send to something with so many ends, of which chance may choose one."""
+    return so_many(first, min(_OF_EACH * ends if ends > 1 else _PROBES, _MOST))
+
+
+def so_many(first: int, count: int) -> list[int]:
+    """Return so many numbers."""
+    return [first + number * _APART for number in range(count)]
+
+
+def source_port(number: int) -> int:
+    """Return the port from which a datagram or SYN is sent: another for each, as for connections of their own."""
+    return _FIRST_PORT + number % _PORTS
+
+
+def datagram(number: int, *, size: int = 0) -> bytes:
+    """Return what a datagram carries: at least `size` bytes, filled with zeros."""
+    return _DATA.pack(MARK, number).ljust(size, b"\0")
+
+
+def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
+    """Return a TCP segment that asks for a connection to a port."""
+    sequence, size = number & _WORD, _TCP.size
+    length = struct.pack("!HH", _TCP_NUMBER, size) if source.version == 4 else struct.pack("!II", size, _TCP_NUMBER)
+
+    def segment(checksum: int) -> bytes:
+        return _TCP.pack(source_port(number), port, sequence, 0, size // 4 << 4, _SYN, _WINDOW, checksum, 0)
+
+    return segment(_checksum(source.packed + target.packed + length + segment(0)))
+
+
+def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Sighting | None:
+    """Find one of the probes of these numbers in a frame. `ports` are those to which a datagram may be translated."""
+    if kind == "tcp":
+        return _find_segment(frame, numbers)
+    at = frame.find(MARK) - _HEADER
+    if at < 0 or len(frame) < at + _HEADER + _DATA.size:
+        return None
+    _, number = _DATA.unpack_from(frame, at + _HEADER)
+    if number not in numbers:
+        return None
+    refusal = _refusal(frame, at)
+    if refusal is not None:
+        if refusal.mtu:
+            return Sighting(number=number, answer=False, mtu=refusal.mtu, by=refusal.by)
+        return Sighting(number=number, answer=True, denies=True) if refusal.targets and kind == "udp" else None
+    by_port = int.from_bytes(frame[at : at + 2], "big") in ports
+    answer = by_port if kind == "udp" else frame[at] in REPLY.values()
+    target = frame[max(0, at - _ADDRESS) : at]
+    return Sighting(number=number, answer=answer, target=target, source=_source(frame, at))
+
+
+def _find_segment(frame: bytes, numbers: Sequence[int]) -> Sighting | None:
+    for number in numbers:
+        for answer, offset in ((False, 4), (True, 8)):  # of the sequence number, and of what is acknowledged
+            start = frame.find(struct.pack("!I", (number + answer) & _WORD)) - offset
+            flags = frame[start + 13] if 0 <= start < len(frame) - 13 else None
+            fitting = flags is not None and bool(flags & _ACK) is answer and (answer or flags & _SYN)
+            if fitting and _refusal(frame, start) is None:
+                return Sighting(
+                    number=number,
+                    answer=answer,
+                    target=frame[max(0, start - _ADDRESS) : start],
+                    source=_source(frame, start),
+                    denies=answer and bool(frame[start + 13] & _RST),
+                )
+    return None
+
+
+def _source(frame: bytes, at: int) -> bytes:
+    """The source's address, of the IP header that ends at `at`; of one with options nothing."""
+    for version, size, protocol, start, end in ((4, 20, 9, 12, 16), (6, 40, 6, 8, 24)):
+        own = at - size
+        if own >= 0 and frame[own] >> 4 == version and frame[own + protocol] in _PROTOCOLS[version]:
+            return frame[own + start : own + end]
+    return b""
+
+
+class _Refusal(Value):
+    """An ICMP error: whether it is the `targets` own, and the MTU that one about the size names, with who says so."""
+
+    targets: bool
+    mtu: int
+    by: bytes
+
+
+def _refusal(frame: bytes, at: int) -> _Refusal | None:
+    """The ICMP error that quotes the packet whose header is at `at`; None if it is none."""
+    for version, size, place, protocol, addresses in ((4, 20, 9, 1, (12, 16, 20)), (6, 40, 6, 58, (8, 24, 40))):
+        quoted = at - size
+        error = quoted - _HEADER  # behind an IP header of its own
+        own = error - size
+        kinds = (frame[own] >> 4, frame[quoted] >> 4, frame[own + place]) if own >= 0 else ()
+        if kinds == (version, version, protocol) and frame[error] in _ERRORS[version]:
+            source, target, end = addresses
+            by = frame[own + source : own + target]
+            mtu = int.from_bytes(frame[error + _TOLD[version] : quoted], "big")
+            too_large = frame[error : error + len(_TOO_LARGE[version])] == _TOO_LARGE[version]
+            return _Refusal(targets=by == frame[quoted + target : quoted + end], mtu=mtu if too_large else 0, by=by)
+    return None
+
+
+def _checksum(data: bytes) -> int:
+    """Return the Internet checksum (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF

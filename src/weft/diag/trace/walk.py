@@ -1,0 +1,153 @@
+"""A packet under way on a node: the hops that it has passed, and what all parts of its way share. Pure."""
+
+from typing import NoReturn
+
+from weft.diag.owners import FIREWALLD, owner_of
+from weft.diag.rules.matching import Packet
+from weft.diag.rules.verdict import judge
+from weft.diag.sight.node import Sight
+from weft.diag.sight.routing import UNICAST, Choice, remedy, unanswered, words
+from weft.diag.sizes import SMALLEST
+from weft.diag.trace.hops import End, Hop, Way
+from weft.diag.trace.translating import behind
+from weft.model.errors import Problem
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
+from weft.model.net import Ip
+from weft.model.value import replace
+
+
+class OverError(Exception):
+    """The packet's way on this node is over: `way` is how, without the hops."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(way.end)
+        self.way = way
+
+
+class Walk:
+    """A packet under way; each step adds hops, and the last one raises `OverError`.
+
+    Of an answer `original` is the packet that it answers, as that came to this node.
+    """
+
+    def __init__(self, sight: Sight, packet: Packet, original: Packet | None) -> None:
+        self.hops: list[Hop] = []
+        self.sight = sight
+        self.packet = packet
+        self.original = original
+
+    def by_nat(self, hook: str, packet: Packet) -> Packet:
+        """The packet behind the chains for NAT of a hook."""
+        packet, hops = behind(self.sight, hook, packet, self.original)
+        self.hops += hops
+        self.packet = packet
+        return packet
+
+    def passes(self, what: str, seen: str, device: str = "") -> None:
+        """The packet passes a hop."""
+        self.hops.append(Hop(what=what, seen=seen, device=device))
+
+    def doubts(self, what: str, suspect: Problem) -> None:
+        """The packet passes a hop, or is lost there."""
+        self.hops.append(Hop(what=what, seen=suspect.seen, passes=None, suspect=suspect))
+
+    def drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
+        """It is dropped at a hop."""
+        self.hops.append(Hop(what=what, seen=seen, passes=False))
+        raise OverError(Way(hops=(), end="dropped", problem=problem))
+
+    def over(self, end: End, to: str = "", carried: str = "") -> NoReturn:
+        """Its way on this node ends."""
+        raise OverError(Way(hops=(), end=end, to=to, carried=carried))
+
+    def up(
+        self,
+        link: LinkInfo,
+        what: str,
+        code: str,
+        *,
+        carrier: bool = False,
+        seen_there: bool = True,
+        asks: Ip | None = None,
+    ) -> None:
+        """A link that must be up; one between nodes must have a `carrier`, too.
+
+        Where it `asks` for the MAC of an address, and got no answer, it may get one now: that is not decided.
+        """
+        if not link.up:
+            hint = f"ip link set {link.name} up"
+            problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
+            self.drop(what, f"{link.name} is down", problem)
+        if carrier and link.operstate in NO_CARRIER:
+            problem = Problem(
+                code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
+            )
+            self.drop(what, f"{link.name} has no carrier", problem)
+        if asks is not None and (silence := unanswered(self.sight, link, asks)):
+            self.doubts("neighbour", _silent(silence, link))
+        self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
+
+    def fits(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> None:
+        """A packet that must not be fragmented is no larger than the link carries by which it leaves.
+
+        Of what is forwarded the kernel asks the route, too, by IPv4 (ip_dst_mtu_maybe_forward in include/net/ip.h).
+        """
+        by_route = route.mtu if packet.source.version == 4 and packet.iif else 0
+        mtu, what = (by_route, f"route {route.dst}") if by_route else (link.mtu, link.name)
+        if packet.size <= mtu:
+            return
+        seen = f"{packet.size} bytes are too large for {what}, MTU {mtu}"
+        hint, pods = "", max(self.sight.mtus_of_pods.values(), default=0)
+        if link in self.sight.devices and self.sight.mtu:
+            hint = f"ip link set {link.name} mtu {self.sight.mtu}" if mtu < self.sight.mtu else ""
+            hint = f"Pods here have MTU {pods}, from before: recreate them" if pods > self.sight.mtu else hint
+        problem = Problem(code="MTU-001", where=what, seen=seen, hint=hint)
+        self.drop("size", f"{seen}: the kernel tells the sender", problem)
+
+    def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
+        """What rules say of a packet that choose a table, where that is not the main one."""
+        if choice.doubt:
+            seen = f"undecided: the rule '{choice.doubt}' may choose another table"
+            self.hops.append(Hop(what="policy", seen=seen, passes=None))
+        if choice.rule is None or choice.rule.table == MAIN_TABLE:
+            return
+        seen = f"rule {words(choice.rule)}"
+        if choice.route is None or choice.route.kind != UNICAST:
+            hint = f"'{remedy(self.sight, choice)}' removes what decides so"
+            self.drop("policy", seen, Problem(code=code, where=f"way of {packet}", seen=seen, hint=hint))
+        self.passes("policy", seen)
+
+    def filtered(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        """The filtering chains of a hook are asked."""
+        what = f"rules at {hook}"
+        if "rules" in self.sight.unseen:
+            self.hops.append(Hop(what=what, seen=f"not seen: {self.sight.unseen['rules']}", passes=None))
+            return
+        verdict = judge(self.sight.rules, hook, packet)
+        if verdict.passes is False:
+            seen = f"dropped by {verdict.by}"
+            owner = None if verdict.place is None else owner_of(self.sight.rules, verdict.place)
+            whose = "the program that made it" if owner is None else owner.name
+            hint = f"Have {whose} accept this; an accept elsewhere does not help"
+            code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
+            if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
+                code, seen = "MTU-001", f"{seen}, which lets small ones pass"
+            problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
+            self.drop(what, f"{packet}: {seen}", problem)
+        seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
+        self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
+
+    def quietly(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
+        """As `filtered`, at a hook where few have rules: a hop only if it says something."""
+        if judge(self.sight.rules, hook, packet).passes is not True:
+            self.filtered(hook, packet, code=code)
+
+
+def _silent(seen: str, link: LinkInfo) -> Problem:
+    """Return the problem of a machine, or of a pod of a bridge, that does not answer."""
+    if link.kind == "bridge":
+        hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
+        return Problem(code="CHECK-001", where=f"link {link.name}", seen=seen, hint=hint)
+    hint = "That machine is off, or cut off from this link: see its power, cable, switch port and VLAN"
+    return Problem(code="REACH-001", where=f"link {link.name}", seen=seen, hint=hint)

@@ -1,1 +1,0 @@
-"""Which trials a check of a lab consists of. Pure."""

@@ -1,0 +1,216 @@
+"""`weft lab trace`: a packet between two places of a lab, through both nodes and back, predicted and then tried."""
+
+import select
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from ipaddress import ip_address
+from secrets import randbits
+from typing import Final
+
+import click
+import msgspec
+
+from weft.diag.trace.command import EXPLAIN, SIZE, no_size
+from weft.diag.trace.hops import OUTSIDE, Addressed, Way
+from weft.diag.trace.legs import Direction, End, Visit
+from weft.diag.trace.outcome import Sized
+from weft.diag.trace.probe_counts import ProbesSeen, Sent, Wanted
+from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
+from weft.diag.trace.probes import Kind, numbers, so_many
+from weft.diag.trace.watching import while_awaited
+from weft.lab import protocol
+from weft.lab.commands import start, terminal
+from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
+from weft.lab.commands.packets.reader import PacketReader
+from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
+from weft.lab.itinerary import goal as goal_of
+from weft.lab.places import Place
+from weft.lab.report import LabReport, SentReport
+from weft.model.errors import Problem, Unavailable
+from weft.model.value import replace
+from weft.screen.beside import next_commands
+from weft.screen.documents import output_with, show_report
+
+_MOST_NODES: Final = 6
+
+
+@click.command("trace")
+@click.argument("source", metavar="A", shell_complete=nodes_and_pods)
+@click.argument("target", metavar="B[:PORT]", shell_complete=ends)
+@click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
+@click.option("--udp", is_flag=True, help="With a port, a datagram instead of TCP.")
+@SIZE
+@EXPLAIN
+@lab_option
+@output_with("mermaid")
+def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bool, udp: bool, explain: bool) -> int:
+    """Say what a packet from A to B passes in each pod and node, and its answer; where it is lost, and why.
+
+    It is computed from a look at each node. Then three marked probes prove it: echo requests, or with a PORT what asks
+    for a connection, or datagrams. At a device, +3 says that all were seen there; before the first 0 they were lost.
+    B may be a Service, or the port of a node that leads to one: one of its pods is followed, and only the probes count
+    that chance has sent there. It may also be any address, or `outside`: the network around the nodes, where the store
+    is and which has no route to the pods. What NAT makes of the source is said as it was seen at each device. With
+    --size probes are never fragmented; if they are lost, it says where, whether somebody tells the sender the MTU, and
+    tries by up to 66 more how large the largest is that passes.
+
+    \b
+      weft lab trace pod1-1 pod2-1
+      weft lab trace pod1-1 node2:80
+      weft lab trace pod1-1 web:80
+      weft lab trace pod1-1 outside               # and how it is masqueraded
+      weft lab trace pod1-1 pod2-1 --size 1450    # small packets pass, and large ones do not
+      weft lab trace --explain pod1-1 pod2-1
+      weft lab trace -o mermaid pod1-1 pod2-1     # a sequence diagram, for Markdown
+
+    Exits 0 if they arrive and come back, 3 if they are dropped or lost.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place = start.find(base(), lab)
+    found = follow(place, source, target, six=six, udp=udp, size=size)
+    text = (
+        tried_diagram(found)
+        if output == "mermaid"
+        else "".join(f"{line}\n" for line in tried_lines(found, explain=explain))
+    )
+    show_report(output, msgspec.to_builtins(found), text)
+    if found.well:
+        return 0
+    node = next(leg.node for leg in found.legs[found.last :: -1] if leg.node != OUTSIDE)
+    next_commands(output, f"weft lab exec{within(place)} {node} weft doctor")
+    return 3
+
+
+def follow(
+    place: Place, source: str, target: str, *, six: bool = False, udp: bool = False, size: int = 0
+) -> TraceReport:
+    """Compute the way between two places of a lab, and try it by probes, of so many bytes if `size` is not 0.
+
+    `ConfigError` for an unknown place.
+    """
+    report = ask(place, protocol.Ps(), LabReport)
+    family = 6 if six else family_of(target) or report.families[0]
+    begin = end_of(report, source, family, asking=COMMAND)
+    goal = goal_of(report, begin, target, udp=udp)
+    kind: Kind = "icmp" if not goal.port else "udp" if goal.udp else "tcp"
+    if size and kind == "tcp":
+        raise no_size(COMMAND)
+    visits = _visits(place, report, begin, goal, size)
+    end = _end(report, visits, goal)
+    beyond = "" if end is not None else _there(visits)[-1].to or goal.address
+    end = end or End(node=beyond, address=goal.address)
+    ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
+    ends = {each.place: each.device if each.node == OUTSIDE else "" for each in (*goal.ends, end) if not beyond}
+
+    def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> ProbesSeen:
+        probe = protocol.Probe(
+            source=begin.place,
+            address=begin.address,
+            target=goal.address,
+            kind=kind,
+            port=goal.port,
+            numbers=sent,
+            sizes=sizes,
+        )
+        return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
+
+    def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
+        tries = so_many(randbits(32), len(sizes))
+        return tries, counted(tries, ends, list(sizes))
+
+    sent = numbers(randbits(32), len(goal.ends))
+    seen = counted(sent, dict.fromkeys(_nodes(visits), "") | ends, [size] * len(sent) if size else [])
+
+    def look_again() -> list[Visit]:
+        again = _visits(place, report, begin, goal, size)
+        return again if _nodes(again) == _nodes(visits) else visits
+
+    return proved(
+        Asked(source=source, target=target, kind=kind, numbers=sent),
+        begin,
+        end,
+        visits,
+        seen,
+        beyond=beyond,
+        sized=Sized(size=size) if size else None,
+        count=of_sizes,
+        look_again=look_again,
+    )
+
+
+def _count(
+    lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
+) -> ProbesSeen:
+    """Send the probes and count them at the device that each of these places has, or with "" at all of its devices.
+
+    It takes a second if one is not answered. `ports` are those to which datagrams may be translated, `chosen` the
+    addresses of which one may be chosen.
+    """
+    counted = ProbesSeen()
+    packed = {text: ip_address(text).packed for text in chosen}
+    wanted = Wanted(kind=probe.kind, numbers=probe.numbers, ports=ports, chosen=packed)
+    waiting = select.poll()
+    with ExitStack() as held:
+        readers = []
+        for place, link in {probe.source: "", **places}.items():
+            reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
+            readers.append(held.enter_context(closing(reader)))
+            waiting.register(reader, select.POLLIN)
+        sent = ask(lab, probe, SentReport)
+
+        def read(seconds: float) -> None:
+            waiting.poll(1000 * seconds)
+            for reader in readers:
+                for packet in reader.take()[0]:
+                    counted.note(packet.place, packet.link, packet.data, wanted)
+
+        while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
+    return replace(counted, sent=Sent(refusal=sent.refusal, mtu=sent.mtu))
+
+
+def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:
+    """The nodes to which a packet comes in turn, with both ways on each: of it as it comes there."""
+    visits: list[Visit] = []
+    node: str | None = begin.node
+    packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
+    while node is not None and len(visits) < _MOST_NODES:
+        words = [packet.source, _with_port(packet.target, packet.target_port), *(["--udp"] if goal.udp else [])]
+        words += ["--size", str(size)] if size else []
+        ways = _ways(place, node, words)
+        ways["there"] = translated(report, goal, node, ways["there"])
+        visits.append((node, ways))
+        node, packet = next_node(report, ways["there"]), ways["there"].packet or packet
+    return visits
+
+
+def _nodes(visits: Sequence[Visit]) -> list[str]:
+    return [node for node, _ in visits]
+
+
+def _there(visits: Sequence[Visit]) -> list[Way]:
+    return [ways["there"] for _, ways in visits]
+
+
+def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End | None:
+    """Where the packet comes to; where it does not come to anything, what it was sent to, or may have been.
+
+    None where that is no place of the lab.
+    """
+    node, way = visits[-1][0], _there(visits)[-1]
+    found = None if way.packet is None else end_at(report, way.packet.target)
+    last = End(node=node, address=goal.address) if goal.service or way.end == "delivered" else None
+    return found or next(iter(goal.ends), last)
+
+
+def _with_port(address: str, port: int) -> str:
+    if not port:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _ways(place: Place, node: str, words: list[str]) -> dict[Direction, Way]:
+    """Both directions, as a node sees them."""
+    command = terminal.command(place, node, ["weft", "trace", "-o", "json", *words])
+    status, stdout, stderr = terminal.captured(command)
+    if status not in (0, 3):
+        raise Unavailable(Problem(code="LAB-002", where=f"weft trace on {node}", seen=" ".join(stderr.split())[:300]))
+    return msgspec.json.decode(stdout, type=dict[Direction, Way])

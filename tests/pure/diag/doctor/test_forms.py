@@ -1,0 +1,59 @@
+"""A diagnosis in words."""
+
+import json
+import xml.etree.ElementTree as ET
+
+from weft.diag.doctor import forms
+from weft.diag.finding import Answer, Command, Diagnosis, Finding
+from weft.model.errors import Problem
+
+FAULT = Finding(
+    problem=Problem(code="KERN-002", where="sysctl", seen="it is 0", hint="Set it"),
+    fix=(Command(("sysctl", "-w", "a=1"), "sets a"),),
+)
+WARNING = Finding(problem=Problem(code="CT-001", where="table", seen='"nearly" full'), weight="warning")
+MIXED = Diagnosis(
+    answers=(
+        Answer(check="one", about="one is well"),
+        Answer(check="two", about="two is well", findings=(WARNING, FAULT)),
+        Answer(check="three", about="three is well", unseen="rules: no nft"),
+    )
+)
+
+
+def test_for_people():
+    assert list(forms.lines(MIXED, verbose=False)) == [
+        "fault    KERN-002 sysctl: it is 0. Set it",
+        "           sysctl -w a=1",
+        'warning  CT-001 table: "nearly" full',
+        "not seen three: rules: no nft",
+        "3 checks: 1 fault, 1 warning, 1 check could not see what it needs",
+    ]
+    assert next(forms.lines(MIXED, verbose=True)) == "ok       one: one is well"
+    assert list(forms.lines(Diagnosis(answers=MIXED.answers[:1]), verbose=False)) == ["1 check: 0 faults, 0 warnings"]
+
+
+def test_as_json():
+    data = json.loads(json.dumps(forms.as_json(MIXED)))
+    assert [(each["check"], each["code"], each["weight"], each["fix"]) for each in data["findings"]] == [
+        ("two", "CT-001", "warning", []),
+        ("two", "KERN-002", "fault", ["sysctl -w a=1"]),
+    ]
+    assert data["checks"][2] == {"check": "three", "about": "three is well", "found": 0, "unseen": "rules: no nft"}
+
+
+def test_as_junit():
+    suite = ET.fromstring(forms.junit(MIXED))  # noqa: S314 - our own
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [case.get("name") for case in suite] == ["one", "two", "three"]
+    [failure] = suite.iter("failure")
+    assert (failure.get("type"), failure.get("message")) == ("KERN-002", "KERN-002 sysctl: it is 0. Set it")
+
+
+def test_as_sarif():
+    [run] = forms.sarif(MIXED)["runs"]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["CT-001", "KERN-002"]
+    assert [(each["ruleId"], each["level"]) for each in run["results"]] == [
+        ("KERN-002", "error"),
+        ("CT-001", "warning"),
+    ]
