@@ -9,7 +9,7 @@ import msgspec
 
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.preview import Planned
-from weft.diag.check.summary import CheckReport
+from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.trace.hops import Way
 from weft.diag.trace.probe_report import TraceReport

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
-from weft.diag.doctor import fixing
+from weft.diag.doctor.command import run_fixes
 from weft.diag.finding import Command, Finding
 from weft.model.errors import Problem
 
@@ -146,7 +146,7 @@ def test_where_nobody_can_be_asked_nothing_is_run(broken: Node):
 def test_a_command_that_fails_is_told_and_ends_no_other(broken: Node):
     ran = broken.netns.call(
         lambda: list(
-            fixing.run(
+            run_fixes(
                 [
                     finding(Command(("ip", "link", "set", "none", "up"), ""), Command(("true",), "")),
                     finding(Command(("no-such-program",), "")),

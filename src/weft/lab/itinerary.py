@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.trace.hops import OUTSIDE, Hop, Way
-from weft.diag.trace.legs import End
+from weft.diag.trace.hops import OUTSIDE, End, Hop, Way
 from weft.lab.report import LabReport, ServiceReport
 from weft.lab.spec import switch
 from weft.model.errors import ConfigError, Problem

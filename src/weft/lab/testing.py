@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
-from weft.diag.check import forms
-from weft.diag.check.summary import CheckReport
+from weft.diag.check.report import CheckReport, as_text
 from weft.diag.trace.probe_report import TraceReport, tried_lines
 from weft.lab import changes, places, protocol, spec
 from weft.lab.changes import Verb
@@ -134,7 +133,7 @@ def shown(report: LabReport | PingReport | LinksReport | TurnReport | TraceRepor
         case TraceReport():
             return "\n".join(tried_lines(report, explain=False))
         case CheckReport():
-            return "".join(forms.text(report))
+            return "".join(as_text(report))
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import pytest
 from tests.pure.diag.doctor.test_checks import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
 from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.bundle import archive, secrets
-from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of
-from weft.diag.bundle.plain import plain, read
+from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of, plain, read
 from weft.diag.bundle.secrets import GONE, data_without, text_without, words_without
 from weft.diag.sight.node import Clock, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem

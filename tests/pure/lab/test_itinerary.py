@@ -7,8 +7,7 @@ from msgspec import structs
 
 from tests.pure.lab.test_commands import report
 from weft.diag.check.trial import EndpointReport
-from weft.diag.trace.hops import Addressed, Way
-from weft.diag.trace.legs import End
+from weft.diag.trace.hops import Addressed, End, Way
 from weft.lab.itinerary import Goal, end_at, end_of, family_of, goal, next_node, translated
 from weft.lab.report import LabReport, ServiceReport
 from weft.model.errors import ConfigError

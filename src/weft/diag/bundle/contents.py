@@ -3,19 +3,37 @@
 `manifest.json` says the form, `sight.json` is the sight of which verbs answer, `events.json` is the daemon's history;
 the rest is for people. The form's number changes when a file means something else than before; a field that is new does
 not change it.
+
+msgspec writes values itself, and reads none that has an address of either family: in a union it allows one type that is
+not its own. A mapping whose keys are no texts is an array of pairs.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from weft.diag.bundle import secrets
-from weft.diag.bundle.plain import plain, read
 from weft.diag.sight.node import Sight
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Mac
 from weft.model.node.history import EventsSince
-from weft.model.value import Value, field
+from weft.model.value import Value, field, fields_of
+
+V = TypeVar("V", bound=Value)
+Read = Callable[[Any], Any]
+
+_TEXTS: Final[dict[Any, Read]] = {
+    frozenset((IPv4Address, IPv6Address)): ip_address,
+    frozenset((IPv4Network, IPv6Network)): ip_network,
+    frozenset((Mac,)): Mac.parse,
+    frozenset((bytes,)): lambda text: b64decode(text, validate=True),
+}
+_PLAIN: Final[dict[Any, tuple[type, ...]]] = {str: (str,), int: (int,), bool: (bool,), float: (float, int)}
 
 FORM: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -25,7 +43,124 @@ _MOST_VALUES: Final = (
     2_000_000  # in a file, ten times those of a node with 5,000 peers: the smallest cost 70 bytes each
 )
 
-V = TypeVar("V", bound=Value)
+
+def plain(content: Any) -> Any:
+    """What JSON has for a value, or for what its fields may hold."""
+    match content:
+        case Value():
+            made: Any = {name: plain(inner) for name, inner in fields_of(content).items()}
+        case dict() if all(isinstance(key, str) for key in content):
+            made = {key: plain(inner) for key, inner in content.items()}
+        case dict():
+            made = [[plain(key), plain(inner)] for key, inner in content.items()]
+        case frozenset():
+            made = sorted(map(plain, content))
+        case list() | tuple():
+            made = [plain(inner) for inner in content]
+        case Mac() | IPv4Address() | IPv6Address() | IPv4Network() | IPv6Network():
+            made = str(content)
+        case bytes():
+            made = b64encode(content).decode()
+        case _:
+            made = content
+    return made
+
+
+def read(kind: type[V], data: Any) -> V:
+    """A value of what `plain` has made of one; fields that are not known here are passed over. Raises `ValueError`."""
+    made: V = _reader(kind)(data)
+    return made
+
+
+@cache
+def _reader(kind: Any) -> Read:
+    """How a value of a type is read. `TypeError` for a type that no value has yet."""
+    origin = get_origin(kind) or kind
+    members = frozenset(get_args(kind)) if origin is UnionType else frozenset((kind,))
+    if NoneType in members:
+        inner = _reader(_united(members - {NoneType}))
+        return lambda data: None if data is None else inner(data)
+    if members in _TEXTS:
+        parse = _TEXTS[members]
+        return lambda data: parse(_checked(data, (str,)))
+    if origin in (tuple, list, frozenset, dict):
+        return _held(origin, get_args(kind))
+    return _single(kind)
+
+
+def _single(kind: Any) -> Read:
+    """How one value is read that holds no others, or names those it holds."""
+    if kind is Any:
+        return lambda data: data
+    if kind in _PLAIN:
+        return lambda data: _checked(data, _PLAIN[kind])
+    if get_origin(kind) is Literal:
+        return lambda data: _one_of(data, get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Value):
+        return lambda data: _value(kind, data)
+    raise TypeError(f"no reader of {kind}")
+
+
+def _united(members: frozenset[Any]) -> Any:
+    first, *others = members
+    for other in others:
+        first |= other
+    return first
+
+
+def _held(origin: Any, of: tuple[Any, ...]) -> Read:
+    """How what holds others is read."""
+    if origin is dict:
+        key, inner = map(_reader, of)
+        return lambda data: {key(name): inner(each) for name, each in _pairs(data)}
+    if origin is tuple and of[-1] is not ...:
+        readers = list(map(_reader, of))
+        return lambda data: tuple(
+            read_one(each) for read_one, each in zip(readers, _checked(data, (list,)), strict=True)
+        )
+    one = _reader(of[0])
+    return lambda data: origin(map(one, _checked(data, (list,))))
+
+
+def _pairs(data: Any) -> Any:
+    return data.items() if isinstance(data, dict) else [_pair(each) for each in _checked(data, (list,))]
+
+
+def _pair(data: Any) -> Any:
+    name, inner = _checked(data, (list,))
+    return name, inner
+
+
+def _checked(data: Any, kinds: tuple[type, ...]) -> Any:
+    if type(data) not in kinds:
+        raise ValueError(f"{type(data).__name__} where {kinds[0].__name__} is expected")
+    return data
+
+
+def _one_of(data: Any, known: tuple[Any, ...]) -> Any:
+    if data not in known:
+        raise ValueError(f"none of {', '.join(map(str, known))}")
+    return data
+
+
+@cache
+def _fields(kind: type[Value]) -> dict[str, Read]:
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items() if name in kind.__struct_fields__}
+
+
+def _value(kind: type[V], data: Any) -> V:
+    known = _fields(kind)
+    made = {}
+    for name, inner in _checked(data, (dict,)).items():
+        if name in known:
+            try:
+                made[name] = known[name](inner)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    try:
+        return kind(**made)
+    except TypeError as error:  # a field is missing
+        raise ValueError(str(error)) from None
 
 
 class Manifest(Value):

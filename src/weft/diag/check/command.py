@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import click
 
-from weft.diag.check import conclusions, forms, node_trials, trying
+from weft.diag.check import node_trials, trying
 from weft.diag.check.causes import Cause, causes
 from weft.diag.check.evidence import Evidence
-from weft.diag.check.judging import judged, untried
+from weft.diag.check.judging import judged, made, measured, tried_again, untried
 from weft.diag.check.node_trials import FROM_HERE
+from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
-from weft.diag.check.sizes import made, measured, tried_again
-from weft.diag.check.summary import CheckReport, summed_up
 from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.doctor.checks import CHECKS
 from weft.diag.finding import ask
@@ -66,7 +65,7 @@ def check(output: str, **where: Any) -> int:
         report = _check(look(places_of(where)), progress)
     finally:
         progress.done()
-    show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft check", report))
+    show_report(output, report, "".join(as_text(report)), junit=partial(as_junit, "weft check", report))
     if not report.failed:
         return 0
     next_commands(output, "weft doctor", *_traces(report))
@@ -90,11 +89,11 @@ def _check(sight: Sight, note: Note) -> CheckReport:
         note(f"{counted(len(wanted), 'trial')} of {counted(len(pods.found), 'pod')}")
         attempt = partial(_tried, pods)
         wanted, outcomes = made(wanted, partial(attempt, note=note))
-        found_out, beyond = conclusions.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
-        found_out, owners = conclusions.shared(found_out)
+        found_out, beyond = node_trials.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
+        found_out, owners = node_trials.shared(found_out)
         hidden = filter(None, [hidden_words(pods.hidden)])
         rest = [*node_trials.untried(sight, pods.found), *hidden, *untried(wanted, outcomes), *beyond]
-        found = [cause for fault in FAULTS for cause in conclusions.placed(causes(found_out, fault), name, found_out)]
+        found = [cause for fault in FAULTS for cause in node_trials.placed(causes(found_out, fault), name, found_out)]
         if not found:
             return summed_up(FROM_HERE, found_out, (), (), untried=rest)
         note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")

@@ -1,21 +1,31 @@
-"""`weft doctor`: what is wrong with this node, by name, and what mends it."""
+"""`weft doctor`: what is wrong with this node, by name, and what mends it.
 
+`--fix` runs each command by its words, never by a shell. After one that failed, the rest of its finding is not run.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from weft.beside.programs import run_here
 from weft.diag.bundle.offline import bundle_at
-from weft.diag.doctor import fixing, forms
+from weft.diag.doctor import forms
 from weft.diag.doctor.checks import CHECKS
-from weft.diag.finding import Diagnosis, ask
+from weft.diag.finding import Command, Diagnosis, Finding, ask
 from weft.diag.options import NAMES, place_options, places_of
-from weft.diag.sight.look import ask_peers, look
+from weft.diag.sight.look import ENVIRON, ask_peers, look
 from weft.diag.sight.node import Sight
-from weft.model.text import one_line
+from weft.model.errors import ConfigError, Problem
+from weft.model.text import counted, one_line
 from weft.screen.documents import document, output_with, show_report
 from weft.screen.nodeoptions import FROM, need_root
 from weft.screen.say import say
+
+_SECONDS: Final = 60.0  # for a command that mends: firewalld reads all of its configuration again
+_MOST: Final = 1 << 20  # bytes of what one prints
 
 
 @click.command()
@@ -53,9 +63,9 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
         junit=lambda: forms.junit(diagnosis),
         sarif=lambda: document("json", forms.sarif(diagnosis)),
     )
-    planned = fixing.plan(diagnosis.findings) if fix else []
-    if planned and fixing.agreed(planned, yes=yes):
-        for line in fixing.run(planned):
+    planned = plan_fixes(diagnosis.findings) if fix else []
+    if planned and agreed(planned, yes=yes):
+        for line in run_fixes(planned):
             say(one_line(line))
         diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
     elif fix and not planned and diagnosis.findings:
@@ -77,3 +87,54 @@ def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
 def _sight(where: dict[str, Any]) -> Sight:
     need_root("weft doctor")
     return ask_peers(look(places_of(where)))
+
+
+def plan_fixes(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that have commands. A command that several have stays in the first."""
+    known = set[Command]()
+    planned = list[Finding]()
+    for finding in findings:
+        fresh = tuple(command for command in finding.fix if command not in known)
+        known.update(fresh)
+        if fresh:
+            planned.append(Finding(problem=finding.problem, weight=finding.weight, fix=fresh))
+    return planned
+
+
+def shown(planned: Iterable[Finding]) -> Iterator[str]:
+    """The plan in lines for people."""
+    for finding in planned:
+        yield f"{finding.problem.code} {finding.problem.where}: {finding.problem.seen}"
+        yield from (f"  {command}  # {command.does}" for command in finding.fix)
+
+
+def agreed(planned: list[Finding], *, yes: bool) -> bool:
+    """Show the plan, and ask. Raises `ConfigError` where nobody can be asked."""
+    for line in shown(planned):
+        say(one_line(line))
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        seen = "standard input is no terminal, so nobody can be asked"
+        raise ConfigError(Problem(code="FLAG-001", where="weft doctor --fix", seen=seen, hint="Say --yes to agree"))
+    count = sum(len(finding.fix) for finding in planned)
+    return click.confirm(f"Run {counted(count, 'command')}?", default=False)
+
+
+def run_fixes(planned: Iterable[Finding]) -> Iterator[str]:
+    """Run the plan. Yields a line for each command with its result."""
+    for finding in planned:
+        for command in finding.fix:
+            failed = _run(command)
+            yield f"{'failed  ' if failed else 'done    '} {command}{f': {failed}' if failed else ''}"
+            if failed:
+                break
+
+
+def _run(command: Command) -> str:
+    """Why a command failed; empty if it did not."""
+    try:
+        ran = run_here(command.words, environ=ENVIRON, seconds=_SECONDS, most=_MOST)
+    except OSError as error:
+        return str(error.strerror)
+    return f"exit {ran.status}: {' '.join(ran.err.decode(errors='replace').split())[:200]}" if ran.status else ""

@@ -14,8 +14,7 @@ from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.routing import is_own, route_to
 from weft.diag.sizes import SMALLEST
-from weft.diag.trace.hops import Way
-from weft.diag.trace.legs import Direction
+from weft.diag.trace.hops import Direction, Way
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import TraceReport, tried_diagram, tried_lines
 from weft.diag.trace.prove import prove

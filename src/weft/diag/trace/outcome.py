@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from weft.diag.trace.hops import NAT_ON_LEAVING
-from weft.diag.trace.legs import Direction, Leg
-from weft.diag.trace.probe_counts import Sent, TooLarge
+from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
+from weft.diag.trace.probes import Sent, TooLarge
 from weft.model.errors import Problem
 from weft.model.value import Value, replace
 

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.diag.sizes import largest
-from weft.diag.trace.hops import Hop
-from weft.diag.trace.legs import End, Leg, Visit, counted, legs, unreached
+from weft.diag.trace.hops import End, Hop, Leg, Visit, counted, legs, unreached
 from weft.diag.trace.outcome import Answers, Sized, of_size, outcome
-from weft.diag.trace.probe_counts import ProbesSeen, TooLarge
-from weft.diag.trace.probes import Kind
+from weft.diag.trace.probes import Kind, ProbesSeen, TooLarge
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace

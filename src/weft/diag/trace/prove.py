@@ -10,14 +10,11 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import is_own
-from weft.diag.trace.hops import Way
-from weft.diag.trace.legs import Direction, End
+from weft.diag.trace.hops import Direction, End, Way
 from weft.diag.trace.outcome import Sized
-from weft.diag.trace.probe_counts import ProbesSeen, Wanted
 from weft.diag.trace.probe_report import Asked, TraceReport, proved
-from weft.diag.trace.probes import Kind, numbers, so_many
-from weft.diag.trace.sending import send
-from weft.diag.trace.watching import watch
+from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
+from weft.diag.trace.sending import send, watch
 from weft.model.errors import ConfigError, Problem
 
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}

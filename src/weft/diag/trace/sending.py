@@ -1,20 +1,43 @@
-"""Sends a trace's probes, as a program of the node or pod would: they pass its own rules and connection tracking."""
+"""Sends a trace's probes from a pod or the node, and counts them at links of this node and its pods (packet(7)).
 
+They leave as a program's packets do, through the rules and connection tracking of where they come from.
+"""
+
+import ctypes
 import os
+import select
 import socket
-from collections.abc import Iterable, Sequence
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import repeat
 from typing import Final
 
-from weft.diag.trace.probe_counts import Sent
-from weft.diag.trace.probes import Kind, datagram, source_port, syn
+from weft.diag.sight.pods import Pods
+from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
 from weft.kernel import icmp, pathmtu
+from weft.kernel.buffers import widen
 from weft.model.net import Family, Ip
+from weft.model.value import replace
 from weft.wire.icmp import echo_request
 
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _HEADERS: Final[dict[Family, int]] = {4: 20, 6: 40}  # bytes of IP's
 _HEADER: Final = 8  # bytes of UDP's
+
+_ETH_P_ALL: Final = 3  # linux/if_ether.h
+_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h
+_BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
+_SHOWN: Final = 256  # bytes of each frame: a probe lies within, whatever it is wrapped in
+_LONGEST: Final = 400  # bytes: a probe that has no size is short, and so is what answers it
+_AROUND: Final = 100  # bytes: what a probe of some size may be wrapped in
+_QUOTING: Final = 1300  # bytes: an error about a probe quotes much of it (RFC 1812 §4.3.2.3, RFC 4443 §3.2)
+_AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
+_SOL_PACKET: Final = 263
+_PACKET_STATISTICS: Final = 6  # linux/if_packet.h: what came, and what was dropped of it, as numbers of 32 bits
+_SECONDS: Final = 1.0  # for the answers
+_REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
 
 
 def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int], sizes: Sequence[int] = ()) -> Sent:
@@ -45,3 +68,74 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
                 own = (each.mtu for each in (pathmtu.refusals(sock, family) if size else ()) if not each.by)
                 sent = Sent(refusal=os.strerror(error.errno or 0), mtu=next(own, sent.mtu))
     return sent
+
+
+def watch(
+    pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], Sent], largest: int = 0
+) -> ProbesSeen:
+    """Send the probes from a place, and count them there and at the others; a second if one is not answered.
+
+    `largest` is the size of the largest probe in bytes, 0 if probes have no size.
+    """
+    counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
+    waiting = select.poll()
+    with ExitStack() as held:
+        sockets = {}
+        for place in dict.fromkeys([source, *places]):
+            sock = held.enter_context(pods.run(place, lambda: _open(longest)))
+            sockets[sock.fileno()] = place, sock
+            waiting.register(sock, select.POLLIN)
+        sent = pods.run(source, send)
+
+        def read(seconds: float) -> None:
+            for descriptor, _ in waiting.poll(1000 * seconds):
+                _take(*sockets[descriptor], counted, wanted)
+
+        while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
+        behind = sum(_take(*each, counted, wanted) for each in sockets.values())
+        unread = behind + sum(_dropped(sock) for _, sock in sockets.values())
+    return replace(counted, unread=unread, sent=sent)
+
+
+def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
+    """Call `read` with the seconds that it may wait, for one second or until shortly after all answers came."""
+    until, settled = time.monotonic() + _SECONDS, False
+    while (left := until - time.monotonic()) > 0:
+        read(left)
+        if not settled and answered():
+            until, settled = time.monotonic() + _REST, True
+
+
+def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) -> bool:
+    """Count the frames of a socket; true if some are left."""
+    try:
+        for _ in range(_AT_ONCE):
+            frame, (link, *_) = sock.recvfrom(_SHOWN)
+            counted.note(place, link, frame, wanted)
+    except OSError:  # nothing more, or a link went down
+        return False
+    return True
+
+
+def _dropped(sock: socket.socket) -> int:
+    """How many frames the kernel dropped, as they were not read fast enough."""
+    _, dropped = struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+    return int(dropped)
+
+
+def _open(longest: int) -> socket.socket:
+    """A socket on all links of the namespace where the thread is, for frames that are no longer."""
+    # linux/filter.h: load the length; return nothing of a longer frame, else so many bytes.
+    steps = ((0x80, 0, 0, 0), (0x25, 0, 1, longest), (0x06, 0, 0, 0), (0x06, 0, 0, _SHOWN))
+    short = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    try:
+        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        program = ctypes.create_string_buffer(short, len(short))
+        filter_ = struct.pack("HP", len(steps), ctypes.addressof(program))
+        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+        widen(sock, _BUFFER)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

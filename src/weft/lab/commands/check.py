@@ -11,13 +11,11 @@ from typing import Final
 import click
 import msgspec
 
-from weft.diag.check import forms
 from weft.diag.check.causes import Cause, causes
 from weft.diag.check.evidence import EXPLAINED, Evidence, concerned
-from weft.diag.check.judging import judged, untried
+from weft.diag.check.judging import judged, made, measured, tried_again, untried
+from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
-from weft.diag.check.sizes import made, measured, tried_again
-from weft.diag.check.summary import CheckReport, summed_up
 from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried, TriedReport
 from weft.diag.finding import Weight
 from weft.diag.trace.hops import OUTSIDE
@@ -67,7 +65,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
         report = examine(place, quick=quick, note=progress)
     finally:
         progress.done()
-    show_report(output, report, "".join(forms.text(report)), junit=partial(forms.as_junit, "weft lab check", report))
+    show_report(output, report, "".join(as_text(report)), junit=partial(as_junit, "weft lab check", report))
     if not report.failed:
         return 0
     option = within(place)

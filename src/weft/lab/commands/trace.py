@@ -11,13 +11,11 @@ import click
 import msgspec
 
 from weft.diag.trace.command import EXPLAIN, SIZE, no_size
-from weft.diag.trace.hops import OUTSIDE, Addressed, Way
-from weft.diag.trace.legs import Direction, End, Visit
+from weft.diag.trace.hops import OUTSIDE, Addressed, Direction, End, Visit, Way
 from weft.diag.trace.outcome import Sized
-from weft.diag.trace.probe_counts import ProbesSeen, Sent, Wanted
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
-from weft.diag.trace.probes import Kind, numbers, so_many
-from weft.diag.trace.watching import while_awaited
+from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, numbers, so_many
+from weft.diag.trace.sending import while_awaited
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within

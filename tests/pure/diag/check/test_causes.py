@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from tests.support.checks import Sent, tried
 from tests.support.reach import reached, reaches
-from weft.diag.check.causes import Cause, _Candidate, _cheapest, causes
+from weft.diag.check.causes import Cause, Place, _Candidate, _cheapest, causes, trips_of
 from weft.diag.check.evidence import Evidence, concerned, reason
-from weft.diag.check.judging import described, judged
+from weft.diag.check.judging import Attempt, described, judged, made, measured, tried_again
+from weft.diag.check.report import conclusion, sentence
 from weft.diag.check.scenarios import BY_NAME
-from weft.diag.check.sizes import Attempt, made, measured, tried_again
 from weft.diag.check.trial import FAULTS, EndpointReport, Outcome, Trial, Tried
-from weft.diag.check.trips import Place, trips_of
-from weft.diag.check.words import conclusion, sentence
 from weft.model.errors import Problem
 from weft.model.value import replace
 

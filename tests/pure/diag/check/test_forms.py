@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from tests.support.checks import Sent, tried
-from weft.diag.check import forms
 from weft.diag.check.causes import causes
 from weft.diag.check.evidence import Evidence
-from weft.diag.check.summary import CheckReport, summed_up
+from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.lab.trials import IN_A_LAB
 from weft.model.errors import Problem
 
@@ -72,7 +71,7 @@ external to Service           -      -
 
 
 def test_for_people():
-    well, broken = "".join(forms.text(checked(lost=False))), "".join(forms.text(checked()))
+    well, broken = "".join(as_text(checked(lost=False))), "".join(as_text(checked()))
     assert well.startswith(WELL)
     assert well.endswith("external to Service           -      -\n")
     assert broken.startswith(BROKEN)
@@ -83,7 +82,7 @@ def test_for_people():
 
 @pytest.mark.parametrize("nodes, wide", [(8, False), (9, True)])
 def test_many_nodes_share_a_column(nodes: int, wide: bool):
-    heading = "".join(forms.text(checked(nodes=nodes, lost=False))).splitlines()[2].split()
+    heading = "".join(as_text(checked(nodes=nodes, lost=False))).splitlines()[2].split()
     assert ("ALL" in heading) == wide
     assert ("node8" in heading) != wide
 
@@ -108,12 +107,12 @@ def test_as_json():
 def test_what_could_not_be_tried_is_said():
     everything = tried(lambda _: False, nodes=2, pods=1)
     assert "\nnot tried: web: taken\n" in "".join(
-        forms.text(summed_up(IN_A_LAB, everything, [], [], untried=["web: taken"]))
+        as_text(summed_up(IN_A_LAB, everything, [], [], untried=["web: taken"]))
     )
 
 
 def test_as_junit():
-    suite = ET.fromstring(forms.as_junit("weft lab check", checked()))  # noqa: S314 - our own
+    suite = ET.fromstring(as_junit("weft lab check", checked()))  # noqa: S314 - our own
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("weft lab check", "52", "14")
     case = next(case for case in suite if case.find("failure") is not None)
     assert (case.get("classname"), case.get("name")) == ("weft.lab.check.pod-pod-other", "pod1-1 to pod2-1 icmp IPv4")

@@ -6,16 +6,13 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from weft.diag.check import conclusions, node_trials
-from weft.diag.check.causes import causes
-from weft.diag.check.forms import as_junit
+from weft.diag.check import node_trials
+from weft.diag.check.causes import Place, causes
 from weft.diag.check.judging import described, judged
 from weft.diag.check.node_trials import FROM_HERE
+from weft.diag.check.report import as_junit, sentence, summed_up
 from weft.diag.check.scenarios import SCENARIOS
-from weft.diag.check.summary import summed_up
 from weft.diag.check.trial import Outcome, Trial, Tried
-from weft.diag.check.trips import Place
-from weft.diag.check.words import sentence
 from weft.diag.sight.node import Configured, Pod, Sight
 from weft.lab.trials import IN_A_LAB
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
@@ -230,7 +227,7 @@ def test_what_other_nodes_do_not_answer_is_lost_on_the_way_there_or_back(lost: s
     ]
     found = judged(wanted, outcomes)
     assert {each.trial.scenario for each in found if each.fault} == set(lost.split())
-    [cause] = conclusions.placed(causes(found, "lost"), "here", found)
+    [cause] = node_trials.placed(causes(found, "lost"), "here", found)
     assert cause.place == Place(kind="node", nodes=("here",))
     assert sentence(cause, alone=True) == said
     assert described(next(each for each in found if each.fault)).endswith(": no answer came")
@@ -242,7 +239,7 @@ def test_a_cause_that_has_a_place_keeps_it():
         Outcome(answered=int(trial.target != "192.0.2.3"), own="a", seen="" if trial.afar else "a") for trial in wanted
     ]
     found = judged(wanted, outcomes)
-    [cause] = conclusions.placed(causes(found, "lost"), "here", found)
+    [cause] = node_trials.placed(causes(found, "lost"), "here", found)
     assert cause.place.nodes == ("192.0.2.3",)
 
 
@@ -257,7 +254,7 @@ def test_a_few_places_of_many_are_named():
     wanted = trials(sight(100))
     dead = {f"192.0.2.{n}" for n in range(10, 16)}
     found = judged(wanted, outcomes_of(wanted, lambda trial: trial.target in dead))
-    [cause] = conclusions.placed(causes(found, "lost"), "here", found)
+    [cause] = node_trials.placed(causes(found, "lost"), "here", found)
     assert cause.place.nodes == tuple(sorted(dead))
     assert (
         sentence(cause, alone=True) == "every packet to or from 192.0.2.10, 192.0.2.11, 192.0.2.12 and 3 more is lost"
@@ -273,14 +270,14 @@ def test_some_pods_of_many_are_named():
         wanted,
         outcomes_of(wanted, lambda each: each.scenario not in leaving and bool(cut & {each.source, each.target})),
     )
-    [cause] = conclusions.placed(causes(found, "lost"), "here", found)
+    [cause] = node_trials.placed(causes(found, "lost"), "here", found)
     assert cause.place.nodes == tuple(sorted(cut))
 
 
 def test_where_most_is_lost_the_node_is_named():
     wanted = trials(sight(20))
     found = judged(wanted, outcomes_of(wanted, lambda trial: trial.scenario in ("pod-peer", "node-node")))
-    assert {cause.place.nodes for cause in conclusions.placed(causes(found, "lost"), "here", found)} <= {
+    assert {cause.place.nodes for cause in node_trials.placed(causes(found, "lost"), "here", found)} <= {
         ("here",),
         ("pod2",),
     }
@@ -289,7 +286,7 @@ def test_where_most_is_lost_the_node_is_named():
 def test_pods_that_have_ended_tell_nothing():
     wanted = trials(sight())
     found = judged(wanted, outcomes_of(wanted, lambda trial: "pod3" in (trial.source, trial.target)))
-    left, why = conclusions.without(found, {"pod3"})
+    left, why = node_trials.without(found, {"pod3"})
     assert why == ["pod3: it has ended meanwhile"]
     assert not any(each.fault for each in left)
     assert {each.trial.source for each in left} == {"here", "pod2", "pod4"}
@@ -299,17 +296,17 @@ def test_a_public_ip_that_does_not_answer_is_no_fault_where_the_pod_network_reac
     wanted = trials(sight())
     public = {"node-node", "pod-node-other"}
     found = judged(wanted, outcomes_of(wanted, lambda trial: trial.scenario in public and trial.target == "192.0.2.3"))
-    left, why = conclusions.without(found, ())
+    left, why = node_trials.without(found, ())
     assert why == ["192.0.2.3: it is reached through the pod network, and its public IP does not answer"]
     assert not any(each.fault for each in left)
     found = judged(wanted, outcomes_of(wanted, lambda trial: trial.target == "192.0.2.3"))
-    assert conclusions.without(found, ()) == (found, [])
+    assert node_trials.without(found, ()) == (found, [])
 
 
 def test_two_pods_of_one_address():
     pods = [*PODS, replace(PODS[0], name="twin")]
     wanted = trials(sight(), pods)
-    found, evidence = conclusions.shared(judged(wanted, outcomes_of(wanted, lambda _: False)))
+    found, evidence = node_trials.shared(judged(wanted, outcomes_of(wanted, lambda _: False)))
     assert {each.trial.target for each in found if each.fault == "shared"} == {"pod2", "twin"}
     assert {each.node for each in evidence} == {"pod2", "twin"}
     report = summed_up(FROM_HERE, found, causes(found, "shared"), evidence)

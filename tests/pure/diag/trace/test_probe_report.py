@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from weft.diag.trace.hops import Hop, Way
-from weft.diag.trace.legs import LOOPBACK, End, Leg, counted, legs
+from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
 from weft.diag.trace.outcome import Answers, Outcome, Sized, outcome, parted
-from weft.diag.trace.probe_counts import ProbesSeen, Sent, TooLarge, Wanted
 from weft.diag.trace.probe_report import (
     Asked,
     SourceSeen,
@@ -21,7 +19,7 @@ from weft.diag.trace.probe_report import (
     tried_lines,
 )
 from weft.diag.trace.probe_report import tried as put_together
-from weft.diag.trace.probes import Kind
+from weft.diag.trace.probes import Kind, ProbesSeen, Sent, TooLarge, Wanted
 from weft.model.errors import Problem
 from weft.model.value import replace
 from weft.wire.icmp import echo_request

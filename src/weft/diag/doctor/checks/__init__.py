@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.doctor.checks import addresses, answers, daemon, links, managers, node, packetfilter, peers, plugins
+from weft.diag.doctor.checks import addresses, daemon, links, node, others, packetfilter, peers
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -12,9 +12,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *addresses.CHECKS,
     *packetfilter.CHECKS,
     *peers.CHECKS,
-    *answers.CHECKS,
-    *plugins.CHECKS,
-    *managers.CHECKS,
+    *others.CHECKS,
 )
 # Those that a daemon can afford to ask again and again, of `weft.diag.sight.quick_look`'s sight.
 _CHEAP: Final = frozenset(
