@@ -1,4 +1,7 @@
-"""Echo requests of our own: as bytes, with a mark and a number, by which they and their answers are known."""
+"""ICMP and ICMPv6 as bytes (RFC 792, RFC 4443): echo requests and replies, and what stands behind an IP header.
+
+A marked request carries a mark and a number, by which it and its answer are known.
+"""
 
 import struct
 from collections.abc import Mapping
@@ -7,32 +10,45 @@ from typing import Final
 from weft.model.net import Family
 
 MARK: Final = b"weft lab"
-REQUEST: Final[Mapping[Family, int]] = {4: 8, 6: 128}
-REPLY: Final[Mapping[Family, int]] = {4: 0, 6: 129}
+REQUEST: Final[Mapping[int, int]] = {4: 8, 6: 128}
+REPLY: Final[Mapping[int, int]] = {4: 0, 6: 129}
+UNREACHABLE: Final[Mapping[int, int]] = {4: 3, 6: 1}  # behind its header stands the packet that it is about
 NO_NUMBER: Final = -1
-# Type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4), then our mark and the probe's number.
-_PROBE: Final = struct.Struct("!BBHHH8sQ")
+IP_HEADER: Final[Mapping[int, int]] = {4: 20, 6: 40}  # bytes, without options
+HEADER: Final = struct.Struct("!BBHHH")  # type, code, checksum; of echoes, identifier and sequence
+_MARKED: Final = struct.Struct("!8sQ")
 
 
-def echo_request(family: Family, number: int, *, size: int = 0) -> bytes:
-    """Return an echo request of at least `size` bytes, filled with zeros.
-
-    The kernel adds ICMPv6's checksum, because that covers the addresses too.
-    """
-    blank = _PROBE.pack(REQUEST[family], 0, 0, number & 0xFFFF, 1, MARK, number)
-    if family == 6:
-        return blank.ljust(size, b"\0")
-    total = sum(struct.unpack(f"!{len(blank) // 2}H", blank))
+def checksum(data: bytes) -> int:
+    """Return the Internet checksum (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
     total = (total & 0xFFFF) + (total >> 16)
-    checksum = ~(total + (total >> 16)) & 0xFFFF
-    return _PROBE.pack(REQUEST[family], 0, checksum, number & 0xFFFF, 1, MARK, number).ljust(size, b"\0")
+    return ~(total + (total >> 16)) & 0xFFFF
 
 
-def read_echo(family: Family, data: bytes) -> tuple[int, int]:
-    """Return type and number of what a raw socket has received; the number is NO_NUMBER if it is none of ours."""
+def behind_ip(version: int, packet: bytes) -> bytes:
+    """Return what an IP packet carries; of IPv6, all behind the fixed header."""
+    return packet[(packet[0] & 0xF) * 4 if version == 4 and packet else IP_HEADER[6] :]
+
+
+def echo_request(version: int, identifier: int, sequence: int, data: bytes = b"") -> bytes:
+    """Return an echo request. The kernel adds ICMPv6's checksum, which covers the addresses too."""
+    message = HEADER.pack(REQUEST[version], 0, 0, identifier, sequence) + data
+    if version == 6:
+        return message
+    return message[:2] + checksum(message).to_bytes(2, "big") + message[4:]
+
+
+def marked_request(family: Family, number: int, *, size: int = 0) -> bytes:
+    """Return an echo request of at least `size` bytes, filled with zeros."""
+    return echo_request(family, number & 0xFFFF, 1, _MARKED.pack(MARK, number)).ljust(size, b"\0")
+
+
+def read_marked(family: Family, data: bytes) -> tuple[int, int]:
+    """Return type and number of what a raw socket has received; NO_NUMBER if it has no mark."""
     if family == 4:
-        data = data[(data[0] & 0xF) * 4 :]  # raw IPv4 sockets show the IP header
-    if len(data) < _PROBE.size:
+        data = behind_ip(4, data)  # raw IPv4 sockets show the IP header
+    if len(data) < HEADER.size + _MARKED.size:
         return 0, NO_NUMBER
-    kind, _, _, _, _, mark, number = _PROBE.unpack_from(data)
-    return kind, number if mark == MARK else NO_NUMBER
+    mark, number = _MARKED.unpack_from(data, HEADER.size)
+    return data[0], number if mark == MARK else NO_NUMBER

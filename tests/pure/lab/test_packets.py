@@ -15,12 +15,12 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
-from weft.lab.commands.packets import decode
 from weft.lab.commands.packets.levels import levels, line
 from weft.lab.commands.packets.pcapng import Writer
 from weft.lab.commands.packets.reader import Order, Packet
 from weft.lab.commands.packets.tunnels import comment, programs, tunnels
 from weft.lab.commands.packets.wanted import Filter, places
+from weft.wire.packet import layers_of
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 INNER = Ether(src=A, dst=B) / IP(src="10.244.1.2", dst="10.244.2.2", ttl=63) / ICMP(type=8)
@@ -54,7 +54,7 @@ FRAMES = {
 
 @pytest.mark.parametrize("frame, names, last", FRAMES.values(), ids=FRAMES.keys())
 def test_frames_are_taken_apart(frame, names, last):
-    layers = decode.layers(bytes(frame))
+    layers = layers_of(bytes(frame))
     assert [layer.name for layer in layers] == names
     assert layers[-1].text == last
 
@@ -64,7 +64,7 @@ ETHERNET = {"source": A, "target": B, "type": 0x800}
 
 
 def told(frame):
-    return [(layer.name, layer.text, layer.fields) for layer in decode.layers(bytes(frame))]
+    return [(layer.name, layer.text, layer.fields) for layer in layers_of(bytes(frame))]
 
 
 def test_a_tunnelled_frame_is_told_layer_by_layer():
@@ -147,7 +147,7 @@ WAY, INNER_WAY = "172.31.0.11 > 172.31.0.12", "10.244.1.2 > 10.244.2.2"
     ],
 )
 def test_a_packet_is_told_on_one_line(frame, names, said):
-    found = levels(decode.layers(bytes(frame)))
+    found = levels(layers_of(bytes(frame)))
     assert [level.names for level in found] == names
     assert line(found) == said
 
@@ -159,7 +159,7 @@ def test_the_rest_of_a_datagram_is_not_taken_for_its_header():
 
 def test_a_packet_without_a_frame_is_told_by_its_version():
     def alone(data: bytes) -> list[str]:
-        return [layer.name for layer in decode.layers(data, ethernet=False)]
+        return [layer.name for layer in layers_of(data, ethernet=False)]
 
     assert alone(bytes(PACKET)) == ["IPv4", "ICMP"]
     assert alone(bytes(IPv6() / ICMPv6EchoRequest())) == ["IPv6", "ICMPv6"]
@@ -168,10 +168,10 @@ def test_a_packet_without_a_frame_is_told_by_its_version():
 
 def test_ports_of_tunnels_are_those_of_the_labs_network():
     frame = bytes(OUTER / UDP(sport=1, dport=4789) / VXLAN(vni=9) / INNER)
-    assert line(levels(decode.layers(frame))) == "172.31.0.11:1 > 172.31.0.12:4789 UDP, 50 bytes"
+    assert line(levels(layers_of(frame))) == "172.31.0.11:1 > 172.31.0.12:4789 UDP, 50 bytes"
     own = tunnels('{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789}}')
     assert own == {4789: "VXLAN"}
-    assert line(levels(decode.layers(frame, tunnels=own))) == f"{WAY} VXLAN 9 | {INNER_WAY} ICMP echo request 0"
+    assert line(levels(layers_of(frame, tunnels=own))) == f"{WAY} VXLAN 9 | {INNER_WAY} ICMP echo request 0"
 
 
 COMMENTS = "What is in a tunnel is the comment of its packet."
@@ -258,7 +258,7 @@ TUNNELLED = OUTER / UDP(dport=8472) / VXLAN(vni=1) / Ether() / IP(src="10.244.1.
     ],
 )
 def test_a_filter_holds_on_one_level_of_a_packet(frame, wanted, wants):
-    assert wanted.wants(levels(decode.layers(bytes(frame)))) == wants
+    assert wanted.wants(levels(layers_of(bytes(frame)))) == wants
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30))))
@@ -366,7 +366,7 @@ BYTES = {name: bytes(frame) for name, (frame, _, _) in FRAMES.items()}
 def test_no_frame_is_too_short_or_too_odd(name, length, noise):
     data = bytearray(BYTES[name][:length])
     data[-len(noise) :] = noise
-    decode.layers(bytes(data))
+    layers_of(bytes(data))
 
 
 @given(

@@ -18,7 +18,7 @@ from weft.diag.check.trial import Protocol, Trial
 from weft.kernel import icmp, pathmtu
 from weft.model.net import Family
 from weft.model.value import Value
-from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_echo
+from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_marked
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Answering:
     def _hear_echoes(self, sock: socket.socket, listener: _Listener) -> None:
         """Note who asks for an echo, which the kernel sends."""
         for data, sender in _received(sock):
-            kind, number = read_echo(listener.family, data)
+            kind, number = read_marked(listener.family, data)
             if kind == REQUEST[listener.family] and number != NO_NUMBER:
                 self.heard[number] = listener.place, sender[0]
 

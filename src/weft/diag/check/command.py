@@ -1,6 +1,6 @@
 """`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common.
 
-Here trials are sent and evidence is gathered; what is tried and what follows is decided in `diag.checking`.
+Here trials are sent and evidence is gathered; what is tried and what follows is decided in its neighbours.
 """
 
 import asyncio

@@ -19,13 +19,12 @@ from weft.diag.check.trial import Outcome, Trial, TriedReport
 from weft.kernel import icmp, pathmtu
 from weft.model.net import Family
 from weft.model.value import Value
-from weft.wire.icmp import REPLY, echo_request, read_echo
+from weft.wire.icmp import IP_HEADER, REPLY, marked_request, read_marked
 
 _WAITS: Final = (0.5, 0.7, 1.0)  # seconds for each try of a datagram
 _CONNECT: Final = 2.5  # seconds: the kernel sends a connection's first packet again after one (TCP_TIMEOUT_INIT)
 _AT_ONCE: Final = 128  # flows: while one is lost, others go on
-_HEADERS: Final[dict[Family, int]] = {4: 28, 6: 48}  # bytes of IP and UDP
-_ECHO: Final = 8  # bytes of an echo request's header, as many as UDP's
+_HEADER: Final = 8  # bytes of ICMP's and of UDP's
 _NOTES: Final = 4  # that are given in all, of many trials
 _LARGEST: Final = 1 << 16
 _NO_LINGER: Final = struct.pack("ii", 1, 0)  # a connection ends at once, and no trace of it stays
@@ -145,8 +144,8 @@ async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, 
 async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) -> None:
     number, family = flow.number, trial.family
     by_icmp = trial.protocol == "icmp"
-    inside = trial.size - _HEADERS[family]
-    data = echo_request(family, number, size=inside + _ECHO) if by_icmp else numbered(number, size=inside)
+    inside = trial.size - IP_HEADER[family]
+    data = marked_request(family, number, size=inside) if by_icmp else numbered(number, size=inside - _HEADER)
     for wait in _WAITS:
         try:
             async with asyncio.timeout(wait):
@@ -155,7 +154,7 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
                 sock.send(data)
                 while not flow.answered:
                     answer = await asyncio.get_running_loop().sock_recv(sock, _LARGEST)
-                    flow.answered = (read_echo(family, answer)[1] if by_icmp else number_in(answer)) == number
+                    flow.answered = (read_marked(family, answer)[1] if by_icmp else number_in(answer)) == number
         except TimeoutError:
             pass
         except OSError as error:

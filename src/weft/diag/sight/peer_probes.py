@@ -19,12 +19,8 @@ from weft.diag.sight.node import Knock, Knocked, Peer, Probed, Way
 from weft.kernel import icmp, pathmtu
 from weft.model.net import Ip
 from weft.model.value import Value
+from weft.wire.icmp import HEADER, IP_HEADER, REPLY, UNREACHABLE, behind_ip, echo_request
 
-_HEADER: Final = struct.Struct("!BBHHH")  # type, code, checksum, identifier, sequence (RFC 792, RFC 4443 §4)
-_REQUEST: Final = {4: 8, 6: 128}
-_REPLY: Final = {4: 0, 6: 129}
-_UNREACHABLE: Final = {4: 3, 6: 1}  # "destination unreachable"; behind its header stands the packet that it is about
-_IP_HEADER: Final = {4: 20, 6: 40}
 _FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SMALL: Final = 64
 _TRIES: Final = 3
@@ -74,7 +70,7 @@ def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
     rounds: dict[str, tuple[tuple[Knock, Knock], ...]] = dict.fromkeys(asked, ())
     with ExitStack() as held:
         versions = {address.version for address in asked.values()}
-        ears = [held.enter_context(icmp.listen(version, [_UNREACHABLE[version]])) for version in versions]
+        ears = [held.enter_context(icmp.listen(version, [UNREACHABLE[version]])) for version in versions]
         mouths = {
             version: held.enter_context(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) for version in versions
         }
@@ -116,12 +112,12 @@ def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int],
 
 def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
     """The address and UDP port of which an ICMP error says that it is refused or rejected; None for any other."""
-    error = message[(message[0] & 0xF) * 4 :] if version == 4 else message
-    packet = error[_HEADER.size :]
-    if len(packet) < _IP_HEADER[version]:
+    error = behind_ip(4, message) if version == 4 else message
+    packet = error[HEADER.size :]
+    if len(packet) < IP_HEADER[version]:
         return None
     protocol, target = (packet[9], packet[16:20]) if version == 4 else (packet[6], packet[24:40])
-    inside = packet[(packet[0] & 0xF) * 4 if version == 4 else _IP_HEADER[6] :]
+    inside = behind_ip(version, packet)
     if protocol != socket.IPPROTO_UDP or len(inside) < _PORTS.size:
         return None
     said: Knock | None = "refused" if error[1] == _REFUSED[version] else None
@@ -139,7 +135,7 @@ def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
 
 
 def _open(version: int) -> socket.socket:
-    sock = icmp.listen(version, (_REPLY[version], _UNREACHABLE[version]))
+    sock = icmp.listen(version, (REPLY[version], UNREACHABLE[version]))
     pathmtu.never_fragment(sock, version)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
     return sock
@@ -173,19 +169,9 @@ def _heard(
 
 def _send(sock: socket.socket, question: _Question, identifier: int, number: int) -> None:
     version = question.address.version
-    data = bytes(question.size - _IP_HEADER[version] - _HEADER.size)
-    head = _HEADER.pack(_REQUEST[version], 0, 0, identifier, number)
-    if version == 4:
-        head = _HEADER.pack(_REQUEST[4], 0, _checksum(head), identifier, number)
+    data = bytes(question.size - IP_HEADER[version] - HEADER.size)
     with suppress(OSError):  # no route, too long for the link: it is not answered
-        sock.sendto(head + data, (str(question.address), 0))
-
-
-def _checksum(head: bytes) -> int:
-    """The checksum of RFC 1071; all that follows the header is zero."""
-    total: int = sum(struct.unpack("!4H", head))
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~(total + (total >> 16)) & 0xFFFF
+        sock.sendto(echo_request(version, identifier, number, data), (str(question.address), 0))
 
 
 def _received(sock: socket.socket, identifier: int, questions: Sequence[_Question]) -> set[int]:
@@ -194,7 +180,7 @@ def _received(sock: socket.socket, identifier: int, questions: Sequence[_Questio
     with suppress(BlockingIOError):
         while True:
             data, (sender, *_) = sock.recvfrom(65536)
-            answer = data[(data[0] & 0xF) * 4 :] if version == 4 else data
+            answer = behind_ip(4, data) if version == 4 else data
             number = _about(answer, version, identifier)
             if number is not None and number < len(questions) and questions[number].address == ip_address(sender):
                 found.add(number)
@@ -203,10 +189,9 @@ def _received(sock: socket.socket, identifier: int, questions: Sequence[_Questio
 
 def _about(answer: bytes, version: int, identifier: int) -> int | None:
     """Which of our probes a message is about; None if it is about another program's."""
-    if answer[:1] == bytes([_UNREACHABLE[version]]):
-        packet = answer[_HEADER.size :]
-        answer = packet[(packet[0] & 0xF) * 4 if version == 4 and packet else _IP_HEADER[6] :]
-    if len(answer) < _HEADER.size:
+    if answer[:1] == bytes([UNREACHABLE[version]]):
+        answer = behind_ip(version, answer[HEADER.size :])
+    if len(answer) < HEADER.size:
         return None
-    _, _, _, seen, number = _HEADER.unpack_from(answer)
+    _, _, _, seen, number = HEADER.unpack_from(answer)
     return number if seen == identifier else None

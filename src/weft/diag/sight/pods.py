@@ -84,7 +84,7 @@ class Pods:
         return self._thread.submit(self._inside, self._namespace(place), work).result()
 
     async def visit(self, place: str, work: Callable[[], T]) -> T:
-        """Call `work` in a pod, or for a name that is no pod's on the node itself: a `reaching.answering.Visit`."""
+        """Call `work` in a pod, or for a name that is no pod's on the node itself: a `check.answering.Visit`."""
         return await get_running_loop().run_in_executor(self._thread, self._inside, self._namespace(place), work)
 
     def _namespace(self, place: str) -> dict[int, int]:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from weft.diag.trace.hops import Direction
 from weft.model.net import Ip
 from weft.model.value import Value, field
-from weft.wire.icmp import MARK, REPLY
+from weft.wire.icmp import MARK, REPLY, checksum
 
 Kind = Literal["icmp", "udp", "tcp"]
 
@@ -80,7 +80,7 @@ def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
     def segment(checksum: int) -> bytes:
         return _TCP.pack(source_port(number), port, sequence, 0, size // 4 << 4, _SYN, _WINDOW, checksum, 0)
 
-    return segment(_checksum(source.packed + target.packed + length + segment(0)))
+    return segment(checksum(source.packed + target.packed + length + segment(0)))
 
 
 def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Sighting | None:
@@ -152,13 +152,6 @@ def _refusal(frame: bytes, at: int) -> _Refusal | None:
             too_large = frame[error : error + len(_TOO_LARGE[version])] == _TOO_LARGE[version]
             return _Refusal(targets=by == frame[quoted + target : quoted + end], mtu=mtu if too_large else 0, by=by)
     return None
-
-
-def _checksum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071)."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~(total + (total >> 16)) & 0xFFFF
 
 
 class Wanted(Value):

@@ -3,39 +3,32 @@
 They leave as a program's packets do, through the rules and connection tracking of where they come from.
 """
 
-import ctypes
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import repeat
 from typing import Final
 
 from weft.diag.sight.pods import Pods
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
-from weft.kernel import icmp, pathmtu
-from weft.kernel.buffers import widen
+from weft.kernel import icmp, packetsocket, pathmtu
 from weft.model.net import Family, Ip
 from weft.model.value import replace
-from weft.wire.icmp import echo_request
+from weft.wire.icmp import IP_HEADER, marked_request
 
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
-_HEADERS: Final[dict[Family, int]] = {4: 20, 6: 40}  # bytes of IP's
 _HEADER: Final = 8  # bytes of UDP's
 
-_ETH_P_ALL: Final = 3  # linux/if_ether.h
-_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h
 _BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
 _SHOWN: Final = 256  # bytes of each frame: a probe lies within, whatever it is wrapped in
 _LONGEST: Final = 400  # bytes: a probe that has no size is short, and so is what answers it
 _AROUND: Final = 100  # bytes: what a probe of some size may be wrapped in
 _QUOTING: Final = 1300  # bytes: an error about a probe quotes much of it (RFC 1812 §4.3.2.3, RFC 4443 §3.2)
 _AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
-_SOL_PACKET: Final = 263
-_PACKET_STATISTICS: Final = 6  # linux/if_packet.h: what came, and what was dropped of it, as numbers of 32 bits
 _SECONDS: Final = 1.0  # for the answers
 _REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
 
@@ -48,9 +41,9 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
     family: Family = 4 if target.version == 4 else 6
     sent = Sent()
     for number, size in zip(numbers, sizes or repeat(0)):  # noqa: B905 - `numbers` end it
-        inside = size - _HEADERS[family]
+        inside = size - IP_HEADER[family]
         if kind == "icmp":
-            sock, to, data = icmp.listen(family, ()), 0, echo_request(family, number, size=inside)
+            sock, to, data = icmp.listen(family, ()), 0, marked_request(family, number, size=inside)
         elif kind == "udp":
             sock, to = socket.socket(_FAMILIES[family], socket.SOCK_DGRAM), port
             data = datagram(number, size=inside - _HEADER)
@@ -78,11 +71,12 @@ def watch(
     `largest` is the size of the largest probe in bytes, 0 if probes have no size.
     """
     counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
+    listen = partial(packetsocket.listen, room=_BUFFER, longest=longest, shown=_SHOWN)
     waiting = select.poll()
     with ExitStack() as held:
         sockets = {}
         for place in dict.fromkeys([source, *places]):
-            sock = held.enter_context(pods.run(place, lambda: _open(longest)))
+            sock = held.enter_context(pods.run(place, listen))
             sockets[sock.fileno()] = place, sock
             waiting.register(sock, select.POLLIN)
         sent = pods.run(source, send)
@@ -93,7 +87,7 @@ def watch(
 
         while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
         behind = sum(_take(*each, counted, wanted) for each in sockets.values())
-        unread = behind + sum(_dropped(sock) for _, sock in sockets.values())
+        unread = behind + sum(packetsocket.dropped(sock) for _, sock in sockets.values())
     return replace(counted, unread=unread, sent=sent)
 
 
@@ -115,27 +109,3 @@ def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) 
     except OSError:  # nothing more, or a link went down
         return False
     return True
-
-
-def _dropped(sock: socket.socket) -> int:
-    """How many frames the kernel dropped, as they were not read fast enough."""
-    _, dropped = struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
-    return int(dropped)
-
-
-def _open(longest: int) -> socket.socket:
-    """A socket on all links of the namespace where the thread is, for frames that are no longer."""
-    # linux/filter.h: load the length; return nothing of a longer frame, else so many bytes.
-    steps = ((0x80, 0, 0, 0), (0x25, 0, 1, longest), (0x06, 0, 0, 0), (0x06, 0, 0, _SHOWN))
-    short = b"".join(struct.pack("=HBBI", *step) for step in steps)
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-    try:
-        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
-        program = ctypes.create_string_buffer(short, len(short))
-        filter_ = struct.pack("HP", len(steps), ctypes.addressof(program))
-        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
-        widen(sock, _BUFFER)
-    except BaseException:
-        sock.close()
-        raise
-    return sock

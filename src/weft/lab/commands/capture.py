@@ -15,7 +15,6 @@ from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, ask_for_socket, base, lab_option, nodes_and_pods, pods, within
 from weft.lab.commands.packets import recording, tunnels
-from weft.lab.commands.packets.decode import USUAL
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
 from weft.lab.places import Place
@@ -27,6 +26,7 @@ from weft.model.value import replace
 from weft.screen.beside import next_commands
 from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
 from weft.screen.say import say
+from weft.wire.packet import USUAL
 
 
 def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[Net, ...]:

@@ -1,6 +1,6 @@
 """`weft lab check`: does everything reach everything in a lab, and if not, what do failures have in common.
 
-Here trials are sent to the lab and evidence is gathered; what is tried and what follows is decided in `lab.checking`.
+Here trials are sent to the lab and evidence is gathered; what is tried and what follows is decided in `diag.check`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -147,7 +147,7 @@ def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
 
 
 class _Finding(msgspec.Struct):
-    """What of a doctor's finding matters here; see `diag.forms.as_json`."""
+    """What of a doctor's finding matters here; see `diag.doctor.forms.as_json`."""
 
     weight: Weight
     code: str

@@ -14,8 +14,6 @@ import click
 from weft.lab import places, protocol
 from weft.lab.commands import show, start, terminal
 from weft.lab.commands.choose import base
-from weft.lab.commands.packets import decode
-from weft.lab.commands.packets.decode import Layer
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.places import Place
@@ -25,6 +23,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.table import table
 from weft.model.value import Value
 from weft.screen.say import say, title
+from weft.wire.packet import Layer, layers_of
 
 _LISTEN: Final = 2.0  # seconds until a packet must have been seen
 _ICMP_ECHO: Final = 8
@@ -150,7 +149,7 @@ class _Scene(Value, kw_only=False):
             readers.add(self.nodes[0].name, descriptor)
             self._ping(*self.pods)
             for packet in itertools.chain.from_iterable(readers.batches(until=time.monotonic() + _LISTEN)):
-                layers = decode.layers(packet.data)
+                layers = layers_of(packet.data)
                 if any(layer.name == "ICMP" and layer.fields["type"] == _ICMP_ECHO for layer in layers):
                     return layers
         raise _untrue("the ping on eth0", "nothing of the kind")

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final
 
-from weft.lab.commands.packets.decode import Layer
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.drawing import drawing
 from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
@@ -13,6 +12,7 @@ from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress, position
 from weft.lab.tutorial.seen import Seen
 from weft.model.table import table
+from weft.wire.packet import Layer
 
 _WIDTH: Final = 100
 

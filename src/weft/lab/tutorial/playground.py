@@ -13,8 +13,6 @@ import msgspec
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.packets import decode
-from weft.lab.commands.packets.decode import Layer
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.inside import underlay
@@ -26,6 +24,7 @@ from weft.lab.tutorial.demands import NODES
 from weft.lab.tutorial.lesson import Attempt, Lesson, Typed
 from weft.lab.tutorial.seen import Seen
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.wire.packet import Layer, layers_of
 
 _PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is to use, beside a lab's own
 _LINGER: Final = 0.1  # seconds in which what an attempt has sent is in the capture
@@ -123,4 +122,4 @@ def _capture(place: Place, node: str) -> Readers:
 
 def _frames(wire: Readers) -> Iterator[tuple[Layer, ...]]:
     for packet in chain.from_iterable(wire.batches(until=time.monotonic() + _LINGER)):
-        yield tuple(decode.layers(packet.data))
+        yield tuple(layers_of(packet.data))

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from weft.lab.commands.packets.decode import Layer
 from weft.model.value import Value, field
+from weft.wire.packet import Layer
 
 HERE: Final = ""  # the name of a node's own network namespace, where there are names of namespaces
 

@@ -22,7 +22,7 @@ from weft.diag.trace.probe_report import tried as put_together
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, TooLarge, Wanted
 from weft.model.errors import Problem
 from weft.model.value import replace
-from weft.wire.icmp import echo_request
+from weft.wire.icmp import marked_request
 
 POD1 = End(node="node1", address="10.244.1.2", pod="pod1", host_end="veth1")
 POD2 = End(node="node2", address="10.244.2.2", pod="pod2", host_end="veth2")
@@ -323,9 +323,9 @@ def test_a_frame_is_counted_where_it_was_seen():
     )
     found = ProbesSeen(seen={}, to={})
     address = bytes((10, 0, 0, 1, 10, 0, 0, 2))
-    found.note("pod1", "eth0", address + echo_request(4, 7), wanted)
-    found.note("pod1", "eth0", address + echo_request(4, 8), wanted)
-    found.note("node1", "cni0", bytes((10, 0, 0, 2, 10, 0, 0, 1)) + b"\0" + echo_request(4, 7)[1:], wanted)
+    found.note("pod1", "eth0", address + marked_request(4, 7), wanted)
+    found.note("pod1", "eth0", address + marked_request(4, 8), wanted)
+    found.note("node1", "cni0", bytes((10, 0, 0, 2, 10, 0, 0, 1)) + b"\0" + marked_request(4, 7)[1:], wanted)
     assert not found.denied
     reset = struct.pack("!HHIIBBHHH", 80, 40000, 0, 8, 0x50, 0x14, 0, 0, 0)
     ProbesSeen.note(found, "pod1", "eth0", bytes(20) + reset, Wanted(kind="tcp", numbers=[7]))
@@ -632,7 +632,7 @@ def test_a_translation_of_some_probes_alone_is_broken():
 def test_what_is_said_of_a_probe_and_where_it_comes_from_are_kept():
     found = ProbesSeen()
     wanted = Wanted(kind="icmp", numbers=[7])
-    inner = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)) + echo_request(4, 7)
+    inner = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)) + marked_request(4, 7)
     error = bytes((0x45, *bytes(8), 1, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1, 3, 4, 0, 0, 0, 0, 5, 120)) + inner
     found.note("node1", "eth0", error, wanted)
     found.note("node2", "eth0", inner, wanted)

@@ -10,7 +10,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 from weft.diag.trace import probes
-from weft.wire.icmp import echo_request
+from weft.wire.icmp import marked_request
 
 PAIRS = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]
 NUMBERS = [0x0102030405060708, 0x010203040506070A]
@@ -55,12 +55,12 @@ def answers(kind, source, target):
     ask, answer = there, back
     if ":" in source:
         ask.nh = answer.nh = 58
-        answer = answer / Raw(bytes([129, 0, 0, 0]) + echo_request(6, number)[4:])
-        ask = ask / Raw(echo_request(6, number))
+        answer = answer / Raw(bytes([129, 0, 0, 0]) + marked_request(6, number)[4:])
+        ask = ask / Raw(marked_request(6, number))
     else:
         ask.proto = answer.proto = 1
-        answer = answer / Raw(bytes([0, 0, 0, 0]) + echo_request(4, number)[4:])
-        ask = ask / Raw(echo_request(4, number))
+        answer = answer / Raw(bytes([0, 0, 0, 0]) + marked_request(4, number)[4:])
+        ask = ask / Raw(marked_request(4, number))
     return ask, answer, back / refusal / ask
 
 
@@ -107,7 +107,7 @@ def test_a_datagram_of_a_size():
 
 def test_behind_options_no_source_is_known():
     packet = IP(src="10.0.0.1", dst="10.0.0.2", proto=1, options=[IPOption(b"\x94\x04\x00\x00")])
-    found = probes.find(bytes(packet / Raw(echo_request(4, NUMBERS[0]))), "icmp", NUMBERS)
+    found = probes.find(bytes(packet / Raw(marked_request(4, NUMBERS[0]))), "icmp", NUMBERS)
     assert (found.number, found.source) == (NUMBERS[0], b"")
 
 

@@ -6,8 +6,8 @@ A level is what one network header says, with what it carries: a packet in a tun
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from weft.lab.commands.packets.decode import Layer
 from weft.model.value import Value
+from weft.wire.packet import Layer
 
 _NETWORK: Final = ("IPv4", "IPv6", "ARP")
 _IN_UDP: Final = ("VXLAN", "WireGuard")

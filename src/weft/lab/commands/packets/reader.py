@@ -8,22 +8,19 @@ import errno
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Self
 
+from weft.kernel import packetsocket
 from weft.lab.stamps import ANCILLARY, arrival
 from weft.model.value import Value
 
 SNAPLEN: Final = 1 << 18
 _OUTGOING: Final = 4  # linux/if_packet.h, PACKET_OUTGOING
 _ETHERNET: Final = (1, 772)  # linux/if_arp.h: ARPHRD_ETHER, ARPHRD_LOOPBACK; tunnels of IP have no header before IP's
-_SOL_PACKET: Final = 263  # linux/socket.h
-_PACKET_STATISTICS: Final = 6  # linux/if_packet.h
-_STATISTICS: Final = struct.Struct("@II")  # struct tpacket_stats: all, and those of them that found no room
 _TURN: Final = 512  # packets of one socket before the others get their turn
 _LATEST: Final = 20_000_000  # nanoseconds from a packet's stamp until its socket can be read, with room to spare
 
@@ -85,8 +82,7 @@ class PacketReader:
 
     def dropped(self) -> int:
         """Return how many packets the kernel could not keep until they were read, so far."""
-        counted = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)  # since the last question
-        self._dropped += _STATISTICS.unpack(counted)[1]
+        self._dropped += packetsocket.dropped(self._socket)
         return self._dropped
 
 

@@ -13,13 +13,12 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from weft.lab.commands.packets import decode
-from weft.lab.commands.packets.decode import Layer, Tunnels
 from weft.lab.commands.packets.levels import Level, levels, line
 from weft.lab.commands.packets.pcapng import Writer
 from weft.lab.commands.packets.reader import SNAPLEN, Packet, Readers
 from weft.lab.commands.packets.wanted import Filter
 from weft.screen.documents import piece
+from weft.wire.packet import Layer, Tunnels, layers_of
 
 # Writes one packet, with its layers and levels.
 Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
@@ -59,7 +58,7 @@ def record(
         announce()
         for batch in readers.batches(until=until):
             for packet in batch:
-                layers = decode.layers(packet.data, ethernet=packet.ethernet, tunnels=tunnels)
+                layers = layers_of(packet.data, ethernet=packet.ethernet, tunnels=tunnels)
                 found = levels(layers)
                 if wanted.wants(found):
                     write(packet, layers, found)

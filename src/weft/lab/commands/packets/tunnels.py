@@ -7,8 +7,8 @@ from weft.desired.backends import BACKENDS
 from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
-from weft.lab.commands.packets.decode import VXLAN_PORT, Tunnels
 from weft.model.errors import ConfigError
+from weft.wire.packet import VXLAN_PORT, Tunnels
 
 
 def tunnels(network: str) -> Tunnels:

@@ -11,7 +11,7 @@ import msgspec
 
 from weft.diag.check import trying
 from weft.diag.trace import sending
-from weft.kernel.buffers import widen
+from weft.kernel import packetsocket
 from weft.lab import protocol, spec
 from weft.lab.inside.cluster import World
 from weft.lab.inside.requests import account, ping
@@ -23,7 +23,6 @@ from weft.model.text import one_of
 
 T = TypeVar("T")
 
-_ETH_P_ALL: Final = 3  # linux/if_ether.h
 _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 
 
@@ -161,23 +160,10 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
 
 def _listen(where: str, link: str) -> socket.socket:
     """Open a packet socket on one link of this namespace, or with "" on all. The command that asked for it reads it."""
-    # Protocol 0 hears nothing until it is bound: not a packet of another link gets in.
-    everything = socket.htons(_ETH_P_ALL)
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0 if link else everything)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        widen(sock, _BUFFER)
-        if link:
-            _bind(sock, where, link)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _bind(sock: socket.socket, where: str, link: str) -> None:
-    links = {name: index for index, name in socket.if_nameindex()}
-    if link not in links:
+    links = [name for _, name in socket.if_nameindex()]
+    if link and link not in links:
         seen, expected = f"no link {link!r}", one_of(links, link)
         raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
-    sock.bind((link, _ETH_P_ALL))
+    sock = packetsocket.listen(link, room=_BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    return sock

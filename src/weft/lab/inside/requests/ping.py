@@ -27,7 +27,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Family, Ip
 from weft.model.text import counted
 from weft.model.value import Value, field
-from weft.wire.icmp import REPLY, REQUEST, echo_request, read_echo
+from weft.wire.icmp import REPLY, REQUEST, marked_request, read_marked
 
 _TRIES: Final = 3  # of pingall: a probe may be lost where two nodes have never met
 _WAIT: Final = 0.7  # seconds for one try
@@ -161,7 +161,7 @@ class _Exchange:
         probe = _Probe(source=source.name, target=target.name)
         number = next(self._numbers)
         self._probes[number] = probe
-        sock, request, to = self._sockets[source.name, family], echo_request(family, number), (str(address), 0)
+        sock, request, to = self._sockets[source.name, family], marked_request(family, number), (str(address), 0)
         try:
             async with asyncio.timeout(_WAIT):
                 probe.sent = time.time_ns()
@@ -179,7 +179,7 @@ class _Exchange:
                 data, ancillary, _, sender = sock.recvmsg(256, ANCILLARY)
             except BlockingIOError:
                 return
-            kind, number = read_echo(family, data)
+            kind, number = read_marked(family, data)
             probe = self._probes.get(number)
             if probe is None:
                 continue

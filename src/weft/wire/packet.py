@@ -46,7 +46,7 @@ class Layer(Value):
 _Parser = Callable[[bytes, Tunnels], Iterator[Layer]]
 
 
-def layers(frame: bytes, *, ethernet: bool = True, tunnels: Tunnels = USUAL) -> list[Layer]:
+def layers_of(frame: bytes, *, ethernet: bool = True, tunnels: Tunnels = USUAL) -> list[Layer]:
     """Return the layers of an Ethernet frame, or of an IP packet without one, the outermost first."""
     return list((_ethernet if ethernet else _ip_alone)(frame, tunnels))
 
