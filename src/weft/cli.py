@@ -17,7 +17,8 @@ from typing import Final
 import click
 
 from weft import __version__
-from weft.model.errors import Problem, WeftError, not_whole
+from weft.model.errors import TYPED, Problem, WeftError, not_whole
+from weft.model.text import typed_from
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import Late, LateGroup
 
@@ -110,6 +111,7 @@ def run(args: Sequence[str]) -> int:
     What went wrong goes to standard error: a line for each problem, with `-o json` a JSON object on each.
     """
     programs = _is_for_programs(args)
+    TYPED.set(str if programs else typed_from(os.environ))
     try:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False, obj=run)  # for `weft lab sh`
     except click.exceptions.Abort:  # Ctrl-C: what was running has cleaned up on the way here

@@ -1,3 +1,4 @@
+import contextvars
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -208,6 +210,19 @@ def test_problems_for_programs_are_json_objects_line_by_line(monkeypatch, capsys
     assert cli.run(["fails", *options]) == 2
     out, err = capsys.readouterr()
     assert ([json.loads(line) for line in err.splitlines()], out) == ([PROBLEM, other], "")
+
+
+def test_in_a_pod_people_read_what_works_outside_and_programs_what_they_always_read(monkeypatch, capsys):
+    monkeypatch.setenv("POD_NAME", "x")
+    monkeypatch.setenv("POD_NAMESPACE", "nets")
+    problem = Problem(code="CONF-001", where="net-conf.json", seen="says 'weft plan'", hint="'weft plan' shows it")
+    command(monkeypatch, ConfigError(problem))
+    contextvars.copy_context().run(cli.run, ["fails"])
+    assert capsys.readouterr().err == (
+        "weft: CONF-001 net-conf.json: says 'weft plan'. 'kubectl -n nets exec x -- weft plan' shows it\n"
+    )
+    contextvars.copy_context().run(cli.run, ["fails", "-o", "json"])
+    assert json.loads(capsys.readouterr().err) == msgspec.to_builtins(problem)
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "text"], ["--", "-o", "json"]])

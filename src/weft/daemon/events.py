@@ -15,12 +15,9 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
 
 
-async def announce(store: Store[Any], status: Status, *, now: Callable[[], float], words: Callable[[str], str]) -> None:
-    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said.
-
-    `words` rewrites a text for people who are not on this node.
-    """
-    announcer = Announcer(now(), words)
+async def announce(store: Store[Any], status: Status, *, now: Callable[[], float]) -> None:
+    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said."""
+    announcer = Announcer(now())
     said = False
     while True:
         await asyncio.sleep(_LOOK_SECONDS)

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from weft import __version__
 from weft.beside.threads import keep_reserve
@@ -24,8 +23,8 @@ from weft.daemon.process.heap import give_back
 from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
-from weft.model.errors import ConfigError, Problem
-from weft.model.text import as_typed
+from weft.model.errors import TYPED, Command, ConfigError, Problem
+from weft.model.text import typed_from
 from weft.model.value import replace
 
 log = logging.getLogger("weft.daemon.main")  # also where the module is run as a program
@@ -41,6 +40,7 @@ def main() -> None:
 
 def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
     """Run the daemon until it has to stop; returns the exit status."""
+    TYPED.set(typed_from(environ))
     try:
         options = parse_flags(argv, environ)
     except ConfigError as error:
@@ -58,8 +58,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], world: World) -> int:
         return 0
     world = replace(world, modules=give_away_all_but_modules())
     give_back()
-    words = partial(as_typed, environ=environ)
-    logs.set_up(options.v, options.log_format, environ.get("JOURNAL_STREAM", ""), words)
+    logs.set_up(options.v, options.log_format, environ.get("JOURNAL_STREAM", ""))
     os.umask(_UMASK)
     log.info("weftd %s starts: %s", __version__, " ".join(changed(options)) or "no flag differs from its default")
     for warning in options.warnings:
@@ -98,9 +97,10 @@ async def _serve(options: Options, world: World) -> int:
         if stopping:
             if node.goes_on:
                 log.info(
-                    "%s goes on and serves pods; `weft cleanup` ends it, but takes pods off the network, too"
+                    "%s goes on and serves pods; `%s` ends it, but takes pods off the network, too"
                     " (before flanneld starts here, see docs/howto/run-weftd.md)",
                     node.goes_on,
+                    TYPED.get()(Command("cleanup")),
                 )
             return 0
         fault = error

@@ -43,7 +43,6 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Subnets
 from weft.model.node.history import History
 from weft.model.node.status import Status
-from weft.model.text import as_typed
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +135,7 @@ class Node:
         configured = await self._configured(store)
         self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
         known = await phases.know(configured, store, self._options, self._place, asking=self._ask)
-        self._announce(known.options, store, parts)
+        self._announce(store, parts)
         leasing = phases.leasing_of(known, store, self._world, self._place)
         rules = tasks.create_task(start.firewall(known.netconf, held, self._world.modules))  # takes its time
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
@@ -172,13 +171,12 @@ class Node:
         self._status.store = problem
         return True
 
-    def _announce(self, options: Options, store: Store[Any], parts: Supervisor) -> None:
+    def _announce(self, store: Store[Any], parts: Supervisor) -> None:
         """Start what tells the store of problems here, and what looks for NetworkPolicies that nobody enforces."""
         policies = Policies(store, Tools())
         self._status.losses["policies"] = lambda: policies.problem
         parts.start("policies", policies.run)
-        words = partial(as_typed, environ=options.surroundings.environ)
-        parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic, words=words))
+        parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic))
 
     async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
         """Find out what this machine is, say why it has this uplink, and keep who the node is.

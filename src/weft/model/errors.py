@@ -1,14 +1,33 @@
 """Errors, one type per reaction, and problems, which say what was seen, what was expected and what to do."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Final
 
 from weft.model.value import Value
+
+_COMMAND: Final = re.compile(r"(?<=['`])weft ([a-z][^'`]*)(?=['`])")
+
+
+class Command(Value, kw_only=False):
+    """A command of weft's, without `weft` itself: `plan`, `cni install --check`."""
+
+    words: str
+
+    def __str__(self) -> str:
+        return f"weft {self.words}"
+
+
+# How the readers of this process's problems type a command. Set where a program begins, and nowhere else.
+TYPED: Final = ContextVar[Callable[[Command], str]]("TYPED", default=str)
 
 
 class Problem(Value):
     """One thing that is wrong, for people: `code` is permanent (docs/reference/problems.md).
 
-    `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there.
+    `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there. A command of weft's
+    stands in `hint` as `'weft doctor -v'`, and in the problem's text as its readers type it.
     """
 
     code: str
@@ -17,12 +36,19 @@ class Problem(Value):
     expected: str = ""
     hint: str = ""
 
+    @property
+    def advice(self) -> list[str | Command]:
+        """The hint in parts."""
+        return [Command(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(self.hint))]
+
     def __str__(self) -> str:
         text = f"{self.code} {self.where}: {self.seen}"
         if self.expected:
             text += f"; expected {self.expected}"
         stop = "" if text.endswith(("?", ".")) else "."
-        return f"{text}{stop} {self.hint}" if self.hint else text
+        typed = TYPED.get()
+        hint = "".join(typed(part) if isinstance(part, Command) else part for part in self.advice)
+        return f"{text}{stop} {hint}" if hint else text
 
 
 class WeftError(Exception):

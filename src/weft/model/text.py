@@ -1,14 +1,15 @@
 """Text for people: on one line, with nothing that a terminal obeys, with the right number, and with guesses."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+
+from weft.model.errors import Command
 
 _PREFIXES: Final = ("", "k", "M", "G", "T")
 _THOUSAND: Final = 1000
 _ALL_OF: Final = 12  # names are listed whole; of more, these
 _SOME_OF: Final = 3
-_COMMAND: Final = re.compile(r"(['`])weft ((?!lab\b)[a-z][^'`]*)\1")
 
 # Control characters, those of C1 as well; marks that turn the direction of what follows; line and paragraph separators.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -63,20 +64,21 @@ def one_of(known: Iterable[str], wanted: str) -> str:
     return f"one of {len(names)} names, such as {', '.join(names[:_SOME_OF])}"
 
 
-def as_typed(text: str, environ: Mapping[str, str]) -> str:
-    """Rewrite each quoted `weft …` as people type it outside of the pod in which weftd runs.
+def typed_from(environ: Mapping[str, str]) -> Callable[[Command], str]:
+    """How people type a command for a program with these variables: outside of the pod in which it runs.
 
     The pod's image has no shell. `weft cni install` becomes the deletion of the pod, because the init container of the
     next one installs the plugins.
     """
     pod, namespace = environ.get("POD_NAME"), environ.get("POD_NAMESPACE")
     if not (pod and namespace):
-        return text
+        return str
 
-    def typed(found: re.Match[str]) -> str:
-        quote, words = found.groups()
-        if words.startswith("cni install") and "--check" not in words:
-            return f"{quote}kubectl -n {namespace} delete pod {pod}{quote}"
-        return f"{quote}kubectl -n {namespace} exec {pod} -- weft {words}{quote}"
+    def typed(command: Command) -> str:
+        if command.words.startswith("lab "):
+            return str(command)
+        if command.words.startswith("cni install") and "--check" not in command.words:
+            return f"kubectl -n {namespace} delete pod {pod}"
+        return f"kubectl -n {namespace} exec {pod} -- {command}"
 
-    return _COMMAND.sub(typed, text)
+    return typed

@@ -3,7 +3,7 @@
 Time is an argument, in seconds of any clock that only goes forward.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from weft.model.errors import Problem
@@ -30,13 +30,9 @@ READY: Final = Event(kind="Normal", reason="NetworkReady", message="Pods of this
 
 
 class Announcer:
-    """Decides what to say. It knows no more than when each code was said: those are few.
+    """Decides what to say. It knows no more than when each code was said: those are few."""
 
-    `words` rewrites a text for people who are not on this node.
-    """
-
-    def __init__(self, now: float, words: Callable[[str], str] = str) -> None:
-        self._words = words
+    def __init__(self, now: float) -> None:
         self._said: dict[str, float] = {}
         self._was_ready = False
         self._tokens = float(BURST)
@@ -65,7 +61,7 @@ class Announcer:
         return True
 
     def _warning(self, problem: Problem) -> Event:
-        message = self._words(one_line(str(problem).removeprefix(f"{problem.code} ")))
+        message = one_line(str(problem).removeprefix(f"{problem.code} "))
         if len(message) > LONGEST:
             message = f"{message[: LONGEST - 1]}…"
         return Event(kind="Warning", reason=problem.code, message=message)

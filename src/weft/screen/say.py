@@ -8,7 +8,7 @@ from typing import Final, TextIO
 
 import click
 
-from weft.model.text import as_typed, visible
+from weft.model.text import visible
 
 PAGE: Final = Path(__file__).parents[1] / "diag" / "problems.md"  # in a checkout a link to the page of the docs
 
@@ -29,7 +29,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     Where nobody reads standard error (`err`) any more, the text is lost, and the work goes on.
     """
     stream = sys.stderr if err else sys.stdout
-    text = visible(as_typed(text, os.environ))
+    text = visible(text)
     with suppress(BrokenPipeError) if err else nullcontext():
         click.echo(_in_colour(text) if shows_colour(stream) else text, err=err, nl=nl)
 

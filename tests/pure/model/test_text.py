@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.text import as_typed, counted, one_line, one_of, visible
+from weft.model.errors import Command
+from weft.model.text import counted, one_line, one_of, typed_from, visible
 
 
 @pytest.mark.parametrize(
@@ -73,16 +74,16 @@ POD = {"POD_NAME": "kube-flannel-ds-x1", "POD_NAMESPACE": "nets"}
 
 
 @pytest.mark.parametrize(
-    "text, typed",
+    "command, typed",
     [
-        ("`weft plan` shows it", "`EXEC weft plan` shows it"),
-        ("'weft status', 'weft doctor -v'", "'EXEC weft status', 'EXEC weft doctor -v'"),
-        ("'weft cni install' puts it there", "'kubectl -n nets delete pod kube-flannel-ds-x1' puts it there"),
-        ("'weft cni install --check'", "'EXEC weft cni install --check'"),
-        ("'weft lab up' starts one; weft plan; `weftd`", "'weft lab up' starts one; weft plan; `weftd`"),
+        ("plan", "kubectl -n nets exec kube-flannel-ds-x1 -- weft plan"),
+        ("doctor -v", "kubectl -n nets exec kube-flannel-ds-x1 -- weft doctor -v"),
+        ("cni install", "kubectl -n nets delete pod kube-flannel-ds-x1"),
+        ("cni install --check", "kubectl -n nets exec kube-flannel-ds-x1 -- weft cni install --check"),
+        ("lab up", "weft lab up"),
     ],
 )
-def test_a_command_in_a_text_is_one_that_works_where_its_reader_is(text, typed):
-    assert as_typed(text, POD) == typed.replace("EXEC", "kubectl -n nets exec kube-flannel-ds-x1 --")
-    assert as_typed(text, {}) == text
-    assert as_typed(text, {"POD_NAME": "alone"}) == text
+def test_a_command_is_typed_where_its_reader_is(command, typed):
+    assert typed_from(POD)(Command(command)) == typed
+    for environ in ({}, {"POD_NAME": "alone"}):
+        assert typed_from(environ)(Command(command)) == f"weft {command}"

@@ -1,6 +1,8 @@
 """Which Events a node's problems are worth."""
 
-from weft.model.errors import Problem
+from contextvars import copy_context
+
+from weft.model.errors import TYPED, Problem
 from weft.plan.announce import AGAIN, BURST, LONGEST, PAUSE, READY, Announcer
 
 
@@ -51,11 +53,12 @@ def test_a_message_is_one_line_of_bounded_length():
     assert len(event.message) == LONGEST
 
 
-def test_a_message_is_in_words_for_people_elsewhere_and_as_short_all_the_same():
-    announcer = Announcer(0.0, lambda text: text.replace("x", "there "))
-    [event] = announcer.take([Problem(code="A-001", where="x", seen="x" * 400)], 0.0, ready=False)
-    assert event.message.startswith("there : there there")
-    assert len(event.message) == LONGEST
+def test_a_message_names_commands_as_people_elsewhere_type_them():
+    changed = Problem(code="CONF-001", where="net-conf.json", seen="changed", hint="`weft plan` shows it")
+    context = copy_context()
+    context.run(TYPED.set, lambda command: f"kubectl exec x -- {command}")
+    [event] = context.run(Announcer(0.0).take, [changed], 0.0, ready=False)
+    assert event.message == "net-conf.json: changed. `kubectl exec x -- weft plan` shows it"
 
 
 def test_what_ails_the_cluster_is_said_once():

@@ -38,14 +38,7 @@ _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNIN
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it.
-
-    `words` rewrites a text for its readers.
-    """
-
-    def __init__(self, words: Callable[[str], str] = str) -> None:
-        super().__init__()
-        self.words = words
+    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -53,9 +46,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line; a traceback follows on lines of its own, which no record begins like."""
-        line = (
-            f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(self.words(record.getMessage()))}"
-        )
+        line = f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(record.getMessage())}"
         return "\n".join((line, *(f"  {each}" for each in self.trace(record))))
 
     def trace(self, record: logging.LogRecord) -> list[str]:
@@ -68,7 +59,7 @@ class JsonFormatter(LineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line, whatever is in it."""
-        message = self.words(record.getMessage())
+        message = record.getMessage()
         code = CODE.search(message)
         said: dict[str, str | list[str]] = {
             "time": self.formatTime(record),
@@ -213,20 +204,20 @@ class Queue(logging.Handler):
         return True
 
 
-def set_up(verbosity: int, form: LogFormat, journal: str, words: Callable[[str], str] = str) -> None:
-    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up; `words` rewrites each text.
+def set_up(verbosity: int, form: LogFormat, journal: str) -> None:
+    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up.
 
     `journal` is what systemd has told of a stream that leads to its journal, JOURNAL_STREAM (systemd.exec(5)).
     """
     # A daemon that was started without a standard error logs nowhere.
-    handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal, words)
+    handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal)
     logging.basicConfig(level=logging.DEBUG if verbosity > 0 else logging.INFO, handlers=[handler], force=True)
     for noisy in ("asyncio", "h2", "hpack"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def _to(descriptor: int, form: LogFormat, journal: str, words: Callable[[str], str]) -> Queue:
-    lines = JsonFormatter(words) if form == "json" else LineFormatter(words)
+def _to(descriptor: int, form: LogFormat, journal: str) -> Queue:
+    lines = JsonFormatter() if form == "json" else LineFormatter()
     stream = os.fstat(descriptor)
     # The variable is inherited by programs whose standard error is another.
     leads_there = journal == f"{stream.st_dev}:{stream.st_ino}"
