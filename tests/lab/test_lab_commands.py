@@ -192,7 +192,7 @@ def test_ps_tells_why_a_daemon_is_not_ready():
         running.run("node1", "sh", "-c", " && ".join(steps))
         eventually(lambda: running.node("node1")["daemon"] == "not ready", seconds=30)
         node = running.node("node1")
-        [problem] = [problem for problem in node["problems"] if problem.startswith("devices failed: VTEP-002 ")]
+        [problem] = [problem for problem in node["problems"] if problem.startswith("devices: VTEP-002 ")]
         assert f"node1: {problem}\n" in running.weft("ps").stdout
 
 

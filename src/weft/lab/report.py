@@ -1,6 +1,6 @@
 """What a lab answers: the values behind the tables, and exactly what `-o json` prints."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -12,14 +12,22 @@ from weft.model.net import Family
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
 
+FLANNELD: Final = "flanneld"
+
+
+def serves(daemon: str) -> bool:
+    """Tell whether a daemon in this state, as in `NodeReport.daemon`, serves its node, as far as it can be asked."""
+    return daemon in ("ready", FLANNELD)
+
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
-    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `exited N` if it has ended,
-    `none` on a bare node, which has no subnet either; `problems` are what it says of its parts that are not as they
-    should be; `pid` is its process number inside the node; `link` is what `weft lab link` has set, and `segment` the
-    part of the underlay that the node is in. `program` is what serves it in the place of this weft's, or empty.
+    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `flanneld` if that serves the
+    node, which cannot be asked, `exited N` if it has ended, `none` on a bare node, which has no subnet either.
+    `problems` are what it says is wrong; `pid` is its process number inside the node; `link` is what `weft lab link`
+    has set, and `segment` the part of the underlay that the node is in. `program` is what serves it in the place of
+    this weft's, or empty.
     """
 
     name: str
@@ -97,7 +105,7 @@ class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
 class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
-    `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
+    `store_state` is `ready` or `silent` as the store answers, `exited N` if it has ended.
     `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
     world outside of the nodes: the place where the store is.
     """

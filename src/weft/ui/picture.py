@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from weft.daemon.commands.peers import Row, rows
 from weft.lab.links import ITSELF
-from weft.lab.report import LabReport, NodeReport, TrafficReport
+from weft.lab.report import LabReport, NodeReport, TrafficReport, serves
 from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
@@ -290,7 +290,7 @@ def _named(state: NodeState, names: Mapping[str, str]) -> dict[str, Row]:
 
 
 def _node_health(node: NodeReport, state: NodeState | None) -> str:
-    if node.daemon != "ready":
+    if not serves(node.daemon):
         return "down"
     return "unknown" if state is None else _state_health(state)
 

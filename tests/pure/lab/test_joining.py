@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weft.lab.inside import asking, daemons, patience
+from weft.lab.inside import control, daemons, patience
 from weft.lab.inside.node import RunningNode
 from weft.lab.spec import Node
 from weft.model.errors import Unavailable
@@ -52,8 +52,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     async def runs(*_: object) -> bool:
         return bool(said.runs)
 
-    monkeypatch.setattr(asking, "state", state)
-    monkeypatch.setattr(asking, "runs", runs)
+    monkeypatch.setattr(control, "state", state)
+    monkeypatch.setattr(control, "runs", runs)
     return said
 
 

@@ -11,7 +11,7 @@ from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option, within
 from weft.lab.places import Place
-from weft.lab.report import LabReport, NodeReport, StatesReport
+from weft.lab.report import LabReport, NodeReport, StatesReport, serves
 from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
 from weft.model.table import table
@@ -45,7 +45,7 @@ def status(lab: str, output: str, *, watch: bool) -> int:
         redraw(output, partial(_look, place), _render)
     report, states = _look(place)
     show_report(output, *_render((report, states)))
-    bad = [node.name for node in report.nodes if node.daemon != "ready"]
+    bad = [node.name for node in report.nodes if not serves(node.daemon)]
     if bad:
         option = within(place)
         next_commands(output, f"weft lab exec{option} {bad[0]} weft doctor", f"weft lab logs{option} {bad[0]}")

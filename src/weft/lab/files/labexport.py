@@ -14,7 +14,7 @@ from weft.lab import links, spec
 from weft.lab.files import labkeys, portmappings
 from weft.lab.links import Link
 from weft.lab.planned import planned
-from weft.lab.report import LabReport
+from weft.lab.report import LabReport, serves
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event
 
@@ -66,7 +66,7 @@ def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:
 def _states(lab: spec.Lab, report: LabReport) -> Iterator[str]:
     """Yield what does not run as it should, and what nobody but Kubernetes knows."""
     for node in report.nodes:
-        if node.daemon not in ("ready", "none"):
+        if not serves(node.daemon) and node.daemon != "none":
             yield f"weftd of {node.name}: {node.daemon}"
     if report.store_state != "ready":
         yield f"store: {report.store_state}"

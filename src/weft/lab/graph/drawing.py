@@ -11,11 +11,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 from weft.lab.graph.picture import Device, Node, Picture
 from weft.lab.graph.words import head
+from weft.lab.report import serves
 from weft.model.text import counted
 
 _COLUMNS: Final = 4  # nodes beside each other
 _MOST_PODS: Final = 12  # of one node; of more, the number is shown
-_READY: Final = "ready"
 # Pixels.
 _CARD: Final = 250  # the width of a node
 _GAP: Final = 30  # between nodes
@@ -126,7 +126,7 @@ def _row(nodes: Sequence[Node], top: int, bottom: int) -> Iterator[str]:
         left = _EDGE + column * (_CARD + _GAP)
         yield f'  <rect class="node" x="{left}" y="{top}" width="{_CARD}" height="{bottom - top}" rx="8"/>\n'
         yield _text(left + _PAD, top + 22, node.name, "name")
-        yield _text(left + _CARD - _PAD, top + 22, node.state, f"end {'ready' if node.state == _READY else 'other'}")
+        yield _text(left + _CARD - _PAD, top + 22, node.state, f"end {'ready' if serves(node.state) else 'other'}")
         for number, subnet in enumerate(node.subnets):
             yield _text(left + _PAD, top + _NAME + 5 + _LINE * number, subnet, "address")
         chain_top = bottom - _PAD - _chain_height(node)

@@ -20,7 +20,7 @@ from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
 from weft.lab.fitting import misfits, understand
-from weft.lab.inside import daemons, etcd, filesystem, health, node, pod, relay, underlay
+from weft.lab.inside import control, daemons, etcd, filesystem, node, pod, relay, underlay
 from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.children import Children
@@ -32,7 +32,7 @@ from weft.lab.inside.processes import Processes
 from weft.lab.inside.store import Store
 from weft.lab.inside.watch import Arrivals
 from weft.lab.links import Conditions
-from weft.lab.report import PodReport, ServiceReport
+from weft.lab.report import PodReport, ServiceReport, serves
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.history import History
@@ -161,9 +161,8 @@ class World:
                 group.create_task(self._run_in_turn(gate, list(own)))
         await self._lead()
         note(f"{counted(len(pods), 'pod')} started")
-        # A daemon opens its health port when the network works, and says so there itself.
         for running in made:
-            await health.ready(self.inside, running.room)
+            await control.ready(self.inside, running.room)
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
@@ -317,7 +316,7 @@ class World:
         """Tell whether a node that was there before hears of new ones: it is well, and nothing is set for it."""
         if self.switch.now.concern(running.spec.name):
             return False
-        return (await running.health(self.inside)).state == "ready"
+        return serves((await running.health(self.inside)).state)
 
     async def _run_in_turn(self, gate: asyncio.Semaphore, pods: Sequence[spec.Pod]) -> None:
         """Start the pods of a node, one after the other, so that each has the same address each time."""

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from weft.lab.inside import health, underlay
+from weft.lab.inside import underlay
 from weft.lab.inside.children import Child
 from weft.lab.inside.filesystem import ETCD_DATA
 from weft.lab.inside.processes import Processes
@@ -25,6 +25,7 @@ _LEASES: Final = "/coreos.com/network/subnets"
 LOG: Final = "etcd"
 _PORT: Final = 2379
 _PATIENCE: Final = 15.0  # seconds
+_ANSWER_SECONDS: Final = 1.0
 _LOOK_AGAIN: Final = 0.01  # seconds; etcd does not say when it begins to listen
 
 
@@ -63,7 +64,6 @@ class EtcdStore:
         self.where = url(lab.families)
         self._processes = processes
         self._lab = lab
-        self._address = underlay.address(lab.families[0]).ip
         self.child: Child | None = None
 
     async def start(self) -> None:
@@ -140,10 +140,15 @@ class EtcdStore:
             raise self._failed(f"no answer for {_PATIENCE:.0f} s") from None
 
     async def state(self) -> str:
-        """Return `ready`, `not ready` or `silent` as it answers, or `exited N` if it has ended."""
+        """Return `ready` or `silent` as it answers, or `exited N` if it has ended."""
         if self.child is not None and self.child.ended.done():
             return f"exited {self.child.ended.result()}"
-        return await health.store(self._address, _PORT)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await self.configuration()
+        except (Unavailable, TimeoutError):
+            return "silent"
+        return "ready"
 
     def flags(self) -> list[str]:
         """Return the flags by which a node's daemon finds it."""

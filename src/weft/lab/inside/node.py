@@ -16,9 +16,9 @@ from weft.config.netconf import NetConf
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
 from weft.lab.fitting import share
-from weft.lab.inside import asking, filesystem, health, underlay
+from weft.lab.inside import control, filesystem, underlay
 from weft.lab.inside.children import Child
-from weft.lab.inside.health import Health
+from weft.lab.inside.control import Health
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Processes
 from weft.lab.inside.store import Store
@@ -32,6 +32,7 @@ from weft.model.value import Value
 from weft.wire.subnetenv import PluginEnv, SubnetEnv, parse_for_cni, render
 
 _LEASE: Final = "subnet.env"
+_HEALTH_PORT: Final = 8081
 _WISH: Final = ".wish.env"
 _SETTLE_SECONDS: Final = 30.0
 _LOOK_AGAIN: Final = 0.01  # seconds
@@ -79,10 +80,10 @@ class RunningNode(Value, frozen=False):
         Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
         nothing: its routes do.
         """
-        state = await asking.state(inside, self.room)
+        state = await control.state(inside, self.room)
         others = subnets - set(self.subnet_env().subnets)
         if state is None:
-            if await asking.runs(inside, self.room):
+            if await control.runs(inside, self.room):
                 return others  # it has not answered in the time it had
             return set() if apart and self.spec.daemon else await inside.run(None, lambda: self._without_route(others))
         peers = [peer for peer in state.peers if not peer.lacks and (apart or not peer.trouble)]
@@ -91,7 +92,7 @@ class RunningNode(Value, frozen=False):
 
     async def joins(self, inside: Inside) -> object:
         """Return how far it is on its way to know the others: another value after each step."""
-        state = await asking.state(inside, self.room)
+        state = await control.state(inside, self.room)
         told = None if state is None else [(peer.id, peer.lacks, peer.trouble) for peer in state.peers]
         routes = await inside.run(None, lambda: sum(1 for _ in self.rtnl.routes()))
         return self.lease.is_set(), told, routes
@@ -107,13 +108,13 @@ class RunningNode(Value, frozen=False):
             return Health(state="none")
         if self.daemon is not None and self.daemon.ended.done():
             return Health(state=f"exited {self.daemon.ended.result()}")
-        return await health.daemon(inside, self.room)
+        return await control.health(inside, self.room)
 
     async def refuse_silent(self, inside: Inside, option: str) -> None:
         """Raise `Unavailable` if its daemon runs and does not answer: plugins would wait for it for minutes."""
         if self.daemon is None or self.daemon.ended.done():
             return  # plugins do without it
-        if (await health.daemon(inside, self.room, _LONGEST)).state != "silent":
+        if (await control.health(inside, self.room, _LONGEST)).state != "silent":
             return
         go_on = f"weft lab exec{option} {self.spec.name} -- kill -CONT {self.pid}"
         seen = f"process {self.pid} runs and does not answer within {_LONGEST:.0f} s"
@@ -207,7 +208,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
         *store.flags(),
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
-        f"--healthz-port={health.PORT}",
+        f"--healthz-port={_HEALTH_PORT}",
         f"-subnet-file=/run/flannel/{_LEASE}",
     ]
     # NODE_NAME is flannel's: which object of Kubernetes is this node's.

@@ -19,7 +19,7 @@ class Store(Protocol):
         ...
 
     async def state(self) -> str:
-        """Return `ready`, `not ready` or `silent` as it answers, or `exited N` if it has ended."""
+        """Return `ready` or `silent` as it answers, or `exited N` if it has ended."""
         ...
 
     async def configuration(self) -> str:

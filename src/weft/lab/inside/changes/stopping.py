@@ -10,13 +10,13 @@ from typing import Final, Protocol
 
 from weft.beside.tasks import awaited
 from weft.lab.changes import Turn, Verb
-from weft.lab.inside import health, node
+from weft.lab.inside import control, node
 from weft.lab.inside.children import Child
 from weft.lab.inside.cluster import World
 from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.node import RunningNode
 from weft.lab.links import DAEMON, STORE, Change
-from weft.lab.report import ThingReport, TurnReport
+from weft.lab.report import ThingReport, TurnReport, serves
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.history import Kind
 
@@ -41,7 +41,7 @@ async def turn(world: World, wanted: Turn) -> TurnReport:
         if wanted.verb in ("start", "restart"):
             await thing.start()
         reports.append(await thing.report())
-    well = wanted.verb in ("stop", "kill") or all(report.state == "ready" for report in reports)
+    well = wanted.verb in ("stop", "kill") or all(serves(report.state) for report in reports)
     return TurnReport(things=reports, well=well)
 
 
@@ -84,7 +84,7 @@ class Daemon:
             raise node.early_end(self._node, self._world.processes, daemon)
 
     async def _ready(self) -> None:
-        while (await health.daemon(self._world.inside, self._node.room)).state != "ready":  # noqa: ASYNC110 - see there
+        while not serves((await control.health(self._world.inside, self._node.room)).state):  # noqa: ASYNC110 - see there
             await asyncio.sleep(_LOOK_AGAIN)
 
     async def end(self, number: signal.Signals) -> None:

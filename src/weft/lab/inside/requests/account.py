@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.lab.inside import asking, underlay
+from weft.lab.inside import control, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
@@ -49,14 +49,14 @@ async def report(world: World) -> LabReport:
 async def states(world: World) -> StatesReport:
     """Return how the nodes' daemons are."""
     nodes = dict(world.nodes)  # one may go meanwhile
-    found = await asyncio.gather(*(asking.state(world.inside, node.room) for node in nodes.values()))
+    found = await asyncio.gather(*(control.state(world.inside, node.room) for node in nodes.values()))
     return StatesReport(states=dict(zip(nodes, found, strict=True)))
 
 
 async def news(world: World, after: Mapping[str, int]) -> NewsReport:
     """Return what happened on the nodes since, and what is wrong with them."""
     nodes = dict(world.nodes)  # as above
-    asked = (asking.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
+    asked = (control.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
     found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
     return NewsReport(nodes=found, lab=world.history.told(after.get(ITSELF, 0)))
 

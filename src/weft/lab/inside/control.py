@@ -1,0 +1,101 @@
+"""Asks the daemons of nodes about themselves, at their control sockets."""
+
+import asyncio
+import errno
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from weft.kernel import daemons
+from weft.lab.inside.namespaces import Inside, Room
+from weft.lab.report import FLANNELD, News, serves
+from weft.model.node.history import EventsSince
+from weft.model.node.nodestate import HealthState, NodeState
+from weft.model.text import one_line
+from weft.model.value import Value
+
+_SECONDS: Final = 2.0  # for an answer
+_LOOK_AGAIN: Final = 0.02  # seconds
+_LOOKS: Final = 200
+_CHUNK: Final = 1 << 16  # bytes
+
+T = TypeVar("T")
+
+
+class Health(Value):
+    """How a node's daemon is, as in `NodeReport.daemon`; `problems` say why."""
+
+    state: str
+    problems: tuple[str, ...] = ()
+
+
+async def health(inside: Inside, room: Room, seconds: float = _SECONDS) -> Health:
+    """Ask a node's daemon, which has so many seconds to answer."""
+    said = await _ask(inside, room, daemons.ASK_HEALTH, HealthState, seconds)
+    if said is not None:
+        problems = tuple(one_line(f"{name}: {problem}") for name, problem in said.troubles.items())
+        return Health(state="ready" if said.ready else "not ready", problems=problems)
+    return Health(state=FLANNELD if await inside.run(room, _is_flannels) else "silent")
+
+
+async def ready(inside: Inside, room: Room) -> None:
+    """Wait until a node's daemon serves it, or for some seconds: `ps` shows what it says instead."""
+    for _ in range(_LOOKS):
+        if serves((await health(inside, room)).state):
+            return
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
+async def state(inside: Inside, room: Room) -> NodeState | None:
+    """Return the daemon's state; None if there is no daemon, more than one, or no answer in time."""
+    return await _ask(inside, room, daemons.ASK_STATE, NodeState)
+
+
+async def news(inside: Inside, room: Room, after: int) -> News | None:
+    """Return what happened after the event of that number, and what is wrong; None as above."""
+    told = await _ask(inside, room, daemons.ask_events(after), EventsSince)
+    wrong = await _ask(inside, room, daemons.ASK_HEALTH, HealthState)
+    return None if told is None or wrong is None else News(told=told, health=wrong)
+
+
+async def runs(inside: Inside, room: Room) -> bool:
+    """Tell whether a daemon of weft's is in a node."""
+    return bool(await inside.run(room, daemons.living))
+
+
+async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T], seconds: float = _SECONDS) -> T | None:
+    asking, names = await inside.run(room, lambda: (socket.socket(socket.AF_UNIX), daemons.living()))
+    with asking:
+        if len(names) != 1:
+            return None
+        asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        try:
+            async with asyncio.timeout(seconds):
+                return msgspec.json.decode(await _answer(asking, daemons.address(names[0]), question), type=kind)
+        except (OSError, TimeoutError, msgspec.MsgspecError):
+            return None
+
+
+def _is_flannels() -> bool:
+    """Tell whether upstream's daemon serves this node, which has no control socket."""
+    if not daemons.living():
+        for name in Path("/proc").glob("[0-9]*/comm"):
+            with suppress(OSError):  # it has ended
+                if name.read_text() == f"{FLANNELD}\n":
+                    return True
+    return False
+
+
+async def _answer(asking: socket.socket, address: str, question: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(asking, address)
+    await loop.sock_sendall(asking, question)
+    said = bytearray()
+    while more := await loop.sock_recv(asking, _CHUNK):
+        said += more
+        if len(said) > daemons.MOST:
+            raise OSError(errno.EMSGSIZE, "it says too much")
+    return bytes(said)
