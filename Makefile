@@ -36,7 +36,7 @@ mutants: setup ## changes the source in 300 small ways and counts how many of th
 	@.venv/bin/python -m tests.mutants
 
 spec: setup ## which rows of the specification no test claims yet
-	@.venv/bin/python -m tests.support.speccoverage
+	@.venv/bin/python -m tests.spec.proved
 
 docs: setup ## write the pages that are made from the source
 	@.venv/bin/python -m scripts.docs

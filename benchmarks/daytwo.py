@@ -13,8 +13,9 @@ from statistics import median
 from typing import Final
 
 from benchmarks.figures import Figure
+from tests.lab.podpulse import Pulse, pulse
 from tests.support import flanneld, upstream
-from tests.support.kubenodes import (
+from tests.support.kubernetes.kubenodes import (
     DAEMON_SET,
     FLANNEL,
     NAMESPACE,
@@ -24,7 +25,6 @@ from tests.support.kubenodes import (
     kube_nodes,
     wait_gone,
 )
-from tests.support.podpulse import Pulse, pulse
 from tests.support.weftd import eventually
 
 ROUNDS: Final = 3

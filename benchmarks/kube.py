@@ -16,7 +16,7 @@ from benchmarks.figures import Figure
 from benchmarks.kubeworld import OWN_NAME, KubeWorld
 from benchmarks.notices import INET, NO_ROUTE, ROUTE, Notices
 from tests.support import flanneld
-from tests.support.kubeobjects import NODES, PREFIX
+from tests.support.kubernetes.kubeobjects import NODES, PREFIX
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.find import find
 from weft.cluster.kube.nodes import list_nodes

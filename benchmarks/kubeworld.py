@@ -8,9 +8,9 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self
 
 from benchmarks.world import STORE, Peer, World
-from tests.support import kubeobjects
-from tests.support.apiserver import ADMIN, ApiServer
-from tests.support.kubeobjects import flannel
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ADMIN, ApiServer
+from tests.support.kubernetes.kubeobjects import flannel
 
 OWN_NAME: Final = "node-own"
 _AT_ONCE: Final = 50  # a request to etcd takes 1.5 MB

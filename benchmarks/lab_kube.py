@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.figures import Figure
 from benchmarks.lab import NAME, WEFT
-from tests.support import apiserver
+from tests.support.kubernetes import apiserver
 
 ROUNDS: Final = 3
 PODS: Final = 6

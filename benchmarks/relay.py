@@ -19,8 +19,8 @@ from benchmarks import headers
 from benchmarks.figures import Figure
 from benchmarks.throughput import ADDRESS, CLIENT, REST, Connect, gbits, served
 from benchmarks.world import until
-from tests.support import upstreamrelay
 from tests.support.netns import Netns
+from tests.support.relay import upstreamrelay
 from weft.forward import start
 from weft.forward.build import PROGRAM
 from weft.forward.control import SOCKET, Call, Change

@@ -11,5 +11,5 @@ check 'ruff format' $bin/ruff format --check
 check 'mypy --strict' $bin/mypy
 check 'import contracts' $bin/lint-imports --no-logo
 check 'generated stubs' scripts/stubs.sh --check
-check "the specification's ids" $bin/python -m tests.support.speccoverage
+check "the specification's ids" $bin/python -m tests.spec.proved
 exit $result

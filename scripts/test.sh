@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/support/report.py.
+# Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/run/report.py.
 # A test that failed with a real kernel is run once more (docs/decisions/0043-what-failed-once-more.md).
 #
 # There are two rows of stages, because all of them wait as much as they work.
@@ -25,10 +25,10 @@ rm -rf $reports
 mkdir -p $reports
 [ "$(id -u)" = 0 ] || { echo 'make test needs root: it makes network namespaces' >&2; exit 1; }
 
-# stage NAME COMMAND…: run, remember how long it took and how it ended. Nothing is ended by the clock: tests/support/stage.py
-stage() { $bin/python -m tests.support.stage $reports "$@"; }
+# stage NAME COMMAND…: run, remember how long it took and how it ended. Nothing is ended by the clock: tests/run/stage.py
+stage() { $bin/python -m tests.run.stage $reports "$@"; }
 apart=scripts/apart.sh
-# tests FILE NAME COMMAND…: a stage of pytest. What failed is run once more; tests/support/report.py says which tests that were.
+# tests FILE NAME COMMAND…: a stage of pytest. What failed is run once more; tests/run/report.py says which tests that were.
 tests() {
     local file=$reports/$1 name=$2
     shift 2
@@ -38,7 +38,7 @@ tests() {
 
 second_row() {
     # Building takes some minutes, in which little else needs both processors.
-    { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.support.helmunit; } >/dev/null 2>&1
+    { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.kube.helmunit; } >/dev/null 2>&1
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
     tests lab 'lab tests' $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 }
@@ -48,7 +48,7 @@ tell() {
     trap - EXIT
     while kill -- -$beside 2>/dev/null; do sleep 0.5; done
     cat $reports/beside.log
-    $bin/python -m tests.support.report $reports
+    $bin/python -m tests.run.report $reports
     exit $?
 }
 set -m # it is a process group of its own, which a signal reaches as a whole
@@ -61,10 +61,10 @@ stage lint scripts/lint.sh
 stage 'pure tests' $bin/coverage run -m pytest -q --junitxml=$reports/pure.xml tests/pure
 stage 'coverage of the pure half' $bin/coverage report
 stage "Kubernetes' programs" scripts/kubernetes.sh
-stage "upstream's relay" $bin/python -m tests.support.upstreamrelay
+stage "upstream's relay" $bin/python -m tests.support.relay.upstreamrelay
 stage "upstream's daemon" $bin/python -m tests.support.flanneld
 stage 'container runtimes' scripts/runtimes.sh
-stage 'helm-unittest' $bin/python -m tests.support.helmunit
+stage 'helm-unittest' $bin/python -m tests.kube.helmunit
 tests system 'system tests' $apart $bin/python -m pytest -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 tests campaign 'kills, hostile input and broken environments' $apart $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
 tests runtime 'real runtimes' $apart $bin/python -m pytest -n 2 --dist loadfile tests/runtime

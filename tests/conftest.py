@@ -1,6 +1,6 @@
-"""For all tests: carries the ids of @pytest.mark.spec into the report, where tests.support.report reads them.
+"""For all tests: carries the ids of @pytest.mark.spec into the report, where tests.run.report reads them.
 
-Where a file is named for it, what happens is written there as it happens: tests/support/progress.py.
+Where a file is named for it, what happens is written there as it happens: tests/run/progress.py.
 Gives programs that tests start the usual signals, whatever the run itself was told to ignore.
 Where coverage is measured, it is told which test runs: tests.mutants asks which tests ran a line.
 Properties draw other examples each run, in CI too, and do not judge how fast the machine is: there is no deadline, and
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import claims, progress
+from tests.run import progress
+from tests.spec import claims
 
 settings.register_profile(
     "weft",

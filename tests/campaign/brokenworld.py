@@ -17,12 +17,13 @@ from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.support import etcd, kubeobjects
-from tests.support.apiserver import ApiServer
-from tests.support.kubecluster import KubeCluster, KubeDaemon
-from tests.support.kubecluster import clusters as kube_clusters
+from tests.node.plugincalls import Runtime
+from tests.support import etcd
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ApiServer
+from tests.support.kubernetes.kubecluster import KubeCluster, KubeDaemon
+from tests.support.kubernetes.kubecluster import clusters as kube_clusters
 from tests.support.netns import Netns
-from tests.support.plugincalls import Runtime
 from tests.support.server import Server
 from tests.support.traffic import reaches
 from tests.support.waiting import in_time, looks

@@ -13,10 +13,9 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.cnidaemon import wait_for
-from tests.support.cninode import Node, finish
+from tests.campaign.cninode import Node, finish
 from tests.support.netns import Netns
-from tests.support.waiting import looks
+from tests.support.waiting import eventually, looks
 from weft.cni.attachment import masq
 from weft.cni.sdk.host import TEMPORARY
 from weft.kernel.statefiles import ASIDE
@@ -61,7 +60,7 @@ class ChainNode(Node):
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec"]
         held = directory / "mounted"
         self.holder = self.host.popen([*command, f"{'; '.join(mounts)}; touch {held}; exec sleep infinity"])
-        wait_for(held.exists)
+        eventually(held.exists)
         self.prefix = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", "--"]
         self.delegate: dict[str, Any] = {}
         self.portmap: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
-from tests.support.cninode import Node, finish
+from tests.campaign.cninode import Node, finish
 from tests.support.netns import Netns
 from tests.support.waiting import looks
 

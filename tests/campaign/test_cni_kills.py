@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from tests.campaign.cnikills import ALONE, ANEW, BEGINS, BEGUN, CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS, Point, noted
+from tests.campaign.cninode import SECONDS, Said, finish
 from tests.campaign.cnisite import SOON, Site
-from tests.support.cnikills import ALONE, ANEW, BEGINS, BEGUN, CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS, Point, noted
-from tests.support.cninode import SECONDS, Said, finish
+from tests.support.cni.standins import kill_stand_ins
 from tests.support.netns import Netns
-from tests.support.standins import kill_stand_ins
 from weft.cni import build
 from weft.cni.install.executables import install
 

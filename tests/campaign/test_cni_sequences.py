@@ -30,7 +30,7 @@ from tests.campaign.cnichain import (
     violations,
     violations_soon,
 )
-from tests.support.cnikills import CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS
+from tests.campaign.cnikills import CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install.executables import install

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.relaymodel.packets import NEEDS_CSUM, VNET, Offload
-from tests.support.relaymodel.segments import split
-from tests.support.relaysite import packet, packet6
+from tests.support.relay.model.packets import NEEDS_CSUM, VNET, Offload
+from tests.support.relay.model.segments import split
+from tests.support.relay.relaysite import packet, packet6
 from weft.forward.build import PROGRAM
 
 FUZZ = Path(__file__).parents[1] / "fuzz"

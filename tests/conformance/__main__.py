@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import images
-from tests.support.kubenodes import nodes_of
+from tests.support.kubernetes.kubenodes import nodes_of
 from tests.support.lab import WEFT
 from weft.lab.kubernetes import server
 

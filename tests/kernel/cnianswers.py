@@ -17,7 +17,7 @@ from subprocess import CompletedProcess
 from threading import Event
 from typing import Final
 
-from tests.support.cniclient import check_sane, error, read_frame
+from tests.kernel.cniclient import check_sane, error, read_frame
 from weft.wire import frames
 from weft.wire.cni import Ran
 from weft.wire.frames import MAX_FIELDS, MAX_PAYLOAD, Frame, Kind

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns, make_netns, netns
 from weft.model.net import Mac
 

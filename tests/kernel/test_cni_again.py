@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Losable
 from tests.support.weftd import eventually
 from weft.cni.sdk.host import RETIRED

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
 from weft.cni.plugins.bandwidth import buckets
 from weft.kernel.rtnetlink import tc

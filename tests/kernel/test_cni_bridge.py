@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.weftd import eventually
 from weft.cni.sdk.host import RETIRED
 from weft.wire.cni import VERSIONS

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cniclient import (
+from tests.kernel.cniclient import (
     answering,
     compiled,
     done_frame,
@@ -32,9 +32,8 @@ from tests.support.cniclient import (
     run_frame,
     server,
 )
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from tests.support.waiting import in_time
+from tests.support.waiting import eventually, in_time
 from weft.cni import build, registry
 from weft.cni.host.sysctls import is_outside
 from weft.cni.install.executables import as_plugin, install
@@ -721,7 +720,7 @@ class TestLimits:
                 assert it.stdin
                 it.stdin.write(b"{")
                 it.stdin.flush()
-                wait_for(lambda: fcntl.ioctl(it.stdin, termios.FIONREAD, bytes(4)) == bytes(4))
+                eventually(lambda: fcntl.ioctl(it.stdin, termios.FIONREAD, bytes(4)) == bytes(4))
                 with pytest.raises(BlockingIOError):
                     listener.accept()
                 it.stdin.write(b"}")
@@ -833,7 +832,7 @@ class TestRequests:
 
         def serve(connection: socket.socket) -> None:
             pid, _, _ = unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            wait_for(lambda: fcntl.ioctl(connection, termios.FIONREAD, bytes(4)) != bytes(4))
+            eventually(lambda: fcntl.ioctl(connection, termios.FIONREAD, bytes(4)) != bytes(4))
             # It sends more than fits; where it has a limit for that, a stop ends the system call (signal(7)).
             os.kill(pid, signal.SIGSTOP)
             os.waitid(os.P_PID, pid, os.WSTOPPED)

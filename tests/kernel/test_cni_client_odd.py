@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.cnianswers import Judge, delegates, make_stream
-from tests.support.cniclient import (
+from tests.kernel.cniclient import (
     SANITIZE,
     SANITIZED,
     SOURCE,

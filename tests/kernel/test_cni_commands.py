@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
+from tests.kernel.recording import Recording
 from tests.support.netns import Netns
-from tests.support.recording import Recording
 from weft import cli
 
 NET = {"name": "net", "cniVersion": "1.1.0", "plugins": [{"type": "one", "capabilities": {"mac": True}}]}

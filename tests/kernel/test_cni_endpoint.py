@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cniclient import SOURCE
+from tests.kernel.cniclient import SOURCE
 from weft.cni.host.state import SOCKET
 from weft.cni.serve.endpoint import Endpoint
 from weft.model.errors import ConfigError, Unavailable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnihost import REFERENCE
+from tests.support.cni.site import REFERENCE
 from weft.cni.sdk.host import ClientGone, Container
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.wire.cni import Ran

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
+from tests.support.waiting import eventually
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.host.openat import fs_magic, open_root
@@ -429,5 +429,5 @@ class TestSettings:
 
 
 def test_helpers_wait_in_vain():
-    with pytest.raises(AssertionError, match="in vain"):
-        wait_for(lambda: False, seconds=0.01)
+    with pytest.raises(AssertionError, match="last seen"):
+        eventually(lambda: False, seconds=0.01)

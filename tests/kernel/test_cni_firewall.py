@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.kernel.podfirewall import FRAME, call, config, elements, for_ip, root, rules, site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
-from tests.support.podfirewall import FRAME, call, config, elements, for_ip, root, rules, site
 from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.model.attachment import Attachment

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from tests.support.firewalld import system_bus
-from tests.support.podfirewall import call, config, for_ip, root, rules, site
+from tests.kernel.firewalld import system_bus
+from tests.kernel.podfirewall import call, config, for_ip, root, rules, site
 
 __all__ = ["root", "site"]
 

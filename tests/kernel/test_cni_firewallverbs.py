@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.firewalld import system_bus
-from tests.support.podfirewall import call, config, elements, for_ip, root, rules, site
+from tests.kernel.firewalld import system_bus
+from tests.kernel.podfirewall import call, config, elements, for_ip, root, rules, site
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
 

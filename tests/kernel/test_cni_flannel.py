@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
 from weft.wire.cni import VERSIONS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.test_cni_flannel import REST, V4, V6, add, blocked, config, delete, state_names, states
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
 
 NOBODY: dict[str, list[dict[str, str]]] = {"cni.dev/valid-attachments": []}

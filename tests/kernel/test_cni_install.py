@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cnidaemon import CHECKOUT, wait_for
+from tests.support.checkout import CHECKOUT
+from tests.support.waiting import eventually
 from weft import cli
 from weft.cni import build, registry
 from weft.cni.install import conflist, executables
@@ -383,7 +384,7 @@ def test_the_network_is_configured_when_there_is_a_lease(weft, bin_dir, conf_dir
     done = []
     thread = threading.Thread(target=lambda: done.append(weft("install", "--wait", "--subnet-file", str(subnet_file))))
     thread.start()
-    wait_for((bin_dir / registry.NAMES[-1]).exists)
+    eventually((bin_dir / registry.NAMES[-1]).exists)
     assert not conf_dir.exists()
     subnet_file.unlink()
     whole = tmp_path / "new"

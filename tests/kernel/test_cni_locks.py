@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnidaemon import CHECKOUT, SECONDS, wait_for
+from tests.support.checkout import CHECKOUT
+from tests.support.cni.daemon import SECONDS
+from tests.support.waiting import eventually
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.locks import GC_SECONDS, PATIENCE_SECONDS, ContainerLocks
 from weft.wire.cni import CniError
@@ -78,7 +80,7 @@ def test_the_next_gc_comes_after_those_that_waited_for_this_one(files: RootedFil
     first.__enter__()
     waiting = threading.Thread(target=take, args=[ONE, "one"])
     waiting.start()
-    wait_for(lambda: locks._kept_away == 1)
+    eventually(lambda: locks._kept_away == 1)
     following = threading.Thread(target=take, args=[GC, "gc"])
     following.start()
     first.__exit__(None, None, None)

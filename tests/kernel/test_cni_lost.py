@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernel.test_cni_flannel import REST, V4, V6, add, config, delete
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.spoiling import spoil
 from weft.cni.attachment import living
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnidaemon import CniDaemon
-from tests.support.cnihost import REFERENCE
+from tests.support.cni.daemon import CniDaemon
+from tests.support.cni.site import REFERENCE
 from tests.support.netns import Netns, wire
 from tests.support.published import PORT, Answering, ask
 from weft.cni import build

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cni.standins import kill_stand_ins
 from tests.support.netns import SECONDS, Netns
-from tests.support.standins import kill_stand_ins
 from tests.support.weftd import eventually
 from weft.cni.install import nodepart
 from weft.model.errors import Unavailable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnihost import REFERENCE
+from tests.support.cni.site import REFERENCE
 from tests.support.netns import Netns
 from weft.cni import build
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostports import BRIDGE, NETWORK, Ports, mapping
+from tests.kernel.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from weft.cni.host import programs
 from weft.cni.install.executables import install

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostports import NETWORK, Ports, mapping
+from tests.kernel.hostports import NETWORK, Ports, mapping
+from tests.support.cni.portmaps import LONG_ID, listed
 from tests.support.netns import Netns
-from tests.support.portmaps import LONG_ID, listed
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import iptables
 

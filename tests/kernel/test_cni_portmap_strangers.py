@@ -5,7 +5,7 @@ from ipaddress import ip_address as ip
 
 import pytest
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Losable
 from tests.support.weftd import eventually
 from weft.cni.attachment import living

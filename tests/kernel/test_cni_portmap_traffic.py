@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostports import BRIDGE, NODE, OUTSIDE, Ports, Server, ask, mapping, outside, silent
+from tests.kernel.hostports import BRIDGE, NODE, OUTSIDE, Ports, Server, ask, mapping, outside, silent
 from tests.support.netns import Netns
 
 FORMS = ["", "iptables", "nftables"]

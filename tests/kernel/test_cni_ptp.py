@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernel.test_cni_bridge import addresses, links, sysctl, veths
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from weft.wire.cni import VERSIONS
 
 V4 = {

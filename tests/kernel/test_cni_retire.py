@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from tests.support.waiting import in_time
+from tests.support.waiting import eventually, in_time
 from weft.cni.attachment.retire import Retirement
 from weft.cni.sdk.host import RETIRED
 
@@ -33,7 +32,7 @@ def test_forty_links_are_gone_soon(netns: Netns, retirement: Retirement):
     for index in indexes:
         retirement.retire(index)
     assert in_time(start, 0.3), "the caller has waited for the kernel"
-    wait_for(lambda: not names(netns), seconds=5)
+    eventually(lambda: not names(netns), seconds=5)
 
 
 def test_a_successor_of_the_same_name_lives(netns: Netns, retirement: Retirement):
@@ -42,7 +41,7 @@ def test_a_successor_of_the_same_name_lives(netns: Netns, retirement: Retirement
     netns.rtnl.set_link(netns.rtnl.link("eth0p").index, name="gone2")
     retirement.retire(old)
     new = pair(netns, "eth0")
-    wait_for(lambda: netns.rtnl.link(old) is None, seconds=5)
+    eventually(lambda: netns.rtnl.link(old) is None, seconds=5)
     assert netns.rtnl.link(new) is not None
 
 
@@ -51,11 +50,11 @@ def test_links_that_went_by_themselves_harm_nobody(netns: Netns, retirement: Ret
     netns.rtnl.delete_link(gone)
     for index in (gone, left, 99999):
         retirement.retire(index)
-    wait_for(lambda: netns.rtnl.link(left) is None, seconds=5)
+    eventually(lambda: netns.rtnl.link(left) is None, seconds=5)
     retirement.retire(gone)
     other = pair(netns, "c")
     retirement.retire(other)
-    wait_for(lambda: netns.rtnl.link(other) is None, seconds=5)
+    eventually(lambda: netns.rtnl.link(other) is None, seconds=5)
 
 
 def test_what_a_crash_has_left_is_swept_at_the_start(netns: Netns):
@@ -63,7 +62,7 @@ def test_what_a_crash_has_left_is_swept_at_the_start(netns: Netns):
     netns.rtnl.set_link(left, alias=RETIRED)
     netns.rtnl.set_link(live, alias="weft:bridge")
     retirement = netns.call(Retirement)
-    wait_for(lambda: netns.rtnl.link(left) is None, seconds=5)
+    eventually(lambda: netns.rtnl.link(left) is None, seconds=5)
     assert netns.rtnl.link(live) is not None
     retirement.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.recording import Recording
+from tests.kernel.recording import Recording
 from tests.support.waiting import in_time
 from weft.cni.runtime import execute
 from weft.cni.runtime.library import Cache, CniError, Programs, Runtime, RuntimeConf, load, load_all, parse_list

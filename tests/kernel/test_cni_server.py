@@ -18,8 +18,8 @@ from typing import NoReturn
 
 import pytest
 
-from tests.support.cnidaemon import SECONDS, Client, CniDaemon, wait_for
-from tests.support.cniframes import (
+from tests.support.cni.daemon import SECONDS, Client, CniDaemon
+from tests.support.cni.frames import (
     call,
     decode_done,
     descriptors,
@@ -30,6 +30,7 @@ from tests.support.cniframes import (
     read_done,
 )
 from tests.support.netns import Netns
+from tests.support.waiting import eventually
 from weft.cni import build
 from weft.cni.host.descriptors import NodeHandles, open_node
 from weft.cni.host.locks import ContainerLocks
@@ -365,12 +366,12 @@ class TestRefusals:
             return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
 
         daemon.call("ADD", {"do": "look"})
-        wait_for(lambda: count() <= before, seconds=5) if (before := count()) else None
+        eventually(lambda: count() <= before, seconds=5) if (before := count()) else None
         for _ in range(20):
             exchange(daemon.socket, call(ENV, {}), fds=[0, 0])
             exchange(daemon.socket, call(ENV, {}), fds=[0] * 100)
             exchange(daemon.socket, b"\0\0\0\x09\0\1\0\1abc", fds=[0, 0, 0], shutdown=True)
-        wait_for(lambda: count() <= before + 1, seconds=5)
+        eventually(lambda: count() <= before + 1, seconds=5)
 
     @pytest.mark.parametrize(
         "data, reason",
@@ -423,7 +424,7 @@ class TestTurns:
     def test_requests_of_one_container_come_in_order(self, daemon: CniDaemon, tmp_path: Path):
         go = tmp_path / "go"
         first = daemon.start("ADD", {"do": "wait", "path": str(go), "word": "first"}, container="ordered").feed()
-        wait_for(lambda: "ADD ordered first" in daemon.journal())
+        eventually(lambda: "ADD ordered first" in daemon.journal())
         second = daemon.start("ADD", {"word": "second"}, container="ordered").feed()
         # Somebody else passes both.
         assert daemon.call("ADD", {"word": "other"}, container="another")
@@ -438,14 +439,14 @@ class TestTurns:
         """A runtime whose client was killed takes the ADD for failed and may ask for GC while it runs."""
         added, collected = tmp_path / "added", tmp_path / "collected"
         client = daemon.start("ADD", {"do": "wait", "path": str(added), "word": "add"}, container="killed").feed()
-        wait_for(lambda: "ADD killed add" in daemon.journal())
+        eventually(lambda: "ADD killed add" in daemon.journal())
         client.kill()
         gc = daemon.start("GC", {"do": "wait", "path": str(collected), "word": "gc"}, container="").feed()
         # Others do not wait for a GC that waits itself.
         assert daemon.call("ADD", {"word": "before"}, container="before")
         assert "GC  gc" not in daemon.journal()
         added.touch()
-        wait_for(lambda: "GC  gc" in daemon.journal())
+        eventually(lambda: "GC  gc" in daemon.journal())
         later = daemon.start("ADD", {"word": "later"}, container="later").feed()
         assert daemon.call("STATUS", {}, container="")
         assert "ADD later later" not in daemon.journal()
@@ -462,7 +463,7 @@ class TestTurns:
         _program(tmp_path / "theirs", f"while ! test -e {go}; do sleep 0.02; done; exec {daemon.bin_dir}/host-local")
         config = {"do": "delegate", "name": "theirs", "command": "DEL", "word": "outer", "del": "look"}
         add = daemon.start("ADD", config, container="outer", CNI_PATH=str(tmp_path)).feed()
-        wait_for(lambda: "ADD outer outer" in daemon.journal())
+        eventually(lambda: "ADD outer outer" in daemon.journal())
         several = [daemon.start("GC", {"word": f"crowd{n}"}, container="").feed() for n in range(5)]
         assert daemon.call("STATUS", {}, container="")
         assert not [line for line in daemon.journal() if "crowd" in line]
@@ -481,7 +482,7 @@ class TestTurns:
         clients = [
             daemon.start("ADD", config, container=f"c{number}", CNI_NETNS=netns.path).feed() for number in range(20)
         ]
-        wait_for(lambda: sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir()) > 100)
+        eventually(lambda: sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir()) > 100)
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
         daemon.stop()
@@ -494,7 +495,7 @@ class TestTurns:
         status, out, _ = answer["ran"]
         assert status == 0
         assert json.loads(out)["plugin"] == "host-local"
-        wait_for(lambda: not list((daemon.state / "cni" / "turns").iterdir()))
+        eventually(lambda: not list((daemon.state / "cni" / "turns").iterdir()))
 
 
 def connections(daemon: CniDaemon) -> list[str]:
@@ -528,19 +529,19 @@ class TestLimits:
                 daemon.start("ADD", config, plugin="host-local", container=f"c{number}", CNI_NETNS=netns.path).feed()
                 for number in range(25)
             ]
-            wait_for(lambda: self.threads(daemon) > 20)
+            eventually(lambda: self.threads(daemon) > 20)
             yield adds
 
     def test_a_gc_whose_delegate_hangs_gives_the_node_up(self, daemon: CniDaemon, tmp_path: Path):
         _program(tmp_path / "hangs", f"while ! test -e {tmp_path}/go; do sleep 0.1; done")
         config = {"do": "delegate-gone", "name": "hangs", "command": "GC", "word": "hung"}
         gcs = [daemon.start("GC", config, container="", CNI_PATH=str(tmp_path)).feed() for _ in range(9)]
-        wait_for(lambda: "GC  hung" in daemon.journal())
+        eventually(lambda: "GC  hung" in daemon.journal())
         before = self.threads(daemon)
         others = [daemon.start("ADD", {"word": "passes"}, container=f"other{number}").feed() for number in range(9)]
         assert all(other.answer().get("plugin") == "bridge" for other in others)
         assert self.threads(daemon) <= before + 9
-        wait_for(lambda: any(gc.process.poll() is not None for gc in gcs))  # whichever of them came first
+        eventually(lambda: any(gc.process.poll() is not None for gc in gcs))  # whichever of them came first
         (tmp_path / "go").touch()
         answers = [gc.answer() for gc in gcs]
         given_up = [answer["msg"] for answer in answers if answer.get("code") == 11]
@@ -583,14 +584,14 @@ class TestLimits:
         _program(tmp_path / "hangs", f"while ! test -e {tmp_path}/go; do sleep 0.1; done")
         config = {"do": "delegate-gone", "name": "hangs", "command": "ADD", "word": "hung"}
         hung = daemon.start("ADD", config, container="hung", CNI_PATH=str(tmp_path)).feed()
-        wait_for(lambda: "ADD hung hung" in daemon.journal())
+        eventually(lambda: "ADD hung hung" in daemon.journal())
         open_before, threads = self.open_files(daemon), self.threads(daemon)
         again = [daemon.start("DEL", {}, container="hung").feed() for _ in range(30)]
-        wait_for(lambda: self.open_files(daemon) >= open_before + 60)
+        eventually(lambda: self.open_files(daemon) >= open_before + 60)
         assert self.threads(daemon) <= threads + 1
         for client in again:
             client.kill()
-        wait_for(lambda: self.open_files(daemon) <= open_before)
+        eventually(lambda: self.open_files(daemon) <= open_before)
         assert daemon.call("ADD", {}, container="free")["plugin"] == "bridge"
         (tmp_path / "go").touch()
         hung.answer()
@@ -599,7 +600,7 @@ class TestLimits:
         go = tmp_path / "go"
         config = {"do": "wait", "path": str(go), "word": "hangs"}
         clients = [daemon.start("ADD", config, container=f"hangs{number}").feed() for number in range(40)]
-        wait_for(lambda: len([line for line in daemon.journal() if "hangs" in line]) == 40)
+        eventually(lambda: len([line for line in daemon.journal() if "hangs" in line]) == 40)
         assert daemon.call("ADD", {}, container="passes")["plugin"] == "bridge"
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 40
@@ -619,8 +620,8 @@ class TestLimits:
         go = tmp_path / "go"
         config = {"do": do, "path": str(go)}
         clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(20)]
-        wait_for(lambda: len(connections(daemon)) == 21)
-        wait_for(lambda: len(daemon.journal()) == 4)
+        eventually(lambda: len(connections(daemon)) == 21)
+        eventually(lambda: len(daemon.journal()) == 4)
         assert self.open_files(daemon) < limit
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
@@ -634,7 +635,7 @@ class TestLimits:
         go = tmp_path / "go"
         config = {"do": "wait", "path": str(go)}
         clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(30)]
-        wait_for(lambda: len(daemon.journal()) == 30)
+        eventually(lambda: len(daemon.journal()) == 30)
         go.touch()
         assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 30
         assert (daemon.directory / "log").read_text() == ""
@@ -646,7 +647,7 @@ class TestLimits:
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, usual[1]))
         client = own_daemon.start("ADD", {}, container="c1").feed()
-        wait_for(lambda: "RES-001 --cni-socket: cannot accept a client" in log.read_text())
+        eventually(lambda: "RES-001 --cni-socket: cannot accept a client" in log.read_text())
         time.sleep(2)  # two more looks, or a hundred thousand
         assert log.read_text().count("\n") == 1
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
@@ -666,7 +667,7 @@ def _hangs(directory: Path, body: str) -> Iterator[Callable[[], int]]:
     _program(directory / "hangs", f"echo $$ >{started}.new; mv {started}.new {started}; {body}")
 
     def process() -> int:
-        wait_for(started.exists)
+        eventually(started.exists)
         return int(started.read_text())
 
     try:
@@ -736,9 +737,9 @@ class TestDelegates:
         _program(tmp_path / "theirs", f"({wait}; echo late) 2>&- & echo $$ >{pid}.new; mv {pid}.new {pid}")
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         client = daemon.start("ADD", config, container="late", CNI_PATH=str(tmp_path)).feed()
-        wait_for(pid.exists)
+        eventually(pid.exists)
         stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-        wait_for(lambda: stat.read_text().rpartition(") ")[2].startswith("Z"))
+        eventually(lambda: stat.read_text().rpartition(") ")[2].startswith("Z"))
         assert not select.select([client.process.stdout], [], [], 0.2)[0]
         go.touch()
         assert client.answer()["ran"] == [0, "late\n", ""]
@@ -765,7 +766,7 @@ class TestDelegates:
         writer = program.open("r+b")
         config = {"do": "delegate", "name": "theirs", "command": "ADD", "word": "busy"}
         client = daemon.start("ADD", config, container="busy", CNI_PATH=str(tmp_path)).feed()
-        wait_for(lambda: "ADD busy busy" in daemon.journal())
+        eventually(lambda: "ADD busy busy" in daemon.journal())
         time.sleep(1.3)  # the second try, too, finds it so
         writer.close()
         assert client.answer()["ran"][0] == 0
@@ -801,14 +802,14 @@ class TestErrors:
         _program(tmp_path / "theirs", f"until test -e {go}; do sleep 0.02; done")
         config = {"do": "delegate", "name": "theirs", "command": "ADD"}
         client = own_daemon.start("ADD", config, CNI_PATH=str(tmp_path)).feed()
-        wait_for(lambda: turns.exists() and list(turns.iterdir()))
+        eventually(lambda: turns.exists() and list(turns.iterdir()))
         [token] = turns.iterdir()
         token.unlink()
         token.mkdir()
         go.touch()
         assert client.answer()["ran"][0] == 0
         log = own_daemon.directory / "log"
-        wait_for(lambda: "after the answer to a CNI request: [Errno 21] Is a directory" in log.read_text())
+        eventually(lambda: "after the answer to a CNI request: [Errno 21] Is a directory" in log.read_text())
 
 
 class TestUndo:
@@ -816,10 +817,10 @@ class TestUndo:
         go = tmp_path / "go"
         config = {"do": "wait", "path": str(go), "word": "w", "del": "look"}
         client = daemon.start("ADD", config, container="killed", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: "ADD killed w" in daemon.journal())
+        eventually(lambda: "ADD killed w" in daemon.journal())
         client.kill()
         go.touch()
-        wait_for(lambda: "end killed w" in daemon.journal()[-1:] and "DEL killed w" in daemon.journal())
+        eventually(lambda: "end killed w" in daemon.journal()[-1:] and "DEL killed w" in daemon.journal())
 
     def test_a_client_that_does_not_read_its_answer(self, daemon: CniDaemon):
         def inside() -> None:
@@ -829,11 +830,11 @@ class TestUndo:
                 socket.send_fds(sock, [call(env, named, stdin=b'{"word": "u"}')], list(named.values()))
                 sock.settimeout(5)
                 read_begun(sock)
-                wait_for(lambda: "end unread u" in daemon.journal())
+                eventually(lambda: "end unread u" in daemon.journal())
                 sock.recv(1, socket.MSG_PEEK)  # the answer has come, and stays where it is
 
         daemon.netns.call(inside)
-        wait_for(lambda: "DEL unread u" in daemon.journal())
+        eventually(lambda: "DEL unread u" in daemon.journal())
 
     def test_a_client_that_has_its_answer_is_not_undone(self, daemon: CniDaemon):
         assert daemon.call("ADD", {"word": "kept"}, container="kept")
@@ -850,12 +851,12 @@ class TestUndo:
         _program(tmp_path / "theirs", f"touch {started}; exec sleep 30")
         config = {"do": "delegate-gone", "name": "theirs", "command": "ADD", "word": "d"}
         client = daemon.start("ADD", config, container="gone", CNI_PATH=str(tmp_path)).feed()
-        wait_for(started.exists)
+        eventually(started.exists)
         children = daemon.netns.run(["pgrep", "-P", str(client.process.pid)], check=False).split()
         client.kill()
         for child in children:
             os.kill(int(child), signal.SIGKILL)
-        wait_for(lambda: "gone gone d" in daemon.journal() and "DEL gone d" in daemon.journal())
+        eventually(lambda: "gone gone d" in daemon.journal() and "DEL gone d" in daemon.journal())
 
     def test_what_takes_too_long_is_answered_and_undone(self, own_daemon: CniDaemon, tmp_path: Path):
         go = tmp_path / "go"
@@ -863,7 +864,7 @@ class TestUndo:
         answer = client.answer()
         assert answer == {"code": 11, "msg": "weftd did not finish within 0.5 s"}
         go.touch()
-        wait_for(lambda: "DEL slow slow" in own_daemon.journal())
+        eventually(lambda: "DEL slow slow" in own_daemon.journal())
 
 
 class TestEndings:
@@ -872,7 +873,7 @@ class TestEndings:
     ):
         netns = make_netns()
         client = own_daemon.start("ADD", WAITING, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: "ADD c " in own_daemon.journal())
+        eventually(lambda: "ADD c " in own_daemon.journal())
         own_daemon.process.kill()
         assert client.answer()["interfaces"][0]["name"] == "lo"
         assert own_daemon.journal() == ["ADD c "]
@@ -884,7 +885,7 @@ class TestEndings:
         netns = make_netns()
         own_daemon.bin_dir = lone.parent
         client = own_daemon.start("ADD", WAITING, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: "ADD c " in own_daemon.journal())
+        eventually(lambda: "ADD c " in own_daemon.journal())
         own_daemon.process.kill()
         out, _ = client.process.communicate(timeout=60)  # it waits for another daemon
         answer = json.loads(out)
@@ -909,9 +910,9 @@ class TestEndings:
         daemon = CniDaemon(tmp_path / "d", netns, bin_dir)
         go = tmp_path / "go"
         client = daemon.start("ADD", {"do": "wait", "path": str(go), "word": "s"}, container="stop").feed()
-        wait_for(lambda: "ADD stop s" in daemon.journal())
+        eventually(lambda: "ADD stop s" in daemon.journal())
         daemon.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: not daemon.socket.exists())
+        eventually(lambda: not daemon.socket.exists())
         go.touch()
         assert client.answer()["plugin"] == "bridge"
         assert daemon.process.wait(SECONDS) == 0  # a second signal would kill it at its very end
@@ -925,12 +926,12 @@ class TestEndings:
         netns = make_netns()
         config = {"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}
         first = own_daemon.start("ADD", WAITING, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: "ADD c " in own_daemon.journal())
+        eventually(lambda: "ADD c " in own_daemon.journal())
         waits = own_daemon.start("ADD", config, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: len(connections(own_daemon)) == 3)
+        eventually(lambda: len(connections(own_daemon)) == 3)
         own_daemon.process.send_signal(signal.SIGSTOP)
         unseen = own_daemon.start("ADD", config, plugin="loopback", container="d", CNI_NETNS=netns.path).feed()
-        wait_for(lambda: len(connections(own_daemon)) == 4)
+        eventually(lambda: len(connections(own_daemon)) == 4)
         own_daemon.process.kill()
         assert first.answer()["interfaces"][0]["name"] == "lo"
         assert waits.answer()["interfaces"][0]["name"] == "lo"

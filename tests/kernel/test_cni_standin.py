@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.cniclient import compiled
-from tests.support.cnidaemon import CHECKOUT, CniDaemon, wait_for
+from tests.kernel.cniclient import compiled
+from tests.support.checkout import CHECKOUT
+from tests.support.cni.daemon import CniDaemon
+from tests.support.cni.standins import kill_stand_ins, stand_ins
 from tests.support.netns import SECONDS, Netns
-from tests.support.standins import kill_stand_ins, stand_ins
+from tests.support.waiting import eventually
 from weft.cni import build
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.locks import ContainerLocks
@@ -130,7 +132,7 @@ def test_a_pod_is_attached_and_detached(node: Node, make_netns):
     assert pod.run("ping -c1 -W2 10.9.0.1")
     assert node.call("DEL", pod.path) is None
     assert pod.rtnl.link("eth0") is None
-    wait_for(lambda: [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
+    eventually(lambda: [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
     assert node.call("DEL", pod.path) is None
     assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
 
@@ -235,7 +237,7 @@ class TestOne:
         assert node.call("DEL", "") is None
         [pid] = stand_ins(node.run)
         assert len(list(node.run.iterdir())) == 1
-        wait_for(lambda: not Path(f"/proc/{pid}").exists())
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
         assert list(node.run.iterdir()) == []
         assert node.call("DEL", "") is None
         assert node.started == 2
@@ -390,7 +392,7 @@ class TestDeath:
         assert node.call("DEL", pod.path) is None
         assert node.started == 2
         # The successor deletes what the killed one had left.
-        wait_for(lambda: [link for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
+        eventually(lambda: [link for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
 
     def test_one_that_is_killed_before_it_serves_fails_nobody(self, node: Node, tmp_path: Path):
         node.interpreter(f"mkdir {tmp_path}/once 2>/dev/null && sleep 0.2 && kill -9 $$")
@@ -405,7 +407,7 @@ class TestDeath:
         before = pod.rtnl.link("eth0")
         (tmp_path / "waits" / "runs").unlink()
         assert kill_stand_ins(node.run)
-        wait_for((tmp_path / "waits" / "runs").exists)
+        eventually((tmp_path / "waits" / "runs").exists)
         release()
         assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
         after = pod.rtnl.link("eth0")
@@ -448,7 +450,7 @@ class TestDeath:
         client, release = waiting_add(node, tmp_path, make_netns().path)
         [pid] = stand_ins(node.run)
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not list(node.run.iterdir()))
+        eventually(lambda: not list(node.run.iterdir()))
         assert node.call("DEL", "", CNI_CONTAINERID="c2") is None
         release()
         assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
@@ -490,7 +492,7 @@ class TestHanging:
         assert node.started == 2
         # What it does when it goes on again takes nothing from its successor.
         os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: not Path(f"/proc/{pid}").exists())
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
         assert node.call("DEL", "") is None
 
     def test_a_start_that_hangs_is_told(self, node: Node):
@@ -543,7 +545,7 @@ class TestStoppedDaemon:
         assert node.call("DEL", "", plugin="loopback") is None
         assert (note.exists(), node.started, daemon.journal()) == (True, 1, [])
         daemon.process.send_signal(signal.SIGCONT)
-        wait_for(lambda: node.call("DEL", "", plugin="loopback") and not note.exists())
+        eventually(lambda: node.call("DEL", "", plugin="loopback") and not note.exists())
         assert daemon.journal()
 
     @pytest.mark.parametrize("reads", [True, False])
@@ -611,7 +613,7 @@ class TestDaemon:
             assert daemon.journal()[0] == "ADD c2 "
             release()
             assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
-            wait_for(lambda: not stand_ins(node.run))
+            eventually(lambda: not stand_ins(node.run))
         finally:
             daemon.stop()
         assert {path.name for path in node.run.iterdir()} <= {"cni.sock.lock"}
@@ -722,7 +724,7 @@ def waiting_add(node: Node, tmp_path: Path, pod: str) -> "tuple[subprocess.Popen
     client.stdin.write(json.dumps(config).encode())
     client.stdin.close()
     client.stdin = None
-    wait_for((theirs / "runs").exists)
+    eventually((theirs / "runs").exists)
 
     def release() -> None:
         with suppress(OSError):  # it may have been killed

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.test_cni_flannel import REST, V4, add, config, delete, state_names, states
-from tests.support.cnidaemon import CHECKOUT, wait_for
-from tests.support.cnihost import Site
+from tests.support.checkout import CHECKOUT
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
 from tests.support.spoiling import WAYS, spoil
+from tests.support.waiting import eventually
 from weft import cli
 from weft.cni.host import locks
 from weft.cni.host.openat import open_root
@@ -383,9 +384,9 @@ def test_the_daemon_sweeps_at_its_start_and_again(site, make_netns, monkeypatch)
         add(site, config(site), pod, id_=name)
     lose(pods["c1"])
     with closing(site.host.call(lambda: Sweeper(site.node, every=0.05))):
-        wait_for(lambda: set(addresses(site).values()) == {"c2"})
+        eventually(lambda: set(addresses(site).values()) == {"c2"})
         lose(pods["c2"])
-        wait_for(lambda: addresses(site) == {})
+        eventually(lambda: addresses(site) == {})
     assert not [thread for thread in threading.enumerate() if thread.name == "cni-sweep"]
 
 
@@ -409,7 +410,7 @@ def masquerade_of_two(site, make_netns, kind) -> Callable[[], list[int]]:
 def test_masquerade_that_somebody_has_deleted_is_put_back_by_a_sweep_without_a_notice(site, make_netns, caplog, kind):
     rules = masquerade_of_two(site, make_netns, kind)
     with closing(site.host.call(lambda: Sweeper(site.node))):
-        wait_for(lambda: rules() == [1, 1])
+        eventually(lambda: rules() == [1, 1])
     assert "masquerade put back that somebody had deleted: network=cbr0 container=c1 interface=eth0" in caplog.text
 
 
@@ -432,8 +433,8 @@ def test_an_attachment_whose_rules_cannot_be_put_back_costs_no_other_its(site, m
             sweeping.again()
             return rules() == [1, 1]
 
-        wait_for(lambda: sum(rules()) == 1)
-        wait_for(again)
+        eventually(lambda: sum(rules()) == 1)
+        eventually(again)
     words = f"masquerade not put back: network=cbr0 container={tries[0]} interface=eth0 error={fault}"
     assert [line for line in caplog.messages if "not put back" in line or "ended early" in line] == [words]
 
@@ -462,9 +463,9 @@ def test_a_sweep_that_fails_is_told_once_and_tried_again(site, make_netns, caplo
     lose(pod)
     site.store.rename(site.directory / "away")
     with closing(site.host.call(lambda: Sweeper(site.node, every=0.01))):
-        wait_for(lambda: caplog.records)
+        eventually(lambda: caplog.records)
         (site.directory / "away").rename(site.store)
-        wait_for(lambda: addresses(site) == {})
+        eventually(lambda: addresses(site) == {})
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith("leaked attachment not freed: network=cbr0 container=c1 interface=eth0 error=")
 
@@ -479,8 +480,8 @@ def test_a_record_that_cannot_be_read_ends_no_sweep_and_is_set_aside(site, make_
         spoil(path, way)
     lose(pods["c1"])
     with closing(site.host.call(lambda: Sweeper(site.node))):
-        wait_for(lambda: set(addresses(site).values()) == {"c2"})
-        wait_for(lambda: len([line for line in caplog.messages if "STATE-001" in line]) == len(spoilt))
+        eventually(lambda: set(addresses(site).values()) == {"c2"})
+        eventually(lambda: len([line for line in caplog.messages if "STATE-001" in line]) == len(spoilt))
     assert not any(os.path.lexists(path) for path in spoilt)
     assert all(list(path.parent.glob("*.spoilt-1")) for path in spoilt)
     assert "1 cannot be read" in caplog.text
@@ -507,7 +508,7 @@ def test_many_spoilt_records_are_said_in_a_line_and_kept_within_bounds(site, mak
     for number in range(40):
         spoil(directory / f"{number:032x}.json", "random" if number % 2 else "directory")
     with closing(site.host.call(lambda: Sweeper(site.node))):
-        wait_for(lambda: "STATE-001" in caplog.text)
+        eventually(lambda: "STATE-001" in caplog.text)
     assert len([line for line in caplog.messages if "STATE-001" in line]) == 1
     assert "40 cannot be read" in caplog.text
     assert len(list(directory.glob("*.spoilt-*"))) <= 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.test_cni_bridge import sysctl
-from tests.support.cnidaemon import CniDaemon
+from tests.support.cni.daemon import CniDaemon
 from tests.support.netns import Netns
 from weft.cni import build
 from weft.cni.install.executables import install

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel.otherroot import give_root
 from tests.support.netns import Netns
-from tests.support.otherroot import give_root
 
 MAC = "c2:11:22:33:44:66"
 ALL = {"mac": MAC, "promisc": True, "mtu": 1454, "allmulti": True, "txQLen": 20000}

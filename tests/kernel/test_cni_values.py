@@ -11,7 +11,7 @@ from operator import getitem
 import pytest
 
 from tests.campaign.hostile.good import CHAINED, good_configurations
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from weft.cni import registry
 
 # Both families of whatever an address may be in: all of them where an address is expected.

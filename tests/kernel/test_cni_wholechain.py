@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cnidaemon import CniDaemon, wait_for
+from tests.support.cni.daemon import CniDaemon
 from tests.support.netns import Netns
+from tests.support.waiting import eventually
 from weft.cni import build
 from weft.cni.install import executables
 from weft.cni.sdk.host import RETIRED
@@ -118,7 +119,7 @@ def test_a_namespace_that_is_gone_leaves_nothing(node):
     with subprocess.Popen(["unshare", "-n", "sleep", "100"]) as pod:
         path = f"/proc/{pod.pid}/ns/net"
         own = Path("/proc/self/ns/net").stat().st_ino
-        wait_for(lambda: Path(path).stat().st_ino != own)
+        eventually(lambda: Path(path).stat().st_ino != own)
         node.cni("add", path)
         pod.kill()
     node.cni("del", path)

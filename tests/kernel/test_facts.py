@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
-from tests.support.netthread import Namespace, namespace, run
+from tests.kernel.netthread import Namespace, namespace, run
 from weft.config.flags import parse_flags
 from weft.desired.facts import select
 from weft.desired.inputs import Facts

@@ -8,8 +8,8 @@ from struct import pack
 
 import pytest
 
+from tests.kernel.netthread import inside, run
 from tests.support.firewall import matches, wanted
-from tests.support.netthread import inside, run
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.iptables import legacy_tables
 from weft.kernel.rtnetlink.netlink import Message, NetlinkSocket

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel.netthread import Namespace, inside, namespace, run, udp, write
 from tests.support.firewall import wanted
-from tests.support.netthread import Namespace, inside, namespace, run, udp, write
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.tools import SEARCH_PATH, Tools
 from weft.plan.diff import Put

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
+from tests.support.cni.iptablesfake import Refused, restore
+from tests.support.cni.portmaps import wanted
 from tests.support.firewall import wanted as wanted_by_the_node
-from tests.support.iptablesfake import Refused, restore
-from tests.support.portmaps import wanted
 from weft.cni.attachment import masq
 from weft.cni.plugins.firewall import chains
 from weft.cni.plugins.portmap import iptables as portmap

@@ -14,9 +14,8 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns, wire
-from tests.support.relaysite import DEVICE, LOCAL, PEER, POD, PORT, THERE, Site, packet
+from tests.support.relay.relaysite import DEVICE, LOCAL, PEER, POD, PORT, THERE, Site, packet
 from tests.support.weftd import eventually
 from weft.forward import hooks, kernelpath
 from weft.forward.build import PATH
@@ -80,9 +79,9 @@ def test_a_peer_that_another_link_leads_to_gets_all_from_the_relay(site: Site, r
     pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
     before = sent(site, "other")
     pod.sendto(b"there", (THERE, 7))
-    wait_for(lambda: carried(site)[2] + carried(site)[0] == 1)
+    eventually(lambda: carried(site)[2] + carried(site)[0] == 1)
     assert carried(site) == (0, 0, 1, 0)
-    wait_for(lambda: sent(site, "other") > before)
+    eventually(lambda: sent(site, "other") > before)
 
 
 def sent(site: Site, link: str) -> int:
@@ -105,7 +104,7 @@ def test_a_packet_from_another_subnet_than_the_peers_is_the_relays(site: Site):
     pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
     site.peer.sendto(packet(b"from a node", source=PEER), (LOCAL, PORT))
     site.here.run("sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.flannel0.rp_filter=0", check=False)
-    wait_for(lambda: carried(site) == (0, 0, 0, 1))
+    eventually(lambda: carried(site) == (0, 0, 0, 1))
     del pod
 
 
@@ -131,7 +130,7 @@ def test_a_packet_with_options_is_the_relays(site: Site):
     pod.setsockopt(socket.SOL_IP, 4, b"\x01" * 4)  # IP_OPTIONS: four times "no operation"
     pod.sendto(b"there", (THERE, 7))
     assert site.peer.recv(100)[32:] == b"there"
-    wait_for(lambda: carried(site) == (0, 0, 1, 0))
+    eventually(lambda: carried(site) == (0, 0, 1, 0))
 
 
 def test_a_datagram_in_pieces_is_the_relays(site: Site):

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
+from tests.kernel.netthread import inside, run
 from tests.support.firewall import matches, wanted
-from tests.support.netthread import inside, run
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.monitor import Monitor, Resync, Touched
 from weft.kernel.tools import Tools

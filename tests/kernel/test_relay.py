@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import upstreamrelay
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from tests.support.relaysite import (
+from tests.support.relay import upstreamrelay
+from tests.support.relay.relaysite import (
     DEVICE,
     KNOWN,
     LOCAL,
@@ -131,14 +130,14 @@ class TestErrors:
     def test_a_destination_that_no_peer_has(self, way: Site, pod: socket.socket):
         pod.sendto(b"x", ("10.5.3.3", 9))
         assert self.told(pod)[:3] == (errno.ENETUNREACH, 3, 0)
-        wait_for(lambda: way.dropped() == {"no route": 1})
+        eventually(lambda: way.dropped() == {"no route": 1})
 
     @pytest.mark.spec("flannel.md §6.5/ttl")
     def test_a_life_that_ends_here(self, way: Site, pod: socket.socket):
         pod.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
         pod.sendto(b"x", (THERE, 9))
         assert self.told(pod)[:3] == (errno.EHOSTUNREACH, 11, 0)
-        wait_for(lambda: way.dropped() == {"expired": 1})
+        eventually(lambda: way.dropped() == {"expired": 1})
 
     def test_a_life_that_ends_with_a_packet_of_a_peer(self, way: Site):
         peer = way.peer
@@ -148,14 +147,14 @@ class TestErrors:
         assert got[20:22] == b"\x0b\0"
         assert got[16:20] == socket.inet_aton(THERE)
         assert got[28:48] == packet(b"x", ttl=1)[:20]
-        wait_for(lambda: way.dropped() == {"expired": 1})
+        eventually(lambda: way.dropped() == {"expired": 1})
 
     def test_a_way_that_is_narrower_than_the_device(self, way: Site, pod: socket.socket):
         way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
         pod.setsockopt(socket.SOL_IP, 10, 2)  # IP_MTU_DISCOVER: IP_PMTUDISC_DO
         pod.sendto(bytes(1000 - 2 * UDP_HEADERS + 1), (THERE, 9))
         assert self.told(pod) == (errno.EMSGSIZE, 3, 4, 1000 - UDP_HEADERS)
-        wait_for(lambda: way.dropped() == {"too large": 1})
+        eventually(lambda: way.dropped() == {"too large": 1})
 
     def test_a_packet_that_may_be_cut_passes_the_narrow_way(self, way: Site, pod: socket.socket):
         way.here.run(f"ip route add {PEER}/32 dev eth0 mtu lock 1000")
@@ -173,7 +172,7 @@ class TestErrors:
         pod = way.bound(way.here, socket.SOCK_DGRAM, POD)
         pod.setsockopt(socket.SOL_IP, 10, 0)  # IP_PMTUDISC_DONT
         pod.sendto(bytes(1200), (THERE, 9))
-        wait_for(lambda: way.dropped() == {"not sent": 1})
+        eventually(lambda: way.dropped() == {"not sent": 1})
 
     def test_threads_that_have_datagrams_cut_at_once_lose_none(
         self, make_netns: Callable[[], Netns], monkeypatch: pytest.MonkeyPatch
@@ -188,7 +187,7 @@ class TestErrors:
         for given in range(640, 192_001, 640):
             for pod in pods:
                 pod.sendto(bytes(40 * 1200), (THERE, 9))
-            wait_for(lambda given=given: way.call.state().sent[0] + sum(way.dropped().values()) == given)
+            eventually(lambda given=given: way.call.state().sent[0] + sum(way.dropped().values()) == given)
         assert way.dropped() == {}
 
     def test_no_more_than_some_in_a_second(self, way: Site):
@@ -196,7 +195,7 @@ class TestErrors:
         before = way.here.run("nstat -asz IcmpInDestUnreachs")
         for _ in range(400):
             pod.sendto(b"x", ("10.5.3.3", 9))
-        wait_for(lambda: way.dropped() == {"no route": 400})
+        eventually(lambda: way.dropped() == {"no route": 400})
         told = int(way.here.run("nstat -asz IcmpInDestUnreachs").split()[-2])
         assert "IcmpInDestUnreachs" in before
         assert 0 < told <= 200  # a second may end meanwhile
@@ -232,7 +231,7 @@ class TestDropped:
         way.peer.sendto(packet(b"last"), (LOCAL, PORT))
         assert pod.recv(100) == b"last"
         # By the kernel's path the right ones may come first.
-        wait_for(lambda: way.dropped() == ({"malformed": 1} if data else {}))
+        eventually(lambda: way.dropped() == ({"malformed": 1} if data else {}))
 
     def test_what_an_unknown_address_sends(self, way: Site):
         """Q 12.3.20: with upstream anybody can inject packets."""
@@ -241,7 +240,7 @@ class TestDropped:
         stranger.sendto(packet(b"strange"), (LOCAL, PORT))
         way.peer.sendto(packet(b"known"), (LOCAL, PORT))
         assert pod.recv(100) == b"known"
-        wait_for(lambda: way.dropped() == {"unknown peer": 1})
+        eventually(lambda: way.dropped() == {"unknown peer": 1})
 
     def test_a_wrong_checksum_of_the_content_is_left_to_the_kernel(self, way: Site):
         pod = way.bound(way.here, socket.SOCK_DGRAM, POD, 9)
@@ -372,7 +371,7 @@ def naive(way: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
             pytest.skip(f"{upstreamrelay.HINT} builds upstream's relay, on an x86-64 machine")
         command = [str(program), "tun0", PEER, str(PORT), "10.5.1.0", LOCAL]
     else:
-        command = [sys.executable, "-m", "tests.support.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
+        command = [sys.executable, "-m", "tests.kernel.naiverelay", "tun0", PEER, str(PORT), f"10.5.1.0/24={LOCAL}"]
     child = way.there.popen(command, stdout=-1)
     assert child.stdout
     assert child.stdout.readline() == b"ready\n"

@@ -4,13 +4,13 @@ import ctypes
 import subprocess
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.relaymodel.packets import (
+from tests.support.checkout import CHECKOUT
+from tests.support.relay.model.packets import (
     NEEDS_CSUM,
     TOO_BIG,
     VNET,
@@ -24,9 +24,9 @@ from tests.support.relaymodel.packets import (
     spend_ttl,
     word_sum,
 )
-from tests.support.relaymodel.routes import Routes
-from tests.support.relaymodel.segments import Joined, split
-from tests.support.relaysite import is_right, packet, packet6, words_are_right
+from tests.support.relay.model.routes import Routes
+from tests.support.relay.model.segments import Joined, split
+from tests.support.relay.relaysite import is_right, packet, packet6, words_are_right
 from weft.forward import build
 from weft.forward.control import Change, encode, write_address
 
@@ -35,11 +35,11 @@ TCP, TCP6, UDP = 1, 4, 5  # virtio_net_hdr.gso_type
 
 @pytest.fixture(scope="module")
 def c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The C functions, for which `tests/support/relayshim.c` makes bytes of what they fill in."""
+    """The C functions, for which `tests/support/relay/shim.c` makes bytes of what they fill in."""
     out = tmp_path_factory.mktemp("relay") / "relay.so"
     source = build.PROGRAM.source
     pure = [str(source / f"{name}.c") for name in ("packet", "split", "join", "icmp", "table")]
-    shim = Path(__file__).parents[1] / "support" / "relayshim.c"
+    shim = CHECKOUT / "tests" / "support" / "relay" / "shim.c"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
     subprocess.run(["gcc", *flags, f"-I{source}", *pure, str(shim), "-o", str(out)], check=True)
     library = ctypes.CDLL(str(out))

@@ -14,9 +14,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 import pytest
 
 from tests.kernel.test_relay import stream
-from tests.support.cnidaemon import wait_for
 from tests.support.netns import Netns
-from tests.support.relaysite import (
+from tests.support.relay.relaysite import (
     DEVICE,
     OWN6,
     POD,
@@ -189,7 +188,7 @@ class TestErrors:
         pod = pod_of(way)
         for _ in range(400):
             pod.sendto(b"x", ("fd05:0:0:3::3", 9))
-        wait_for(lambda: way.dropped() == {"no route": 400})
+        eventually(lambda: way.dropped() == {"no route": 400})
         told = int(way.here.run("nstat -asz Icmp6InDestUnreachs").split()[-2])
         assert 0 < told <= 200  # a second may end meanwhile
 
@@ -224,7 +223,7 @@ class TestDropped:
         way.bound(way.there, socket.SOCK_DGRAM, way.stranger, PORT).sendto(packet6(b"strange"), (way.local, PORT))
         way.peer.sendto(packet6(b"known"), (way.local, PORT))
         assert pod.recv(100) == b"known"
-        wait_for(lambda: way.dropped() == {"unknown peer": 1})
+        eventually(lambda: way.dropped() == {"unknown peer": 1})
 
     @pytest.mark.parametrize("addresses", LOCAL_ADDRESSES.values(), ids=LOCAL_ADDRESSES.keys())
     def test_what_means_nothing_on_another_node(self, relay: Site, addresses: dict[str, str]):
@@ -243,7 +242,7 @@ class TestDropped:
         pod.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 9)
         device = relay.here.call(lambda: socket.if_nametoindex(DEVICE))
         pod.sendto(b"to all", ("ff02::1", 9, 0, device))
-        wait_for(lambda: self.local(relay) > before)
+        eventually(lambda: self.local(relay) > before)
         pod.sendto(b"to one", (THERE6, 9))
         assert relay.peer.recv(100)[HEADERS:] == b"to one"
         assert relay.dropped() == {}
@@ -279,11 +278,11 @@ class TestControl:
         relay.call.clear()
         relay.call.change([Change(IPv6Network("::/0"), ip_address(relay.remote))])
         relay.bound(relay.here, socket.SOCK_DGRAM, POD).sendto(b"x", (THERE, 9))
-        wait_for(lambda: relay.dropped() == {"no route": 1})
+        eventually(lambda: relay.dropped() == {"no route": 1})
         relay.call.clear()
         relay.call.change([Change(IPv4Network("0.0.0.0/0"), ip_address(relay.remote))])
         pod_of(relay).sendto(b"x", (THERE6, 9))
-        wait_for(lambda: relay.dropped() == {"no route": 2})
+        eventually(lambda: relay.dropped() == {"no route": 2})
 
 
 @pytest.fixture
@@ -293,7 +292,7 @@ def naive(way: Site) -> Iterator[Site]:
     command = [
         sys.executable,
         "-m",
-        "tests.support.naiverelay",
+        "tests.kernel.naiverelay",
         "tun0",
         way.remote,
         str(PORT),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cnidaemon import CHECKOUT
+from tests.support.checkout import CHECKOUT
 from weft.cni import registry
 
 SECONDS = 200

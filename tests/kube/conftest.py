@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import etcd, kubeobjects
-from tests.support.apiserver import ApiServer, Controllers, running
+from tests.support import etcd
 from tests.support.etcd import Etcd
-from tests.support.kubecluster import KubeCluster, clusters
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ApiServer, Controllers, running
+from tests.support.kubernetes.kubecluster import KubeCluster, clusters
 from tests.support.weftd import Underlay
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kubeobjects
-from tests.support.apiserver import ADMIN, NOBODY
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ADMIN, NOBODY
 from tests.support.waiting import in_time
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.find import find

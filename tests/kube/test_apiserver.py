@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import etcd, kubeobjects
-from tests.support.apiserver import NOBODY, running
-from tests.support.kubeapi import Api, ApiError, Json
-from tests.support.kubeobjects import NODES
+from tests.support import etcd
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import NOBODY, running
+from tests.support.kubernetes.kubeapi import Api, ApiError, Json
+from tests.support.kubernetes.kubeobjects import NODES
 from tests.support.weftd import Cluster, Underlay, eventually
 
 

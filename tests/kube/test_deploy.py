@@ -15,11 +15,12 @@ import pytest
 import yaml
 
 from scripts.docs import deploy
-from tests.support import helmunit, kubeobjects
-from tests.support.apiserver import ApiServer, Controllers, programs
-from tests.support.kubeapi import Api, ApiError
-from tests.support.kubecluster import MANIFEST, RULES, KubeCluster
-from tests.support.kubeobjects import NODES, PREFIX
+from tests.kube import helmunit
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ApiServer, Controllers, programs
+from tests.support.kubernetes.kubeapi import Api, ApiError
+from tests.support.kubernetes.kubecluster import MANIFEST, RULES, KubeCluster
+from tests.support.kubernetes.kubeobjects import NODES, PREFIX
 from tests.support.weftd import eventually
 from weft import __version__
 from weft.cni.install import conflist

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.support import kubeobjects
-from tests.support.apiserver import ADMIN, NOBODY, ApiServer
-from tests.support.kubecluster import KubeCluster
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ADMIN, NOBODY, ApiServer
+from tests.support.kubernetes.kubecluster import KubeCluster
 from tests.support.weftd import eventually
 from weft.cluster.kube.events import Events
 from weft.cluster.kube.find import find

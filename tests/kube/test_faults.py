@@ -14,9 +14,9 @@ import pytest
 
 from tests.kube import fakekubeapi
 from tests.kube.fakekubeapi import Fault, gone
-from tests.support import kubeobjects
-from tests.support.apiserver import ADMIN
-from tests.support.kubeobjects import NODES, PREFIX, flannel
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ADMIN
+from tests.support.kubernetes.kubeobjects import NODES, PREFIX, flannel
 from tests.support.store import chooser, netconf, nothing, soon
 from tests.support.waiting import comes, in_time
 from weft.cluster.kube.access import Access, Pem, Timing

@@ -7,7 +7,7 @@ import pytest
 from tests.support import flanneld
 from tests.support.crossing import cross
 from tests.support.flanneld import Flanneld
-from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, VXLAN, KubeCluster, KubeDaemon
+from tests.support.kubernetes.kubecluster import DUAL, HOST_GW, ONLY_V6, VXLAN, KubeCluster, KubeDaemon
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import eventually
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.node.test_peers import listed
-from tests.support import flannelsnode, kubeobjects
+from tests.support import flannelsnode
 from tests.support.crossing import cross
-from tests.support.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster, KubeDaemon
-from tests.support.kubeobjects import NODES, PREFIX
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.kubecluster import DUAL, HOST_GW, ONLY_V6, RULES, VXLAN, KubeCluster, KubeDaemon
+from tests.support.kubernetes.kubeobjects import NODES, PREFIX
 from tests.support.traffic import Stream, nothing_lost, reaches
 from tests.support.waiting import in_time
 from tests.support.weftd import eventually

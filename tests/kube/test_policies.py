@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import kubeobjects
-from tests.support.apiserver import ApiServer
-from tests.support.kubecluster import RULES, KubeCluster
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import ApiServer
+from tests.support.kubernetes.kubecluster import RULES, KubeCluster
 from tests.support.weftd import eventually
 
 SPACES = ("default", "policies")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kubeobjects
-from tests.support.apiserver import NOBODY
-from tests.support.kubecluster import RULES
-from tests.support.kubeobjects import NODES, PREFIX, flannel, published
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.apiserver import NOBODY
+from tests.support.kubernetes.kubecluster import RULES
+from tests.support.kubernetes.kubeobjects import NODES, PREFIX, flannel, published
 from tests.support.store import chooser, netconf, nothing, nothing_more, soon, until
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.credentials import Fixed

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.support.kubeapi import Json
-from tests.support.kubenodes import PODS, SECONDS, KubeNodes, pod
+from tests.support.kubernetes.kubeapi import Json
+from tests.support.kubernetes.kubenodes import PODS, SECONDS, KubeNodes, pod
 from tests.support.weftd import eventually
 from weft.lab.kubernetes import ourimage
 

@@ -15,7 +15,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.kubenodes import (
+from tests.lab.podpulse import Pulse, pulse
+from tests.support.kubernetes.kubenodes import (
     DAEMON_SET,
     NAMESPACE,
     PODS,
@@ -26,7 +27,6 @@ from tests.support.kubenodes import (
     pod,
     wait_gone,
 )
-from tests.support.podpulse import Pulse, pulse
 from tests.support.waiting import looks
 from tests.support.weftd import eventually
 

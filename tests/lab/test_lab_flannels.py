@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import apiserver, flanneld
-from tests.support.kubenodes import FLANNEL, NODES, SECONDS, KubeNodes, as_list, nodes_of
+from tests.support import flanneld
+from tests.support.kubernetes import apiserver
+from tests.support.kubernetes.kubenodes import FLANNEL, NODES, SECONDS, KubeNodes, as_list, nodes_of
 from tests.support.lab import WEFT, new_name, weft
 from tests.support.weftd import eventually
 from weft.lab import places

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import apiserver
 from tests.support.etcd import free_ports
+from tests.support.kubernetes import apiserver
 from tests.support.lab import WEFT, Lab, lab, weft
 from tests.support.weftd import eventually
 from weft.lab import cgroups

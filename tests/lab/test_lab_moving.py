@@ -12,8 +12,8 @@ import pytest
 
 from tests.lab import kubepods
 from tests.lab.kubepods import answering
-from tests.support import apiserver
-from tests.support.kubenodes import FLANNEL, PODS, WEFT, KubeNodes, kube_nodes, wait_gone
+from tests.support.kubernetes import apiserver
+from tests.support.kubernetes.kubenodes import FLANNEL, PODS, WEFT, KubeNodes, kube_nodes, wait_gone
 from tests.support.weftd import eventually
 
 pytestmark = pytest.mark.timeout(1800)  # for a machine that is busy with other work

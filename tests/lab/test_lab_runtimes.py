@@ -9,8 +9,9 @@ from typing import Final
 
 import pytest
 
-from tests.support import builtruntimes
-from tests.support.kubenodes import (
+from tests.lab.podpulse import pulse
+from tests.runtime import builtruntimes
+from tests.support.kubernetes.kubenodes import (
     DAEMON_SET,
     NAMESPACE,
     NODES,
@@ -22,7 +23,6 @@ from tests.support.kubenodes import (
     pod,
     wait_gone,
 )
-from tests.support.podpulse import pulse
 from tests.support.weftd import eventually
 
 DEBIAN: Final = "containerd 1.6"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import wgnode
+from tests.node import wgnode
+from tests.node.wgnode import start
 from tests.support.crossing import cross
 from tests.support.netns import Netns
 from tests.support.traffic import Capture, Pings, nothing_lost, reaches
 from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, Pod, eventually
-from tests.support.wgnode import start
 
 UDP = {**VXLAN, "Backend": {"Type": "udp"}}
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.node.plugincalls import Runtime
 from tests.node.test_ready import says
 from tests.node.test_status import ask, asked
 from tests.node.test_store import change_memory
 from tests.support.netns import Netns
-from tests.support.plugincalls import Runtime
 from tests.support.traffic import reaches
 from tests.support.weftd import Cluster, Daemon, eventually
 from weft.cni import build

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.test_plan_cleanup import plan
-from tests.support.cnidaemon import CHECKOUT
+from tests.support.checkout import CHECKOUT
 from tests.support.traffic import reaches
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
 

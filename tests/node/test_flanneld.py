@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.node.sending import send_every_size, transfer
 from tests.support import flanneld
 from tests.support.crossing import cross
 from tests.support.flanneld import Flanneld
-from tests.support.sending import send_every_size, transfer
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.ipsecnode import IPSEC, PSK, agreed, charon, counts, end_charons, start
 from tests.node.test_plan_cleanup import plan, weft
 from tests.support.crossing import cross
-from tests.support.ipsecnode import IPSEC, PSK, agreed, charon, counts, end_charons, start
 from tests.support.traffic import Capture, Pings, reaches
 from tests.support.weftd import HOST_GW, Cluster, Daemon, Underlay, clusters, eventually
 

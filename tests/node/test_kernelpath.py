@@ -4,10 +4,10 @@ import json
 import os
 import signal
 
+from tests.node.sending import transfer
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
 from tests.node.test_udp import BOTH, UDP, relay
-from tests.support.sending import transfer
 from tests.support.traffic import Pings, nothing_lost, reaches
 from tests.support.weftd import VXLAN, Cluster, Daemon, eventually
 

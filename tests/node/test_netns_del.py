@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.node import ipsecnode, wgnode
 from tests.node.test_udp import UDP, relay
-from tests.support import ipsecnode, wgnode
 from tests.support.weftd import VXLAN, Cluster, Daemon, Underlay, clusters, eventually
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}

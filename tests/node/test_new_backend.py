@@ -26,7 +26,7 @@ def test_its_device_its_process_and_its_peers_are_kept(cluster: Cluster):
     cluster.configure(RELAY)
     cluster.peer(50, BackendType="relay", data=None)
     node = cluster.node(1)
-    node.program = "tests.support.relay"
+    node.program = "tests.node.namedbackend"
     node.start()
     [link] = json.loads(node.ip("-d -j link show relay0"))
     assert (link["linkinfo"]["info_kind"], link["mtu"], link["ifalias"]) == ("ifb", 1472, "weft:vtep")
@@ -51,7 +51,7 @@ def test_its_device_its_process_and_its_peers_are_kept(cluster: Cluster):
 def test_a_node_that_goes_back_to_a_backend_of_wefts_removes_its_device(cluster: Cluster):
     cluster.configure(RELAY)
     node = cluster.node(1)
-    node.program = "tests.support.relay"
+    node.program = "tests.node.namedbackend"
     node.start()
     node.stop()
     assert "relay0" in node.ip("-br link show")

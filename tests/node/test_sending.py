@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.node import ipsecnode, wgnode
+from tests.node.sending import is_refused, not_read, send_every_size, transfer
 from tests.node.test_extension import EXAMPLES
-from tests.support import ipsecnode, wgnode
-from tests.support.sending import is_refused, not_read, send_every_size, transfer
 from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, Underlay, clusters, eventually
 

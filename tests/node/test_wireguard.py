@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.node import wgnode
 from tests.node.test_plan_cleanup import plan, weft
 from tests.node.test_status import asked
-from tests.support import wgnode
+from tests.node.wgnode import inside, server, start
 from tests.support.builders import key
 from tests.support.crossing import cross
 from tests.support.traffic import Pings, nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
-from tests.support.wgnode import inside, server, start
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 

@@ -11,7 +11,7 @@ import pytest
 from scripts.docs import commands, flags, keys, tutorial
 from scripts.docs import files as source
 from scripts.docs.jsonshapes import SHAPES
-from tests.support import speccoverage
+from tests.spec import proved
 from weft.config.jsonfields import Fields
 from weft.config.netconf import parse_netconf
 from weft.daemon.process import logs
@@ -31,7 +31,7 @@ TEXTS = [
     *(path for path in (ROOT / "src").rglob("*.*") if path.suffix in (".py", ".c", ".h", ".js", ".html")),
 ]
 
-PERMANENT = speccoverage.required((ROOT / "tests" / "spec" / "problem-codes.txt").read_text())
+PERMANENT = proved.required((ROOT / "tests" / "spec" / "problem-codes.txt").read_text())
 
 
 def compat_rows() -> dict[str, list[str]]:

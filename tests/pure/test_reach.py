@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.reach import reached, reaches
+from tests.pure.reach import reached, reaches
 
 
 def counted(share: float, limit: int):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import claims, progress, report, speccoverage, stage
-from tests.support.claims import Case, Claim
+from tests.run import progress, report, stage
+from tests.spec import claims, proved
+from tests.spec.claims import Case, Claim
 from tests.support.weftd import eventually
 
 PASSED = '<testcase file="tests/pure/test_a.py" name="test_a" time="0.5"><properties>{}</properties></testcase>'
@@ -20,7 +21,7 @@ FAILED = '<testcase file="tests/a.py" name="test_c" time="0"><failure message="x
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "required.txt").write_text("# a note\na.md 1/x  # row x\na.md 1/y\n")
     (tmp_path / "allowed.txt").write_text("tests/a.py::test_b: no wireguard*  # the kernel of CI has none\n")
-    monkeypatch.setattr(speccoverage, "REQUIRED", tmp_path / "required.txt")
+    monkeypatch.setattr(proved, "REQUIRED", tmp_path / "required.txt")
     monkeypatch.setattr(report, "ALLOWED_SKIPS", tmp_path / "allowed.txt")
     return tmp_path
 
@@ -118,7 +119,7 @@ def test_a_claim_with_cases_is_theirs_alone():
 def test_a_parametrised_test_claims_one_id_at_most_for_all_its_cases():
     many = cases("v4", "v6", claims=(Claim(ids=("x",)), Claim(ids=("y",))))
     assert list(claims.faults(many)) == [
-        ("t.py::t", "claims 2 ids for each case: say which cases prove which id (tests.support.claims)")
+        ("t.py::t", "claims 2 ids for each case: say which cases prove which id (tests.spec.claims)")
     ]
     assert list(claims.faults(cases("v4", "v6", claims=(Claim(ids=("x",)),)))) == []
     assert list(claims.faults(cases("v4", "v6", claims=(Claim(ids=("x", "y"), cases=("v4",)),)))) == []
@@ -166,7 +167,7 @@ def test_never(): pass
 """
 RUN = """
 import sys, pathlib, pytest
-from tests.support.progress import Recorder
+from tests.run.progress import Recorder
 sys.exit(pytest.main(sys.argv[2:], plugins=[Recorder(pathlib.Path(sys.argv[1]))]))
 """
 

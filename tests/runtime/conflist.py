@@ -11,7 +11,7 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.machine import Machine
+from tests.runtime.machine import Machine
 
 DEBIAN: Final = Path("/usr/lib/cni")
 IFNAME: Final = "eth0"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import etcd, ociimage
-from tests.support.machine import remove_stale_cgroups
+from tests.runtime import ociimage
+from tests.runtime.machine import remove_stale_cgroups
+from tests.support import etcd
 from tests.support.weftd import Underlay
 from weft.cni.install.executables import install
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from tests.support.machine import Machine
+from tests.runtime.machine import Machine
 
 Json = Any
 

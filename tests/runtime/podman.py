@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support import containerstorage, ociimage
-from tests.support.machine import Machine
+from tests.runtime import containerstorage, ociimage
+from tests.runtime.machine import Machine
 
 _CONTAINERS: Final = """
 [containers]

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import published, traces
-from tests.support.containerd import Containerd
-from tests.support.cri import Port
-from tests.support.cri_pb2 import UDP
-from tests.support.crio import Crio
+from tests.runtime import traces
+from tests.runtime.containerd import Containerd
+from tests.runtime.cri import Port
+from tests.runtime.cri_pb2 import UDP
+from tests.runtime.crio import Crio
+from tests.runtime.ociimage import IMAGE
+from tests.runtime.runtimenode import Node, Pod
+from tests.support import published
 from tests.support.netns import Netns
-from tests.support.ociimage import IMAGE
-from tests.support.runtimenode import Node, Pod
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
 
 PORTS = (Port(host=8080, sandbox=8080), Port(host=8080, sandbox=8080, protocol=UDP))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from grpclib import GRPCError
 
+from tests.runtime import traces
 from tests.runtime.conflist import Attachment, Runner
-from tests.support import traces
-from tests.support.crio import Crio
-from tests.support.runtimenode import Node
+from tests.runtime.crio import Crio
+from tests.runtime.runtimenode import Node
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually
 
 LIST = "etc/cni/net.d/10-flannel.conflist"

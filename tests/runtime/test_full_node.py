@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 
 import pytest
 
-from tests.support import namespaces, traces
-from tests.support.cri import Sandbox
-from tests.support.runtimenode import Node
+from tests.runtime import traces
+from tests.runtime.cri import Sandbox
+from tests.runtime.runtimenode import Node
+from tests.support import namespaces
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Underlay
 from weft.kernel.rtnetlink.rtnl import Rtnl
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import published, traces
-from tests.support.cri import Port
-from tests.support.runtimenode import Node
+from tests.runtime import traces
+from tests.runtime.cri import Port
+from tests.runtime.runtimenode import Node
+from tests.support import published
 from tests.support.weftd import ONLY_V6, VXLAN, Cluster, Underlay
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime import traces
 from tests.runtime.podman import Pod, Podman
-from tests.support import published, traces
+from tests.runtime.runtimenode import MachineDaemon
+from tests.support import published
 from tests.support.published import PORT, Answering
-from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import Cluster, Underlay
 from weft.cni.install.conflist import CONFLIST
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.runtime import kernelview
+from tests.runtime import kernelview, traces
 from tests.runtime.conflist import DEBIAN, Attachment, Runner
-from tests.support import namespaces, published, traces
+from tests.runtime.machine import Machine
+from tests.runtime.runtimenode import MachineDaemon
+from tests.support import namespaces, published
 from tests.support.lab import WEFT
-from tests.support.machine import Machine
 from tests.support.published import PORT, Answering, Inside
-from tests.support.runtimenode import MachineDaemon
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, eventually, public_v4, public_v6
 from weft.cni.install.conflist import CONFLIST
 

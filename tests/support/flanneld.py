@@ -16,7 +16,7 @@ from tests.support.weftd import Daemon
 
 DAEMON: Final = "flanneld"
 PLUGIN: Final = "flannel"
-IMAGE: Final = "localhost/flannel:0.28.9"  # of tests/support/kube-flannel.yaml
+IMAGE: Final = "localhost/flannel:0.28.9"  # of tests/support/kubernetes/kube-flannel.yaml
 _NEWER: Final = ("-mod=mod",)  # the sums of an old module do not name all that a newer Go wants to know
 HINT: Final = "python -m tests.support.flanneld"
 # Not every place that has Go modules has this one's; it is one line of the program, and no test's business.

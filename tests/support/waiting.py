@@ -23,6 +23,14 @@ def looks(seconds: float) -> Iterator[None]:
         time.sleep(_pause(waited))
 
 
+def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
+    """What `look` returns once that is true; fails with its last answer when it never is."""
+    for _ in looks(seconds):
+        if answer := look():
+            return answer
+    raise AssertionError(f"not within {seconds} s and more, last seen {answer!r}")
+
+
 def in_time(start: float, seconds: float) -> bool:
     """Tell whether less than so many seconds have passed since `start`, or as many as are those on a busy machine."""
     took = time.monotonic() - start

@@ -18,15 +18,13 @@ from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from tests.support.etcd import Binaries, Certs, Etcd, Kv
 from tests.support.netns import Netns, wire
-from tests.support.waiting import looks
+from tests.support.waiting import eventually, looks
 from weft.model.net import Ip, Mac
 from weft.wire import subnetenv
-
-T = TypeVar("T")
 
 STORE: Final = "172.31.0.254"
 # Daemons take their subnets by chance from these; what tests write by hand has other numbers.
@@ -43,14 +41,6 @@ ONLY_V6: Final = {"EnableIPv4": False, **DUAL}
 HEALTH_PORT: Final = 8090
 _UP: Final = 6  # IF_OPER_UP (linux/if.h)
 _numbers = count(1)
-
-
-def eventually(look: Callable[[], T], *, seconds: float = 5.0) -> T:
-    """What `look` returns once that is true; fails with its last answer when it never is."""
-    for _ in looks(seconds):
-        if answer := look():
-            return answer
-    raise AssertionError(f"not within {seconds} s and more, last seen {answer!r}")
 
 
 def carrying(netns: Netns, name: str) -> None:

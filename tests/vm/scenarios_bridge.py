@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.cnihost import Site
+from tests.support.cni.site import Site
 from tests.support.netns import Netns
 from weft.cni.install.executables import install
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from tests.node.ipsecnode import IPSEC, end_charons
+from tests.node.sending import is_refused, transfer
 from tests.support.crossing import cross
 from tests.support.flanneld import Flanneld
-from tests.support.ipsecnode import IPSEC, end_charons
-from tests.support.sending import is_refused, transfer
 from tests.support.traffic import reaches
 from tests.support.weftd import DUAL, Daemon, eventually
 from tests.vm.scenarios_nodes import IPIP, SECONDS, WG, cluster

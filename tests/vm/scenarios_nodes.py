@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.node.ipsecnode import IPSEC, agreed, charon, counts, end_charons
+from tests.node.sending import is_refused, send_every_size, transfer
 from tests.support import etcd
 from tests.support.crossing import cross
-from tests.support.ipsecnode import IPSEC, agreed, charon, counts, end_charons
-from tests.support.sending import is_refused, send_every_size, transfer
 from tests.support.traffic import Capture, Packet, nothing_lost, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
 from weft.forward.kernelpath import Programs

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.cnihost import Answer
-from tests.support.hostports import NODE, OUTSIDE, Ports, Server, ask, mapping, outside
+from tests.kernel.hostports import NODE, OUTSIDE, Ports, Server, ask, mapping, outside
+from tests.support.cni.site import Answer
 from tests.support.netns import Netns
 
 SCTP = 132  # IPPROTO_SCTP, which Python's socket module may lack

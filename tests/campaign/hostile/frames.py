@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.campaign.hostile.site import Site
-from tests.support.cniframes import SECONDS, decode_done, encode_call
+from tests.support.cni.frames import SECONDS, decode_done, encode_call
 from weft.cni.host.sysctls import is_outside, open_settings
 from weft.cni.serve.incoming import MAX_DESCRIPTORS
 from weft.model.value import replace

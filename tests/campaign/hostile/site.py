@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.cnidaemon import CHECKOUT, SECONDS, wait_for
+from tests.support.checkout import CHECKOUT
+from tests.support.cni.daemon import SECONDS
 from tests.support.netns import Netns
+from tests.support.waiting import eventually
 from weft.cni import build
 from weft.cni.install.executables import install
 
@@ -121,7 +123,7 @@ class Site:
             stderr=stack.enter_context((directory.parent / "daemon.log").open("wb")),
         )
         stack.callback(self._end)
-        wait_for((self.shared / "run" / "cni.sock").exists)
+        eventually((self.shared / "run" / "cni.sock").exists)
 
     def _end(self) -> None:
         self.daemon.terminate()

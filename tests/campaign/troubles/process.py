@@ -13,9 +13,9 @@ from typing import Final
 from tests.campaign.brokenworld import SECONDS, Trouble, World, run_in
 from tests.campaign.troubles.store import ETCD
 from tests.node.test_status import asked
+from tests.support.cni.standins import kill_stand_ins, stand_ins
 from tests.support.netns import Netns
 from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
-from tests.support.standins import kill_stand_ins, stand_ins
 from tests.support.weftd import eventually
 
 _NO_RESOURCE: Final = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")

@@ -12,9 +12,9 @@ from typing import Final
 from tests.campaign.brokenworld import FLAGS, PEERS, SECONDS, Trouble, World
 from tests.campaign.troubles.uplink import addressed
 from tests.node.test_uplink import NEW, renumber
-from tests.support import kubeobjects
 from tests.support.hungdisk import hung
-from tests.support.kubeobjects import PREFIX
+from tests.support.kubernetes import kubeobjects
+from tests.support.kubernetes.kubeobjects import PREFIX
 from tests.support.waiting import in_time
 from tests.support.weftd import eventually, peer_value, public_v4
 

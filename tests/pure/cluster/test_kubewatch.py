@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeobjects import PREFIX, flannel
+from tests.support.kubernetes.kubeobjects import PREFIX, flannel
 from tests.support.store import soon
 from tests.support.waiting import comes
 from weft.cluster.kube.access import Timing

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes, bent_json, mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes, bent_json, mostly
+from tests.pure.reach import reached, reaches
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.flannel import conf as flannelconf

@@ -4,7 +4,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from tests.support.iptablesfake import restore
+from tests.support.cni.iptablesfake import restore
 from weft.cni.attachment import masq, owners
 from weft.model.attachment import Attachment
 from weft.wire.iptables import parse

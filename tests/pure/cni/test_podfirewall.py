@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.support.iptablesfake import restore
+from tests.support.cni.iptablesfake import restore
 from weft.cni.plugins.firewall import chains as podfirewall
 from weft.wire.iptables import Table
 

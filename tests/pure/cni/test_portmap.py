@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from tests.support.portmaps import MAPPINGS, wanted
+from tests.support.cni.portmaps import MAPPINGS, wanted
 from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.plugins.portmap.ports import Mapping

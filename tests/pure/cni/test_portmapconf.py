@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.bent import mostly
-from tests.support.portmaps import MAPPINGS, listed, wanted
-from tests.support.reach import reached, reaches
+from tests.pure.bent import mostly
+from tests.pure.reach import reached, reaches
+from tests.support.cni.portmaps import MAPPINGS, listed, wanted
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import iptables, nft
 from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf

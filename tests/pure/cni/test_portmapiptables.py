@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.support.iptablesfake import restore
-from tests.support.portmaps import LONG_ID, MAPPINGS, wanted
+from tests.support.cni.iptablesfake import restore
+from tests.support.cni.portmaps import LONG_ID, MAPPINGS, wanted
 from weft.cni.plugins.portmap import iptables as rules
 from weft.cni.plugins.portmap.ports import Mapping
 from weft.wire.iptables import parse

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.support.portmaps import wanted
+from tests.support.cni.portmaps import wanted
 from weft.cni.plugins.portmap import nft as rules
 from weft.cni.plugins.portmap.ports import Mapping
 from weft.wire.nft import parse

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import mostly
+from tests.pure.reach import reached, reaches
 from weft.config.flags import parse_flags
 from weft.config.flagtable import FLAGS
 from weft.config.goflags import parse_bool, parse_int, tokens

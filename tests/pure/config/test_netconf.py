@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_json, mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_json, mostly
+from tests.pure.reach import reached, reaches
 from weft.config.netconf import NetConf, Pool, parse_netconf
 from weft.desired.backends import BACKENDS, hostgw
 from weft.desired.backends.vxlan import VxlanOptions

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import mostly
+from tests.pure.reach import reached, reaches
 from weft.config.re2 import Pattern
 
 pytestmark = pytest.mark.spec("flannel.md §7.2/regex-dialect")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.daemon.test_reconcile import FakeKernel
+from tests.pure.reach import reached, reaches
 from tests.support import builders
-from tests.support.reach import reached, reaches
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.decide import Decider

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.pure.replay import remove, replay
 from tests.support import builders
-from tests.support.replay import remove, replay
 from weft.daemon.planes.marks import Tally
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.state import peer_state

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure.bent import mostly
+from tests.pure.reach import reached, reaches
 from tests.support import builders
-from tests.support.bent import mostly
-from tests.support.reach import reached, reaches
 from weft.desired import backends as every
 from weft.desired.backends import hostgw, vxlan, wireguard
 from weft.desired.claims import Claim, Claims

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes, mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes, mostly
+from tests.pure.reach import reached, reaches
 from weft.kernel.rtnetlink import addr, codec, link, neigh, netlink, route, rule
 from weft.kernel.rtnetlink.attributes import (
     Attributes,

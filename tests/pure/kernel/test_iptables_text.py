@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cni.iptablesfake import restore
 from tests.support.firewall import wanted
-from tests.support.iptablesfake import restore
 from weft.kernel.netfilter.iptables import Version, as_rule_set, parse_version, render
 from weft.model.value import replace
 from weft.wire.iptables import parse, target

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes
+from tests.pure.reach import reached, reaches
 from weft.kernel.netfilter.monitor import Generations, Touched
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, text
 from weft.kernel.tools import OwnProcesses

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes
+from tests.pure.reach import reached, reaches
 from weft.forward.build import PATH
 from weft.kernel.bpf import objectfile
 from weft.kernel.bpf.objectfile import Program, Unreadable

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes
+from tests.pure.reach import reached, reaches
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text
 from weft.model.kernel.shaping import Bucket

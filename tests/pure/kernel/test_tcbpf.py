@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes
+from tests.pure.reach import reached, reaches
 from weft.kernel.rtnetlink import tcbpf
 from weft.kernel.rtnetlink.attributes import Malformed, nest, text, u32
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from click import Command
 
-from tests.support.checks import MTU, report, service, tried
+from tests.pure.checks import MTU, report, service, tried
 from weft.diag import sizes
 from weft.diag.check.causes import causes
 from weft.diag.check.judging import described, judged, untried

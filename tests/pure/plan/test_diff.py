@@ -5,9 +5,9 @@ from ipaddress import IPv4Address, IPv4Network
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure.reach import reached, reaches
+from tests.pure.replay import replay
 from tests.support import builders
-from tests.support.reach import reached, reaches
-from tests.support.replay import replay
 from weft.desired.backends import vxlan
 from weft.desired.backends.vxlan import VxlanLink
 from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes, bent_json, mostly
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes, bent_json, mostly
+from tests.pure.reach import reached, reaches
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire.etcd import (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.bent import bent_bytes
-from tests.support.cniframes import decode_done, decode_run, encode_call, encode_opened, encode_ran
-from tests.support.reach import reached, reaches
+from tests.pure.bent import bent_bytes
+from tests.pure.reach import reached, reaches
+from tests.support.cni.frames import decode_done, decode_run, encode_call, encode_opened, encode_ran
 from weft.wire import frames
 from weft.wire.cni import Ran
 from weft.wire.frames import Call, Frame, FrameError, FrameReader, Kind, Run, VariableError, VersionError

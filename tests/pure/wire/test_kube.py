@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.kubeobjects import PREFIX
+from tests.support.kubernetes.kubeobjects import PREFIX
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.reach import reached, reaches
+from tests.pure.reach import reached, reaches
 from weft.model.errors import ConfigError
 from weft.wire import dotenv
 from weft.wire.subnetenv import Previous, SubnetEnv, absent, parse, parse_for_cni, parse_list, render

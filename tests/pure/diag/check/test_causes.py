@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.checks import Sent, tried
-from tests.support.reach import reached, reaches
+from tests.pure.checks import Sent, tried
+from tests.pure.reach import reached, reaches
 from weft.diag.check.causes import Cause, Place, _Candidate, _cheapest, causes, trips_of
 from weft.diag.check.evidence import Evidence, concerned, reason
 from weft.diag.check.judging import Attempt, described, judged, made, measured, tried_again

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from tests.support.checks import Sent, tried
+from tests.pure.checks import Sent, tried
 from weft.diag.check.causes import causes
 from weft.diag.check.evidence import Evidence
 from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
