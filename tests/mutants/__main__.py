@@ -29,7 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from tests.mutants import covering, csources, equivalent, operators
+from tests.mutants import covering, csources, equivalent, operators, running
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import CHECKOUT, Copy, sources
 
@@ -73,14 +73,15 @@ def main() -> int:
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("needs root: it makes namespaces")
-    until = time.monotonic() + options.minutes * 60
     _measure()
     part, parts = map(int, options.part.split("/"))
     tried, known = equivalent.split(_chosen(options.places, options.sample)[part - 1 :: parts])
     print(f"{len(tried)} changes to try, {options.jobs} at a time", flush=True)
     results = []
     with tempfile.TemporaryDirectory(prefix="weft-mutants-") as folder:
-        trials = Trials(Path(folder), options.jobs, until, one=options.minutes * 60 / 4)
+        ran = running.measured(Path(folder), options.jobs)
+        until = time.monotonic() + options.minutes * 60
+        trials = Trials(Path(folder), options.jobs, until, ran, one=options.minutes * 60 / 4)
         trials.prove()
         for result in trials.all(tried):
             print(result, flush=True)
@@ -128,7 +129,7 @@ class Trials:
     One change takes `one` seconds at most, so that two with slow tests do not take the time of all others.
     """
 
-    def __init__(self, folder: Path, jobs: int, until: float, *, one: float) -> None:
+    def __init__(self, folder: Path, jobs: int, until: float, ran: running.Ran, *, one: float) -> None:
         self._until = until
         self._one = one
         self._copies: SimpleQueue[Copy] = SimpleQueue()
@@ -136,6 +137,7 @@ class Trials:
             self._copies.put(Copy(folder / str(number)))
         self._pool = ThreadPoolExecutor(jobs)
         self._pure = covering.Pure()
+        self._ran = ran
         self.flaky: set[str] = set()
         self._lock = threading.Lock()
 
@@ -173,7 +175,10 @@ class Trials:
 
     def _judge(self, copy: Copy, mutant: Mutant) -> tuple[str, str]:
         until = min(self._until, time.monotonic() + self._one)
-        for tests in (self._pure.tests(mutant), covering.others(mutant.path)):
+        others = (
+            csources.tests(mutant.path) if mutant.path.endswith(".c") else self._ran.tests(mutant.path, mutant.line)
+        )
+        for tests in (self._pure.tests(mutant), others):
             while tests:
                 seconds = min(_SECONDS, until - time.monotonic())
                 if seconds <= 0:

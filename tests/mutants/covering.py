@@ -1,16 +1,12 @@
-"""Which tests a change is tried with, those first that most likely notice it.
+"""Which pure tests a change is tried with: those that ran the changed line, the most special one first.
 
-Pure tests: those that ran the changed line, by the coverage data of the last run of all pure tests, the most special
-one first. All others: by `tests-of.txt`, kept by hand, because half of what they run is in processes of its own, and
-measuring that takes longer than trying.
+By the coverage data of the last run of all pure tests. `tests.mutants.running` knows the files of all others.
 """
 
 import ast
 import re
 from collections import Counter
-from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from coverage import CoverageData
@@ -19,24 +15,7 @@ from tests.mutants.operators import Mutant
 from tests.mutants.trial import CHECKOUT
 
 DATA: Final = CHECKOUT / "build" / "coverage"
-_TABLE: Final = Path(__file__).with_name("tests-of.txt")
 _NOT_OF_CODE: Final = ("tests/pure/test_contracts.py", "tests/pure/test_mutants.py")
-
-
-def others(path: str) -> list[str]:
-    """Files of tests that need a kernel or a store, for a source file."""
-    module = path.removeprefix("src/weft/")
-    for pattern, files in table():
-        if fnmatchcase(module, pattern):
-            return files
-    return []
-
-
-@cache
-def table() -> list[tuple[str, list[str]]]:
-    """The lines of `tests-of.txt`: a pattern, and files relative to the checkout."""
-    lines = (line.partition(":") for line in _TABLE.read_text().splitlines() if line and not line.startswith("#"))
-    return [(pattern, [f"tests/{name}" for name in files.split()]) for pattern, _, files in lines]
 
 
 class Pure:

@@ -256,6 +256,25 @@ CHANGES: Final = (
 )
 
 
+_TESTS: Final = {  # by the beginning of the path, the likeliest and quickest first; the first that fits counts
+    "src/weft/cni/client/interpreter.c": "test_cni_standin test_cni_client",
+    "src/weft/cni/client/standin.c": "test_cni_standin test_cni_client",
+    "src/weft/cni/client/delegate.c": "test_cni_server test_cni_client_odd test_cni_client test_cni_flannel_verbs",
+    "src/weft/cni/client/netns.c": "test_cni_server test_cni_client test_cni_standin",
+    "src/weft/cni/client/": "test_cni_client test_cni_client_odd test_cni_server test_cni_standin",
+    "src/weft/cni/launch/launch.c": "test_cni_nodepart test_image",
+    "src/weft/cni/launch/": "test_image",
+    "src/weft/forward/relay/": "test_relay_packets test_relay test_relay_v6",
+    "src/weft/forward/bpf/": "test_kernelpath test_relay",
+}
+
+
+def tests(path: str) -> list[str]:
+    """The files of tests that try a source in C."""
+    names = next(names for start, names in _TESTS.items() if path.startswith(start))
+    return [f"tests/kernel/{name}.py" for name in names.split()]
+
+
 def mutants() -> list[Mutant]:
     return [_mutant(*change) for change in CHANGES]
 

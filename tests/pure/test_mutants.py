@@ -1,11 +1,12 @@
 """The tool that changes the source: what it changes, what it leaves alone, and that its lists fit the source."""
 
-from fnmatch import fnmatchcase
+import subprocess
+import sys
 
 import pytest
 
-from tests.mutants import covering, csources, equivalent, operators
-from tests.mutants.trial import CHECKOUT, sources
+from tests.mutants import csources, equivalent, operators, running
+from tests.mutants.trial import CHECKOUT
 
 
 def changes(source: str) -> set[str]:
@@ -86,13 +87,55 @@ def test_no_equivalent_has_expired():
     equivalent.check()
 
 
-def test_every_source_file_has_tests_and_every_named_test_is_there():
-    used = set()
-    for path in [*sources(), *(mutant.path for mutant in csources.mutants())]:
-        fitting = [pattern for pattern, _ in covering.table() if fnmatchcase(path.removeprefix("src/weft/"), pattern)]
-        if (CHECKOUT / path).stat().st_size:
-            assert fitting or path.endswith("/__init__.py"), path
-        used.update(fitting[:1])
-    assert [pattern for pattern, _ in covering.table() if pattern not in used] == []
-    for test in {test for _, tests in covering.table() for test in tests}:
-        assert (CHECKOUT / test).is_file(), test
+def test_every_source_in_c_has_tests_that_are_there():
+    for mutant in csources.mutants():
+        assert csources.tests(mutant.path)
+        for test in csources.tests(mutant.path):
+            assert (CHECKOUT / test).is_file(), test
+
+
+def test_the_function_around_a_line_has_the_interpreters_name():
+    path = "tests/mutants/running.py"
+    lines = (CHECKOUT / path).read_text().splitlines()
+    for text, name in (
+        ("found.append((first,", "_functions.<locals>.walk"),
+        ("self._by_test = {", "Ran.__init__"),
+        ("@cache", "_functions"),
+        ("KEPT: Final", ""),
+    ):
+        [line] = [number for number, line in enumerate(lines, start=1) if text in line]
+        assert running.enclosing(path, line) == name
+
+
+def test_what_a_process_runs_is_noted_however_it_ends(tmp_path):
+    package = tmp_path / "src" / "weft"
+    package.mkdir(parents=True)
+    (tmp_path / "build").mkdir()
+    (package / "__init__.py").write_text(running.RECORDER)
+    (package / "one.py").write_text(
+        "import os\nclass A:\n    def ran(self):\n        os.kill(os.getpid(), 9)\n    def other(self): ...\n"
+    )
+    died = subprocess.run(
+        [sys.executable, "-c", "from weft.one import A; A().ran()"], cwd=tmp_path / "src", check=False
+    )
+    assert died.returncode == -9
+    assert (tmp_path / "build" / "ran").read_text().splitlines() == [
+        "one.py <module>",
+        "one.py A",
+        "one.py A.ran",
+    ]
+
+
+def test_the_tests_come_first_that_run_little_else():
+    path = "src/weft/plan/diff.py"
+    line = next(first for first, _, name in running._functions(path) if name == "diff")
+    ran = running.Ran(
+        {
+            "special": ["plan/diff.py diff", "plan/diff.py other"],
+            "broad": ["plan/diff.py diff", "cli.py run", "cli.py main"],
+            "loads": ["plan/diff.py <module>"],
+        }
+    )
+    assert ran.tests(path, line) == ["special", "broad"]
+    assert ran.tests(path, line, most=1) == ["special"]
+    assert ran.tests(path, 1) == ["special", "broad", "loads"]
