@@ -280,15 +280,15 @@ class World:
         name = f"pod{self._number}"
         self._owed.append(name)
         with Netns() as netns:
-            answer = self.runtime.call("ADD", name, netns)
+            answer = self.runtime.ask("ADD", name, netns)
             yield self._pod(netns, answer) if "ips" in answer else None
-            if self.runtime.call("DEL", name, netns) is None:
+            if self.runtime.ask("DEL", name, netns) is None:
                 self._owed.remove(name)
 
     def _attached(self, runtime: Runtime, name: str) -> Pod:
         netns = Netns()
         self.held.callback(netns.close)
-        answer = runtime.call("ADD", name, netns)
+        answer = runtime.ask("ADD", name, netns)
         assert answer is not None and "ips" in answer, f"{name}: {answer}\n{runtime.node.log}"  # noqa: PT018
         return self._pod(netns, answer)
 
@@ -326,7 +326,7 @@ class World:
         assert comes(lambda: self.kernel() == self.whole), f"{name}: not as before{self._difference()}{self._all()}"
         assert comes(self.serves), f"{name}: pods are not served again: {self.missed}{self._all()}"
         while self._owed:
-            answer = self.runtime.call("DEL", self._owed.pop())
+            answer = self.runtime.ask("DEL", self._owed.pop())
             assert answer is None, f"{name}: DEL is refused: {answer}"
         assert self.runtime.owners == {"first"}, f"{name}: addresses of pods that are gone: {self.runtime.owners}"
         assert not self.one.lines("Traceback"), f"{name}: {self._all()}"

@@ -5,15 +5,15 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any, Final
 
-from tests.campaign.cninode import Node, finish
+from tests.campaign.cninode import Node
+from tests.support.cni.call import Answer, Meanwhile
 from tests.support.netns import Netns
 from tests.support.waiting import eventually, looks
 from weft.cni.attachment import masq
@@ -28,8 +28,6 @@ DISKS: Final = (CNI, STATE)
 _DISK: Final = "size=1m"
 SUBJECTS: Final = ("attachments", "flannel", "ipam", "portmap")
 SOON: Final = 5
-
-Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ class ChainNode(Node):
         held = directory / "mounted"
         self.holder = self.host.popen([*command, f"{'; '.join(mounts)}; touch {held}; exec sleep infinity"])
         eventually(held.exists)
-        self.prefix = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", "--"]
+        self.prefix = ("nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", "--")
         self.delegate: dict[str, Any] = {}
         self.portmap: dict[str, Any] = {}
         self.said: list[str] = []
@@ -90,73 +88,53 @@ class ChainNode(Node):
 
     def add(self, pod: Pod, meanwhile: Meanwhile | None = None) -> bool:
         """Attach a pod; its result is kept if that succeeds."""
-        result: Any = None
-        for plugin in ("flannel", "portmap"):
-            more = {"prevResult": result} if result else {}
-            result = self._call("ADD", plugin, pod, more, meanwhile=meanwhile)
-            if result is None:
-                return False
-        pod.result = result
+        said = self._run("ADD", pod, self._plugins(pod), meanwhile=meanwhile)
+        if said[-1].exit:
+            return False
+        pod.result = said[-1].json or {}
         return True
 
     def delete(
         self, pod: Pod, meanwhile: Meanwhile | None = None, *, path: str | None = None, forgetful: bool = False
     ) -> bool:
         """Detach a pod. A `forgetful` runtime has neither result nor mappings."""
-        more = {"prevResult": pod.result} if pod.result and not forgetful else {}
-        for plugin in ("portmap", "flannel"):
-            if self._call("DEL", plugin, pod, more, meanwhile=meanwhile, path=path, ports=not forgetful) is None:
-                return False
-        return True
+        plugins = self._plugins(None if forgetful else pod)
+        result = None if forgetful else pod.result
+        return not self._run("DEL", pod, plugins, meanwhile=meanwhile, path=path, result=result)[-1].exit
 
     def check(self, pod: Pod, meanwhile: Meanwhile | None = None) -> bool:
         """CHECK by every plugin of the chain."""
-        more = {"prevResult": pod.result}
-        return all(
-            self._call("CHECK", plugin, pod, more, meanwhile=meanwhile) is not None for plugin in ("flannel", "portmap")
-        )
+        return not self._run("CHECK", pod, self._plugins(pod), meanwhile=meanwhile, result=pod.result)[-1].exit
 
     def gc(self, valid: Iterable[str], meanwhile: Meanwhile | None = None) -> bool:
         """GC by every plugin, whatever the others say."""
         names = [{"containerID": name, "ifname": "eth0"} for name in valid]
-        more = {"cni.dev/valid-attachments": names, "cni.dev/attachments": names}
-        done = [
-            self._call("GC", plugin, None, more, meanwhile=meanwhile, ports=False) for plugin in ("flannel", "portmap")
-        ]
-        return None not in done
+        lists = {"cni.dev/valid-attachments": names, "cni.dev/attachments": names}
+        plugins = [plugin | lists for plugin in self._plugins(None)]
+        return not any(answer.exit for answer in self._run("GC", None, plugins, meanwhile=meanwhile, every=True))
 
-    def _call(
-        self,
-        command: str,
-        plugin: str,
-        pod: Pod | None,
-        more: Mapping[str, Any],
-        *,
-        meanwhile: Meanwhile | None,
-        path: str | None = None,
-        ports: bool = True,
-    ) -> Any:
-        """Return what the plugin says, an empty object for nothing, None if it failed."""
-        config: dict[str, Any] = {"cniVersion": "1.1.0", "name": NETWORK, **more}
-        if plugin == "flannel":
-            config |= {
-                "subnetFile": str(self.directory / "subnet.env"),
-                "dataDir": str(self.directory / CNI / "flannel"),
-                "ipam": {"dataDir": str(self.directory / CNI / "networks")},
-                "delegate": {"isDefaultGateway": True, "hairpinMode": True, **self.delegate},
-            }
-        else:
-            config |= self.portmap
-            if pod is not None and ports:
-                mapping = {"hostPort": pod.port, "containerPort": 80, "protocol": "tcp"}
-                config["runtimeConfig"] = {"portMappings": [mapping]}
-        where = "" if pod is None else pod.netns.path if path is None else path
-        child = self.start(command, plugin, config, pod=pod.name if pod else "", path=where)
-        if meanwhile is not None:
-            meanwhile(child)
-        said = finish(child)
-        self.said.append(f"{command} {plugin} {pod.name if pod else ''}: {said.exit} {said.text}".rstrip())
-        return None if said.exit else said.json or {}
+    def _plugins(self, pod: Pod | None) -> list[dict[str, Any]]:
+        """The conflist, with the mapping of a pod."""
+        flannel = {
+            "type": "flannel",
+            "subnetFile": str(self.directory / "subnet.env"),
+            "dataDir": str(self.directory / CNI / "flannel"),
+            "ipam": {"dataDir": str(self.directory / CNI / "networks")},
+            "delegate": {"isDefaultGateway": True, "hairpinMode": True, **self.delegate},
+        }
+        portmap = {"type": "portmap", **self.portmap}
+        if pod is not None:
+            mapping = {"hostPort": pod.port, "containerPort": 80, "protocol": "tcp"}
+            portmap["runtimeConfig"] = {"portMappings": [mapping]}
+        return [{"cniVersion": "1.1.0", "name": NETWORK, **plugin} for plugin in (flannel, portmap)]
+
+    def _run(
+        self, command: str, pod: Pod | None, plugins: list[dict[str, Any]], *, path: str | None = None, **how: Any
+    ) -> list[Answer]:
+        container, own = (pod.name, pod.netns.path) if pod is not None else ("", "")
+        said = self.chain(command, plugins, container=container, netns=own if path is None else path, **how)
+        self.said += [f"{command} {container}: {answer}" for answer in said]
+        return said
 
 
 def violations(node: ChainNode, live: Mapping[str, Pod], ended: Iterable[Pod]) -> list[str]:

@@ -1,22 +1,20 @@
 """A node whose pods a campaign attaches and detaches with flannel and portmap, and what a runtime knows of them."""
 
 import json
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.cninode import Node, finish
+from tests.campaign.cninode import Node
+from tests.support.cni.call import Meanwhile
 from tests.support.netns import Netns
 from tests.support.waiting import looks
 
 PODS = 5
 SOON = 5
 ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
-
-Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
 
 
 class Site(Node):
@@ -34,32 +32,23 @@ class Site(Node):
         for netns in (*self.free.values(), *(netns for netns, _ in self.live.values())):
             netns.close()
 
-    def call(
+    def run(
         self, command: str, pod: str, path: str, *, bridge: str = "cni0", meanwhile: Meanwhile | None = None
     ) -> Any:
-        """Run the conflist: the result of ADD, True for DEL; None if it failed. `meanwhile` gets flannel's process."""
-        result: Any = None
-        for plugin in ("flannel", "portmap") if command == "ADD" else ("portmap", "flannel"):
-            config: dict[str, Any] = {"cniVersion": "1.0.0", "name": "cbr0"}
-            if command == "ADD" and result is not None:
-                config["prevResult"] = result
-            if plugin == "flannel":
-                config |= self.flannel(bridge)
-            child = self.start(command, plugin, config, pod=pod, path=path)
-            if plugin == "flannel" and meanwhile is not None:
-                meanwhile(child)
-            said = finish(child)
-            self.said = said.text
-            if said.exit != 0:
-                return None
-            result = said.json if command == "ADD" else True
-        return result
+        """Run the conflist: the result of ADD, True for DEL; None if it failed. `meanwhile` gets each process."""
+        portmap = {"cniVersion": "1.0.0", "name": "cbr0", "type": "portmap"}
+        said = self.chain(command, [self.flannel(bridge), portmap], container=pod, netns=path, meanwhile=meanwhile)
+        self.said = str(said[-1])
+        if said[-1].exit != 0:
+            return None
+        return said[-1].json if command == "ADD" else True
 
     def flannel(self, bridge: str = "cni0") -> dict[str, Any]:
         """The network's first plugin."""
         return {
             "cniVersion": "1.0.0",
             "name": "cbr0",
+            "type": "flannel",
             "subnetFile": str(self.directory / "subnet.env"),
             "dataDir": str(self.directory / "flannel"),
             "ipam": {"dataDir": str(self.directory / "networks")},
@@ -68,7 +57,7 @@ class Site(Node):
 
     def attach(self, pod: str) -> None:
         """ADD as it should be."""
-        result = self.call("ADD", pod, self.free[pod].path)
+        result = self.run("ADD", pod, self.free[pod].path)
         assert result, self.said
         self.attached(pod, result)
 
@@ -80,7 +69,7 @@ class Site(Node):
 
     def detach(self, pod: str) -> None:
         """DEL as it should be."""
-        assert self.call("DEL", pod, self.live[pod][0].path), self.said
+        assert self.run("DEL", pod, self.live[pod][0].path), self.said
         self.free[pod] = self.live.pop(pod)[0]
 
     def renew(self, pod: str) -> None:

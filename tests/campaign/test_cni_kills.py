@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from tests.campaign.cnikills import ALONE, ANEW, BEGINS, BEGUN, CLIENT, DAEMON, POINTS, STAND_IN, VICTIMS, Point, noted
-from tests.campaign.cninode import SECONDS, Said, finish
+from tests.campaign.cninode import SECONDS
 from tests.campaign.cnisite import SOON, Site
+from tests.support.cni.call import Answer
 from tests.support.cni.standins import kill_stand_ins
 from tests.support.netns import Netns
 from weft.cni import build
@@ -88,9 +89,9 @@ class Runtime:
 
         if point is None:
             self.hits[f"{command}: any time"] += 1
-            return site.call(command, pod, path, meanwhile=any_time)
+            return site.run(command, pod, path, meanwhile=any_time)
         site.trap.set(point, victim)
-        result = site.call(command, pod, path, bridge=bridge)
+        result = site.run(command, pod, path, bridge=bridge)
         end = time.monotonic() + SOON
         while point.late and not site.trap.sprung and time.monotonic() < end:
             time.sleep(0.005)
@@ -130,7 +131,7 @@ class Runtime:
         if self.chance.random() < 0.2:
             self.site.renew(pod)
             path = ""
-        assert self.site.call("DEL", pod, path), self.site.said
+        assert self.site.run("DEL", pod, path), self.site.said
 
 
 def campaign(site: Site, rounds: int) -> None:
@@ -163,7 +164,7 @@ class Account:
     had told so, `alone` those that were done without it, `anew` those that were begun once more.
     """
 
-    said: dict[str, Said]
+    said: dict[str, Answer]
     begins: set[str]
     begun: set[str]
     alone: set[str]
@@ -173,7 +174,7 @@ class Account:
         """No request fails, and only one that was begun and lost is begun once more, as such a one."""
         found = [f"{pod}: begun by the daemon, and by another as if it were not" for pod in self.begun & self.alone]
         found += [f"{pod}: begun once more, and never before" for pod in self.anew - self.begins]
-        found += [f"{pod}: failed: {said.text}" for pod, said in self.said.items() if said.exit != 0]
+        found += [f"{pod}: failed: {said}" for pod, said in self.said.items() if said.exit != 0]
         return found + [f"{pod}: done by nothing" for pod in self.said.keys() - self.begun - self.alone - self.anew]
 
 
@@ -186,8 +187,11 @@ def storm(site: Site, command: str, paths: dict[str, str], *, dies_after: float 
         # Until all have been started, and a little more.
         if dies_after is not None:
             dies = killer.submit(lambda: (time.sleep(dies_after), site.end(9)))
-        children = {pod: site.start(command, "flannel", config, pod=pod, path=path) for pod, path in paths.items()}
-        said = {pod: finish(child) for pod, child in children.items()}
+        calls = {
+            pod: site.start(command, config, plugin="flannel", container=pod, CNI_NETNS=path).feed()
+            for pod, path in paths.items()
+        }
+        said = {pod: call.end() for pod, call in calls.items()}
         if dies_after is not None:
             dies.result()
     begins, begun, alone, anew = (noted(site.directory, what, command) for what in (BEGINS, BEGUN, ALONE, ANEW))

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.cni.site import Answer, Site
+from tests.support.cni.call import Answer
+from tests.support.cni.site import Site
 from tests.support.netns import Netns, wire
 
 NETWORK = "dbnet"
@@ -73,7 +74,7 @@ class Ports:
         **more: Any,
     ) -> Answer:
         """Call portmap, ours or the reference's. The namespace is none of its business."""
-        call = self.site.debian if debian else self.site.call
+        call = self.site.via("debian") if debian else self.site.call
         conf = self.conf(*mappings, id_=id_, ifname=ifname, **more)
         return call("portmap", command, conf, id_=id_, ifname=ifname, netns="/proc/1/none")
 

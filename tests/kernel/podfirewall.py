@@ -38,7 +38,7 @@ def config(ips=BOTH, *, bridge="cni0", version="1.0.0", **more):
 
 
 def call(site, command, conf, *, by="weft", **more):
-    plugin = site.call if by == "weft" else site.debian
+    plugin = site.via(by)
     return plugin("firewall", command, conf, **{"netns": "/x", **more})
 
 

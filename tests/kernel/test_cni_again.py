@@ -183,7 +183,7 @@ def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had
 @pytest.mark.parametrize("plugin", [*PLUGINS, "flannel"])
 def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, make_netns, plugin):
     pod = make_netns()
-    assert site.debian("bridge", "ADD", config(site, cniVersion="1.0.0", ipMasq=False), container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", config(site, cniVersion="1.0.0", ipMasq=False), container=pod).exit == 0
     before = seen(site)
     again = {CALLED: str(time.time_ns() - 10**9)}
     refused = site.call(plugin, "ADD", config_of(site, plugin), container=pod, extra=again)
@@ -290,8 +290,8 @@ def test_a_late_del_of_what_upstream_has_made(site, make_netns, version, remembe
     """Pods of the reference's plugins have neither record nor alias: result and reservations tell them apart."""
     one, two = make_netns(), make_netns()
     conf = config(site, cniVersion=version, ipMasq=False)
-    first = site.debian("bridge", "ADD", conf, container=one, id_="c1").result
-    assert site.debian("bridge", "ADD", conf, container=two, id_="c2").exit == 0
+    first = site.via("debian")("bridge", "ADD", conf, container=one, id_="c1").result
+    assert site.via("debian")("bridge", "ADD", conf, container=two, id_="c2").exit == 0
     told = {**conf, "prevResult": first} if remembered else conf
     for _ in range(2):
         assert site.call("bridge", "DEL", told, container=two, id_="c1").exit == 0
@@ -422,7 +422,7 @@ def test_a_late_del_of_ours_leaves_a_pod_that_upstream_has_made(site, make_netns
     conf = config(site, cniVersion="1.0.0", ipMasq=False)
     first = site.call("bridge", "ADD", conf, container=dead, id_="c1").result
     lose(site, dead)
-    assert site.debian("bridge", "ADD", conf, container=living, id_="c2").exit == 0
+    assert site.via("debian")("bridge", "ADD", conf, container=living, id_="c2").exit == 0
     told = {**conf, "prevResult": first} if remembered else conf
     assert site.call("bridge", "DEL", told, container=living, id_="c1").exit == 0
     assert living.rtnl.link("eth0") is not None

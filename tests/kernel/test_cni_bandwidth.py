@@ -40,7 +40,7 @@ def config(previous, version="1.0.0", **more):
 
 
 def call(site, command, conf, pod, *, by="weft", **more):
-    plugin = site.call if by == "weft" else site.debian
+    plugin = site.via(by)
     return plugin("bandwidth", command, conf, container=pod, id_="dummy", **more)
 
 

@@ -275,7 +275,7 @@ def test_del_of_anything(site, pod):
 
 def test_del_of_an_attachment_that_the_reference_made(site, pod):
     conf = config(site, isDefaultGateway=True)
-    assert site.debian("bridge", "ADD", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", conf, container=pod).exit == 0
     assert delete(site, conf, pod).exit == 0
     assert set(links(pod)) == {"lo"}
     assert site.reservations("net") == {}
@@ -284,7 +284,7 @@ def test_del_of_an_attachment_that_the_reference_made(site, pod):
 def test_the_reference_deletes_what_we_made(site, pod):
     conf = config(site, isDefaultGateway=True)
     assert add(site, conf, pod).exit == 0
-    assert site.debian("bridge", "DEL", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", conf, container=pod).exit == 0
     assert set(links(pod)) == {"lo"}
     assert site.reservations("net") == {}
     assert add(site, conf, pod).exit == 0
@@ -316,7 +316,7 @@ def test_the_same_result_and_state_as_the_reference(site, pod, make_netns, versi
     other = Site(make_netns(), site.directory / "other")
     conf["ipam"]["dataDir"] = str(other.store)
     container = make_netns()
-    theirs = seen(other.debian("bridge", "ADD", conf, container=container).result), state(other.host, container)
+    theirs = seen(other.via("debian")("bridge", "ADD", conf, container=container).result), state(other.host, container)
     assert ours[0] == theirs[0]
     for key, value in ours[1].items():
         assert value == theirs[1][key]

@@ -18,7 +18,7 @@ def test_a_kernel_without_vlan_filtering_says_so(site, pod, keys):
     answer = add(site, config(site, **keys), pod)
     assert answer.msg == 'failed to create bridge "cni0": could not add "cni0": operation not supported'
     if "vlan" in keys:  # Debian's does not know vlanTrunk yet
-        assert site.debian("bridge", "ADD", config(site, **keys), container=pod).msg == answer.msg
+        assert site.via("debian")("bridge", "ADD", config(site, **keys), container=pod).msg == answer.msg
     assert answer.json["details"].startswith("BRIDGE-004")
     assert (set(links(site.host)), site.reservations("net")) == ({"lo"}, {})
 
@@ -105,9 +105,9 @@ def test_rules_go_although_the_configuration_no_longer_asks_for_them(site, pod):
 def test_the_reference_and_we_remove_each_others_rules(site, pod):
     conf = config(site, None, macspoofchk=True)
     assert add(site, conf, pod).exit == 0
-    assert site.debian("bridge", "DEL", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", conf, container=pod).exit == 0
     assert spoof_rules(site) == {"PREROUTING": []}
-    assert site.debian("bridge", "ADD", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", conf, container=pod).exit == 0
     assert delete(site, conf, pod).exit == 0
     assert spoof_rules(site) == {"PREROUTING": []}
 

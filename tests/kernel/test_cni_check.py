@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named(site, pod, version, command):
     conf = config(site, ROUTED, version=version, isDefaultGateway=True)
     result = add(site, conf, pod).result
     assert check(site, conf, pod, result).exit == 0
-    theirs = site.debian("bridge", "CHECK", conf | {"prevResult": result}, container=pod)
+    theirs = site.via("debian")("bridge", "CHECK", conf | {"prevResult": result}, container=pod)
     assert theirs.msg == ("plugin version does not allow CHECK" if version == "1.1.0" else "")
     (pod if command in IN_CONTAINER else site.host).run(command)
     msg, found = (IN_CONTAINER | ON_HOST)[command]
@@ -124,7 +124,7 @@ def test_masquerade_is_looked_for_in_the_kind_that_it_has(site, pod, kind, forgo
 
 def test_an_attachment_that_the_reference_made(site, pod):
     conf = config(site, SETS, isDefaultGateway=True, ipMasq=True)
-    result = site.debian("bridge", "ADD", conf, container=pod).result
+    result = site.via("debian")("bridge", "ADD", conf, container=pod).result
     assert check(site, conf, pod, result).exit == 0
 
 

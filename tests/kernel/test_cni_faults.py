@@ -253,7 +253,7 @@ def kill_everywhere(site, pod, command, conf):
 
         def in_child(number=number) -> None:
             fault = Fault(numbered(number), after=False, kill=True)
-            site.here, site.wrap = True, lambda host: FaultyHost(host, fault)
+            site.by, site.wrap = "here", lambda host: FaultyHost(host, fault)
             os._exit(0 if site.call("flannel", command, conf, container=pod).exit == 0 else 3)
 
         if command == "DEL":

@@ -246,7 +246,7 @@ def test_a_delegate_that_is_not_ours(site, pod):
 def test_what_we_told_the_delegate_the_references_bridge_can_undo(site, pod):
     add(site, config(site), pod)
     told = json.loads((states(site) / "c1").read_text())
-    assert site.debian("bridge", "DEL", told, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", told, container=pod).exit == 0
     assert site.reservations("cbr0") == {}
 
 

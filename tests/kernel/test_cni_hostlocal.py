@@ -53,7 +53,7 @@ def owners(site):
 
 
 def theirs(site, command, conf, id_="c1"):
-    return site.debian("host-local", command, conf, id_=id_, netns="/some/where")
+    return site.via("debian")("host-local", command, conf, id_=id_, netns="/some/where")
 
 
 def got(answer):
@@ -676,7 +676,7 @@ def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):
         step += 1
 
         def in_child(step=step) -> None:
-            site.here, site.wrap = True, lambda host: die_at(step) or host
+            site.by, site.wrap = "here", lambda host: die_at(step) or host
             os._exit(0 if add(site, conf, f"killed{step}").exit == 0 else 3)
 
         status = site.host.fork(in_child)

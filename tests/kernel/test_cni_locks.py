@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import CHECKOUT
-from tests.support.cni.daemon import SECONDS
+from tests.support.cni.call import SECONDS
 from tests.support.waiting import eventually
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.locks import GC_SECONDS, PATIENCE_SECONDS, ContainerLocks

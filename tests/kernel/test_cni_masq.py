@@ -179,11 +179,11 @@ def test_the_reference_takes_over_and_back(site, pod):
     conf = config(site, "", version="1.0.0")
     assert site.call("bridge", "ADD", conf, container=pod).exit == 0
     ours = rules(site, "")
-    assert site.debian("bridge", "DEL", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", conf, container=pod).exit == 0
     assert rules(site, "") == []
     for path in site.store.rglob("last_reserved*"):
         path.unlink()
-    assert site.debian("bridge", "ADD", conf, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", conf, container=pod).exit == 0
     assert sorted(rules(site, "")) == sorted(ours)
     assert site.call("bridge", "DEL", conf, container=pod).exit == 0
     assert rules(site, "") == []

@@ -119,7 +119,7 @@ def test_again_is_the_same(netns, ports, pods):
 
 
 def test_no_program_is_started_but_for_the_frame(ports, pods, monkeypatch):
-    ports.site.here = True
+    ports.site.by = "here"
     started = []
     real = programs.run
     monkeypatch.setattr(programs, "run", lambda *command, **how: started.append(command[0]) or real(*command, **how))

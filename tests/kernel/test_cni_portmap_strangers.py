@@ -56,7 +56,7 @@ def upstreams(site, pod, form, *, family="v4", **more):
     """A pod whose rules the reference's plugin has made, and of which weft knows nothing."""
     result = site.call("bridge", "ADD", bridge(site, family), container=pod, id_="old").result
     # Debian's is older than nft's form, whose rules are the same as ours.
-    call = site.debian if form == "iptables" else site.call
+    call = site.via("debian") if form == "iptables" else site.call
     assert call("portmap", "ADD", portmap(result, backend=form, **more), container=pod, id_="old").exit == 0
     shutil.rmtree(site.directory / "state" / "portmap", ignore_errors=True)
     return result["ips"][0]["address"].partition("/")[0]

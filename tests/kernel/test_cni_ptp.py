@@ -76,7 +76,9 @@ def test_the_same_result_and_state_as_the_reference(site, pod, make_netns, versi
     conf = config(site, ipam, version=version, **more)
     ours = plain(call(site, "ADD", conf, pod).result), state(site.host, pod)
     other, container = Site(make_netns(), site.directory / "other"), make_netns()
-    theirs = plain(other.debian("ptp", "ADD", config(other, ipam, version=version, **more), container=container).result)
+    theirs = plain(
+        other.via("debian")("ptp", "ADD", config(other, ipam, version=version, **more), container=container).result
+    )
     assert ours[0] == theirs
     for key, value in state(other.host, container).items():
         assert ours[1][key] == value, key
@@ -106,7 +108,7 @@ def test_del_leaves_nothing(site, pod, path):
 
 def test_either_deletes_what_the_other_has_made(site, pod):
     conf = config(site, ipMasq=True)
-    for adds, deletes in ((site.call, site.debian), (site.debian, site.call)):
+    for adds, deletes in ((site.call, site.via("debian")), (site.via("debian"), site.call)):
         assert adds("ptp", "ADD", conf, container=pod).exit == 0
         assert deletes("ptp", "DEL", conf, container=pod).exit == 0
         assert (veths(site.host), site.reservations("pnet")) == ([], {})
@@ -132,7 +134,7 @@ def test_check_names_what_is_wrong(site, pod, command, inside, msg):
     conf = config(site, ipMasq=True)
     result = call(site, "ADD", conf, pod).result
     assert check(site, conf, pod, result).exit == 0
-    assert site.debian("ptp", "CHECK", conf | {"prevResult": result}, container=pod).exit == 0
+    assert site.via("debian")("ptp", "CHECK", conf | {"prevResult": result}, container=pod).exit == 0
     [veth] = veths(site.host)
     (pod if inside else site.host).run(command.replace("{veth}", veth))
     answer = check(site, conf, pod, result)
@@ -142,7 +144,7 @@ def test_check_names_what_is_wrong(site, pod, command, inside, msg):
 
 def test_check_of_what_the_reference_has_made(site, pod):
     conf = config(site, ipMasq=True)
-    result = site.debian("ptp", "ADD", conf, container=pod).result
+    result = site.via("debian")("ptp", "ADD", conf, container=pod).result
     assert check(site, conf, pod, result).exit == 0
     assert call(site, "CHECK", conf, pod).msg == "ptp: Required prevResult missing"
 

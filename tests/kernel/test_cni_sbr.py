@@ -55,7 +55,7 @@ def config(pod, world=DUAL, **more):
 
 
 def call(site, command, conf, pod, *, by="weft", **more):
-    plugin = site.call if by == "weft" else site.debian
+    plugin = site.via(by)
     return plugin("sbr", command, conf, container=pod, **{"ifname": "net1", **more})
 
 

@@ -18,7 +18,8 @@ from typing import NoReturn
 
 import pytest
 
-from tests.support.cni.daemon import SECONDS, Client, CniDaemon
+from tests.support.cni.call import SECONDS, Started
+from tests.support.cni.daemon import CniDaemon
 from tests.support.cni.frames import (
     call,
     decode_done,
@@ -394,7 +395,7 @@ class TestRefusals:
 
     def test_a_variable_that_is_not_utf_8_is_the_callers_fault(self, daemon: CniDaemon):
         client = daemon.start("ADD", {"do": "look"}, CNI_X="\udcff").feed()
-        assert client.answer() == {"code": 4, "msg": "the environment variable CNI_X is not UTF-8"}
+        assert client.end().json == {"code": 4, "msg": "the environment variable CNI_X is not UTF-8"}
 
     @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\x09\0\1\0\1abc"])
     def test_frames_that_end_too_soon(self, daemon: CniDaemon, data: bytes):
@@ -430,8 +431,8 @@ class TestTurns:
         assert daemon.call("ADD", {"word": "other"}, container="another")
         assert "ADD ordered second" not in daemon.journal()
         go.touch()
-        assert first.answer()
-        assert second.answer()
+        assert first.end().json
+        assert second.end().json
         mine = [line for line in daemon.journal() if " ordered " in line]
         assert mine == ["ADD ordered first", "end ordered first", "ADD ordered second", "end ordered second"]
 
@@ -451,8 +452,8 @@ class TestTurns:
         assert daemon.call("STATUS", {}, container="")
         assert "ADD later later" not in daemon.journal()
         collected.touch()
-        assert gc.answer()
-        assert later.answer()
+        assert gc.end().json
+        assert later.end().json
         lines = daemon.journal()
         assert lines.index("end killed add") < lines.index("GC  gc") < lines.index("end  gc")
         assert lines.index("end  gc") < lines.index("ADD later later")
@@ -468,12 +469,12 @@ class TestTurns:
         assert daemon.call("STATUS", {}, container="")
         assert not [line for line in daemon.journal() if "crowd" in line]
         go.touch()
-        assert add.answer()["ran"][0] == 0
-        assert all(client.answer() for client in several)
+        assert add.end().json["ran"][0] == 0
+        assert all(client.end().json for client in several)
 
     def test_many_at_once(self, daemon: CniDaemon):
         clients = [daemon.start("ADD", {"word": f"{n}"}, container=f"many{n % 7}").feed() for n in range(30)]
-        assert all(client.answer()["plugin"] == "bridge" for client in clients)
+        assert all(client.end().json["plugin"] == "bridge" for client in clients)
 
     def test_more_at_once_than_the_usual_limit_of_descriptors(self, tmp_path: Path, bin_dir: Path, netns: Netns):
         daemon = CniDaemon(tmp_path / "d", netns, bin_dir, wrapper="prlimit --nofile=64:4096")
@@ -484,7 +485,7 @@ class TestTurns:
         ]
         eventually(lambda: sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir()) > 100)
         go.touch()
-        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
+        assert [client.end().json.get("plugin") for client in clients] == ["bridge"] * 20
         daemon.stop()
 
     def test_a_delegate_of_ours_inside_a_delegate_of_theirs_does_not_wait(self, daemon: CniDaemon, tmp_path: Path):
@@ -520,7 +521,7 @@ class TestLimits:
     @contextmanager
     def waiting(
         self, daemon: CniDaemon, config: dict[str, object], tmp_path: Path, netns: Netns
-    ) -> Iterator[list[Client]]:
+    ) -> Iterator[list[Started]]:
         """Keep the lock of host-local's network `held`; yields 25 ADDs that wait for it."""
         (tmp_path / "nets" / "held").mkdir(parents=True)
         with (tmp_path / "nets" / "held" / "lock").open("w") as held:
@@ -539,11 +540,11 @@ class TestLimits:
         eventually(lambda: "GC  hung" in daemon.journal())
         before = self.threads(daemon)
         others = [daemon.start("ADD", {"word": "passes"}, container=f"other{number}").feed() for number in range(9)]
-        assert all(other.answer().get("plugin") == "bridge" for other in others)
+        assert all(other.end().json.get("plugin") == "bridge" for other in others)
         assert self.threads(daemon) <= before + 9
         eventually(lambda: any(gc.process.poll() is not None for gc in gcs))  # whichever of them came first
         (tmp_path / "go").touch()
-        answers = [gc.answer() for gc in gcs]
+        answers = [gc.end().json for gc in gcs]
         given_up = [answer["msg"] for answer in answers if answer.get("code") == 11]
         assert any("the plugin 'hangs' has not ended within 8 s" in words for words in given_up)
 
@@ -553,7 +554,7 @@ class TestLimits:
             config = {"do": "delegate-gone", "name": "hangs", "command": "GC"}
             gc = daemon.start("GC", config, container="", CNI_PATH=str(tmp_path)).feed()
             assert not _has_ended(process())
-            answer = gc.answer()
+            answer = gc.end().json
             assert answer["code"] == 11
             assert "the plugin 'hangs' has not ended within 8 s and is not waited for any more" in answer["msg"]
             assert _has_ended(process())
@@ -574,7 +575,7 @@ class TestLimits:
                 )
                 assert free["ips"]
             assert all(add.process.poll() is None for add in adds), "they wait meanwhile"
-            answers = [add.answer() for add in adds]
+            answers = [add.end().json for add in adds]
         assert {answer["code"] for answer in answers} == {11}
         seen = f"locked by process {os.getpid()}, and not given free within 10 s"
         assert answers[0]["msg"] == f"{tmp_path}/nets/held/lock is {seen}"
@@ -594,7 +595,7 @@ class TestLimits:
         eventually(lambda: self.open_files(daemon) <= open_before)
         assert daemon.call("ADD", {}, container="free")["plugin"] == "bridge"
         (tmp_path / "go").touch()
-        hung.answer()
+        hung.end()
 
     def test_whatever_hangs_in_however_many_requests_others_pass(self, daemon: CniDaemon, tmp_path: Path):
         go = tmp_path / "go"
@@ -603,13 +604,13 @@ class TestLimits:
         eventually(lambda: len([line for line in daemon.journal() if "hangs" in line]) == 40)
         assert daemon.call("ADD", {}, container="passes")["plugin"] == "bridge"
         go.touch()
-        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 40
+        assert [client.end().json.get("plugin") for client in clients] == ["bridge"] * 40
 
     def test_a_daemon_stops_although_a_lock_is_kept(self, tmp_path: Path, bin_dir: Path, make_netns: NewNetns):
         daemon, pod = CniDaemon(tmp_path / "d", make_netns(), bin_dir, ours=True), make_netns()
         with self.waiting(daemon, self.host_local("held", tmp_path), tmp_path, pod) as adds:
             assert daemon.stop() == 0
-            assert {add.answer()["code"] for add in adds} == {11}
+            assert {add.end().json["code"] for add in adds} == {11}
 
     @pytest.mark.parametrize("do", ["wait", "program"])
     def test_more_than_there_is_room_for_wait_in_the_backlog(
@@ -624,7 +625,7 @@ class TestLimits:
         eventually(lambda: len(daemon.journal()) == 4)
         assert self.open_files(daemon) < limit
         go.touch()
-        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 20
+        assert [client.end().json.get("plugin") for client in clients] == ["bridge"] * 20
         assert (daemon.directory / "log").read_text() == ""
         daemon.stop()
 
@@ -637,7 +638,7 @@ class TestLimits:
         clients = [daemon.start("ADD", config, container=f"c{number}").feed() for number in range(30)]
         eventually(lambda: len(daemon.journal()) == 30)
         go.touch()
-        assert [client.answer().get("plugin") for client in clients] == ["bridge"] * 30
+        assert [client.end().json.get("plugin") for client in clients] == ["bridge"] * 30
         assert (daemon.directory / "log").read_text() == ""
         daemon.stop()
 
@@ -651,7 +652,7 @@ class TestLimits:
         time.sleep(2)  # two more looks, or a hundred thousand
         assert log.read_text().count("\n") == 1
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
-        assert client.answer()["plugin"] == "bridge"
+        assert client.end().json["plugin"] == "bridge"
 
 
 def _program(path: Path, body: str) -> Path:
@@ -742,7 +743,7 @@ class TestDelegates:
         eventually(lambda: stat.read_text().rpartition(") ")[2].startswith("Z"))
         assert not select.select([client.process.stdout], [], [], 0.2)[0]
         go.touch()
-        assert client.answer()["ran"] == [0, "late\n", ""]
+        assert client.end().json["ran"] == [0, "late\n", ""]
 
     @pytest.mark.parametrize("name", ["none-here", "..", "../bin", "directory", "pipe", "", "a\0b", "x" * 64, "\ud800"])
     def test_what_is_no_file_of_that_name_is_missing(self, daemon: CniDaemon, tmp_path: Path, name: str):
@@ -769,7 +770,7 @@ class TestDelegates:
         eventually(lambda: "ADD busy busy" in daemon.journal())
         time.sleep(1.3)  # the second try, too, finds it so
         writer.close()
-        assert client.answer()["ran"][0] == 0
+        assert client.end().json["ran"][0] == 0
 
     def test_a_delegates_time_is_not_ours(self, own_daemon: CniDaemon, tmp_path: Path):
         _program(tmp_path / "theirs", "sleep 2.5")
@@ -807,7 +808,7 @@ class TestErrors:
         token.unlink()
         token.mkdir()
         go.touch()
-        assert client.answer()["ran"][0] == 0
+        assert client.end().json["ran"][0] == 0
         log = own_daemon.directory / "log"
         eventually(lambda: "after the answer to a CNI request: [Errno 21] Is a directory" in log.read_text())
 
@@ -861,7 +862,7 @@ class TestUndo:
     def test_what_takes_too_long_is_answered_and_undone(self, own_daemon: CniDaemon, tmp_path: Path):
         go = tmp_path / "go"
         client = own_daemon.start("ADD", {"do": "wait", "path": str(go), "word": "slow"}, container="slow").feed()
-        answer = client.answer()
+        answer = client.end().json
         assert answer == {"code": 11, "msg": "weftd did not finish within 0.5 s"}
         go.touch()
         eventually(lambda: "DEL slow slow" in own_daemon.journal())
@@ -875,7 +876,7 @@ class TestEndings:
         client = own_daemon.start("ADD", WAITING, plugin="loopback", container="c", CNI_NETNS=netns.path).feed()
         eventually(lambda: "ADD c " in own_daemon.journal())
         own_daemon.process.kill()
-        assert client.answer()["interfaces"][0]["name"] == "lo"
+        assert client.end().json["interfaces"][0]["name"] == "lo"
         assert own_daemon.journal() == ["ADD c "]
 
     def test_where_nothing_does_it_again_it_is_said_what_to_do(
@@ -903,7 +904,7 @@ class TestEndings:
             client = own_daemon.start("ADD", config, container="dies", CNI_PATH=str(tmp_path)).feed()
             assert not _has_ended(process())
             own_daemon.process.kill()
-            assert "CNI_NETNS" in client.answer()["msg"]  # by the stand-in, whose plugins are real
+            assert "CNI_NETNS" in client.end().json["msg"]  # by the stand-in, whose plugins are real
             assert _has_ended(process())
 
     def test_a_daemon_that_stops_lets_requests_end(self, tmp_path: Path, bin_dir: Path, netns: Netns):
@@ -914,7 +915,7 @@ class TestEndings:
         daemon.process.send_signal(signal.SIGTERM)
         eventually(lambda: not daemon.socket.exists())
         go.touch()
-        assert client.answer()["plugin"] == "bridge"
+        assert client.end().json["plugin"] == "bridge"
         assert daemon.process.wait(SECONDS) == 0  # a second signal would kill it at its very end
         daemon.log.close()
         assert "DEL stop s" not in daemon.journal()
@@ -933,9 +934,9 @@ class TestEndings:
         unseen = own_daemon.start("ADD", config, plugin="loopback", container="d", CNI_NETNS=netns.path).feed()
         eventually(lambda: len(connections(own_daemon)) == 4)
         own_daemon.process.kill()
-        assert first.answer()["interfaces"][0]["name"] == "lo"
-        assert waits.answer()["interfaces"][0]["name"] == "lo"
-        assert unseen.answer()["interfaces"][0]["name"] == "lo"
+        assert first.end().json["interfaces"][0]["name"] == "lo"
+        assert waits.end().json["interfaces"][0]["name"] == "lo"
+        assert unseen.end().json["interfaces"][0]["name"] == "lo"
 
     def test_a_daemon_that_stops_serves_those_that_have_come(self, tmp_path: Path, bin_dir: Path, netns: Netns):
         """They wait in the backlog when the signal comes. By clients that could not do without it."""

@@ -20,6 +20,7 @@ import pytest
 
 from tests.kernel.cniclient import compiled
 from tests.support.checkout import CHECKOUT
+from tests.support.cni.call import Answer, Caller, Started
 from tests.support.cni.daemon import CniDaemon
 from tests.support.cni.standins import kill_stand_ins, stand_ins
 from tests.support.netns import SECONDS, Netns
@@ -56,17 +57,15 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("patient"), "musl-gcc", "-DBEGIN_SECONDS=1000", "-static")
 
 
-class Node:
+class Node(Caller):
     """A host namespace without a daemon, and its own installation: each start of a stand-in is noted in `starts`."""
 
     def __init__(self, netns: Netns, bin_dir: Path, directory: Path) -> None:
-        self.netns = netns
-        self.prefix: list[str] = []
-        self.bin_dir = Path(shutil.copytree(bin_dir, directory / "bin"))
+        self.run = directory / "daemon" / "run"
+        own = Path(shutil.copytree(bin_dir, directory / "bin"))
+        super().__init__(netns, own, socket=self.run / "cni.sock", state=directory / "daemon" / "state")
         self.starts = directory / "starts"
         self.interpreter()
-        self.state = directory / "daemon" / "state"
-        self.run = directory / "daemon" / "run"
         self.config = {
             "cniVersion": "1.0.0",
             "name": "local",
@@ -93,28 +92,13 @@ class Node:
         """How many stand-ins have been started."""
         return len(self.starts.read_text().split()) if self.starts.exists() else 0
 
-    def start(self, command: str, pod: str, *, plugin: str = "bridge", **env: str) -> "subprocess.Popen[bytes]":
-        everything = {
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": "c1",
-            "CNI_NETNS": pod,
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str(self.run / "cni.sock"),
-            "WEFT_STATE_DIR": str(self.state),
-            **env,
-        }
-        return self.netns.popen(
-            [*self.prefix, str(self.bin_dir / plugin)],
-            env=everything,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+    def begin(self, command: str, pod: str = "", config: dict[str, Any] | None = None, **more: str) -> Started:
+        """Start a call for a pod."""
+        return self.start(command, config or self.config, CNI_NETNS=pod, **more).feed()
 
-    def call(self, command: str, pod: str, config: dict[str, object] | None = None, **more: str) -> Any:
-        process = self.start(command, pod, **more)
-        out, _ = process.communicate(json.dumps(config or self.config).encode(), 30)
-        return json.loads(out) if out else None
+    def ask(self, command: str, pod: str = "", config: dict[str, Any] | None = None, **more: str) -> Any:
+        """Call a plugin for a pod; returns what it printed, decoded."""
+        return self.begin(command, pod, config, **more).end().json
 
 
 @pytest.fixture
@@ -126,45 +110,40 @@ def node(netns: Netns, bin_dir: Path, tmp_path: Path) -> Iterator[Node]:
 def test_a_pod_is_attached_and_detached(node: Node, make_netns):
     pod = make_netns()
     machine = Path("/proc/sys/net/ipv4/ip_forward").read_text()
-    result = node.call("ADD", pod.path)
+    result = node.ask("ADD", pod.path)
     assert result["ips"] == [{"interface": 2, "address": "10.9.0.2/24", "gateway": "10.9.0.1"}]
     assert node.netns.run("ping -c1 -W2 10.9.0.2")
     assert pod.run("ping -c1 -W2 10.9.0.1")
-    assert node.call("DEL", pod.path) is None
+    assert node.ask("DEL", pod.path) is None
     assert pod.rtnl.link("eth0") is None
     eventually(lambda: [link.kind for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
-    assert node.call("DEL", pod.path) is None
+    assert node.ask("DEL", pod.path) is None
     assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == machine
 
 
 def test_a_second_add_fails_and_a_del_without_namespace_frees(node: Node, tmp_path: Path, make_netns):
     pod = make_netns()
-    assert node.call("ADD", pod.path)["ips"]
+    assert node.ask("ADD", pod.path)["ips"]
     # Again by another process, as a runtime that has lost count would: an error, and nothing of the first is lost.
-    assert node.call("ADD", pod.path)["code"]
+    assert node.ask("ADD", pod.path)["code"]
     assert pod.rtnl.link("eth0") is not None
-    assert node.call("DEL", "") is None
+    assert node.ask("DEL", "") is None
     assert not (tmp_path / "nets" / "local" / "10.9.0.2").exists()
 
 
 def test_it_waits_for_the_containers_turn(node: Node, make_netns):
     pod = make_netns()
-    node.call("VERSION", pod.path)
+    node.ask("VERSION", pod.path)
     (node.state / "cni").mkdir(parents=True)
     root = open_root(str(node.state / "cni"))
     locks = ContainerLocks(RootedFiles(root))
     with locks.hold({"CNI_CONTAINERID": "c1"}):
-        process = node.start("ADD", pod.path)
-        assert process.stdin
-        process.stdin.write(json.dumps(node.config).encode())
-        process.stdin.close()
-        process.stdin = None
+        call = node.begin("ADD", pod.path)
         # Another container's call comes and goes meanwhile.
-        assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
-        assert process.poll() is None
+        assert node.ask("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
+        assert call.process.poll() is None
         assert pod.rtnl.link("eth0") is None
-    out, _ = process.communicate(timeout=200)
-    assert json.loads(out)["ips"]
+    assert call.end().result["ips"]
     assert pod.rtnl.link("eth0") is not None
     os.close(root)
 
@@ -172,7 +151,7 @@ def test_it_waits_for_the_containers_turn(node: Node, make_netns):
 @pytest.mark.spec("flannel.md §10.3/absent")
 def test_a_missing_subnet_file_is_blamed_on_the_missing_daemon(node: Node, make_netns, tmp_path: Path):
     config = {"cniVersion": "1.0.0", "name": "n", "type": "flannel", "subnetFile": str(tmp_path / "none")}
-    answer = node.call("ADD", make_netns().path, config, plugin="flannel")
+    answer = node.ask("ADD", make_netns().path, config, plugin="flannel")
     assert "weftd does not run on this node" in json.dumps(answer)
 
 
@@ -192,12 +171,12 @@ def test_without_a_command_a_plugin_says_what_it_is(node: Node, bin_dir: Path, p
 
 
 def test_a_variable_that_is_not_utf_8_is_error_4(node: Node, make_netns):
-    answer = node.call("ADD", make_netns().path, CNI_ARGS="\udcff")
+    answer = node.ask("ADD", make_netns().path, CNI_ARGS="\udcff")
     assert answer == {"code": 4, "msg": "the environment variable CNI_ARGS is not UTF-8"}
 
 
 def test_a_state_directory_that_cannot_be_used_is_error_11(node: Node, make_netns):
-    answer = node.call("ADD", make_netns().path, WEFT_STATE_DIR="/proc/none")
+    answer = node.ask("ADD", make_netns().path, WEFT_STATE_DIR="/proc/none")
     assert answer["code"] == 11
     assert "/proc/none" in answer["msg"]
 
@@ -217,8 +196,8 @@ def test_a_delegate_that_calls_us_back_does_not_wait_for_itself(node: Node, make
     config["ipam"]["type"] = "their-ipam"
     pod = make_netns()
     # It was started by a caller with another CNI_PATH.
-    assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c0")["ips"]
-    result = node.call("ADD", pod.path, config, CNI_PATH=f"{theirs}:{node.bin_dir}")
+    assert node.ask("ADD", make_netns().path, CNI_CONTAINERID="c0")["ips"]
+    result = node.ask("ADD", pod.path, config, CNI_PATH=f"{theirs}:{node.bin_dir}")
     assert [ip["address"] for ip in result["ips"]] == ["10.9.0.3/24"]
     assert node.started == 1
 
@@ -227,19 +206,17 @@ class TestOne:
     """One stands in for a node, and no more."""
 
     def test_thirty_clients_at_once_start_one(self, node: Node):
-        clients = [node.start("DEL", "", CNI_CONTAINERID=f"c{number}") for number in range(30)]
-        outs = [client.communicate(json.dumps(node.config).encode(), SECONDS)[0] for client in clients]
-        assert outs == [b""] * 30
-        assert [client.returncode for client in clients] == [0] * 30
+        calls = [node.begin("DEL", container=f"c{number}") for number in range(30)]
+        assert [call.end() for call in calls] == [Answer(exit=0, json=None, stderr="")] * 30
         assert (node.started, len(stand_ins(node.run))) == (1, 1)
 
     def test_it_ends_by_itself_and_leaves_no_file(self, node: Node):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         [pid] = stand_ins(node.run)
         assert len(list(node.run.iterdir())) == 1
         eventually(lambda: not Path(f"/proc/{pid}").exists())
         assert list(node.run.iterdir()) == []
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         assert node.started == 2
 
     def test_nothing_of_its_caller_is_kept(self, node: Node, tmp_path: Path):
@@ -277,7 +254,7 @@ class TestOne:
     def test_a_caller_that_would_mean_something_else_has_its_own(
         self, node: Node, make_netns: Callable[[], Netns], tmp_path: Path, other: str
     ):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         more = {}
         if other == "mounts":
             node.prefix = ["unshare", "--mount"]
@@ -293,7 +270,7 @@ class TestOne:
             node.interpreter()
         else:  # a daemon was here meanwhile, and has another state directory
             (node.run / "state-dir").write_text("/var/lib/other")
-        assert node.call("DEL", "", **more) is None
+        assert node.ask("DEL", "", **more) is None
         assert (node.started, len(stand_ins(node.run))) == (2, 2)
 
 
@@ -316,9 +293,9 @@ class TestBounds:
     def test_a_low_limit_that_a_client_may_raise_is_raised(self, node: Node, make_netns, bound: list[str]):
         pod = make_netns()
         node.prefix = bound
-        assert node.call("ADD", pod.path)["ips"]
-        node.prefix = []
-        assert node.call("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
+        assert node.ask("ADD", pod.path)["ips"]
+        node.prefix = ()
+        assert node.ask("ADD", make_netns().path, CNI_CONTAINERID="c2")["ips"]
         assert node.started == 1
 
     def test_an_interpreter_far_down_takes_no_more_descriptors(self, node: Node, make_netns):
@@ -328,7 +305,7 @@ class TestBounds:
         (deep / "python").symlink_to(settings.read_text().strip())
         settings.write_text(f"{deep}/python\n")
         node.prefix = ["prlimit", "--nofile=20:"]
-        said = node.call("ADD", make_netns().path)
+        said = node.ask("ADD", make_netns().path)
         assert "ips" in said, said
 
     def test_a_limit_that_root_may_raise_keeps_nobody_from_it(self, node: Node, make_netns):
@@ -336,7 +313,7 @@ class TestBounds:
         code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from tests.support.oldkernel import refuse"
         run = f"{code}; refuse('prlimit64', 0, unless_0=2); import os; os.execv(sys.argv[1], sys.argv[1:])"
         node.prefix = ["prlimit", "--cpu=30", sys.executable, "-c", run]
-        said = node.call("ADD", make_netns().path)
+        said = node.ask("ADD", make_netns().path)
         assert "ips" in said, said
         assert node.started == 1
 
@@ -346,21 +323,21 @@ class TestBounds:
     ):
         node.prefix = [*WITHOUT_RESOURCE, *bound]
         for _ in range(3):
-            said = node.call("ADD", make_netns().path)
+            said = node.ask("ADD", make_netns().path)
             assert said["code"] == 11
             assert "HOST-002: weftd does not answer" in said["msg"] + said.get("details", "")
             assert says in said["msg"] + said.get("details", "")
         assert node.started == 0
-        node.prefix = []
-        assert node.call("ADD", make_netns().path)["ips"]
+        node.prefix = ()
+        assert node.ask("ADD", make_netns().path)["ips"]
 
     def test_without_the_right_it_says_so_and_others_have_their_own(self, node: Node, make_netns):
         node.prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
-        said = node.call("ADD", make_netns().path)
+        said = node.ask("ADD", make_netns().path)
         assert "HOST-002 what stands in for weftd: no right to change the network (CAP_NET_ADMIN)" in str(said)
         assert not stand_ins(node.run)
-        node.prefix = []
-        assert node.call("ADD", make_netns().path)["ips"]
+        node.prefix = ()
+        assert node.ask("ADD", make_netns().path)["ips"]
 
     def test_its_environment_and_signals_are_its_own(self, node: Node):
         node.prefix = [
@@ -373,7 +350,7 @@ class TestBounds:
             "trap '' HUP USR1; exec \"$@\"",
             "sh",
         ]
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         [pid] = stand_ins(node.run)
         environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
         own = {"MALLOC_ARENA_MAX", "PATH", "PWD", "WEFT_STATE_DIR"}
@@ -387,18 +364,17 @@ class TestDeath:
 
     def test_one_that_is_killed_is_replaced(self, node: Node, make_netns):
         pod = make_netns()
-        assert node.call("ADD", pod.path)["ips"]
+        assert node.ask("ADD", pod.path)["ips"]
         assert kill_stand_ins(node.run)
-        assert node.call("DEL", pod.path) is None
+        assert node.ask("DEL", pod.path) is None
         assert node.started == 2
         # The successor deletes what the killed one had left.
         eventually(lambda: [link for link in node.netns.rtnl.links() if link.kind == "veth"] == [])
 
     def test_one_that_is_killed_before_it_serves_fails_nobody(self, node: Node, tmp_path: Path):
         node.interpreter(f"mkdir {tmp_path}/once 2>/dev/null && sleep 0.2 && kill -9 $$")
-        clients = [node.start("DEL", "", CNI_CONTAINERID=f"c{number}") for number in range(10)]
-        outs = [client.communicate(json.dumps(node.config).encode(), SECONDS)[0] for client in clients]
-        assert outs == [b""] * 10
+        calls = [node.begin("DEL", container=f"c{number}") for number in range(10)]
+        assert [call.end() for call in calls] == [Answer(exit=0, json=None, stderr="")] * 10
         assert node.started == 2
 
     def test_one_that_is_killed_in_the_middle_is_replaced(self, node: Node, tmp_path: Path, make_netns):
@@ -409,12 +385,12 @@ class TestDeath:
         assert kill_stand_ins(node.run)
         eventually((tmp_path / "waits" / "runs").exists)
         release()
-        assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
+        assert client.end().result["ips"]
         after = pod.rtnl.link("eth0")
         assert before is not None
         assert after is not None
         assert before.index != after.index
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
 
     def test_answers_to_a_server_that_was_lost_are_read_by_no_other(self, node: Node, make_netns):
         pod = make_netns()
@@ -422,7 +398,7 @@ class TestDeath:
         with ThreadPoolExecutor(1) as pool, socket.socket(socket.AF_UNIX) as dying:
             dying.bind(str(node.run / "cni.sock"))
             dying.listen()
-            told = pool.submit(node.call, "ADD", pod.path)
+            told = pool.submit(node.ask, "ADD", pod.path)
             connection, _ = dying.accept()
             with connection:
                 (node.run / "cni.sock").unlink()
@@ -440,36 +416,36 @@ class TestDeath:
 
     def test_of_those_that_are_killed_again_and_again_it_says_what_to_do(self, node: Node, tmp_path: Path, make_netns):
         client, _ = waiting_add(node, tmp_path, make_netns().path)
-        while client.poll() is None:
+        while client.process.poll() is None:
             kill_stand_ins(node.run)
-        answer = json.loads(client.communicate(timeout=SECONDS)[0])
+        answer = client.end().json
         assert (answer["code"], "call DEL, which removes" in answer["msg"]) == (11, True)
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
 
     def test_it_finishes_what_runs_when_it_is_told_to_end(self, node: Node, tmp_path: Path, make_netns):
         client, release = waiting_add(node, tmp_path, make_netns().path)
         [pid] = stand_ins(node.run)
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: not list(node.run.iterdir()))
-        assert node.call("DEL", "", CNI_CONTAINERID="c2") is None
+        assert node.ask("DEL", "", CNI_CONTAINERID="c2") is None
         release()
-        assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
+        assert client.end().result["ips"]
 
     def test_why_it_could_not_start_is_told(self, node: Node):
         node.interpreter("echo 'it is broken' >&2; exit 1")
-        answer = node.call("DEL", "")
+        answer = node.ask("DEL", "")
         assert answer["code"] == 11
         assert answer["msg"].endswith("No such file or directory), and its stand-in has ended: it is broken")
         assert node.started == 1
 
     def test_what_ends_in_silence_is_tried_again_and_told(self, node: Node):
         node.interpreter("exit 1")
-        assert "nor does its stand-in" in node.call("DEL", "")["msg"]
+        assert "nor does its stand-in" in node.ask("DEL", "")["msg"]
         assert node.started == 3
 
     def test_what_cannot_be_executed_is_told(self, node: Node):
         (node.bin_dir / "python").chmod(0o644)
-        assert "cannot be executed: Permission denied" in node.call("DEL", "")["msg"]
+        assert "cannot be executed: Permission denied" in node.ask("DEL", "")["msg"]
 
 
 class TestHanging:
@@ -482,22 +458,22 @@ class TestHanging:
         return node
 
     def test_one_that_is_stopped_is_told_of_and_replaced_by_the_next_call(self, node: Node):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         [pid] = stand_ins(node.run)
         os.kill(pid, signal.SIGSTOP)
-        answer = node.call("DEL", "")
+        answer = node.ask("DEL", "")
         assert (answer["code"], "nor does its stand-in (it has not begun in time)" in answer["msg"]) == (11, True)
         # Another container's: it may have been stopped between its answer and the end of the turn.
-        assert node.call("DEL", "", CNI_CONTAINERID="c2") is None
+        assert node.ask("DEL", "", CNI_CONTAINERID="c2") is None
         assert node.started == 2
         # What it does when it goes on again takes nothing from its successor.
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: not Path(f"/proc/{pid}").exists())
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
 
     def test_a_start_that_hangs_is_told(self, node: Node):
         node.interpreter("exec sleep 60")
-        assert "it has not begun in time" in node.call("DEL", "")["msg"]
+        assert "it has not begun in time" in node.ask("DEL", "")["msg"]
         for pid in node.starts.read_text().split():
             os.kill(int(pid), signal.SIGKILL)
 
@@ -505,12 +481,12 @@ class TestHanging:
         node.run.mkdir(parents=True, mode=0o700)
         held = os.open(node.run, os.O_RDONLY)
         flock(held, LOCK_EX)
-        assert f"{node.run} is locked by another process" in node.call("DEL", "")["msg"]
+        assert f"{node.run} is locked by another process" in node.ask("DEL", "")["msg"]
         os.close(held)
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
 
     def test_a_backlog_that_stays_full(self, node: Node):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         [name] = node.run.iterdir()
         kill_stand_ins(node.run)
         name.unlink()
@@ -521,9 +497,9 @@ class TestHanging:
             listener.listen(0)
             other.connect(short)
             os.close(directory)
-            assert "nor does its stand-in (it accepts no connection)" in node.call("DEL", "")["msg"]
+            assert "nor does its stand-in (it accepts no connection)" in node.ask("DEL", "")["msg"]
         assert not name.exists()
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
 
 
 class TestStoppedDaemon:
@@ -540,12 +516,12 @@ class TestStoppedDaemon:
         shutil.copy2(hasty, node.bin_dir / "loopback")
         note = daemon.socket.with_name("cni.sock.hangs")
         daemon.process.send_signal(signal.SIGSTOP)
-        assert node.call("DEL", "", plugin="loopback") is None
+        assert node.ask("DEL", "", plugin="loopback") is None
         assert note.exists()
-        assert node.call("DEL", "", plugin="loopback") is None
+        assert node.ask("DEL", "", plugin="loopback") is None
         assert (note.exists(), node.started, daemon.journal()) == (True, 1, [])
         daemon.process.send_signal(signal.SIGCONT)
-        eventually(lambda: node.call("DEL", "", plugin="loopback") and not note.exists())
+        eventually(lambda: node.ask("DEL", "", plugin="loopback") and not note.exists())
         assert daemon.journal()
 
     @pytest.mark.parametrize("reads", [True, False])
@@ -555,7 +531,7 @@ class TestStoppedDaemon:
         with socket.socket(socket.AF_UNIX) as busy:
             busy.bind(str(node.run / "cni.sock"))
             busy.listen()
-            client = threading.Thread(target=node.call, args=("DEL", ""), kwargs={"plugin": "loopback"})
+            client = threading.Thread(target=node.ask, args=("DEL", ""), kwargs={"plugin": "loopback"})
             client.start()
             with busy.accept()[0] as connection:
                 while reads and connection.recv(1 << 16):
@@ -575,17 +551,12 @@ class TestStoppedDaemon:
         made = int(daemon.socket.lstat().st_ctime)
         os.utime(note, (made - age, made - age))
         daemon.process.send_signal(signal.SIGSTOP)
-        client = node.start("DEL", "", plugin="loopback")
-        assert client.stdin
-        client.stdin.write(json.dumps(node.config).encode())
-        client.stdin.close()
-        client.stdin = None
+        client = node.begin("DEL", plugin="loopback")
         if waits:
             with pytest.raises(subprocess.TimeoutExpired):
-                client.communicate(timeout=2)
+                client.process.wait(timeout=2)
             daemon.process.send_signal(signal.SIGCONT)
-        client.communicate(timeout=SECONDS)
-        assert (client.returncode, bool(daemon.journal())) == (0, waits)
+        assert (client.end().exit, bool(daemon.journal())) == (0, waits)
 
 
 def test_the_limits_fit_together():
@@ -612,7 +583,7 @@ class TestDaemon:
             assert daemon.call("ADD", {"do": "look"}, CNI_CONTAINERID="c2")["plugin"] == "bridge"
             assert daemon.journal()[0] == "ADD c2 "
             release()
-            assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
+            assert client.end().result["ips"]
             eventually(lambda: not stand_ins(node.run))
         finally:
             daemon.stop()
@@ -625,8 +596,8 @@ class TestDaemon:
             same = daemon.start("ADD", {"do": "look"}, CNI_CONTAINERID="c1").feed()
             assert daemon.call("ADD", {"do": "look"}, CNI_CONTAINERID="c2")["plugin"] == "bridge"
             release()
-            assert json.loads(client.communicate(timeout=SECONDS)[0])["ips"]
-            assert same.answer()["plugin"] == "bridge"
+            assert client.end().result["ips"]
+            assert same.end().json["plugin"] == "bridge"
             assert daemon.journal() == ["ADD c2 ", "end c2 ", "ADD c1 ", "end c1 "]
         finally:
             daemon.stop()
@@ -636,8 +607,8 @@ class TestOthers:
     """Who is not root cannot use, start or plant one."""
 
     def without(self, node: Node, *prefix: str, socket_path: Path) -> Any:
-        node.prefix = [*prefix]
-        return node.call("DEL", "", WEFT_CNI_SOCKET=str(socket_path))
+        node.prefix = prefix
+        return node.ask("DEL", "", WEFT_CNI_SOCKET=str(socket_path))
 
     @pytest.fixture
     def reachable(self, tmp_path: Path) -> Path:
@@ -646,7 +617,7 @@ class TestOthers:
         return tmp_path
 
     def test_another_user_can_neither_use_nor_start_one(self, node: Node, reachable: Path):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
         answer = self.without(node, *nobody, socket_path=node.run / "cni.sock")
         assert "Permission denied" in answer["msg"]
@@ -696,16 +667,16 @@ class TestOthers:
         assert f"no socket of a stand-in can be in {Path(path).parent}" in answer["msg"]
 
     def test_what_has_its_name_and_is_no_socket_is_replaced(self, node: Node):
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         [name] = node.run.iterdir()
         kill_stand_ins(node.run)
         name.unlink()
         name.write_text("something")
-        assert node.call("DEL", "") is None
+        assert node.ask("DEL", "") is None
         assert node.started == 2
 
 
-def waiting_add(node: Node, tmp_path: Path, pod: str) -> "tuple[subprocess.Popen[bytes], Callable[[], None]]":
+def waiting_add(node: Node, tmp_path: Path, pod: str) -> tuple[Started, Callable[[], None]]:
     """Start an ADD that waits for an IPAM program of others; returns its client, and what lets that program go on."""
     theirs, fifo = tmp_path / "waits", tmp_path / "fifo"
     theirs.mkdir()
@@ -718,12 +689,8 @@ def waiting_add(node: Node, tmp_path: Path, pod: str) -> "tuple[subprocess.Popen
         f"read line <&3\necho '{answer}'\n"
     )
     program.chmod(0o755)
-    client = node.start("ADD", pod, CNI_PATH=f"{theirs}:{node.bin_dir}")
     config = {**node.config, "ipam": {"type": "waits"}}
-    assert client.stdin
-    client.stdin.write(json.dumps(config).encode())
-    client.stdin.close()
-    client.stdin = None
+    client = node.begin("ADD", pod, config, CNI_PATH=f"{theirs}:{node.bin_dir}")
     eventually((theirs / "runs").exists)
 
     def release() -> None:

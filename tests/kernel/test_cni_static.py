@@ -27,7 +27,7 @@ def of(*addresses, **more):
 
 def call(site, command, ipam, *, by="weft", version="1.0.0", environment="", **more):
     conf = {"cniVersion": version, "name": "net", "type": "bridge", "ipam": ipam, **more}
-    plugin = site.call if by == "weft" else site.debian
+    plugin = site.via(by)
     return plugin("static", command, conf, netns="/x", args=environment)
 
 
@@ -175,7 +175,7 @@ def test_as_a_delegate_of_bridge(site, make_netns, first, second):
     pod = make_netns()
     ipam = of("10.10.0.1/24", "fd00::1/64")
     conf = {"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "cni0", "ipam": ipam}
-    calls = {"weft": site.call, "debian": site.debian}
+    calls = {"weft": site.call, "debian": site.via("debian")}
     ips = calls[first]("bridge", "ADD", conf, container=pod).result["ips"]
     assert [ip["address"] for ip in ips] == ["10.10.0.1/24", "fd00::1/64"]
     [shown] = pod.json("ip -j -4 addr show eth0")

@@ -135,7 +135,7 @@ def test_what_has_no_record_of_ours_is_nobodys_to_free(site, make_netns):
         "bridge": "cni0",
         "ipam": {"type": "host-local", "dataDir": str(site.store), "subnet": "10.1.17.0/24"},
     }
-    assert site.debian("bridge", "ADD", bridge, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", bridge, container=pod).exit == 0
     lose(pod)
     assert sweep_all(site) == {}
     site.reboot()
@@ -162,8 +162,8 @@ def test_an_attachment_that_the_reference_took_over_is_left_to_it(site, make_net
     pod = make_netns()
     add(site, config(site, version="1.0.0"), pod)
     told = json.loads((states(site) / "c1").read_text())
-    assert site.debian("bridge", "DEL", told, container=pod).exit == 0
-    assert site.debian("bridge", "ADD", told, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", told, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", told, container=pod).exit == 0
     assert addresses(site) == {"10.1.17.3": "c1"}
     assert sweep_all(site) == {}
     assert addresses(site) == {"10.1.17.3": "c1"}
@@ -179,8 +179,8 @@ def test_an_attachment_that_got_its_old_address_from_the_reference_is_left_to_it
     earlier = kept.stat().st_mtime - 120
     os.utime(kept, (earlier, earlier))
     told = json.loads((states(site) / "c1").read_text())
-    assert site.debian("bridge", "DEL", told, container=pod).exit == 0
-    assert site.debian("bridge", "ADD", told, container=pod).exit == 0
+    assert site.via("debian")("bridge", "DEL", told, container=pod).exit == 0
+    assert site.via("debian")("bridge", "ADD", told, container=pod).exit == 0
     assert sweep_all(site) == {}
     assert addresses(site) == {"10.1.17.2": "c1"}
     assert records(site) == set()
@@ -289,7 +289,7 @@ def test_the_backup_of_a_tuned_interface_goes_with_it_and_upstreams_stays(site, 
     for name, pod in pods.items():
         result = add(site, config(site, version="1.0.0"), pod, id_=name).result
         chained = {"cniVersion": "1.0.0", "name": "cbr0", "prevResult": result, "mtu": 1400, "dataDir": str(backups)}
-        plugin = site.debian if name == "c3" else site.call
+        plugin = site.via("debian") if name == "c3" else site.call
         assert plugin("tuning", "ADD", chained, container=pod, id_=name).exit == 0
     assert len(list(backups.iterdir())) == 3
     lose(pods["c2"])
@@ -441,7 +441,7 @@ def test_an_attachment_whose_rules_cannot_be_put_back_costs_no_other_its(site, m
 
 def test_files_are_looked_for_where_clients_have_them(site, make_netns, tmp_path):
     """A daemon in a pod of its own sees another `/`."""
-    site.here = True
+    site.by = "here"
     pod = make_netns()
     add(site, config(site), pod)
     lose(pod)

@@ -37,7 +37,7 @@ def config(site, pod, **more):
 
 
 def call(site, command, conf, pod, *, by="weft", **more):
-    plugin = site.call if by == "weft" else site.debian
+    plugin = site.via(by)
     return plugin("tuning", command, conf, container=pod, **more)
 
 

@@ -4,27 +4,26 @@ Each case is given to the real client beside a real `weftd`, and again where no 
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cni.call import Answer, Caller
 from tests.support.netns import Netns
 from tests.support.weftd import Cluster, Daemon, eventually, quick_netns
 from weft.cni import build
 from weft.cni.install.executables import install
 
 
-class Runtime:
+class Runtime(Caller):
     """What a container runtime does on a node, with a pod that waits to be attached."""
 
     def __init__(self, node: Daemon, bin_dir: Path, folder: Path) -> None:
+        super().__init__(node.netns, bin_dir, socket=folder / "alone" / "cni.sock", state=folder / "state")
         self.node = node
-        self.bin_dir = bin_dir
         self.folder = folder
         self.pod: Netns = quick_netns()
         ipam = {"type": "host-local", "dataDir": str(folder / "nets"), "ranges": [[{"subnet": "10.99.0.0/24"}]]}
@@ -37,31 +36,12 @@ class Runtime:
         }
         self.good = {kind: {"cniVersion": "1.0.0", "name": "net", "type": kind, **keys} for kind, keys in kinds.items()}
 
-    def call(self, plugin: str, stdin: str, env: dict[str, str | None], *, daemon: bool) -> tuple[int, str]:
-        """Run a plugin; returns its exit status and standard output. A variable that is None is not there."""
-        variables: dict[str, str | None] = {
-            "PATH": os.environ["PATH"],
-            "CNI_COMMAND": "ADD",
-            "CNI_CONTAINERID": "c1",
-            "CNI_NETNS": self.pod.path,
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str((self.node.folder / "cni" if daemon else self.folder / "alone") / "cni.sock"),
-            "WEFT_STATE_DIR": str(self.folder / "state"),
-            **env,
-        }
-        with self.node.netns.popen(
-            [str(self.bin_dir / plugin)],
-            env={name: value for name, value in variables.items() if value is not None},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child:
-            out, _ = child.communicate(stdin, 20)
-        return child.returncode, out
+    def answer(self, plugin: str, stdin: str, env: dict[str, str | None], *, daemon: bool) -> Answer:
+        """Call a plugin for the pod, with these variables, beside the daemon or alone."""
+        socket = {"WEFT_CNI_SOCKET": str(self.node.folder / "cni" / "cni.sock")} if daemon else {}
+        return self.start("ADD", stdin, plugin=plugin, **{"CNI_NETNS": self.pod.path, **socket, **env}).end()
 
-    def state(self) -> object:
+    def changeable(self) -> object:
         """Everything that an ADD may change."""
         files = [path for name in ("nets", "flannel") for path in (self.folder / name).rglob("*") if path.is_file()]
         # An empty network's lock may come into being; it says nothing.
@@ -155,22 +135,22 @@ def test_it_is_one_error_object_and_nothing_changes(runtime: Runtime, case: str,
         if not isinstance(text, str):
             merged = {**runtime.good[plugin], **changes}  # type: ignore[arg-type]
             text = json.dumps({key: value for key, value in merged.items() if value is not None})
-        before = runtime.state()
-        status, out = runtime.call(plugin, text, env, daemon=daemon)
-        assert status == 1, (plugin, out)
-        error = json.loads(out)
+        before = runtime.changeable()
+        answer = runtime.answer(plugin, text, env, daemon=daemon)
+        assert answer.exit == 1, (plugin, answer)
+        error = answer.json
         assert set(error) <= {"cniVersion", "code", "msg", "details"}
         assert error["code"] == code, (plugin, error)
         assert re.search(says, f"{error['msg']} {error.get('details', '')}"), (plugin, error)
         # A link of an ADD that was undone is useless at once, and deleted soon after the answer.
-        eventually(lambda state=before: runtime.state() == state)
+        eventually(lambda state=before: runtime.changeable() == state)
 
 
 def test_a_namespace_that_is_not_there_changes_nothing(runtime: Runtime):
-    before = runtime.state()
+    before = runtime.changeable()
     for daemon in (True, False):
         env: dict[str, str | None] = {"CNI_NETNS": "/run/netns/none"}
-        status, out = runtime.call("bridge", json.dumps(runtime.good["bridge"]), env, daemon=daemon)
-        assert status == 1
-        assert 'failed to open netns "/run/netns/none"' in json.loads(out)["msg"]
-        assert runtime.state() == before
+        answer = runtime.answer("bridge", json.dumps(runtime.good["bridge"]), env, daemon=daemon)
+        assert answer.exit == 1
+        assert 'failed to open netns "/run/netns/none"' in answer.msg
+        assert runtime.changeable() == before

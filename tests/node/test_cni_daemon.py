@@ -34,7 +34,7 @@ def attach(runtime: Runtime, *names: str) -> dict[str, Netns]:
     pods = {name: Netns() for name in names}
     runtime.node.pods += pods.values()
     for name, pod in pods.items():
-        assert "ips" in runtime.call("ADD", name, pod)
+        assert "ips" in runtime.ask("ADD", name, pod)
     return pods
 
 
@@ -71,7 +71,7 @@ def test_what_pods_send_and_receive_is_counted_by_their_names(cluster: Cluster, 
     assert carried(node, "web", "sent") >= 5 * 1028
     assert carried(node, "web", "received") >= 5 * 1028
     assert carried(node, "db", "sent") < 5 * 1028
-    runtime.call("DEL", "db", None)
+    runtime.ask("DEL", "db", None)
     eventually(lambda: 'pod="db"' not in node.get("/metrics")[1], seconds=20)
 
 
@@ -106,7 +106,7 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     own_cluster.configure()
     node = own_cluster.node(1).start()
     runtime = Runtime(node, tmp_path, bin_dir)
-    assert runtime.call("STATUS") is None
+    assert runtime.ask("STATUS") is None
     node.stop()
     own_cluster.etcd.stop()
     change_memory(node, expires=time.time() - 5)
@@ -114,7 +114,7 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     node.says("STORE-001")
 
     def status() -> Any:
-        answer = runtime.call("STATUS")
+        answer = runtime.ask("STATUS")
         return answer if answer and "STORE-001" in answer["msg"] else None
 
     answer = eventually(status)
@@ -130,7 +130,7 @@ def test_status_tells_which_store_is_missed_and_whether_pods_are_attached(
     node.says("STORE-001")
     assert eventually(status)["code"] == 51
     node.subnet_file.unlink()
-    absent = runtime.call("STATUS")
+    absent = runtime.ask("STATUS")
     assert absent["code"] == 51
     assert "LEASE-001" in absent["msg"]
     assert "STORE-001" in absent["details"]
@@ -150,7 +150,7 @@ def test_a_stop_ends_their_wait(own_cluster: Cluster, tmp_path: Path, bin_dir: P
     """They are told what was missing, and not cut off when the stop has lasted too long."""
     runtime = without_lease(own_cluster, tmp_path, bin_dir)
     with ThreadPoolExecutor() as pool, Netns() as pod:
-        attached = pool.submit(runtime.call, "ADD", "c1", pod)
+        attached = pool.submit(runtime.ask, "ADD", "c1", pod)
         with pytest.raises(TimeoutError):
             attached.result(0.5)
         runtime.node.stop()
@@ -178,7 +178,7 @@ def test_without_the_daemon_plugins_work_in_its_state_directory(cluster: Cluster
         stdout=subprocess.PIPE,
     )
     assert b"attached" in listed.communicate(timeout=200)[0]
-    assert runtime.call("DEL", "c1", pod) is None
+    assert runtime.ask("DEL", "c1", pod) is None
     assert set(Path("/var/lib/weft").glob("cni/*/*")) == before
     os.chown(published, 65534, 65534)
     assert chosen({"WEFT_CNI_SOCKET": str(node.folder / "cni" / "cni.sock")}) == "/var/lib/weft"
@@ -195,10 +195,10 @@ def test_a_disk_that_takes_no_records_costs_readiness_and_new_pods_and_no_other(
     read_only = ["unshare", "--mount", "sh", "-c", 'mount --bind -o ro "$1" "$1"; shift; exec "$@"', "sh"]
     node.spawn(wrap=[*read_only, str(node.state_dir)])
     says(node, 503, f"[-]records failed: STATE-002 {node.state_dir}/cni: cannot be written: Read-only file system")
-    refused = runtime.call("STATUS")
+    refused = runtime.ask("STATUS")
     assert (refused["code"], "STATE-002" in refused["msg"]) == (51, True)
     with Netns() as pod:
-        refused = runtime.call("ADD", "new", pod)
+        refused = runtime.ask("ADD", "new", pod)
     assert (refused["code"], refused["msg"]) == (5, "STATE-002 locks below --state-dir: Read-only file system")
     assert reaches(pods["before"], node.v4[1])
     assert not node.lines("Traceback")

@@ -1,7 +1,5 @@
 """What pods of a node share is watched: a bridge that is set down is put up again; a pod that is stranded is named."""
 
-import json
-import subprocess
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -95,7 +93,7 @@ def test_bridges_of_others_and_those_that_are_gone_are_nobodys_to_put_up(site: S
     site.node.says("ROUTE-001")
     site.node.sees("ip -o link show dev other0", "state DOWN")
     eventually(lambda: site.node.ready)
-    assert site.runtime.call("DEL", "c1", site.pod) is None
+    assert site.runtime.ask("DEL", "c1", site.pod) is None
     assert attach(site.runtime, "c2")
     site.node.ip("link set cni0 down")
     eventually(lambda: site.node.lines("BRIDGE-006: put back link cni0 up"))
@@ -134,10 +132,10 @@ def test_a_bridge_that_is_deleted_is_said_until_its_pods_are_gone(site: Site):
         site.node.says(f"CHECK-001 network=cbr0 container={name} interface=eth0: host end veth")
     seen, body = site.node.get("/readyz?verbose")
     assert (seen, "[!]pods: BRIDGE-006 link cni0" in body) == (200, True)
-    assert site.runtime.call("STATUS") is None, "new pods get a network, and bring the bridge back"
+    assert site.runtime.ask("STATUS") is None, "new pods get a network, and bring the bridge back"
     for name, pod in pods.items():
         assert "[!]pods" in site.node.get("/readyz?verbose")[1]
-        assert site.runtime.call("DEL", name, pod) is None
+        assert site.runtime.ask("DEL", name, pod) is None
     eventually(lambda: "[!]pods" not in site.node.get("/readyz?verbose")[1])
     assert len(site.node.lines("BRIDGE-006")) == 1
     assert len(site.node.lines("CHECK-001")) == 2
@@ -154,10 +152,10 @@ def test_a_deleted_bridge_that_another_pod_brings_back_is_whole(site: Site):
 def test_links_that_del_removes_are_no_news(site: Site):
     """Neither is what the end of a container's namespace takes along, when DEL comes soon after."""
     pods = attach(site.runtime, "c2", "c3")
-    assert site.runtime.call("DEL", "c2", pods["c2"]) is None
+    assert site.runtime.ask("DEL", "c2", pods["c2"]) is None
     site.node.pods.remove(pods["c3"])
     pods["c3"].close()
-    assert site.runtime.call("DEL", "c3", None) is None
+    assert site.runtime.ask("DEL", "c3", None) is None
     # One that is stranded is named after both.
     site.pod.run("ip link del eth0")
     site.node.says("CHECK-001 network=cbr0 container=c1")
@@ -166,30 +164,16 @@ def test_links_that_del_removes_are_no_news(site: Site):
 
 def test_host_ports_and_masquerade_come_back_with_the_notice_of_a_flush(site: Site):
     """As weftd's own rules do: firewalld or an administrator has flushed all of nftables."""
-    conf = {"type": "bridge", "bridge": "cni7", "isGateway": True, "ipMasq": True}
     ipam = {"type": "host-local", "dataDir": str(site.runtime.folder / "own"), "ranges": [[{"subnet": "10.77.0.0/24"}]]}
+    ports = [{"hostPort": 2500, "containerPort": 25, "protocol": "tcp"}]
+    plugins = [
+        {"type": "bridge", "bridge": "cni7", "isGateway": True, "ipMasq": True, "ipam": ipam},
+        {"type": "portmap", "runtimeConfig": {"portMappings": ports}},
+    ]
+    own = [{"cniVersion": "1.0.0", "name": "own", **plugin} for plugin in plugins]
     other = Netns()
     site.node.pods.append(other)
-    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c7", "CNI_NETNS": other.path, "CNI_IFNAME": "eth0"}
-    env |= {"CNI_PATH": str(site.runtime.bin_dir), "WEFT_CNI_SOCKET": str(site.node.folder / "cni" / "cni.sock")}
-    text = json.dumps({"cniVersion": "1.0.0", "name": "own", **conf, "ipam": ipam}).encode()
-    pipe = subprocess.PIPE
-    with site.node.netns.popen([str(site.runtime.bin_dir / "bridge")], env=env, stdin=pipe, stdout=pipe) as process:
-        result = json.loads(process.communicate(text, timeout=200)[0])
-    assert "ips" in result, result
-    ports = [{"hostPort": 2500, "containerPort": 25, "protocol": "tcp"}]
-    text = json.dumps(
-        {
-            "cniVersion": "1.0.0",
-            "name": "own",
-            "type": "portmap",
-            "prevResult": result,
-            "runtimeConfig": {"portMappings": ports},
-        }
-    ).encode()
-    with site.node.netns.popen([str(site.runtime.bin_dir / "portmap")], env=env, stdin=pipe, stdout=pipe) as process:
-        out, _ = process.communicate(text, timeout=200)
-        assert process.returncode == 0, out
+    result = site.runtime.chain("ADD", own, container="c7", netns=other.path)[-1].result
     address = result["ips"][0]["address"].split("/")[0]
 
     def made() -> bool:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.kernel.hostports import NODE, OUTSIDE, Ports, Server, ask, mapping, outside
-from tests.support.cni.site import Answer
+from tests.support.cni.call import Answer
 from tests.support.netns import Netns
 
 SCTP = 132  # IPPROTO_SCTP, which Python's socket module may lack

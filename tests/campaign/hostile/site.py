@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.checkout import CHECKOUT
-from tests.support.cni.daemon import SECONDS
+from tests.support.cni.call import SECONDS
 from tests.support.netns import Netns
 from tests.support.waiting import eventually
 from weft.cni import build

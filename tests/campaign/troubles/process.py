@@ -39,14 +39,14 @@ def stopped(world: World) -> Iterator[None]:
     """The daemon does nothing for a while; a plugin that is called meanwhile is served afterwards."""
     pod = Netns()
     world.one.signal(signal.SIGSTOP)
-    call = world.runtime.start("ADD", "late", pod)
+    call = world.runtime.begin("ADD", "late", pod)
     try:
         yield
     finally:
         world.one.signal(signal.SIGCONT)
-        out, errors = call.communicate(timeout=200)
-        assert call.returncode == 0, f"{out!r} {errors!r}"
-        assert world.runtime.call("DEL", "late", pod) is None
+        answer = call.end()
+        assert answer.exit == 0, answer
+        assert world.runtime.ask("DEL", "late", pod) is None
         pod.close()
 
 
@@ -72,14 +72,14 @@ def held_lock(world: World) -> Iterator[None]:
     calls = []
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        calls = [world.runtime.start("ADD", f"waits{number}", pod) for number, pod in enumerate(pods)]
+        calls = [world.runtime.begin("ADD", f"waits{number}", pod) for number, pod in enumerate(pods)]
         time.sleep(0.5)
         yield
     finally:
         os.close(lock)
         for number, (call, pod) in enumerate(zip(calls, pods, strict=True)):
-            call.communicate(timeout=200)
-            assert world.runtime.call("DEL", f"waits{number}", pod) is None
+            call.end()
+            assert world.runtime.ask("DEL", f"waits{number}", pod) is None
             pod.close()
 
 
@@ -90,14 +90,13 @@ def hanging_delegate(world: World) -> Iterator[None]:
     program.write_text(_HANGS)
     program.chmod(0o755)
     pod = Netns()
-    calls = [world.runtime.start("ADD", f"hangs{number}", pod, type="hangs") for number in range(4)]
+    calls = [world.runtime.begin("ADD", f"hangs{number}", pod, type="hangs") for number in range(4)]
     try:
         with world.another_pod():
             yield
     finally:
         for call in calls:
             call.kill()
-            call.communicate()
         pod.close()
 
 
@@ -109,15 +108,15 @@ def foreign_limits(world: World) -> Iterator[None]:
     """
     world.one.stop()
     with Netns() as first, Netns() as second:
-        world.runtime.wrap = world.chance.choice(LIMITS)
-        world.runtime.call("ADD", "limited", first)
-        assert world.runtime.call("DEL", "limited", first) is None or world.runtime.wrap in POOR
-        world.runtime.wrap = ()
-        answer = world.runtime.call("ADD", "other", second)
+        world.runtime.prefix = world.chance.choice(LIMITS)
+        world.runtime.ask("ADD", "limited", first)
+        assert world.runtime.ask("DEL", "limited", first) is None or world.runtime.prefix in POOR
+        world.runtime.prefix = ()
+        answer = world.runtime.ask("ADD", "other", second)
         assert "ips" in answer, answer
         assert not world.far.misses(tuple(ip_interface(each["address"]).ip for each in answer["ips"]))
         for name, netns in (("other", second), ("limited", first)):
-            assert world.runtime.call("DEL", name, netns) is None
+            assert world.runtime.ask("DEL", name, netns) is None
     kill_stand_ins(world.one.folder)
     world.start()
     yield
@@ -136,13 +135,13 @@ def signalled(number: signal.Signals) -> Callable[[World], AbstractContextManage
 def killed(world: World) -> Iterator[None]:
     """Killed, and started again, while pods come and go."""
     pod = Netns()
-    call = world.runtime.start("ADD", "cut", pod)
+    call = world.runtime.begin("ADD", "cut", pod)
     time.sleep(world.chance.uniform(0, 0.02))
     world.one.kill()
-    call.communicate(timeout=200)
+    call.end()
     world.start()
     yield
-    assert world.runtime.call("DEL", "cut", pod) is None
+    assert world.runtime.ask("DEL", "cut", pod) is None
     pod.close()
 
 

@@ -7,34 +7,27 @@ plugins are those of this build.
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.support.checkout import CHECKOUT
+from tests.support.cni.call import SECONDS, Caller
 from tests.support.netns import Netns
 from tests.support.waiting import eventually
 
-SECONDS = 60
 
-
-class CniDaemon:
+class CniDaemon(Caller):
     """The daemon as a process in a namespace, and calls of the real client beside it."""
 
     def __init__(
         self, directory: Path, netns: Netns, bin_dir: Path, *, limit: float = 20, wrapper: str = "", ours: bool = False
     ) -> None:
+        super().__init__(netns, bin_dir, socket=directory / "run" / "cni.sock", state=directory / "state")
         self.directory = directory
-        self.netns = netns
-        self.bin_dir = bin_dir
-        self.socket = directory / "run" / "cni.sock"
-        self.state = directory / "state"
         directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tests.support.cni.daemon", str(directory), str(limit), *["ours"] * ours]
         self.log = (directory / "log").open("wb")
@@ -46,34 +39,6 @@ class CniDaemon:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             return sock.connect_ex(str(self.socket)) == 0
 
-    def environment(self, command: str, container: str = "c1", **more: str) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": container,
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": str(self.bin_dir),
-            "WEFT_CNI_SOCKET": str(self.socket),
-            "WEFT_STATE_DIR": str(self.state),
-            **more,
-        }
-
-    def start(self, command: str, config: Mapping[str, object], *, plugin: str = "bridge", **env: str) -> "Client":
-        return Client(
-            self.netns.popen(
-                [str(self.bin_dir / plugin)],
-                env=self.environment(command, **env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            ),
-            json.dumps(config).encode(),
-        )
-
-    def call(self, command: str, config: Mapping[str, object], *, plugin: str = "bridge", **env: str) -> Any:
-        """Call a plugin and return its answer, decoded."""
-        return self.start(command, config, plugin=plugin, **env).answer()
-
     def journal(self) -> list[str]:
         path = self.directory / "journal"
         return path.read_text().splitlines() if path.exists() else []
@@ -83,30 +48,6 @@ class CniDaemon:
         self.process.wait(SECONDS)
         self.log.close()
         return self.process.returncode
-
-
-class Client:
-    """A client that runs. The whole configuration is written at once, so it must fit into a pipe."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
-        self.process = process
-        self._input = stdin
-
-    def feed(self) -> "Client":
-        """Give it its configuration, which starts the work."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(self._input)
-        self.process.stdin.close()
-        self.process.stdin = None
-        return self
-
-    def answer(self) -> Any:
-        out, _ = self.process.communicate(None if self.process.stdin is None else self._input, SECONDS)
-        return json.loads(out)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901, PLR0912 - a table of what tests ask for

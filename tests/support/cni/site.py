@@ -1,56 +1,34 @@
-"""A node for tests of plugins: a namespace as the host's, containers as others, and calls as the daemon makes them.
+"""A node for tests of plugins: a namespace as the host's, containers as others, and calls as the daemon makes them."""
 
-`Site.call` has the client ask a server of the site's for a plugin of ours, `Site.debian` runs the reference's binary in
-the same place, so that the two can be compared and can take over from each other.
-"""
-
+import asyncio
 import json
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.cni.served import Served
+from tests.support.cni.call import Answer
 from tests.support.netns import SECONDS, Netns
+from weft.cni import build
 from weft.cni.host.descriptors import NodeHandles, OpenedHost
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.openat import open_root
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
 from weft.cni.sdk.host import RETIRED, Host, Request
 from weft.cni.serve import plugins
+from weft.cni.serve.endpoint import Endpoint
+from weft.cni.serve.server import serve
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.wire.cni import VERSIONS, Ran
 
 REFERENCE = "/usr/lib/cni"
 WITHOUT_BLOCKS = VERSIONS[2:]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came back: `json` is stdout decoded, None if there was none."""
-
-    exit: int
-    json: Any
-    stderr: str
-
-    @property
-    def msg(self) -> str:
-        """The error's text; empty when there was no error."""
-        return "" if self.exit == 0 else self.json["msg"]
-
-    @property
-    def code(self) -> int:
-        return 0 if self.exit == 0 else self.json["code"]
-
-    @property
-    def result(self) -> Any:
-        """The result of what must have succeeded."""
-        assert self.exit == 0, self.json
-        return self.json
 
 
 @dataclass(slots=True)
@@ -67,10 +45,8 @@ class Site:
     boot_id: str = "boot-1"
     deletes: bool = True
     wrap: Callable[[Host], Host] = field(default=lambda host: host)
-    served: Served | None = None
-    here: bool = (
-        False  # call plugins without client and server: for a process that is to die, and for its programs alone
-    )
+    served: "Served | None" = None
+    by: str = "weft"  # how `call` calls
 
     def __post_init__(self) -> None:
         (self.directory / "state").mkdir(mode=0o700, parents=True)
@@ -129,15 +105,44 @@ class Site:
                     found[path.name] = path.read_bytes()
         return found
 
+    def call(self, plugin: str, command: str, conf: Mapping[str, Any] | bytes, **more: Any) -> Answer:
+        """Call a plugin by the way of `by`; what more there is says `via`."""
+        return self.via(self.by)(plugin, command, conf, **more)
+
+    def via(self, by: str) -> Callable[..., Answer]:
+        """Return what calls plugins: ours by the client and a server, `weft`, or in this thread, `here`; or `debian`'s.
+
+        `here` is for a process that is to die, and for its programs alone. `debian`'s is the reference's binary in the
+        same place, so that both can be compared and can take over from each other.
+        """
+        ways = {"weft": self._by_client, "here": self._here, "debian": self._by_debian}
+
+        def call(
+            plugin: str,
+            command: str,
+            conf: Mapping[str, Any] | bytes,
+            *,
+            container: Netns | None = None,
+            id_: str = "c1",
+            ifname: str = "eth0",
+            netns: str | None = None,
+            args: str = "",
+            extra: Mapping[str, str] | None = None,
+        ) -> Answer:
+            """Call a plugin. `netns` replaces the path of `container` in the environment."""
+            env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args) | dict(extra or {})
+            stdin = conf if isinstance(conf, bytes) else json.dumps(conf).encode()
+            # No client can be told one namespace and have another.
+            elsewhere = by == "weft" and container is not None and netns is not None
+            done = ways["here" if elsewhere else by](plugin, env, stdin, container)
+            if by != "debian":
+                self.finish_deletions()
+            return Answer.of(done.exit, done.stdout, done.stderr)
+
+        return call
+
     def env(
-        self,
-        command: str,
-        container: Netns | None,
-        *,
-        id_: str,
-        ifname: str,
-        netns: str | None,
-        args: str,
+        self, command: str, container: Netns | None, *, id_: str, ifname: str, netns: str | None, args: str
     ) -> dict[str, str]:
         path = container.path if container is not None else ""
         return {
@@ -149,32 +154,18 @@ class Site:
             "CNI_PATH": REFERENCE,
         }
 
-    def call(
-        self,
-        plugin: str,
-        command: str,
-        conf: Mapping[str, Any] | bytes,
-        *,
-        container: Netns | None = None,
-        id_: str = "c1",
-        ifname: str = "eth0",
-        netns: str | None = None,
-        args: str = "",
-        extra: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Call a plugin of ours. `netns` replaces the path of `container` in the environment."""
-        env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args) | dict(extra or {})
-        stdin = conf if isinstance(conf, bytes) else json.dumps(conf).encode()
-        # No client can be told one namespace and have another.
-        if self.here or (container is not None and netns is not None):
-            request = Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin)
-            done = self.host.call(lambda: self._run(request, container))
-        else:
-            done = self.serve().call(plugin, env, stdin)
-        self.finish_deletions()
-        return _answer(done.exit, done.stdout, done.stderr)
+    def _by_client(self, plugin: str, env: Mapping[str, str], stdin: bytes, _: Netns | None) -> Ran:
+        return self.serve().call(plugin, env, stdin)
 
-    def serve(self) -> Served:
+    def _here(self, plugin: str, env: Mapping[str, str], stdin: bytes, container: Netns | None) -> Ran:
+        request = Request(plugin=plugin, command=env.get("CNI_COMMAND", ""), env=env, stdin=stdin)
+        return self.host.call(lambda: self._run(request, container))
+
+    def _by_debian(self, plugin: str, env: Mapping[str, str], stdin: bytes, _: Netns | None) -> Ran:
+        everything = {**os.environ, **env}
+        return self.host.call(lambda: _ran([f"{REFERENCE}/{plugin}"], everything, stdin))
+
+    def serve(self) -> "Served":
         """Return what serves the node as it is now."""
         if self.served is None:
             self.host.closing.callback(self.stop)
@@ -191,32 +182,6 @@ class Site:
         if self.served is not None:
             self.served.close()
             self.served = None
-
-    def debian(
-        self,
-        plugin: str,
-        command: str,
-        conf: Mapping[str, Any],
-        *,
-        container: Netns | None = None,
-        id_: str = "c1",
-        ifname: str = "eth0",
-        netns: str | None = None,
-        args: str = "",
-    ) -> Answer:
-        """Call the reference's plugin in the same place."""
-        env = self.env(command, container, id_=id_, ifname=ifname, netns=netns, args=args)
-        done = self.host.call(
-            lambda: subprocess.run(
-                [f"{REFERENCE}/{plugin}"],
-                input=json.dumps(conf).encode(),
-                env={**os.environ, **env},
-                capture_output=True,
-                check=False,
-                timeout=SECONDS,
-            )
-        )
-        return _answer(done.returncode, done.stdout, done.stderr)
 
     def finish_deletions(self) -> None:
         """Delete what DEL has retired, as the daemon's worker does a little later; not with `deletes` off."""
@@ -292,18 +257,61 @@ def _delegate(env: Mapping[str, str]) -> Callable[[str, str, Mapping[str, str], 
         path = Path(env["CNI_PATH"], name)
         if not path.is_file():
             return None
-        done = subprocess.run(
-            [path],
-            input=stdin,
-            env={**env, **changes, "CNI_COMMAND": command},
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        return Ran(exit=done.returncode, stdout=done.stdout, stderr=done.stderr)
+        return _ran([str(path)], {**env, **changes, "CNI_COMMAND": command}, stdin)
 
     return run
 
 
-def _answer(status: int, stdout: bytes, stderr: bytes) -> Answer:
-    return Answer(exit=status, json=json.loads(stdout) if stdout else None, stderr=stderr.decode())
+def _ran(command: list[str], env: Mapping[str, str], stdin: bytes, *, executable: Path | None = None) -> Ran:
+    done = subprocess.run(
+        command, executable=executable, input=stdin, env=env, capture_output=True, check=False, timeout=3 * SECONDS
+    )
+    return Ran(exit=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+@cache
+def _client() -> Path:
+    program = build.PROGRAM.build() or build.PROGRAM.built()  # where there is no compiler, what was brought along
+    assert program, "musl-gcc is missing"
+    return program
+
+
+class Served:
+    """A CNI server in threads of the test's process, from the namespace `host`, until closed, which closes `node`, too.
+
+    What a test changes on the node or around its plugins is seen by the next call, which a daemon's own process hides.
+    """
+
+    def __init__(self, host: Netns, directory: Path, node: NodeHandles, run: Callable[[Request, Host], Ran]) -> None:
+        self.node = node
+        self._host = host
+        self._socket = directory / "run" / "cni.sock"
+        self._run = run
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Future[None] | None = None
+        serving = threading.Event()
+        # A thread is in the namespace of the one that starts it.
+        self._thread = threading.Thread(target=self._serve, args=[serving], name="served")
+        host.call(self._thread.start)
+        assert serving.wait(SECONDS)
+
+    def call(self, plugin: str, env: Mapping[str, str], stdin: bytes) -> Ran:
+        """Call a plugin as a runtime does."""
+        everything = {**os.environ, **env, "WEFT_CNI_SOCKET": str(self._socket)}
+        return self._host.call(lambda: _ran([plugin], everything, stdin, executable=_client()))
+
+    def close(self) -> None:
+        """Stop serving."""
+        assert self._task
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(SECONDS)
+
+    def _serve(self, serving: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._task = self._loop.create_task(serve(Endpoint.open(str(self._socket)), self.node, run=self._run))
+            self._loop.call_soon(serving.set)
+            self._loop.run_until_complete(asyncio.wait([self._task]))
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
