@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from weft.daemon.commands.peers import Row
-from weft.daemon.commands.preview import Planned
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.trace.hops import Way
@@ -30,6 +29,7 @@ from weft.lab.report import (
 from weft.model.errors import Problem
 from weft.model.node.history import Event
 from weft.model.node.nodestate import NodeState
+from weft.model.node.planned import Plan
 
 _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
@@ -69,7 +69,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft check": CheckReport,
     "weft trace": (dict[str, Way], TraceReport),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
-    "weft plan": {"notes": [str], "problems": [Problem], "steps": [Planned]},
+    "weft plan": Plan,
     "weft cleanup": {
         "dry_run": bool,
         "found": [str],

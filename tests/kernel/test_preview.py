@@ -10,8 +10,7 @@ import pytest
 from tests.support.netns import Netns
 from weft.cluster.store import StoreKind
 from weft.config.flags import parse_flags
-from weft.daemon.commands.preview import preview
-from weft.daemon.disk import instance, memory
+from weft.daemon.commands.preview import of_start
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import real
 from weft.model.errors import Problem, Unavailable
@@ -31,9 +30,7 @@ def store(*, chooses: bool) -> Any:
     async def listing() -> None:
         raise Unavailable(TOO_LARGE)
 
-    return SimpleNamespace(
-        source="net-conf", chooses=chooses, net_conf=net_conf, addresses=addresses, list=listing, close=lambda: None
-    )
+    return SimpleNamespace(source="net-conf", chooses=chooses, net_conf=net_conf, addresses=addresses, list=listing)
 
 
 @pytest.mark.parametrize("remembered, chooses", [(None, True), (Memory(net_conf=CONF), False)], ids=["none", "no own"])
@@ -43,11 +40,7 @@ def test_without_leases_a_plan_that_has_nothing_to_rest_on_says_the_stores_reaso
     netns.run("ip link add eth0 type veth peer eth1; ip link set eth1 up; ip link set eth0 up")
     netns.run("ip address add 192.0.2.9/24 dev eth0")
     options = parse_flags([f"--state-dir={tmp_path}", f"--subnet-file={tmp_path}/subnet.env", "--iface=eth0"], {})
-    world = replace(real(), store=StoreKind(identity=lambda _: "test", open=lambda *_, **__: store(chooses=chooses)))
-    if remembered is not None:
-        directory = instance.directory(tmp_path, options.subnet_file, "test")
-        directory.mkdir()
-        memory.file(directory, lambda: remembered, world.moment).write_now()
+    world = replace(real(), store=StoreKind(identity=lambda _: "test", open=lambda *_, **__: None))
     with pytest.raises(Unavailable) as raised:
-        netns.call(lambda: asyncio.run(preview(options, world)))
+        netns.call(lambda: asyncio.run(of_start(options, world, store(chooses=chooses), remembered)))
     assert list(raised.value.problems) == [TOO_LARGE]

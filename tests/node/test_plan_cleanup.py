@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.firewall import only
 from tests.support.squatter import ROOT, USER, squatting
-from tests.support.weftd import HOST_GW, ONLY_V6, VXLAN, Cluster, Daemon, eventually, peer_value
+from tests.support.weftd import HOST_GW, ONLY_V6, STORE, VXLAN, Cluster, Daemon, eventually, peer_value
 
 # Somebody else's things, and the chains that iptables itself makes with the first rule in a table and keeps.
 FOREIGN = """
@@ -50,18 +50,25 @@ def state(node: Daemon) -> list[str]:
     return [re.sub(r"expires \d+sec|packets \d+ bytes \d+|\[\d+:\d+\]", "", line) for line in lines if line[:1] != "#"]
 
 
-def test_without_flags_it_plans_as_the_weftd_that_runs_here(cluster: Cluster):
+def instance(node: Daemon) -> str:
+    [directory] = node.state_dir.glob("*-*")
+    return directory.name
+
+
+def test_without_flags_the_weftd_that_runs_here_is_asked(cluster: Cluster):
     cluster.configure()
     cluster.peer(50)
     node = cluster.node(1).start("--ip-masq")
     ran = weft(node, "plan")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith(f"# with the flags of the weftd that runs here, process {node.pid}\n")
-    assert "with 172.31.0.1, by --iface=eth0" in ran.stdout
+    first, *rest = ran.stdout.splitlines()
+    assert first == f"# the weftd that runs here says so, instance {instance(node)}"
+    assert "with 172.31.0.1, by --iface=eth0" in rest[0]
+    assert rest[1:] == [f"# our lease is {node.v4[0]}-24", "# leases from the store", "# nothing to do"]
     node.stop()
     ran = weft(node, "plan")
     assert ran.returncode, "nothing tells it where the store is"
-    assert "of the weftd that runs here" not in ran.stdout
+    assert "the weftd that runs here" not in ran.stdout
 
 
 def test_what_is_not_given_is_as_the_weftd_here_was_started(cluster: Cluster):
@@ -69,13 +76,67 @@ def test_what_is_not_given_is_as_the_weftd_here_was_started(cluster: Cluster):
     cluster.peer(50)
     node = cluster.node(1).start("--ip-masq")
     [endpoints] = [flag for flag in node.command() if flag.startswith("--etcd-endpoints=")]
-    ran = weft(node, "plan", "--", endpoints)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[0].endswith(f"process {node.pid}, but for what is given here")
-    assert ran.stdout.splitlines()[-1] == "# nothing to do"
+    same = weft(node, "plan", "--", endpoints)
+    assert (same.returncode, same.stderr) == (0, "")
+    assert same.stdout.startswith("# the weftd that runs here says so")
     without = weft(node, "plan", "--", "--ip-masq=false")
     assert without.returncode == 3
+    assert without.stdout.startswith("# a start with the flags of the weftd that runs here, but for those given here\n")
     assert "ruleset iptables IPv4" in without.stdout
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["as it started", "configured otherwise"])
+def test_a_plan_beside_a_weftd_connects_to_no_store(cluster: Cluster, changed: bool):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    if changed:
+        cluster.configure(HOST_GW)
+    node.netns.run(
+        f"""nft add table inet watch
+        nft add chain inet watch out '{{ type filter hook output priority 0; }}'
+        nft add rule inet watch out ip daddr {STORE} 'tcp flags & (syn | ack) == syn' counter"""
+    )
+    shown = plan(node)
+    assert ("the configuration has changed (Backend.Type; Backend)" in shown.stdout) == changed
+    assert shown.returncode == (3 if changed else 0)
+    assert "counter packets 0 " in node.netns.run("nft list table inet watch")
+
+
+def test_the_plan_shows_what_weftd_then_does(cluster: Cluster):
+    cluster.configure()
+    cluster.peer(50)
+    node = cluster.node(1).start()
+    for _ in range(25):  # more than are put back at once
+        eventually(lambda: "10.5.50.0" in node.ip("route") or "held" in weft(node, "events").stdout)
+        node.netns.run("ip route del 10.5.50.0/24 2>/dev/null || true")
+    shown = json.loads(plan(node, "-o", "json").stdout)
+    assert [(step["do"], step["kind"]) for step in shown["steps"]] == [("put", "route")]
+    [step] = shown["steps"]
+    assert step["text"].startswith("+ route 10.5.50.0/24 ")
+    assert step["why"] == "lease 10.5.50.0-24 of node 172.31.0.50"
+    node.sees("ip route", "10.5.50.0/24 via")
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do"
+
+
+def test_a_weftd_without_a_lease_says_what_it_waits_for(cluster: Cluster):
+    cluster.configure(SubnetMin="10.5.100.0", SubnetMax="10.5.100.0")
+    cluster.peer(100)
+    node = cluster.node(1).spawn()
+    node.says("waiting for a lease: ")
+    shown = plan(node)
+    assert shown.returncode == 1
+    assert "LEASE-003" in shown.stderr
+
+
+def test_a_configuration_that_no_start_takes_is_said_and_changes_no_plan(cluster: Cluster):
+    cluster.configure()
+    node = cluster.node(1).start()
+    cluster.configure({"Network": "nonsense"})
+    node.says("CONF-001 .*cannot be used")
+    shown = plan(node)
+    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, "# nothing to do")
+    assert "! CONF-001 " in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,11 @@ def digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
+def differences(known: NetConf, new: NetConf) -> list[str]:
+    """Name the keys in which two configurations differ."""
+    return [key for name, key in _KEYS.items() if getattr(new, name) != getattr(known, name)]
+
+
 class ConfWatch:
     """Compares the configuration with `netconf`, which was made of `text`. `problem` is what there is to say now."""
 
@@ -67,7 +72,7 @@ class ConfWatch:
         except ConfigError as error:
             hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
             return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)
-        keys = [key for name, key in _KEYS.items() if getattr(new, name) != getattr(self._netconf, name)]
+        keys = differences(self._netconf, new)
         if not keys:
             return None
         hint = "Restart weftd to take it over, on all nodes; `weft plan` shows what that changes here"

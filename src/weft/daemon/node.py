@@ -59,9 +59,7 @@ class Node:
     def __init__(self, options: Options, world: World) -> None:
         self._options = options
         self._world = world
-        self._directory = instance.directory(
-            Path(options.state_dir), options.subnet_file, world.store.identity(options)
-        )
+        self._directory = world.directory(options)
         self._place = Place(directory=self._directory, boot=world.boot)
         self._status = Status(waiting=_STARTING, history=History(world.unix))
         self._up = asyncio.Event()
@@ -149,10 +147,17 @@ class Node:
         tenant = phases.settle(placed, leasing.lease, tooling, kernel)
         rules_plane = self._rules(known, firewall, tooling, held)
         network = self._network(known, tenant, kernel, rules=rules_plane, store=store, held=held)
-        version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"
-        self._report.serves(network, leasing, why=placed.why, rules=version, config=digest(known.memory.net_conf))
         running = Running(
             known=known, tenant=tenant, store=store, leasing=leasing, kernel=kernel, network=network, world=self._world
+        )
+        version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"
+        self._report.serves(
+            network,
+            leasing,
+            plan=partial(running.plan, self._options, self._status),
+            why=tenant.why,
+            rules=version,
+            config=digest(known.memory.net_conf),
         )
         await running.run(self._report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
 

@@ -81,8 +81,9 @@ class Placed(Value):
 
 
 class Tenant(Value):
-    """A node with a lease, and all that decides. The snapshot is the one it was placed by."""
+    """A node with a lease, and all that decides. It was placed by `snapshot`, and has its uplink because of `why`."""
 
+    why: str
     inputs: Inputs
     snapshot: Snapshot
 
@@ -266,4 +267,4 @@ def settle(placed: Placed, lease: Lease, tooling: Tooling, kernel: NodeKernel) -
         forwarding=kernel.forwards() | served(placed.snapshot, inputs),
         node_links=links,
     )
-    return Tenant(inputs=inputs, snapshot=placed.snapshot)
+    return Tenant(why=placed.why, inputs=inputs, snapshot=placed.snapshot)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cluster.store import Store
+from weft.config.netconf import parse_netconf
+from weft.config.options import Options
 from weft.daemon import doctor, start
-from weft.daemon.confwatch import ConfWatch
+from weft.daemon.confwatch import ConfWatch, differences
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.phases import Known, Tenant
@@ -26,9 +28,11 @@ from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.cluster import StoreEvent
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.node.planned import Plan
 from weft.model.node.status import Status
 from weft.model.text import counted
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,32 @@ class Running(Value):
         parts.start("configuration", configured.run)
         parts.start("doctor", partial(doctor.watch, report, Path(known.options.subnet_file)))
         parts.start("other leases", lambda: self._follow(leasing.watch()), first=lambda: self._follow(watch))
+
+    async def plan(self, options: Options, status: Status) -> Plan:
+        """Plan what would be done now, or what the next start with `options` does where the configuration has changed.
+
+        Raises `OSError`, `ConfigError` and `Unavailable`.
+        """
+        from weft.daemon.commands import preview  # what nobody asks for need not be in memory
+
+        new = await self._changed()
+        if not new:
+            return await preview.of_running(self.network, self.leasing, status, self.tenant.why)
+        before = self.network.peers.known(self.leasing.remembered)
+        plan = await preview.of_start(options, self.world, self.store, before)
+        note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
+        return replace(plan, notes=(note, *plan.notes))
+
+    async def _changed(self) -> list[str]:
+        """Tell what has changed in the network configuration that a start would take."""
+        known, store = self.known.netconf, self.store
+        try:
+            text = await store.net_conf()
+            return differences(
+                known, parse_netconf(text, store.source, backends=self.world.backends, etcd=store.chooses)
+            )
+        except (ConfigError, Unavailable):
+            return []  # no start takes it now
 
     def _listen(self, held: ExitStack) -> Monitor:
         """Hear the kernel's notices, on a socket of its own: the loop's may be busy in a thread."""

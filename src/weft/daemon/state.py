@@ -5,7 +5,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -24,7 +24,7 @@ from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
 from weft.model.cluster import Tally
-from weft.model.errors import Problem
+from weft.model.errors import Problem, WeftError
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.node.nodestate import (
@@ -39,6 +39,7 @@ from weft.model.node.nodestate import (
     RequestState,
     UplinkState,
 )
+from weft.model.node.planned import Plan, PlanAnswer
 from weft.model.node.status import Status
 from weft.model.value import replace
 
@@ -65,6 +66,7 @@ class Reporter:
         self.asked: Mapping[str, Tally] = {}  # of the store
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
+        self._plan: Callable[[], Awaitable[Plan]] | None = None
         self.config = ""  # short for the network configuration
         self.calls = Calls()
         self.pods: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {}  # by the aliases of links
@@ -72,9 +74,18 @@ class Reporter:
         self._now = now
         self._began = now()
 
-    def serves(self, network: Network, leasing: Leasing, *, why: str, rules: str, config: str) -> None:
+    def serves(
+        self,
+        network: Network,
+        leasing: Leasing,
+        *,
+        plan: Callable[[], Awaitable[Plan]],
+        why: str,
+        rules: str,
+        config: str,
+    ) -> None:
         """Tell of a node that has a lease from now on."""
-        self.network, self.leasing = network, leasing
+        self.network, self.leasing, self._plan = network, leasing, plan
         self.why, self.rules, self.config = why, rules, config
 
     @property
@@ -91,6 +102,14 @@ class Reporter:
         keepers = () if self.network is None else self.network.keepers.values()
         return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
+    async def _planned(self) -> PlanAnswer:
+        if self._plan is None:
+            return PlanAnswer(unable=() if self.status.waiting is None else (self.status.waiting,))
+        try:
+            return PlanAnswer(plan=await self._plan())
+        except WeftError as error:
+            return PlanAnswer(unable=tuple(error.problems))
+
     def _health(self) -> HealthState:
         status = self.status
         return HealthState(ready=status.ready, parts=status.look(), losses=status.lost(), store=status.store)
@@ -101,6 +120,8 @@ class Reporter:
             return msgspec.json.encode(self._health())
         if question == daemons.ASK_STATE:
             return msgspec.json.encode(await self.whole())
+        if question == daemons.ASK_PLAN:
+            return msgspec.json.encode(await self._planned())
         try:
             asked = msgspec.json.decode(question, type=_Question)
         except msgspec.MsgspecError:

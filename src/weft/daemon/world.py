@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import StoreKind
+from weft.config.options import Options
 from weft.daemon.backends import BACKENDS
 from weft.daemon.backends.backend import Backend
+from weft.daemon.disk import instance
 from weft.daemon.process.modules import Modules
 from weft.daemon.stores import BY_FLAGS
 from weft.model.value import Value
@@ -40,6 +42,10 @@ class World(Value):
     store: StoreKind
     modules: Modules
     notify_socket: str = ""
+
+    def directory(self, options: Options) -> Path:
+        """Name the directory of the instance that these options start."""
+        return instance.directory(Path(options.state_dir), options.subnet_file, self.store.identity(options))
 
     def moment(self) -> Moment:
         """Now, in a form that can be written down."""

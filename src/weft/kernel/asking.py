@@ -15,6 +15,7 @@ from weft.model.node.nodestate import HealthState, NodeState
 
 if TYPE_CHECKING:
     from weft.model.node.history import EventsSince
+    from weft.model.node.planned import Plan
 
 _SECONDS: Final = 10.0  # for all of an answer
 
@@ -73,6 +74,16 @@ def events(name: str, after: int) -> "EventsSince":
     from weft.model.node.history import EventsSince
 
     return _read(name, daemons.ask_events(after), EventsSince)
+
+
+def plan(name: str) -> "Plan":
+    """Return what it would do now."""
+    from weft.model.node.planned import PlanAnswer
+
+    answer = _read(name, daemons.ASK_PLAN, PlanAnswer)
+    if answer.plan is None:
+        raise Unavailable(*answer.unable)
+    return answer.plan
 
 
 def health(name: str) -> HealthState:

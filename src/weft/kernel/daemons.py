@@ -18,6 +18,7 @@ INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
 ASK_STATE: Final = b'{"ask":"state"}\n'
+ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.planned.PlanAnswer`
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
 
 

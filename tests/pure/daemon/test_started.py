@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemon.commands import started
+from weft.daemon.commands.started import Started
 from weft.kernel import asking, daemons
 
 
@@ -20,6 +21,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "process", lambda _: 7)
 
 
+def here(proc: Path, *flags: str) -> Started | None:
+    return started.here(flags, {"HERE": "1"}, lambda options: Path("/state", options.etcd_prefix.strip("/")), proc)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -31,22 +36,32 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_flags_stand_behind_the_program(tmp_path: Path, command: bytes):
     process(tmp_path, command, b"FLANNELD_IFACE=eth1\0A=b=c\0EMPTY=\0")
-    assert started.here(tmp_path) == started.Started(
-        pid=7, flags=["--ip-masq", "-v=1"], environ={"FLANNELD_IFACE": "eth1", "A": "b=c", "EMPTY": ""}
+    assert here(tmp_path) == Started(
+        instance="one", flags=["--ip-masq", "-v=1"], environ={"FLANNELD_IFACE": "eth1", "A": "b=c", "EMPTY": ""}
     )
 
 
-def test_one_that_has_ended_or_is_not_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert started.here(tmp_path) is None
+def test_of_one_whose_process_cannot_be_seen_nothing_but_its_name_is_known(tmp_path: Path, monkeypatch):
+    unseen = Started(instance="one", flags=(), environ={"HERE": "1"})
+    assert here(tmp_path) == unseen
     monkeypatch.setattr(asking, "process", lambda _: 0)
-    assert started.here(tmp_path) is None
-    monkeypatch.setattr(daemons, "living", lambda: ["one", "two"])
-    assert started.here(tmp_path) is None
+    assert here(tmp_path) == unseen
+
+
+def test_of_several_the_one_is_meant_whose_instance_the_flags_name(tmp_path: Path, monkeypatch):
+    process(tmp_path, b"weftd\0weftd\0")
+    monkeypatch.setattr(daemons, "living", lambda: ["one", "two.1f"])
+    assert here(tmp_path) is None
+    found = here(tmp_path, "--etcd-prefix=/two")
+    assert found is not None
+    assert found.instance == "two.1f"
+    monkeypatch.setattr(daemons, "living", list)
+    assert here(tmp_path) is None
 
 
 def test_what_is_given_takes_the_place_of_what_it_was_started_with_and_the_rest_stays():
-    running = started.Started(
-        pid=7,
+    running = Started(
+        instance="one",
         flags=["--ip-masq", "--iface=eth1", "--iface", "eth2", "-etcd-prefix=/a"],
         environ={"FLANNELD_PUBLIC_IP": "192.0.2.1", "FLANNELD_SUBNET_FILE": "/a", "HOME": "/root"},
     )

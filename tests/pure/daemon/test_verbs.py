@@ -9,10 +9,11 @@ import pytest
 from weft import cli
 from weft.daemon.commands import verbs
 from weft.daemon.commands.cleanup import Done, Found, Site
-from weft.daemon.commands.preview import Planned, Preview
+from weft.daemon.commands.started import Started
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
+from weft.model.node.planned import Plan, Planned
 
 WRONG = Problem(code="PEER-001", where="lease 10.5.9.0-24", seen="no\nMAC", expected="one", hint="Look.")
 WRONG_TEXT = "PEER-001 lease 10.5.9.0-24: no"
@@ -32,20 +33,26 @@ def weft(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return status, *capsys.readouterr()
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, shown: Preview) -> list[object]:
+def planned(monkeypatch: pytest.MonkeyPatch, shown: Plan, running: Started | None = None) -> list[object]:
     asked: list[object] = []
 
-    async def preview(options: object, _world: object) -> Preview:
+    async def start(options: object, _world: object) -> Plan:
         asked.append(options)
         return shown
 
-    monkeypatch.setattr(verbs, "preview", preview)
+    def answer(instance: str) -> Plan:
+        asked.append(instance)
+        return shown
+
+    monkeypatch.setattr(verbs.started, "here", lambda *_: running)
+    monkeypatch.setattr(verbs.asking, "plan", answer)
+    monkeypatch.setattr(verbs, "_start", start)
     monkeypatch.setattr(verbs.logs, "quiet", lambda: asked.append("quiet"))
     return asked
 
 
 def test_a_plan_is_notes_problems_and_steps_a_line_each(monkeypatch, capsys):
-    asked = planned(monkeypatch, Preview(notes=("one", "two"), problems=(WRONG,), steps=STEPS))
+    asked = planned(monkeypatch, Plan(notes=("one", "two"), problems=(WRONG,), steps=STEPS))
     status, out, err = weft(capsys, "plan", "--", "--iface=eth7")
     assert (status, err) == (3, "")
     first, second, problem, *rest = out.splitlines()
@@ -60,15 +67,46 @@ def test_a_plan_is_notes_problems_and_steps_a_line_each(monkeypatch, capsys):
 
 
 def test_a_plan_of_nothing(monkeypatch, capsys):
-    planned(monkeypatch, Preview(notes=(), problems=(), steps=()))
+    planned(monkeypatch, Plan(notes=(), problems=(), steps=()))
     assert weft(capsys, "plan") == (0, "# nothing to do\n", "")
     assert weft(capsys, "plan", "-o", "json") == (0, '{\n  "notes": [],\n  "problems": [],\n  "steps": []\n}\n', "")
-    planned(monkeypatch, Preview(notes=(), problems=(), steps=STEPS[:1]))
+    planned(monkeypatch, Plan(notes=(), problems=(), steps=STEPS[:1]))
     assert weft(capsys, "plan")[1].endswith("\n# 1 step\n")
 
 
+RUNNING = Started(
+    instance="one", flags=["--ip-masq", "--iface-regex=^eth"], environ={"FLANNELD_PUBLIC_IP": "192.0.2.1"}
+)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--ip-masq",),
+        ("--ip-masq=1", "--public-ip=192.0.2.1", "--iface-regex", "^eth", "--state-dir=/var/lib/weft"),
+    ],
+)
+def test_the_weftd_that_runs_here_is_asked_for_its_plan_whatever_of_its_flags_is_said_again(monkeypatch, capsys, flags):
+    asked = planned(monkeypatch, Plan(notes=("one",)), RUNNING)
+    status, out, err = weft(capsys, "plan", "--", *flags)
+    assert (status, err) == (0, "")
+    assert out == "# the weftd that runs here says so, instance one\n# one\n# nothing to do\n"
+    assert asked == ["one"]
+
+
+def test_with_other_flags_a_start_is_tried_with_what_the_weftd_here_has_of_all_others(monkeypatch, capsys):
+    monkeypatch.setenv("FLANNELD_PUBLIC_IP", "192.0.2.2")
+    asked = planned(monkeypatch, Plan(), RUNNING)
+    status, out, _ = weft(capsys, "plan", "--", "--iface=eth7")
+    assert status == 0
+    assert out.startswith("# a start with the flags of the weftd that runs here, but for those given here\n")
+    _, options = asked
+    assert (options.iface, options.ip_masq, str(options.public_ip)) == (("eth7",), True, "192.0.2.2")
+
+
 def test_a_plan_for_programs_holds_all_of_it(monkeypatch, capsys):
-    planned(monkeypatch, Preview(notes=("one",), problems=(WRONG,), steps=STEPS))
+    planned(monkeypatch, Plan(notes=("one",), problems=(WRONG,), steps=STEPS))
     status, out, _ = weft(capsys, "plan", "-o", "json")
     assert status == 3
     assert json.loads(out) == {

@@ -1,22 +1,24 @@
-"""What a round would do now, without doing it: the same phases as a start, and a round up to its last step.
+"""What a daemon would do, without doing it: what the loops of one that runs would do now, and what a start would do.
 
-Reads the store and the kernel, writes neither, and takes no lease: a node without one is planned with the subnet
-that it would get if it were alone. Where the public IP of the recorded lease is no longer this node's, it asks that
-address by an echo request whether another machine has it, for up to a second per family.
+Both read the kernel and write nothing. A start is tried by its own phases, up to the lease: a node without one is
+planned with the subnet that it would get if it were alone.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import Final, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final, TypeVar
 
+from weft.cluster.store import Store
 from weft.config.options import Options
 from weft.daemon import phases, start
 from weft.daemon.backends.backend import Backend
-from weft.daemon.disk import identity, instance, memory
+from weft.daemon.disk import identity, instance
 from weft.daemon.disk.memory import Memory
-from weft.daemon.peers import Continues, take_list
-from weft.daemon.phases import Known, Placed
+from weft.daemon.leasing import Leasing
+from weft.daemon.network import Network
+from weft.daemon.peers import take_list
+from weft.daemon.phases import Known, Placed, Tenant
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
@@ -30,46 +32,60 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
-from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.objects import Objects
 from weft.model.kernel.ownership import Ownership
 from weft.model.kernel.snapshot import Snapshot
 from weft.model.lease import Lease
-from weft.model.value import Value
-from weft.plan.diff import Put, diff
+from weft.model.node.planned import Plan, Planned
+from weft.model.node.status import Status
+from weft.plan.diff import Put, Step, diff
 from weft.plan.explain import explain, reason
 
+_SLICE: Final = 256  # leases at a stretch: a few milliseconds
+_RECORDED: Final = ", by what an earlier run wrote down"
 _LOST: Final = "the store and from memory: the store has lost what it held, or is another one (STORE-003)"
 _FORMER: Final = "a device of the earlier configuration; weftd removes it when it starts with this one"
 _T = TypeVar("_T")
 
 
-class Planned(Value):
-    """A step that was not done: `put` or `delete`, the kind of its object, both as one line, and why."""
+async def of_running(network: Network, leasing: Leasing, status: Status, why: str) -> Plan:
+    """Plan what the loops of a network would do now; `why` is why it has its uplink. Raises `OSError`."""
+    reconciler, roster, decider = network.reconciler, network.roster, network.reconciler.decider
+    seen = {key: thing for keeper in reconciler.keepers for key, thing in (await keeper.see()).items()}
+    source = "the store" if status.store is None else f"the store as it was last heard: {status.store}"
+    if not reconciler.complete:
+        source = f"memory: {status.store or 'the store has not told them yet'}"
+    elif roster.unproven:
+        source = _LOST
+    kinds = {kind for keeper in reconciler.keepers for kind in keeper.plane.kinds}
+    steps = diff(decider.wanted, seen, prune=reconciler.may_remove())
+    configuration = status.lost().get("configuration")
+    return Plan(
+        notes=(
+            why,
+            f"our lease is {leasing.lease.id}{'' if leasing.confirmed else _RECORDED}",
+            f"leases from {source}",
+        ),
+        problems=(
+            *(() if configuration is None else (configuration,)),
+            *_problems(overlaps(network.inputs.netconf, network.inputs.facts), roster, decider),
+        ),
+        steps=tuple(_planned([step for step in steps if step.object.key[0] in kinds], seen, roster, decider)),
+    )
 
-    do: str
-    kind: str
-    text: str
-    why: str
 
+async def of_start(options: Options, world: World, store: Store[Any], before: Memory | None) -> Plan:
+    """Plan a start that remembers `before`. Raises `OSError`, `ConfigError` and, if too little is known, `Unavailable`.
 
-class Preview(Value):
-    """A round that was not done. `notes` say what it rests on, `problems` what is wrong with it."""
-
-    notes: tuple[str, ...]
-    problems: tuple[Problem, ...]
-    steps: tuple[Planned, ...]
-
-
-async def preview(options: Options, world: World) -> Preview:
-    """Plan a round. Raises `ConfigError` and, if the store is away and too little is remembered, `Unavailable`."""
-    directory = instance.directory(Path(options.state_dir), options.subnet_file, world.store.identity(options))
-    at = Place(directory=directory, boot=world.boot)
-    before = memory.load(directory, world.moment(), aside=False)
-    with closing(world.store.open(options, now=world.now, random=world.random)) as store, Rtnl.open() as rtnl:
+    Where the public IP of the recorded lease is no longer this node's, it asks that address by an echo request whether
+    another machine has it, for up to a second per family.
+    """
+    at = Place(directory=world.directory(options), boot=world.boot)
+    with Rtnl.open() as rtnl:
         configured = await phases.configure(store, world, before, asking=_once, serves_without=lambda _: True)
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
-        placed = await phases.place(known, leasing, kernel, world, identity.load(directory, aside=False))
+        placed = await phases.place(known, leasing, kernel, world, identity.load(at.directory, aside=False))
         if placed.unlisted is not None and (before is None or (leasing.recorded is None and not store.chooses)):
             raise Unavailable(placed.unlisted)
         known.backend.desired.check(placed.inputs)
@@ -77,30 +93,20 @@ async def preview(options: Options, world: World) -> Preview:
         firewall = Firewall(Tools())
         tooling = await firewall.tooling("nft" if known.netconf.nftables else "iptables", known.netconf.families)
         tenant = phases.settle(placed, own, tooling, kernel)
-        own_ids = [own.id, *(lease.id for lease in stale)]
-        roster, decider = deciding(tenant.inputs, tenant.snapshot.ips, own_ids)
-        source = _judge(roster, leasing.remembered, placed, own_ids, continues=store.continues, now=world.now())
-        for _ in decider.decide(everything=True):
-            pass
+        roster, decider, source = await _judged(
+            tenant, placed, leasing.remembered, store, [own.id, *(lease.id for lease in stale)], now=world.now()
+        )
         kernel.follow(tenant.inputs)
         seen = {**await kernel.look({}), **await firewall.present(), **await _beside(known.backend, at, decider)}
-    return Preview(
+    have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
+    return Plan(
         notes=(placed.why, note, f"leases from {source}"),
-        problems=(*overlaps(known.netconf, tenant.inputs.facts), *roster.refused.values(), *decider.unusable.values()),
+        problems=_problems(overlaps(known.netconf, tenant.inputs.facts), roster, decider),
         steps=(
-            *_steps(seen, roster, decider, prune=placed.listing is not None),
+            *_planned(diff(decider.wanted, have, prune=placed.listing is not None), have, roster, decider),
             *_former(tenant.snapshot, decider.ownership),
         ),
     )
-
-
-async def _beside(backend: Backend, at: Place, decider: Decider) -> Objects:
-    """What the back end's own planes see."""
-    seen: dict[Key, Object] = {}
-    with ExitStack() as held:
-        for plane in backend.open_planes(at, held).values():
-            seen |= await plane.look(decider.wanted, None)
-    return seen
 
 
 async def _once(ask: Callable[[], Awaitable[_T]], _what: str) -> _T:
@@ -108,56 +114,11 @@ async def _once(ask: Callable[[], Awaitable[_T]], _what: str) -> _T:
     return await ask()
 
 
-def _judge(
-    roster: Roster,
-    remembered: Memory,
-    placed: Placed,
-    own_ids: Collection[str],
-    *,
-    continues: Continues,
-    now: float,
-) -> str:
-    """Judge what was remembered, then the list as the daemon's first one, ours apart; says what the leases are from."""
-    roster.recall(remembered.leases, remembered.unproven)
-    roster.judge()
-    listing = placed.listing
-    if listing is None:
-        return f"memory: {placed.unlisted}"
-    own = tuple(lease for lease in listing.leases if lease.id in own_ids)
-    others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
-    listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
-    proved = take_list(roster, listed, since=remembered.mark, continues=continues, now=now)
-    roster.judge()
-    return "the store" if proved else _LOST
-
-
-def _steps(seen: Objects, roster: Roster, decider: Decider, *, prune: bool) -> Iterator[Planned]:
-    """The steps of a round that sees this."""
-    have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
-    served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
-    refused = [lease for lease in roster.leases if not decider.part(lease.id)]
-    for step in diff(decider.wanted, have, prune=prune):
-        yield Planned(
-            do="put" if isinstance(step, Put) else "delete",
-            kind=str(step.object.key[0]),
-            text=explain(step, have.get(step.object.key)),
-            why=reason(step, served=served, refused=refused),
-        )
-
-
-def _former(snapshot: Snapshot, ownership: Ownership) -> Iterator[Planned]:
-    """The devices that a start removes; of several daemons here it is not known whose a device is."""
-    alone = len(daemons.living()) <= 1  # the daemon that runs here lets go of its device when it restarts
-    for link in start.former_devices(snapshot, ownership):
-        if alone or not instance.is_claimed(f"device/{link.name}"):
-            yield Planned(do="delete", kind="link", text=f"- link {link.name} {link.kind}", why=_FORMER)
-
-
 def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple[Lease, ...], str]:
     """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
     listing, previous = placed.listing, known.previous
     if listing is None and remembered.own is not None:
-        return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}, by what an earlier run wrote down"
+        return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}{_RECORDED}"
     attrs = known.backend.desired.advertise(placed.inputs)
     chooser = Chooser(
         netconf=known.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0
@@ -172,3 +133,64 @@ def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple
     own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=attrs)
     nets = ", ".join(str(net) for net in own.subnets)
     return own, choice.stale, f"we have no lease; planned with {nets}, the daemon picks one at random"
+
+
+async def _judged(
+    tenant: Tenant, placed: Placed, remembered: Memory, store: Store[Any], own_ids: Collection[str], *, now: float
+) -> tuple[Roster, Decider, str]:
+    """Judge what was remembered, then the list as the daemon's first one, ours apart, and decide by it.
+
+    Says what the leases are from.
+    """
+    roster, decider = deciding(tenant.inputs, tenant.snapshot.ips, own_ids)
+    roster.recall(remembered.leases, remembered.unproven)
+    await _settle(roster)
+    listing, source = placed.listing, f"memory: {placed.unlisted}"
+    if listing is not None:
+        own = tuple(lease for lease in listing.leases if lease.id in own_ids)
+        others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
+        listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
+        proved = take_list(roster, listed, since=remembered.mark, continues=store.continues, now=now)
+        source = "the store" if proved else _LOST
+        await _settle(roster)
+    for _ in decider.decide(everything=True):
+        await asyncio.sleep(0)
+    return roster, decider, source
+
+
+async def _settle(roster: Roster) -> None:
+    """Judge all that is in doubt, beside the other work of a daemon."""
+    while not roster.settled:
+        roster.judge(_SLICE)
+        await asyncio.sleep(0)
+
+
+async def _beside(backend: Backend, at: Place, decider: Decider) -> Objects:
+    """What the back end's own planes see."""
+    with ExitStack() as held:
+        planes = backend.open_planes(at, held).values()
+        return {key: thing for plane in planes for key, thing in (await plane.look(decider.wanted, None)).items()}
+
+
+def _problems(overlapping: Iterable[Problem], roster: Roster, decider: Decider) -> tuple[Problem, ...]:
+    return *overlapping, *roster.refused.values(), *decider.unusable.values()
+
+
+def _planned(steps: Iterable[Step], have: Objects, roster: Roster, decider: Decider) -> Iterator[Planned]:
+    served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
+    refused = [lease for lease in roster.leases if not decider.part(lease.id)]
+    for step in steps:
+        yield Planned(
+            do="put" if isinstance(step, Put) else "delete",
+            kind=str(step.object.key[0]),
+            text=explain(step, have.get(step.object.key)),
+            why=reason(step, served=served, refused=refused),
+        )
+
+
+def _former(snapshot: Snapshot, ownership: Ownership) -> Iterator[Planned]:
+    """The devices that a start removes; of several daemons here it is not known whose a device is."""
+    alone = len(daemons.living()) <= 1  # the daemon that runs here lets go of its device when it restarts
+    for link in start.former_devices(snapshot, ownership):
+        if alone or not instance.is_claimed(f"device/{link.name}"):
+            yield Planned(do="delete", kind="link", text=f"- link {link.name} {link.kind}", why=_FORMER)

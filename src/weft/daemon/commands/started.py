@@ -1,6 +1,6 @@
-"""How the weftd that runs here was started, for commands that are to do as it does."""
+"""The weftd that `weft plan` is about, and how it was started."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,35 +15,44 @@ _TAKES_A_WORD: Final = ("-W", "-X", "--check-hash-based-pycs")  # of Python's op
 
 
 class Started(Value):
-    """The flags of process `pid`, a weftd, and its environment."""
+    """The flags of the weftd of an `instance`, and its environment."""
 
-    pid: int
-    flags: list[str]
-    environ: dict[str, str]
+    instance: str
+    flags: Sequence[str]
+    environ: Mapping[str, str]
 
     def options(self, flags: Sequence[str], environ: Mapping[str, str]) -> Options:
         """Return its options; `flags` and `environ` come before them. Raises `ConfigError`."""
         given = {each.flag.name for each in tokens(flags).given}
         own = [each for each in tokens(self.flags).given if each.flag.name not in given]
         named = {name: value for name, value in environ.items() if name.startswith(_ENVIRON)}
-        return parse_flags([*(f"--{each.flag.name}={each.text}" for each in own), *flags], self.environ | named)
+        return parse_flags([*(f"--{each.flag.name}={each.text}" for each in own), *flags], {**self.environ, **named})
 
 
-def here(proc: Path = Path("/proc")) -> Started | None:
-    """The one that runs in this network namespace; None if there is none, several, or it cannot be looked at.
+def here(
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+    directory: Callable[[Options], Path],
+    proc: Path = Path("/proc"),
+) -> Started | None:
+    """The one that runs in this network namespace; of several, the one whose `directory` the flags name. Else None.
 
-    Raises `Unavailable` for one that does not answer.
+    Where its process cannot be looked at, no flags of its own are known. Raises `ConfigError`, and `Unavailable` for
+    one that does not answer.
     """
     names = daemons.living()
-    pid = asking.process(names[0]) if len(names) == 1 else 0
-    if not pid:
+    if len(names) > 1:
+        meant = directory(parse_flags(flags, environ)).name
+        names = [name for name in names if name.startswith(meant)]
+    if not names:
         return None
     try:
-        words = _texts(proc / str(pid) / "cmdline")
-        environ = dict(word.partition("=")[::2] for word in _texts(proc / str(pid) / "environ"))
+        process = proc / str(asking.process(names[0]) or "none")  # it may be in another pid namespace
+        words = _texts(process / "cmdline")
+        own = dict(word.partition("=")[::2] for word in _texts(process / "environ"))
     except OSError:  # it has ended meanwhile, or another user runs it
-        return None
-    return Started(pid=pid, flags=words[_program(words) + 1 :], environ=environ)
+        return Started(instance=names[0], flags=(), environ=environ)
+    return Started(instance=names[0], flags=words[_program(words) + 1 :], environ=own)
 
 
 def _program(words: list[str]) -> int:

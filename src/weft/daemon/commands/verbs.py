@@ -2,36 +2,45 @@
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
 from weft.cni.commands.install import STATE_DIR
 from weft.config.flags import parse_flags
+from weft.config.options import Options
 from weft.daemon.commands import started
 from weft.daemon.commands.cleanup import Site, clean_up, files_left
-from weft.daemon.commands.preview import preview
+from weft.daemon.commands.preview import of_start
+from weft.daemon.disk import memory
 from weft.daemon.process import logs
-from weft.daemon.world import real
+from weft.daemon.world import World, real
+from weft.kernel import asking
+from weft.model.node.planned import Plan
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option
 from weft.screen.nodeoptions import need_root
 from weft.screen.say import say
 
+_OTHER: Final = "a start with the flags of the weftd that runs here, but for those given here"
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @output_option
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def plan(output: str, flags: tuple[str, ...]) -> int:
-    """Show what a round of the daemon would change now, and why; change nothing.
+    """Show what weftd would change now, and why; change nothing.
 
-    Where the public IP of the recorded lease is no longer this node's, it sends that address an echo request, as the
-    daemon does, and waits up to a second per family for an answer: the disk may be a copy of another node's.
+    The weftd that runs here answers. If the network configuration has changed since it started, the answer is what its
+    next start would do.
 
-    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. All other flags are those
-    of the weftd that runs here, if one does.
+    FLAGS are those of weftd, behind `--`; the environment FLANNELD_* counts as it does there. If no weftd runs here, or
+    FLAGS differ from its own, the command itself tries a start with them, up to the lease; all other flags are those of
+    the weftd that runs here. Where the public IP of the recorded lease is no longer this node's, a start sends that
+    address an echo request and waits up to a second per family for an answer: the disk may be a copy of another node's.
 
     \b
       weft plan
@@ -41,25 +50,32 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     Exits 0 when nothing would change, 3 when something would.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft plan")
-    running = started.here()
+    world = real()
+    running = started.here(flags, os.environ, world.directory)
     options = parse_flags(flags, os.environ) if running is None else running.options(flags, os.environ)
-    logs.quiet()
-    shown = asyncio.run(preview(options, real()))
-    if output in DOCUMENTS:
-        steps = [fields_of(each) for each in shown.steps]
-        _print(output, {"notes": shown.notes, "problems": [fields_of(each) for each in shown.problems], "steps": steps})
+    if running is not None and options == running.options((), {}):
+        shown, head = asking.plan(running.instance), f"the weftd that runs here says so, instance {running.instance}"
     else:
-        if running is not None:
-            rest = ", but for what is given here" if flags else ""
-            say(f"# with the flags of the weftd that runs here, process {running.pid}{rest}")
-        for note in shown.notes:
-            say(one_line(f"# {note}"))
-        for problem in shown.problems:
-            say(one_line(f"! {problem}"))
-        for step in shown.steps:
-            say(one_line(f"{step.text}  # {step.why}"))
+        logs.quiet()
+        shown, head = asyncio.run(_start(options, world)), "" if running is None else _OTHER
+    if output in DOCUMENTS:
+        _print(output, shown)
+    else:
+        lines = [f"# {head}"] if head else []
+        lines += [f"# {note}" for note in shown.notes]
+        lines += [f"! {problem}" for problem in shown.problems]
+        lines += [f"{step.text}  # {step.why}" for step in shown.steps]
+        for line in lines:
+            say(one_line(line))
         say(f"# {counted(len(shown.steps), 'step')}" if shown.steps else "# nothing to do")
     return 3 if shown.steps else 0
+
+
+async def _start(options: Options, world: World) -> Plan:
+    """Plan a start with a store of its own."""
+    before = memory.load(world.directory(options), world.moment(), aside=False)
+    with closing(world.store.open(options, now=world.now, random=world.random)) as store:
+        return await of_start(options, world, store, before)
 
 
 @click.command()
@@ -99,5 +115,5 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
     return 0 if proved else 1
 
 
-def _print(output: str, data: dict[str, Any]) -> None:
+def _print(output: str, data: object) -> None:
     click.echo(document(output, data), nl=False)

@@ -61,6 +61,7 @@ class Keeper:
         self._held: set[Key] = set()  # what others keep changing, and is not as wanted until its time comes
         self._telling = repairs.Telling(history or History())
         self._started = False
+        self._turn = asyncio.Lock()  # a plane is used by one at a time
 
     def tell_of_links(self, keepers: Iterable["Keeper"]) -> None:
         """Have these look again when a link was made or changed: what they have on it may have gone with an old one."""
@@ -140,6 +141,12 @@ class Keeper:
         present = self._present.objects.get(key)
         return present is not None and present != self._decider.wanted.get(key)
 
+    async def see(self) -> dict[Key, Object]:
+        """See what is there and ours, between two rounds. Raises `OSError`."""
+        async with self._turn:
+            seen = await self.plane.look(self._decider.wanted, None)
+        return {key: thing for key, thing in seen.items() if thing.is_within(self._decider.ownership)}
+
     def _mark(self) -> None:
         self._idle.clear()
         self._marked.set()
@@ -178,7 +185,8 @@ class Keeper:
         """One round that is made again, with everything, until the plane has answered."""
         while True:
             try:
-                await self.round(marks)
+                async with self._turn:
+                    await self.round(marks)
             except OSError as error:  # lists that never held still, or answers that were lost
                 log.error("the kernel could not be asked: %s; trying again", error)  # noqa: TRY400 - it says all
                 await asyncio.sleep(FIRST_SECONDS)
