@@ -3,14 +3,14 @@
 from itertools import groupby
 from pathlib import Path
 
-from weft.config.flagtable import FLAGS, Flag
+from weft.config.options import FLAGS, Flag
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "weftd-flags.md"
 
 HEAD = """\
 # Flags of weftd
 
-<!-- Made by `make docs` from src/weft/config/flagtable.py: change that. -->
+<!-- Made by `make docs` from src/weft/config/options.py: change that. -->
 
 Names, defaults and meanings are those of flanneld 0.28.9; flags marked *weft* are our own.
 `-name` and `--name` are the same.

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from weft import __version__, cli
-from weft.config.flagtable import FLAGS
+from weft.config.options import FLAGS
 from weft.lab.commands.lab import lab
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable
 from weft.screen.groups import LateGroup

@@ -4,7 +4,7 @@ import textwrap
 from itertools import groupby
 from typing import Final
 
-from weft.config.flagtable import FLAGS, Flag
+from weft.config.options import FLAGS, Flag
 
 _WIDTH: Final = 100
 _HEAD: Final = """\

@@ -4,28 +4,20 @@ A flag wins over its variable; an empty variable counts as absent. Nothing here 
 arguments or environment: both are passed in.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Mapping, Sequence
 from shlex import quote
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from weft.config.flagtable import BY_NAME, FLAGS, Flag
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
-from weft.config.kubernetes import Surroundings, annotation_prefix, surroundings
-from weft.config.options import LogFormat, Options
+from weft.config.kubernetes import Surroundings, surroundings
+from weft.config.options import BY_NAME, FLAGS, Flag, Options, ip_or_none
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Ip, is_reachable
-from weft.model.secret import Secret
 from weft.model.value import replace
 
 _PREFIX: Final = "FLANNELD_"
 _KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix", "net-config-path")
-_ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
-# sun_path has 108 bytes, the last of them zero (unix(7)), and the socket is first bound as `PATH.new`.
-_SOCKET_PATH_MAX: Final = 107 - len(".new")
 
 
 def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -134,100 +126,12 @@ def _convert(flag: Flag, text: str) -> Any:
         return parse_bool(text)
     if flag.kind == "int":
         return parse_int(text, low=flag.low, high=flag.high)
-    return _READERS.get(flag.name, str)(text)
-
-
-def _endpoints(text: str) -> tuple[str, ...]:
-    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]  # as a template leaves it
-    if not found or not all(
-        each and (each[1] or "http").lower() in ("http", "https") and 0 < int(each[3]) <= 65535 for each in found
-    ):
-        raise ValueError(
-            "http://HOST:PORT or https://HOST:PORT, several separated by commas, without user, password or path"
-        )
-    return tuple(f"{each[1].lower()}://{each[2]}" if each[1] else each[2] for each in found if each)
+    return flag.read(text)
 
 
 def _with_scheme(endpoints: tuple[str, ...], scheme: str) -> tuple[str, ...]:
     """Spell out what etcd's own client does with `host:port`: TLS exactly if a certificate is configured."""
     return tuple(each if "://" in each else f"{scheme}://{each}" for each in endpoints)
-
-
-def _pattern(text: str) -> Pattern:
-    try:
-        return Pattern(text)
-    except ValueError as error:
-        raise ValueError(f"an RE2 pattern: {error}") from None
-
-
-def _log_format(text: str) -> str:
-    if text not in get_args(LogFormat):
-        raise ValueError(" or ".join(get_args(LogFormat)))
-    return text
-
-
-def _ip_or_none(text: str) -> Ip | None:
-    try:
-        return None if "%" in text else ip_address(text)
-    except ValueError:
-        return None
-
-
-def _ip(text: str) -> Ip:
-    address = _ip_or_none(text)
-    if address is None:
-        raise ValueError("an IP address")
-    return address
-
-
-def _optional_ip(text: str) -> Ip | None:
-    return _ip(text) if text else None
-
-
-def _public_ip(text: str) -> IPv4Address | None:
-    if not text:
-        return None
-    address = _ip_or_none(text)
-    if isinstance(address, IPv4Address) and is_reachable(address):
-        return address
-    raise ValueError("an IPv4 address that other nodes can reach")
-
-
-def _public_ipv6(text: str) -> IPv6Address | None:
-    if not text:
-        return None
-    address = _ip_or_none(text)
-    if isinstance(address, IPv6Address) and is_reachable(address):
-        return address
-    raise ValueError("an IPv6 address that other nodes can reach")
-
-
-def _path(text: str) -> str:
-    if not text:
-        raise ValueError("a path")
-    return text
-
-
-def _socket_path(text: str) -> str:
-    if not 0 < len(text.encode(errors="surrogateescape")) <= _SOCKET_PATH_MAX:
-        raise ValueError(f"a path of at most {_SOCKET_PATH_MAX} bytes")
-    return _path(text)
-
-
-_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "etcd-endpoints": _endpoints,
-    "etcd-password": lambda text: Secret(text) if text else None,
-    "iface-regex": _pattern,
-    "iface-can-reach": _optional_ip,
-    "public-ip": _public_ip,
-    "public-ipv6": _public_ipv6,
-    "healthz-ip": _ip,
-    "subnet-file": _path,
-    "state-dir": _path,
-    "cni-socket": _socket_path,
-    "kube-annotation-prefix": annotation_prefix,
-    "log-format": _log_format,
-}
 
 
 def _not_in_this_build(values: Mapping[str, Any], where: Mapping[str, str]) -> list[Problem]:
@@ -301,7 +205,7 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
 def _is_here(endpoint: str) -> bool:
     """Tell whether an endpoint is reached without a network."""
     host = urlsplit(endpoint).hostname or ""
-    address = _ip_or_none(host)
+    address = ip_or_none(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from weft.config.flagtable import BY_NAME, Flag
+from weft.config.options import BY_NAME, Flag
 from weft.model.errors import Problem
 from weft.model.value import Value
 

@@ -1,22 +1,147 @@
-"""What the daemon was told by flags and variables (flannel.md §1.2), parsed once, as one value.
+"""All flags of the daemon, and what they were given as (flannel.md §1.2), as one value.
 
-No defaults live here: the table in `weft.config.flagtable` has them. Nothing here reads argv or the environment.
+Names, defaults and meanings are flanneld's, but for those whose `origin` is weft. Parsing, help text and docs are made
+from the annotations of `Options`. Nothing here reads argv or the environment.
 """
 
-from ipaddress import IPv4Address, IPv6Address
-from typing import Literal
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Annotated, Any, Final, Literal, get_args
 
-from weft.config.kubernetes import Surroundings
+from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.config.re2 import Pattern
-from weft.model.net import Ip
+from weft.model.net import Ip, is_reachable
 from weft.model.secret import Secret
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 LogFormat = Literal["text", "json"]
+Kind = Literal["bool", "int", "text", "list"]
+
+_STORE: Final = "Store"
+_UPLINK: Final = "Uplink: the interface that carries traffic between nodes"
+_NODE: Final = "Node"
+_RULES: Final = "Rules and routes"
+_HEALTH: Final = "Health and logs"
+_KUBERNETES: Final = "Kubernetes"
+_ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
+# sun_path has 108 bytes, the last of them zero (unix(7)), and the socket is first bound as `PATH.new`.
+_SOCKET_PATH_MAX: Final = 107 - len(".new")
+
+
+class Flag(Value, kw_only=False):
+    """One flag. `default` is written as a user would write it; `value` names the value in the help text.
+
+    Whole numbers lie between `low` and `high`, both inclusive; Go's `int` has 64 bits. `read` turns a text into a
+    value; its `ValueError` says what was expected. With `repeats` each value that is given is added to a list.
+    `origin` says whose meaning the flag has. `later` names the part that a value other than the default needs
+    and that this build does not have; such a value ends the start. `secret` values are never shown.
+    `name` and `kind` come from the field of `Options`.
+    """
+
+    group: str
+    help: str
+    value: str = ""
+    default: str = ""
+    read: Callable[[str], Any] = str
+    repeats: bool = False
+    low: int = -(2**63)
+    high: int = 2**63 - 1
+    origin: Literal["flannel", "weft"] = "flannel"
+    later: str = ""
+    secret: bool = False
+    name: str = ""
+    kind: Kind = "text"
+
+    @property
+    def field(self) -> str:
+        """The name of the field of `Options`."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that stands for the flag (flannel.md §1.3)."""
+        return "FLANNELD_" + self.field.upper()
+
+
+def _endpoints(text: str) -> tuple[str, ...]:
+    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]  # as a template leaves it
+    if not found or not all(
+        each and (each[1] or "http").lower() in ("http", "https") and 0 < int(each[3]) <= 65535 for each in found
+    ):
+        raise ValueError(
+            "http://HOST:PORT or https://HOST:PORT, several separated by commas, without user, password or path"
+        )
+    return tuple(f"{each[1].lower()}://{each[2]}" if each[1] else each[2] for each in found if each)
+
+
+def _pattern(text: str) -> Pattern:
+    try:
+        return Pattern(text)
+    except ValueError as error:
+        raise ValueError(f"an RE2 pattern: {error}") from None
+
+
+def _log_format(text: str) -> str:
+    if text not in get_args(LogFormat):
+        raise ValueError(" or ".join(get_args(LogFormat)))
+    return text
+
+
+def ip_or_none(text: str) -> Ip | None:
+    try:
+        return None if "%" in text else ip_address(text)
+    except ValueError:
+        return None
+
+
+def _ip(text: str) -> Ip:
+    address = ip_or_none(text)
+    if address is None:
+        raise ValueError("an IP address")
+    return address
+
+
+def _optional_ip(text: str) -> Ip | None:
+    return _ip(text) if text else None
+
+
+def _public_ip(text: str) -> IPv4Address | None:
+    if not text:
+        return None
+    address = ip_or_none(text)
+    if isinstance(address, IPv4Address) and is_reachable(address):
+        return address
+    raise ValueError("an IPv4 address that other nodes can reach")
+
+
+def _public_ipv6(text: str) -> IPv6Address | None:
+    if not text:
+        return None
+    address = ip_or_none(text)
+    if isinstance(address, IPv6Address) and is_reachable(address):
+        return address
+    raise ValueError("an IPv6 address that other nodes can reach")
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise ValueError("a path")
+    return text
+
+
+def _socket_path(text: str) -> str:
+    if not 0 < len(text.encode(errors="surrogateescape")) <= _SOCKET_PATH_MAX:
+        raise ValueError(f"a path of at most {_SOCKET_PATH_MAX} bytes")
+    return _path(text)
+
+
+def _secret(text: str) -> Secret | None:
+    return Secret(text) if text else None
 
 
 class Options(Value):
-    """Every flag of the daemon, by its name with `_` for `-`. An empty text means "not given".
+    """Every flag of the daemon, in the order of the help text. An empty text means "not given".
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.
     `etcd_endpoints` are URLs with a scheme. `warnings` are for the log: what was accepted but should change.
@@ -26,43 +151,188 @@ class Options(Value):
     """
 
     help: bool
-    version: bool
-    etcd_endpoints: tuple[str, ...]
-    etcd_prefix: str
-    etcd_keyfile: str
-    etcd_certfile: str
-    etcd_cafile: str
-    etcd_username: str
-    etcd_password: Secret | None
-    etcd_password_file: str
-    iface: tuple[str, ...]
-    iface_regex: tuple[Pattern, ...]
-    iface_can_reach: Ip | None
-    subnet_file: str
-    public_ip: IPv4Address | None
-    public_ipv6: IPv6Address | None
-    subnet_lease_renew_margin: int
-    ip_masq: bool
-    ip_masq_fully_random_disable: bool
-    kube_subnet_mgr: bool
-    kube_api_url: str
-    kube_annotation_prefix: str
-    kubeconfig_file: str
-    net_config_path: str
-    set_node_network_unavailable: bool
-    healthz_ip: Ip
-    healthz_port: int
-    pod_metrics: bool
-    iptables_resync: int
-    iptables_forward_rules: bool
-    ip_blackhole_route: bool
-    v: int
-    log_format: LogFormat
-    vmodule: str
-    log_backtrace_at: str
-    state_dir: str
-    cni_socket: str
+    etcd_endpoints: Annotated[
+        tuple[str, ...],
+        Flag(
+            _STORE,
+            "etcd client URLs, separated by commas",
+            "URL,URL",
+            "http://127.0.0.1:4001,http://127.0.0.1:2379",
+            read=_endpoints,
+        ),
+    ]
+    etcd_prefix: Annotated[str, Flag(_STORE, "root of all keys in etcd", "KEY", "/coreos.com/network")]
+    etcd_cafile: Annotated[str, Flag(_STORE, "CA bundle that verifies the server (PEM)", "FILE")]
+    etcd_certfile: Annotated[str, Flag(_STORE, "client certificate (PEM)", "FILE")]
+    etcd_keyfile: Annotated[str, Flag(_STORE, "private key of the certificate (PEM)", "FILE")]
+    etcd_username: Annotated[str, Flag(_STORE, "etcd user", "NAME")]
+    etcd_password: Annotated[
+        Secret | None,
+        Flag(
+            _STORE,
+            "etcd password; every user of this machine can read it in the process list: use --etcd-password-file",
+            "TEXT",
+            read=_secret,
+            secret=True,
+        ),
+    ]
+    etcd_password_file: Annotated[
+        str, Flag(_STORE, "file that holds the etcd password (one line)", "FILE", origin="weft")
+    ]
+    subnet_lease_renew_margin: Annotated[
+        int, Flag(_STORE, "how long before its end the lease is renewed (1 to 1439)", "MINUTES", "60", low=1, high=1439)
+    ]
+    iface: Annotated[
+        tuple[str, ...],
+        Flag(_UPLINK, "interface name, or an address of it; repeatable, tried in order", "NAME|IP", repeats=True),
+    ]
+    iface_regex: Annotated[
+        tuple[Pattern, ...],
+        Flag(
+            _UPLINK,
+            "pattern for addresses, then names; repeatable, tried after every --iface",
+            "RE2",
+            repeats=True,
+            read=_pattern,
+        ),
+    ]
+    iface_can_reach: Annotated[
+        Ip | None,
+        Flag(_UPLINK, "take the interface through which the kernel reaches this address", "IP", read=_optional_ip),
+    ]
+    public_ip: Annotated[
+        IPv4Address | None,
+        Flag(
+            _UPLINK,
+            "address at which other nodes reach this one; without an --iface flag, also names the interface",
+            "IPv4",
+            read=_public_ip,
+        ),
+    ]
+    public_ipv6: Annotated[IPv6Address | None, Flag(_UPLINK, "the same for IPv6", "IPv6", read=_public_ipv6)]
+    subnet_file: Annotated[
+        str,
+        Flag(
+            _NODE,
+            "where the node's subnet is written for the CNI plugin; read at start",
+            "FILE",
+            "/run/flannel/subnet.env",
+            read=_path,
+        ),
+    ]
+    state_dir: Annotated[
+        str,
+        Flag(
+            _NODE,
+            "what outlives a restart: MAC addresses, own lease, last view of the cluster",
+            "DIR",
+            "/var/lib/weft",
+            read=_path,
+            origin="weft",
+        ),
+    ]
+    cni_socket: Annotated[
+        str,
+        Flag(_NODE, "socket that the CNI plugins call", "PATH", "/run/weft/cni.sock", read=_socket_path, origin="weft"),
+    ]
+    ip_masq: Annotated[bool, Flag(_RULES, "masquerade what leaves the pod network")]
+    ip_masq_fully_random_disable: Annotated[bool, Flag(_RULES, "never choose source ports fully at random")]
+    iptables_resync: Annotated[
+        int,
+        Flag(
+            _RULES,
+            "how often rules (and the blackhole route) are checked, at least; 1 or more",
+            "SECONDS",
+            "5",
+            low=1,
+            high=2**31 - 1,
+        ),
+    ]
+    iptables_forward_rules: Annotated[bool, Flag(_RULES, "accept forwarded traffic of the pod network", default="true")]
+    ip_blackhole_route: Annotated[
+        bool, Flag(_RULES, "keep a blackhole route for this node's subnet, for set-ups without a bridge")
+    ]
+    healthz_ip: Annotated[Ip, Flag(_HEALTH, "address of the health server", "IP", "0.0.0.0", read=_ip)]  # noqa: S104 - flanneld's
+    healthz_port: Annotated[
+        int,
+        Flag(
+            _HEALTH,
+            "port of the health server (/healthz, /livez, /readyz, /metrics); 0: none",
+            "PORT",
+            "0",
+            low=0,
+            high=65535,
+        ),
+    ]
+    pod_metrics: Annotated[
+        bool,
+        Flag(
+            _HEALTH,
+            "have /metrics name pods and count their traffic; all clients of the port can read that",
+            origin="weft",
+        ),
+    ]
+    v: Annotated[int, Flag(_HEALTH, "log verbosity; 0: what an operator needs", "LEVEL", "0")]
+    log_format: Annotated[
+        LogFormat,
+        Flag(
+            _HEALTH,
+            "form of the log: lines of text, or of JSON; systemd's journal gets priorities with both",
+            "text|json",
+            "text",
+            read=_log_format,
+            origin="weft",
+        ),
+    ]
+    vmodule: Annotated[str, Flag(_HEALTH, "log level per file", "PATTERN=N", later="log levels per file (use -v)")]
+    log_backtrace_at: Annotated[
+        str,
+        Flag(
+            _HEALTH,
+            "stack trace at a log line",
+            "FILE:N",
+            later="stack traces at log lines (use -v)",
+            name="log_backtrace_at",
+        ),
+    ]
+    version: Annotated[bool, Flag(_HEALTH, "print the version and exit")]
+    kube_subnet_mgr: Annotated[bool, Flag(_KUBERNETES, "keep leases in the Kubernetes API instead of etcd")]
+    kube_api_url: Annotated[str, Flag(_KUBERNETES, "API server; not needed in a pod", "URL")]
+    kubeconfig_file: Annotated[str, Flag(_KUBERNETES, "kubeconfig; not needed in a pod", "FILE")]
+    kube_annotation_prefix: Annotated[
+        str,
+        Flag(
+            _KUBERNETES, "prefix of the node annotations", "PREFIX", "flannel.alpha.coreos.com", read=annotation_prefix
+        ),
+    ]
+    net_config_path: Annotated[
+        str,
+        Flag(
+            _KUBERNETES,
+            "network configuration; with etcd it is the key PREFIX/config",
+            "FILE",
+            "/etc/kube-flannel/net-conf.json",
+        ),
+    ]
+    set_node_network_unavailable: Annotated[
+        bool, Flag(_KUBERNETES, "clear the node's NetworkUnavailable condition", default="true")
+    ]
     public_where: tuple[str, str] = ("--public-ip", "--public-ipv6")
     surroundings: Surroundings = Surroundings()
     wireguard_key_file: str = ""
     warnings: tuple[str, ...] = ()
+
+
+def _flag(field: str, kind: Any) -> Flag:
+    found: Flag = kind.__metadata__[0]
+    kinds: dict[type, Kind] = {bool: "bool", int: "int"}
+    named = replace(found, kind="list" if found.repeats else kinds.get(kind.__origin__, "text"))
+    named = replace(named, default="false") if named.kind == "bool" and not named.default else named
+    return named if named.name else replace(named, name=field.replace("_", "-"))
+
+
+# Not by typing.get_type_hints, which takes as long as all else here.
+FLAGS: Final = tuple(
+    _flag(field, kind) for field, kind in Options.__annotations__.items() if hasattr(kind, "__metadata__")
+)
+BY_NAME: Final = {flag.name: flag for flag in FLAGS}

@@ -6,8 +6,7 @@ import pytest
 
 from weft.config.flaghelp import help_text
 from weft.config.flags import changed, parse_flags
-from weft.config.flagtable import FLAGS
-from weft.config.options import Options
+from weft.config.options import FLAGS, Options
 from weft.model.errors import ConfigError, Problem
 from weft.model.secret import Secret
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tests.pure.bent import mostly
 from tests.pure.reach import reached, reaches
 from weft.config.flags import parse_flags
-from weft.config.flagtable import FLAGS
 from weft.config.goflags import parse_bool, parse_int, tokens
-from weft.config.options import Options
+from weft.config.options import FLAGS, Options
 from weft.model.errors import ConfigError, Problem
 
 ANY_INT = {"low": -(2**63), "high": 2**63 - 1}
