@@ -35,7 +35,7 @@ from weft.diag.sight.node import (
     Vxlan,
     peers,
 )
-from weft.kernel import asking, daemons, sysctl
+from weft.kernel import asking, daemons, sysctl, tools
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -71,7 +71,6 @@ _NFT: Final = ("nft", "-j", "list", "ruleset")
 SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
-_MOST: Final = 256 << 20  # bytes of a listing: kube-proxy's rules for thousands of Services take 20 MB
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
@@ -272,7 +271,7 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
     return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
-def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = _MOST) -> str:
+def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = tools.MOST) -> str:
     """What a program of the host prints. Raises `OSError` with its own words, or if it prints too much or hangs."""
     try:
         ran = run_here(command, environ=ENVIRON, seconds=seconds, most=most)
