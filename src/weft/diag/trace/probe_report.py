@@ -1,5 +1,6 @@
 """A trace that was tried by probes: the legs with their counts, and what became of it. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.diag.sizes import largest
@@ -171,7 +172,7 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
     """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
     sources, shown = list[SourceSeen](), list[Leg]()
     ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
-    behind = set[tuple[str, str]]()
+    visits = Counter[tuple[str, str]]()
     for leg in found:
         hops = list[Hop]()
         promised: int | None = None
@@ -184,9 +185,14 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
             # They come back after a translation, even if the way does not name a device twice.
             again = any(each.what == "SNAT" or (at, each.device) == (leg.place, hop.device) for at, each in ahead)
             here, last = seen.sources_at(leg.place, hop.device, ours), sources[-1].address if sources else ""
+            at = leg.place, hop.device
+            visits[at] += 1
             # A device that is passed for the first time has not shown the old source on an earlier visit.
-            changes = promised is not None and (leg.place, hop.device) in behind
-            behind.add((leg.place, hop.device))
+            changes = promised is not None and visits[at] > 1
+            # A probe that nothing translates comes each time with the old one. (`lo` shows each packet twice.)
+            kept = hop.device != "lo" and seen.came(*at, last, ours, times=visits[at])
+            if promised is not None and changes and kept:
+                hops[promised], promised = _broken(hops[promised], hop.device, last), None
             for address in _of_visit(here, last, changes=changes, again=again):
                 if not sources:
                     sources.append(SourceSeen(place=leg.place, device=hop.device, address=address))

@@ -6,6 +6,7 @@ target's own refusal. What others say of a probe is no answer. Pure.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, Literal
@@ -191,7 +192,7 @@ class ProbesSeen(Value):
     denied: set[int] = field(default_factory=set)
     unread: int = 0
     sent: Sent = Sent()
-    sources: dict[tuple[str, str], dict[str, set[int]]] = field(default_factory=dict)
+    sources: dict[tuple[str, str], dict[str, Counter[int]]] = field(default_factory=dict)
     told: dict[str, TooLarge] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
@@ -213,7 +214,12 @@ class ProbesSeen(Value):
 
     def sources_at(self, place: str, device: str, numbers: set[int]) -> list[str]:
         """The addresses from which probes of these numbers were seen to come there."""
-        return [source for source, seen in self.sources.get((place, device), {}).items() if seen & numbers]
+        return [source for source, seen in self.sources.get((place, device), {}).items() if seen.keys() & numbers]
+
+    def came(self, place: str, device: str, source: str, numbers: set[int], *, times: int) -> bool:
+        """Tell whether one of these probes was seen there so many times with this source."""
+        seen = self.sources.get((place, device), {}).get(source, Counter())
+        return any(seen[number] >= times for number in numbers)
 
     def note(self, place: str, device: str, frame: bytes, wanted: Wanted) -> None:
         """Count a frame if it is one of the probes, or an answer; keep what says that one was too large."""
@@ -230,4 +236,4 @@ class ProbesSeen(Value):
                 self.to[found.number] = to
             if direction == "there" and found.source:
                 sources = self.sources.setdefault((place, device), {})
-                sources.setdefault(str(ip_address(found.source)), set()).add(found.number)
+                sources.setdefault(str(ip_address(found.source)), Counter())[found.number] += 1

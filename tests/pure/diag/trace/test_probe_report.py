@@ -1,6 +1,7 @@
 """The legs of a trace, and where probes that were counted at its devices were lost."""
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -505,7 +506,7 @@ def leaving(nat: Hop, lost_at: int, *, kind: Kind = "icmp", seen: str = "10.244.
     back = Way(hops=hops("out by:cni0"), end="delivered")
     visits: Any = [("node1", {"there": there, "back": back})]
     end = End(node=beyond, address="172.31.0.1") if beyond else OUTSIDE
-    before, after = {"10.244.1.2": set(NUMBERS)}, {seen: set(NUMBERS)}
+    before, after = {"10.244.1.2": Counter(NUMBERS)}, {seen: Counter(NUMBERS)}
     sources = {
         ("pod1", "eth0"): before,
         ("node1", "cni0"): before,
@@ -561,14 +562,21 @@ def test_a_translation_that_packets_do_not_show():
     assert leaving(SNAT, 5, seen="172.31.0.11").problem.code == "FW-002"
 
 
-def changing(there: dict[str, str], sources: dict[tuple[str, str], str], end: End) -> TraceReport:
-    """A trace from pod1 whose nodes are passed as `there` says, with the sources that devices have shown, in turn."""
+def changing(
+    there: dict[str, str], sources: dict[tuple[str, str], str], end: End, *, kept: Sequence[int] = ()
+) -> TraceReport:
+    """A trace from pod1 whose nodes are passed as `there` says, with the sources that devices have shown, in turn.
+
+    Probes that `kept` their own source came with it once more to each device that shows both.
+    """
     back = Way(hops=hops("out by:cni0"), end="delivered")
     visits: Any = [
         (node.rstrip("'"), {"there": Way(hops=hops(*words.split(", ")), end="sent"), "back": back})
         for node, words in there.items()
     ]
-    known = {at: {key: set(NUMBERS) for key in words.split()} for at, words in sources.items()}
+    known = {at: {key: Counter(NUMBERS) for key in words.split()} for at, words in sources.items()}
+    for at in (at for at, words in sources.items() if words == BOTH):
+        known[at][OWN].update(kept)
     counted = seen_up_to(99, visits, end, sources=known, to=dict.fromkeys(NUMBERS, end.address))
     asked = Asked(source="pod1", target="web", kind="icmp", numbers=NUMBERS)
     return put_together(asked, POD1, end, visits, counted)
@@ -626,6 +634,16 @@ def test_a_translation_of_some_probes_alone_is_broken():
     [suspect] = [hop.suspect for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"]
     assert suspect is not None
     assert (suspect.code, suspect.seen) == ("NFT-002", f"they leave as from {OWN}")
+    assert [each.address for each in found.sources] == [OWN, NODES]
+
+
+def test_a_translation_of_some_probes_alone_is_broken_where_packets_pass_a_device_twice():
+    there = {"node2": "received by:eth0, unwrapped by:flannel.1, SNAT, out by:eth0"}
+    sources = {("pod1", "eth0"): OWN, ("node2", "eth0"): BOTH, ("node2", "flannel.1"): OWN}
+    found = changing(there, sources, OUTSIDE, kept=NUMBERS[:1])
+    [suspect] = [hop.suspect for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"]
+    assert suspect is not None
+    assert (suspect.code, suspect.where, suspect.seen) == ("NFT-002", "link eth0", f"they leave as from {OWN}")
     assert [each.address for each in found.sources] == [OWN, NODES]
 
 
