@@ -10,7 +10,8 @@ import msgspec
 from weft.daemon.commands.peers import Row
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
-from weft.diag.trace.hops import Way
+from weft.diag.doctor.forms import DoctorReport
+from weft.diag.trace.hops import Ways
 from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.graph.picture import Picture
@@ -33,7 +34,6 @@ from weft.model.node.planned import Plan
 
 _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
-_FOUND: Final = {"check": str, "weight": str, "code": str, "where": str, "seen": str, "expected": str, "hint": str}
 _RAN: Final = {"status": int, "stdout": str, "stderr": str}
 _LESSON: Final = {
     "lesson": str,
@@ -61,13 +61,9 @@ SHAPES: Final[dict[str, Any]] = {
     "weft events": list[Event],
     "weft monitor": Event,
     "weft explain": (Section, [Section]),
-    "weft doctor": {
-        "version": str,
-        "findings": [{**_FOUND, "fix": [str]}],
-        "checks": [{"check": str, "about": str, "found": int, "unseen": str}],
-    },
+    "weft doctor": DoctorReport,
     "weft check": CheckReport,
-    "weft trace": (dict[str, Way], TraceReport),
+    "weft trace": (Ways, TraceReport),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
     "weft plan": Plan,
     "weft cleanup": {

@@ -58,7 +58,7 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
     diagnosis = ask(CHECKS, sight)
     show_report(
         output,
-        forms.as_json(diagnosis),
+        forms.report(diagnosis),
         "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose)),
         junit=lambda: forms.junit(diagnosis),
         sarif=lambda: document("json", forms.sarif(diagnosis)),

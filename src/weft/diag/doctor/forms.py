@@ -4,10 +4,45 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft import __version__
-from weft.diag.finding import Answer, Diagnosis, Finding
+from weft.diag.finding import Answer, Diagnosis, Finding, Weight
 from weft.diag.junit import Case, suite
+from weft.model.errors import Problem
 from weft.model.text import counted
-from weft.model.value import fields_of
+from weft.model.value import Value, fields_of
+
+
+class FindingReport(Value):
+    """A finding of a check, with the commands that mend it."""
+
+    check: str
+    weight: Weight
+    code: str
+    where: str
+    seen: str
+    expected: str
+    hint: str
+    fix: list[str]
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(code=self.code, where=self.where, seen=self.seen, expected=self.expected, hint=self.hint)
+
+
+class AnswerReport(Value):
+    """How many findings a check has; `unseen` is why it could not be asked."""
+
+    check: str
+    about: str
+    found: int
+    unseen: str
+
+
+class DoctorReport(Value):
+    """What `weft doctor -o json` prints."""
+
+    version: str
+    findings: list[FindingReport]
+    checks: list[AnswerReport]
 
 
 def lines(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[str]:
@@ -39,20 +74,21 @@ def _sum(diagnosis: Diagnosis, unseen: int) -> str:
     )
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """All of it: findings with code, weight, words and commands, and each check with what became of it."""
-    return {
-        "version": __version__,
-        "findings": [
-            {"check": answer.check, "weight": each.weight, **fields_of(each.problem), "fix": list(map(str, each.fix))}
+def report(diagnosis: Diagnosis) -> DoctorReport:
+    return DoctorReport(
+        version=__version__,
+        findings=[
+            FindingReport(
+                check=answer.check, weight=each.weight, **fields_of(each.problem), fix=list(map(str, each.fix))
+            )
             for answer in diagnosis.answers
             for each in answer.findings
         ],
-        "checks": [
-            {"check": each.check, "about": each.about, "found": len(each.findings), "unseen": each.unseen}
+        checks=[
+            AnswerReport(check=each.check, about=each.about, found=len(each.findings), unseen=each.unseen)
             for each in diagnosis.answers
         ],
-    }
+    )
 
 
 def junit(diagnosis: Diagnosis) -> str:

@@ -14,7 +14,7 @@ from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.routing import is_own, route_to
 from weft.diag.sizes import SMALLEST
-from weft.diag.trace.hops import Direction, Way
+from weft.diag.trace.hops import Direction, Way, Ways
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import TraceReport, tried_diagram, tried_lines
 from weft.diag.trace.prove import prove
@@ -104,7 +104,7 @@ def _proved(output: str, found: TraceReport, *, explain: bool) -> int:
     return 0 if found.well else 3
 
 
-def _alone(ways: Mapping[Direction, tuple[Packet, Way]]) -> dict[Direction, Way]:
+def _alone(ways: Mapping[Direction, tuple[Packet, Way]]) -> Ways:
     """The ways without the packets."""
     return {direction: way for direction, (_, way) in ways.items()}
 

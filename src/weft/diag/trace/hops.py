@@ -1,6 +1,6 @@
 """A packet's way: the steps on one node and how they end, and the legs in pods and on nodes, there and back. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from weft.model.errors import Problem
@@ -92,10 +92,11 @@ class Leg(Value):
         return self.pod or self.node
 
 
+Ways = dict[Direction, Way]  # both directions on a node, as `weft trace -o json` prints them
 # The way on the node of what does not leave a pod.
 LOOPBACK: Final = (Hop(what="loopback", seen="lo in the pod, as the address is its own: the packet does not leave it"),)
 # A node, and both ways on it. A packet to a Service may come to one twice.
-Visit = tuple[str, Mapping[Direction, Way]]
+Visit = tuple[str, Ways]
 
 
 def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:

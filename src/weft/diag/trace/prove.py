@@ -1,7 +1,7 @@
 """`weft trace --probe`: sends what was predicted, from where it comes, and counts it at each link of this node."""
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
@@ -10,7 +10,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import is_own
-from weft.diag.trace.hops import Direction, End, Way
+from weft.diag.trace.hops import End, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved
 from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
@@ -18,9 +18,6 @@ from weft.diag.trace.sending import send, watch
 from weft.model.errors import ConfigError, Problem
 
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
-
-
-Ways = Mapping[Direction, Way]
 
 
 def prove(

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 import click
-import msgspec
 
 from weft.diag.check.causes import Cause, causes
 from weft.diag.check.evidence import EXPLAINED, Evidence, concerned
@@ -17,7 +16,7 @@ from weft.diag.check.judging import judged, made, measured, tried_again, untried
 from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried, TriedReport
-from weft.diag.finding import Weight
+from weft.diag.doctor.forms import DoctorReport
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
@@ -27,12 +26,11 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.lab.trials import IN_A_LAB, trials
-from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import counted
 from weft.screen.beside import Progress, next_commands
 from weft.screen.documents import output_with, show_report
 
-FAILED: Final = 3
 _PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose
 _EXAMINED: Final = 4  # nodes whose doctor is asked, and causes of which an example is traced
 _AT_ONCE: Final = 2
@@ -76,7 +74,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
             f"weft lab trace{option} {failed.source} {failed.target}{' -6' if failed.family == 6 else ''}",
             f"weft lab exec{option} {failed.to_node} weft doctor",
         )
-    return FAILED
+    return terminal.FOUND
 
 
 def tried(place: Place, report: LabReport) -> list[Tried]:
@@ -146,33 +144,9 @@ def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
     return [Evidence(node=trace.legs[trace.last].node, by="trace", problem=trace.problem)]
 
 
-class _Finding(msgspec.Struct):
-    """What of a doctor's finding matters here; see `diag.doctor.forms.as_json`."""
-
-    weight: Weight
-    code: str
-    where: str
-    seen: str
-    expected: str
-    hint: str
-
-
-class _Findings(msgspec.Struct):
-    findings: list[_Finding]
-
-
 def _doctors_word(place: Place, node: str) -> list[Evidence]:
-    """What the doctor of a node finds."""
-    status, stdout, stderr = terminal.captured(terminal.command(place, node, ["weft", "doctor", "-o", "json"]))
-    if status not in (0, FAILED):
-        seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
-        return [Evidence(node=node, by="doctor", problem=Problem(code="LAB-002", where="weft doctor", seen=seen))]
-    return [
-        Evidence(
-            node=node,
-            by="doctor",
-            weight=each.weight,
-            problem=Problem(code=each.code, where=each.where, seen=each.seen, expected=each.expected, hint=each.hint),
-        )
-        for each in msgspec.json.decode(stdout, type=_Findings).findings
-    ]
+    try:
+        found = terminal.answer(place, node, ["doctor"], DoctorReport).findings
+    except Unavailable as error:
+        return [Evidence(node=node, by="doctor", problem=problem) for problem in error.problems]
+    return [Evidence(node=node, by="doctor", weight=each.weight, problem=each.problem) for each in found]

@@ -11,12 +11,18 @@ import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from weft.lab.places import Place
 from weft.lab.protocol import Call, Exec
 from weft.lab.report import ExecReport
+from weft.model.errors import Problem, Unavailable
 
+T = TypeVar("T")
+
+FOUND: Final = 3  # the status of a command that has found something wrong
 _CHUNK: Final = 1 << 16
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -91,6 +97,15 @@ def captured(start: Start, *, given: str = "") -> tuple[int, str, str]:
     """Run a command there with `given` as its input; return its exit status and what it wrote."""
     with closing(Captured(start, given=given)) as running:
         return running.result()
+
+
+def answer(place: Place, node: str, words: Sequence[str], kind: type[T]) -> T:
+    """Return what a command of weft says on a node, as the value that its `-o json` is. Raises `Unavailable`."""
+    status, stdout, stderr = captured(command(place, node, ["weft", *words, "-o", "json"]))
+    if status not in (0, FOUND):
+        seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
+        raise Unavailable(Problem(code="LAB-002", where=f"weft {words[0]} on {node}", seen=seen))
+    return msgspec.json.decode(stdout, type=kind)
 
 
 def _on_terminal(start: Start) -> int:

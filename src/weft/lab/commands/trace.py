@@ -8,10 +8,9 @@ from secrets import randbits
 from typing import Final
 
 import click
-import msgspec
 
 from weft.diag.trace.command import EXPLAIN, SIZE, no_size
-from weft.diag.trace.hops import OUTSIDE, Addressed, Direction, End, Visit, Way
+from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, numbers, so_many
@@ -24,7 +23,6 @@ from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_no
 from weft.lab.itinerary import goal as goal_of
 from weft.lab.places import Place
 from weft.lab.report import LabReport, SentReport
-from weft.model.errors import Problem, Unavailable
 from weft.model.value import replace
 from weft.screen.beside import next_commands
 from weft.screen.documents import output_with, show_report
@@ -70,7 +68,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
         if output == "mermaid"
         else "".join(f"{line}\n" for line in tried_lines(found, explain=explain))
     )
-    show_report(output, msgspec.to_builtins(found), text)
+    show_report(output, found, text)
     if found.well:
         return 0
     node = next(leg.node for leg in found.legs[found.last :: -1] if leg.node != OUTSIDE)
@@ -171,9 +169,10 @@ def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) 
     node: str | None = begin.node
     packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
     while node is not None and len(visits) < _MOST_NODES:
-        words = [packet.source, _with_port(packet.target, packet.target_port), *(["--udp"] if goal.udp else [])]
+        words = ["trace", packet.source, _with_port(packet.target, packet.target_port)]
+        words += ["--udp"] if goal.udp else []
         words += ["--size", str(size)] if size else []
-        ways = _ways(place, node, words)
+        ways = terminal.answer(place, node, words, Ways)
         ways["there"] = translated(report, goal, node, ways["there"])
         visits.append((node, ways))
         node, packet = next_node(report, ways["there"]), ways["there"].packet or packet
@@ -203,12 +202,3 @@ def _with_port(address: str, port: int) -> str:
     if not port:
         return address
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _ways(place: Place, node: str, words: list[str]) -> dict[Direction, Way]:
-    """Both directions, as a node sees them."""
-    command = terminal.command(place, node, ["weft", "trace", "-o", "json", *words])
-    status, stdout, stderr = terminal.captured(command)
-    if status not in (0, 3):
-        raise Unavailable(Problem(code="LAB-002", where=f"weft trace on {node}", seen=" ".join(stderr.split())[:300]))
-    return msgspec.json.decode(stdout, type=dict[Direction, Way])

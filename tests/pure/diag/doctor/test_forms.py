@@ -1,9 +1,11 @@
 """A diagnosis in words."""
 
-import json
 import xml.etree.ElementTree as ET
 
+import msgspec
+
 from weft.diag.doctor import forms
+from weft.diag.doctor.forms import DoctorReport
 from weft.diag.finding import Answer, Command, Diagnosis, Finding
 from weft.model.errors import Problem
 
@@ -34,12 +36,18 @@ def test_for_people():
 
 
 def test_as_json():
-    data = json.loads(json.dumps(forms.as_json(MIXED)))
+    data = msgspec.json.decode(msgspec.json.encode(forms.report(MIXED)))
     assert [(each["check"], each["code"], each["weight"], each["fix"]) for each in data["findings"]] == [
         ("two", "CT-001", "warning", []),
         ("two", "KERN-002", "fault", ["sysctl -w a=1"]),
     ]
     assert data["checks"][2] == {"check": "three", "about": "three is well", "found": 0, "unseen": "rules: no nft"}
+
+
+def test_a_report_is_read_as_it_was_written():
+    found = msgspec.json.decode(msgspec.json.encode(forms.report(MIXED)), type=DoctorReport)
+    assert found == forms.report(MIXED)
+    assert [each.problem for each in found.findings] == [WARNING.problem, FAULT.problem]
 
 
 def test_as_junit():
