@@ -29,7 +29,7 @@ from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.rules import RulesPlane
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.running import Running
-from weft.daemon.services import start_cni, start_health
+from weft.daemon.services import Services
 from weft.daemon.state import Reporter
 from weft.daemon.strandedpods import StrandedPods
 from weft.daemon.world import World
@@ -64,7 +64,7 @@ class Node:
         self._status = Status(waiting=_STARTING, history=History(world.unix))
         self._up = asyncio.Event()
         self._stranded_pods = StrandedPods()
-        self._report = Reporter(self._status, self._directory.name, now=world.now)
+        self._report: Reporter | None = None
         self._identity: Identity | None = None  # once it is settled, on disk or not
         self._why = ""  # the uplink was chosen, as it was said
         self._goes_on = ""
@@ -77,7 +77,9 @@ class Node:
 
     def write_state(self) -> None:
         """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
-        if self._writing is None or self._writing.done():
+        if self._report is None:
+            log.info("SIGUSR1: there is no state yet: %s", self._status.waiting)
+        elif self._writing is None or self._writing.done():
             self._writing = watched(statefile.write(self._report.whole, self._directory))
 
     async def run(self) -> None:
@@ -87,25 +89,15 @@ class Node:
             await beside(lambda: places.examine(self._options))
             store = await start.answered(self._open, "the files of the store's flags", self._status)
             held.callback(store.close)
-            self._report.asked = store.tallies
-            self._status.heard = lambda: store.heard
+            report = self._report = Reporter(self._status, store, self._directory.name, now=self._world.now)
             listening = await beside(lambda: places.listen(self._options, self._directory))
             await beside(lambda: instance.take_directory(self._directory))
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
-                if listening is not None:
-                    start_health(listening, self._options, parts, self._report)
-                start_cni(
-                    self._options,
-                    parts,
-                    self._status,
-                    up=self._up,
-                    stranded_pods=self._stranded_pods,
-                    report=self._report,
-                )
-                self._start_control(parts, held)
-                await self._start(store, tasks, parts, held)
+                Services(self._options, report, up=self._up, stranded_pods=self._stranded_pods).start(parts, listening)
+                self._start_control(report, parts, held)
+                await self._start(store, report, tasks, parts, held)
 
     async def _open(self) -> Store[Any]:
         """Open the store, which reads files. Raises `Unavailable` when their disk does not answer."""
@@ -117,7 +109,7 @@ class Node:
             seen = f"what the flags name cannot be read: {error.strerror}"
             raise Unavailable(Problem(code="STORE-001", where="the store's files", seen=seen)) from None
 
-    def _start_control(self, parts: Supervisor, held: ExitStack) -> None:
+    def _start_control(self, report: Reporter, parts: Supervisor, held: ExitStack) -> None:
         """Claim the name of this instance, and answer there what is asked of it.
 
         Where another process holds that name, a random suffix is added: commands go by who made the socket.
@@ -126,9 +118,11 @@ class Node:
         claimed = instance.claim([name]) or instance.claim([f"{name}.{self._world.random(4).hex()}"])
         for each in claimed:
             held.callback(each.close)
-            parts.start("control", partial(control.serve, each, self._report.answer))
+            parts.start("control", partial(control.serve, each, report.answer))
 
-    async def _start(self, store: Store[Any], tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack) -> None:
+    async def _start(
+        self, store: Store[Any], report: Reporter, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack
+    ) -> None:
         """Go through the phases of a start (`weft.daemon.phases`), up to a network that runs."""
         configured = await self._configured(store)
         self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
@@ -151,7 +145,7 @@ class Node:
             known=known, tenant=tenant, store=store, leasing=leasing, kernel=kernel, network=network, world=self._world
         )
         version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"
-        self._report.serves(
+        report.serves(
             network,
             leasing,
             plan=partial(running.plan, self._options, self._status),
@@ -159,7 +153,7 @@ class Node:
             rules=version,
             config=digest(known.memory.net_conf),
         )
-        await running.run(self._report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
+        await running.run(report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
 
     async def _configured(self, store: Store[Any]) -> Configured:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.beside.tasks import awaited
@@ -18,10 +19,10 @@ from weft.daemon.strandedpods import StrandedPods
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import POD_ALIAS
-from weft.model.node.status import Status
 
 if TYPE_CHECKING:
-    from weft.cni.host.descriptors import LeaseComes, NodeHandles
+    from weft.cni.host.descriptors import NodeHandles
+    from weft.cni.leaks.sweeper import PodNames
 
 T = TypeVar("T")
 
@@ -35,26 +36,127 @@ _RETRY_SECONDS: Final = 5.0
 _SCRAPE_SECONDS: Final = 1.0
 
 
-def start_health(listening: socket.socket, options: Options, parts: Supervisor, report: Reporter) -> None:
-    """Serve health at the port that was bound at the start, so that one that is taken was noticed then."""
-    from weft.web import health
+class Services:
+    """Health over HTTP, and CNI for plugins, of which `up` says that the network is there.
 
-    async def serve(bound: socket.socket) -> None:
-        await health.serve(bound, report.status, Scrapes(report, pods=options.pod_metrics).page)
+    Of pods that are stranded it is said whose they are, which the records of plugins tell.
+    """
 
-    async def bind_again() -> None:
-        await serve(health.bind(str(options.healthz_ip), options.healthz_port))
+    def __init__(self, options: Options, report: Reporter, *, up: asyncio.Event, stranded_pods: StrandedPods) -> None:
+        self._options = options
+        self._report = report
+        self._status = report.status
+        self._up = up
+        self._stranded_pods = stranded_pods
+        self._settled = threading.Event()  # pods wait for the lease no longer
+        self._records = PodRecords(f"{options.state_dir}/cni")
+        self._names: PodNames | None = None  # once plugins are served
+        self._status.parts["records"] = lambda: self._records.problem
 
-    parts.start("health", bind_again, first=lambda: serve(listening))
+    def start(self, parts: Supervisor, listening: socket.socket | None) -> None:
+        """Start them; health at the port that was bound at the start, so that one that is taken was noticed then."""
+        if listening is not None:
+            parts.start("health", self._bind_again, first=lambda: self._serve_health(listening))
+        parts.start("first pods", self._settle)
+        parts.start("cni", self._serve)
+
+    async def _serve_health(self, listening: socket.socket) -> None:
+        from weft.web import health
+
+        scrapes = Scrapes(self._report, self._pods if self._options.pod_metrics else None)
+        await health.serve(listening, self._status, scrapes.page)
+
+    async def _bind_again(self) -> None:
+        from weft.web import health
+
+        await self._serve_health(health.bind(str(self._options.healthz_ip), self._options.healthz_port))
+
+    def _pods(self, aliases: Iterable[str]) -> Mapping[str, str]:
+        return {} if self._names is None else self._names.of(aliases)
+
+    async def _settle(self) -> None:
+        """End the wait of the first pods: with the lease, after some seconds, or at the stop."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._up.wait()
+        finally:
+            self._settled.set()
+
+    def _lease_comes(self, _: Callable[[], bool]) -> bool:
+        """Called in a worker thread."""
+        self._settled.wait()
+        return self._up.is_set()
+
+    def _unable(self) -> str:
+        return str(self._status.unable or "")
+
+    async def _serve(self) -> None:
+        """Serve plugins once the network is up, or after a moment: without a lease pods wait a little, then fail."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._up.wait()
+        with ExitStack() as held:
+            await self._serve_cni(held)
+
+    async def _serve_cni(self, held: ExitStack) -> None:
+        """Serve plugins, unless another daemon does: then say so, and do without."""
+        # Late: 30 ms of imports that the network does not wait for.
+        from weft.cni.attachment.retire import Retirement
+        from weft.cni.host.descriptors import open_node
+        from weft.cni.host.state import publish
+        from weft.cni.leaks.sweeper import PodNames, stranded
+        from weft.cni.serve.endpoint import Endpoint
+        from weft.cni.serve.plugins import run
+        from weft.cni.serve.server import serve
+
+        options, records = self._options, self._records
+        retirement = Retirement()
+        held.callback(retirement.close)
+        opening = partial(
+            open_node,
+            options.state_dir,
+            retire=retirement.retire,
+            lease_problem=self._unable,
+            unready=self._unable,
+            lease_comes=self._lease_comes,
+            say=_warn,
+        )
+        node = await _opened(opening, records.path, records.tell)
+        records.tell(None)
+        try:
+            endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
+        except Unavailable as error:
+            log.warning("%s", error)
+            return
+        held.callback(endpoint.close)
+        try:
+            publish(options.cni_socket, options.state_dir)
+        except OSError as error:
+            log.warning("plugins without this daemon will not know its --state-dir: %s", error)
+        self._names = PodNames(node)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep(node, held))
+            tasks.create_task(self._stranded_pods.tell(lambda bridges: beside(lambda: stranded(node, bridges))))
+            tasks.create_task(records.watch(node.state.check_room))
+            await serve(endpoint, node, run=self._report.calls.counting(run))
+
+    async def _sweep(self, node: "NodeHandles", held: ExitStack) -> None:
+        """Search for leaks, and for what pods have lost each time that is asked for."""
+        from weft.cni.leaks.sweeper import Sweeper
+
+        sweeper = await _opened(lambda: Sweeper(node), "the search for leaks")
+        held.callback(sweeper.close)
+        await self._stranded_pods.pass_on(sweeper.again)
 
 
 class Scrapes:
     """The page of `/metrics`, made once a second at most: anybody may ask, and it takes tens of milliseconds.
 
-    With `pods` it names the node's pods.
+    `pods` names the node's pods by the aliases of their links; without it none is named.
     """
 
-    def __init__(self, report: Reporter, *, pods: bool) -> None:
+    def __init__(self, report: Reporter, pods: Callable[[Iterable[str]], Mapping[str, str]] | None) -> None:
         self._report = report
         self._pods = pods
         self._made: asyncio.Future[str] | None = None
@@ -71,131 +173,19 @@ class Scrapes:
     async def _make(self) -> str:
         from weft.web import metrics  # a library of 4 MB, which a node that nothing scrapes does without
 
-        state, report = await self._report.whole(), self._report
+        state = await self._report.whole()
 
         def render() -> str:
             with Rtnl.open() as rtnl:
                 links = rtnl.counters()
             pods: Mapping[str, str] | None = None
-            if self._pods:
+            if self._pods is not None:
                 pods = {}
                 with suppress(OSError):  # their records cannot be read now
-                    pods = report.pods(link.alias for link in links if link.alias.startswith(POD_ALIAS))
+                    pods = self._pods(link.alias for link in links if link.alias.startswith(POD_ALIAS))
             return metrics.render(state, links=links, pods=pods)
 
         return await beside(render)
-
-
-def start_cni(
-    options: Options,
-    parts: Supervisor,
-    status: Status,
-    *,
-    up: asyncio.Event,
-    stranded_pods: StrandedPods,
-    report: Reporter,
-) -> None:
-    """Serve CNI plugins once the network is up, or after a moment: without a lease pods wait a little, then fail.
-
-    Of pods that are stranded it is said whose they are, which the records of plugins tell.
-    """
-    settled = threading.Event()
-    records = PodRecords(f"{options.state_dir}/cni")
-    status.parts["records"] = lambda: records.problem
-
-    async def settle() -> None:
-        """End the wait of the first pods: with the lease, after some seconds, or at the stop."""
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_START_SECONDS):
-                    await up.wait()
-        finally:
-            settled.set()
-
-    def lease_comes(_: Callable[[], bool]) -> bool:
-        """Called in a worker thread."""
-        settled.wait()
-        return up.is_set()
-
-    async def serve() -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await up.wait()
-        with ExitStack() as held:
-            await _serve_cni(
-                options,
-                status,
-                held,
-                records=records,
-                stranded_pods=stranded_pods,
-                report=report,
-                lease_comes=lease_comes,
-            )
-
-    parts.start("first pods", settle)
-    parts.start("cni", serve)
-
-
-async def _serve_cni(
-    options: Options,
-    status: Status,
-    held: ExitStack,
-    *,
-    records: PodRecords,
-    stranded_pods: StrandedPods,
-    report: Reporter,
-    lease_comes: "LeaseComes",
-) -> None:
-    """Serve plugins, unless another daemon does: then say so, and do without."""
-    # Late: 30 ms of imports that the network does not wait for.
-    from weft.cni.attachment.retire import Retirement
-    from weft.cni.host.descriptors import open_node
-    from weft.cni.host.state import publish
-    from weft.cni.leaks.sweeper import PodNames, Sweeper, stranded
-    from weft.cni.serve.endpoint import Endpoint
-    from weft.cni.serve.plugins import run
-    from weft.cni.serve.server import serve
-
-    retirement = Retirement()
-    held.callback(retirement.close)
-
-    def unable() -> str:
-        return str(status.unable or "")
-
-    def open_state() -> "NodeHandles":
-        return open_node(
-            options.state_dir,
-            retire=retirement.retire,
-            lease_problem=unable,
-            unready=unable,
-            lease_comes=lease_comes,
-            say=_warn,
-        )
-
-    node = await _opened(open_state, records.path, records.tell)
-    records.tell(None)
-    try:
-        endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
-    except Unavailable as error:
-        log.warning("%s", error)
-        return
-    held.callback(endpoint.close)
-    try:
-        publish(options.cni_socket, options.state_dir)
-    except OSError as error:
-        log.warning("plugins without this daemon will not know its --state-dir: %s", error)
-
-    async def sweep() -> None:
-        sweeper = await _opened(lambda: Sweeper(node), "the search for leaks")
-        held.callback(sweeper.close)
-        stranded_pods.look_at_all = sweeper.again
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sweep())
-        tasks.create_task(stranded_pods.tell(lambda bridges: beside(lambda: stranded(node, bridges))))
-        tasks.create_task(records.watch(node.state.check_room))
-        report.pods = PodNames(node).of
-        await serve(endpoint, node, run=report.calls.counting(run))
 
 
 def _warn(problem: Problem) -> None:

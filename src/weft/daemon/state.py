@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from weft import __version__
+from weft.cluster.store import Store
 from weft.daemon.calls import Calls
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
@@ -23,7 +24,6 @@ from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.kernel import daemons
 from weft.kernel.slices import Slices, in_turns
-from weft.model.cluster import Tally
 from weft.model.errors import Problem, WeftError
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
@@ -53,23 +53,22 @@ class _Question(msgspec.Struct):
 
 
 class Reporter:
-    """What the daemon is asked about. What is set later is not known before: the node waits for it.
+    """What the daemon is asked about. What `serves` tells is not known before: the node waits for it.
 
     `now` counts seconds.
     """
 
-    def __init__(self, status: Status, instance: str, *, now: Callable[[], float]) -> None:
+    def __init__(self, status: Status, store: Store[Any], instance: str, *, now: Callable[[], float]) -> None:
         self.status = status
+        self.store = store
         self.instance = instance
         self.network: Network | None = None
         self.leasing: Leasing | None = None
-        self.asked: Mapping[str, Tally] = {}  # of the store
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
         self._plan: Callable[[], Awaitable[Plan]] | None = None
         self.config = ""  # short for the network configuration
         self.calls = Calls()
-        self.pods: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {}  # by the aliases of links
         self.findings: list[Problem] = []
         self._now = now
         self._began = now()
@@ -132,7 +131,7 @@ class Reporter:
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
-    heard = status.heard()
+    heard = report.store.heard
     base = NodeState(
         version=__version__,
         instance=report.instance,
@@ -146,7 +145,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         calls=_calls(report.calls),
         requests={
             kind: RequestState(count=tally.asked, received=tally.received)
-            for kind, tally in sorted(report.asked.items())
+            for kind, tally in sorted(report.store.tallies.items())
         },
         versions=_versions(report.rules),
         findings=report.findings,

@@ -24,11 +24,22 @@ class StrandedPods:
     """
 
     def __init__(self) -> None:
-        self.look_at_all: Callable[[], None] = lambda: None  # the search for what pods have lost, once it runs
         # By the attachments' keys, the bridges that they were taken off.
         self._new: dict[str, str] = {}
         self._without_bridge: dict[str, str] = {}
         self._event = asyncio.Event()
+        self._lost_rules = asyncio.Event()
+
+    def look_at_all(self) -> None:
+        """Have the rules of all pods searched for what they have lost."""
+        self._lost_rules.set()
+
+    async def pass_on(self, search: Callable[[], None]) -> None:
+        """Begin a search, for ever, each time that one is asked for."""
+        while True:
+            await self._lost_rules.wait()
+            self._lost_rules.clear()
+            search()
 
     def add(self, key: str, bridge: str) -> None:
         """Have it looked at. `bridge` is empty if the host end was deleted."""

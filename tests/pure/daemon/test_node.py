@@ -28,10 +28,10 @@ async def test_what_serves_pods_beside_the_daemon_is_known_while_the_start_waits
     store: Any = SimpleNamespace(source="net-conf", chooses=True, net_conf=net_conf, addresses=addresses)
     world = replace(real(), store=StoreKind(identity=lambda _: "test", open=lambda *_, **__: store))
     node = Node(parse_flags([f"--state-dir={tmp_path}"], {}), world)
-    parts: Any = None
+    none: Any = None
     with ExitStack() as held:
         async with asyncio.TaskGroup() as tasks:
-            start = tasks.create_task(node._start(store, tasks, parts, held))
+            start = tasks.create_task(node._start(store, none, tasks, none, held))
             await comes(lambda: waits.is_set() or start.done())
             assert "flannel0" in node.goes_on
             start.cancel()

@@ -13,7 +13,7 @@ class Status(Value, frozen=False):
     `parts` say when asked what is wrong with them now; each is there as soon as it can tell. `losses` likewise: what
     some pods have lost and the others have not. `store` says why the store is not heard; one that refuses us
     (STORE-002) needs an operator. `peers` are believed, `peers_refused` are not. `faults` counts how often a part of
-    the daemon ended by a fault of ours and was started again. `heard` tells when the store said anything last.
+    the daemon ended by a fault of ours and was started again.
     """
 
     waiting: Problem | None = None
@@ -24,7 +24,6 @@ class Status(Value, frozen=False):
     peers_refused: int = 0
     faults: int = 0
     history: History = field(default_factory=History)
-    heard: Callable[[], float | None] = lambda: None
 
     def look(self) -> dict[str, Problem | None]:
         """By part, the lease first."""
