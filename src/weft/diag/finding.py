@@ -22,12 +22,11 @@ class Command(Value, kw_only=False):
 
 
 def setting(name: str, value: str, does: str) -> Command:
-    """Set a setting named with slashes; the names of links in it may have dots."""
+    """The setting is named with slashes; the names of links in it may have dots."""
     return Command(("sysctl", "-w", f"{name if '.' in name else name.replace('/', '.')}={value}"), does)
 
 
 def link_up(name: str) -> Command:
-    """Set a link up."""
     return Command(("ip", "link", "set", name, "up"), f"sets {name} up")
 
 
@@ -40,7 +39,7 @@ class Finding(Value):
 
 
 class Check(Value):
-    """A question to a sight: `about` is the answer if nothing is found. `needs` are parts of a sight it judges by."""
+    """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by."""
 
     name: str
     about: str
@@ -49,7 +48,7 @@ class Check(Value):
 
 
 class UndecidedError(Exception):
-    """A check cannot tell; why."""
+    """A check cannot tell, and why."""
 
 
 class Answer(Value):
@@ -62,24 +61,20 @@ class Answer(Value):
 
 
 class Diagnosis(Value):
-    """What became of all checks of one node."""
-
     answers: tuple[Answer, ...]
 
     @property
     def findings(self) -> list[Finding]:
-        """All that was found, faults first."""
+        """Faults first."""
         found = [finding for answer in self.answers for finding in answer.findings]
         return sorted(found, key=lambda finding: finding.weight != "fault")
 
     @property
     def is_well(self) -> bool:
-        """Tell whether no fault was found."""
         return all(finding.weight != "fault" for finding in self.findings)
 
 
 def ask(checks: Iterable[Check], sight: Sight) -> Diagnosis:
-    """Ask each check whose parts were seen."""
     return Diagnosis(answers=tuple(_answer(check, sight) for check in checks))
 
 

@@ -15,7 +15,6 @@ class Case(Value):
 
 
 def suite(name: str, cases: Iterable[Case]) -> str:
-    """A suite of cases as XML, without a line end at its end."""
     everything = list(cases)
     failed, skipped = sum(bool(each.failures) for each in everything), sum(bool(each.skipped) for each in everything)
     counts = f'tests="{len(everything)}" failures="{failed}" skipped="{skipped}" errors="0"'
@@ -33,7 +32,6 @@ def _lines(case: Case) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text as the value of an attribute."""
     from xml.sax.saxutils import quoteattr  # late: it loads urllib.request, 25 ms that most diagnoses need not wait for
 
     return quoteattr(text)

@@ -43,7 +43,6 @@ def place_options(command: Command) -> Command:
 
 
 def places_of(given: Mapping[str, Any]) -> Places:
-    """The places that the options name."""
     directories = {name: Path(given[name]) for name in NAMES if name != "instance"}
     run = None if os.environ.get("POD_NAME") else _DEFAULT.run
     return Places(instance=given["instance"], run=run, **directories)

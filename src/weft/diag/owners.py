@@ -1,7 +1,7 @@
 """Whose a chain is that drops packets of pods, and what has that program accept them. Pure.
 
-An accept elsewhere does not help: each chain of a hook is asked, and one that drops is enough. So its owner is to be
-told, by its own means, which outlive its next start.
+An accept elsewhere does not help: each chain of a hook is asked, and one that drops is enough. So its owner must accept
+them, by its own means, which outlive its next start.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ class Owner(Value):
 
 
 def owner_of(rules: Ruleset, place: Name) -> Owner | None:
-    """Whose chain that is; None if it is not known. In iptables' own chains, whose chains are asked from there."""
+    """Whose chain that is. A chain of iptables' own belongs to the program whose chains are asked from there."""
     family, table, chain = place
     beside = {name for one, other, name in rules.chains if (one, other) == (family, table)}
     if (
@@ -45,7 +45,7 @@ def _is_shared(place: Name) -> bool:
 
 
 def _by_firewalld(networks: Iterable[Net]) -> tuple[Command, ...]:
-    """Now and for good, one by one: a reload would take away what other programs have added since the boot."""
+    """Now and for good, one by one: a reload would remove what other programs have added since the boot."""
     return tuple(
         Command(
             ("firewall-cmd", *when, "--zone=trusted", f"--add-source={network}"),

@@ -19,13 +19,13 @@ class Bounds(Value):
     high: int
 
     def between(self, most: int) -> list[int]:
-        """So many sizes at most to try next, evenly between; none once the bounds are next to each other."""
+        """Up to `most` sizes to try next, evenly between; none once the bounds are next to each other."""
         inside = range(self.low + 1, self.high)
         step = len(inside) // (most + 1) + 1
         return list(inside[step - 1 :: step])
 
     def narrowed(self, outcomes: Iterable[tuple[int, bool]]) -> "Bounds":
-        """The bounds after some sizes passed and others did not: `low` is below the smallest that failed."""
+        """`low` stays below the smallest size that failed."""
         tried = sorted(outcomes)
         high = min((size for size, passed in tried if not passed), default=self.high)
         return Bounds(low=max((size for size, passed in tried if passed and size < high), default=self.low), high=high)
@@ -34,9 +34,8 @@ class Bounds(Value):
 def largest(size: int, passing: Callable[[Sequence[int]], Sequence[bool]]) -> int | None:
     """The largest packet that passes where one of `size` bytes does not; 0 if not even a small one does.
 
-    None if that is not known: some pass that are larger than others that are lost, or of one size some pass and some do
-    not. `passing` tells of each size. It is searched twice before that is said: on a busy machine an answer may come
-    too late once.
+    `passing` says so of each size. None if larger ones pass than others that are lost, or some of one size do. Before
+    that is said, it is searched twice: on a busy machine an answer may come too late once.
     """
     found = _searched(size, passing)
     return _searched(size, passing) if found is None else found

@@ -1,4 +1,4 @@
-"""Where a trace of a lab begins, what it may come to, and which node is next: by what the lab says of itself. Pure."""
+"""Where a trace of a lab begins, where it may come to, and which node is next, by the lab's own report. Pure."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -16,9 +16,9 @@ COMMAND: Final = "weft lab trace"
 
 
 class Goal(Value):
-    """What packets are sent to. `ends` are where they may come to: several pods, if it is `service`, by its name.
+    """What packets are sent to. `ends` are where they may come to: several pods of a `service`.
 
-    An address that no place of the lab has, nothing is known to have.
+    An address of no place in the lab has no end.
     """
 
     address: str
@@ -29,7 +29,7 @@ class Goal(Value):
 
 
 def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
-    """A node or pod by its name, for the command `asking`. `ConfigError` if there is none, or none of the family."""
+    """A node or pod by its name, for the command `asking`. `ConfigError` if there is none of the family."""
     for end in _ends(report, family):
         if end.place == name:
             return end
@@ -39,7 +39,6 @@ def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
 
 
 def end_at(report: LabReport, address: str) -> End | None:
-    """A node or pod by one of its addresses."""
     return next((end for end in _ends(report, 6 if ":" in address else 4) if end.address == address), None)
 
 
@@ -81,7 +80,7 @@ def _to_service(report: LabReport, service: ServiceReport, target: str, port: in
 
 
 def translated(report: LabReport, goal: Goal, node: str, way: Way) -> Way:
-    """A packet's way on a node; dropped there, if it is for a Service of which the node has no rules.
+    """Drop a packet on a node that has no rules of its Service.
 
     A Service's own address has to be translated on the first node; the port of a node, on that node.
     """
@@ -103,7 +102,6 @@ def next_node(report: LabReport, way: Way) -> str | None:
 
 
 def _ends(report: LabReport, family: int) -> Iterator[End]:
-    """All addresses of a family."""
     for pod in report.pods:
         for address in (text.partition("/")[0] for text in pod.addresses):
             if (":" in address) == (family == 6):
@@ -120,13 +118,13 @@ def _behind(report: LabReport, service: ServiceReport, family: int) -> tuple[End
 
 
 def family_of(target: str) -> int:
-    """The family of what is an address, as it is or before a port; 0 of a name."""
+    """The family of an address, alone or before a port; 0 of a name."""
     address = _address(_split(target)[0])
     return 0 if address is None else address.version
 
 
 def _at(report: LabReport, begin: End, address: str) -> End | None:
-    """What has an address: a node, a pod, or the lab itself, whose switch of the sender's segment takes packets in."""
+    """What has an address: a node, a pod, or the lab itself, where the sender's switch takes packets in."""
     if address not in report.outside:
         return end_at(report, address)
     segment = next((node.segment for node in report.nodes if node.name == begin.node), 1)

@@ -32,7 +32,6 @@ def trials(report: LabReport, *, quick: bool) -> list[Trial]:
 def _by_doors(
     scenario: Scenario, kind: DoorKind, ends: Sequence[End], report: LabReport, *, quick: bool
 ) -> Iterator[Trial]:
-    """Trials of one scenario to Services or ports of nodes."""
     ends = [
         *ends,
         End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0),
@@ -95,7 +94,7 @@ def _ends(report: LabReport) -> list[End]:
 
 
 class Door(Value):
-    """An address and port behind which are pods, which listen at port `listens`; on a `node`, or on none of them."""
+    """An address and port behind which pods listen at port `listens`; on a `node`, or on none of them."""
 
     name: str
     node: str
@@ -107,7 +106,6 @@ class Door(Value):
 
 
 def doors(kind: DoorKind, report: LabReport, family: Family) -> Iterator[Door]:
-    """All of one kind and family, behind which there are pods."""
     if kind == "host-port":
         for pod in report.pods:
             yield from _host_ports(pod, report, family)
@@ -157,10 +155,8 @@ def _host_ports(pod: PodReport, report: LabReport, family: Family) -> Iterator[D
 
 
 def _family_of(address: str) -> Family:
-    """Return the family of an address, which may have a prefix length."""
     return 4 if ip_interface(address).version == 4 else 6
 
 
 def by_family(addresses: Sequence[str]) -> dict[Family, str]:
-    """Return the address of each family, without its prefix length."""
     return {_family_of(address): address.partition("/")[0] for address in addresses}

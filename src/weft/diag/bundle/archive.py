@@ -1,6 +1,6 @@
 """A bundle as a file: a gzipped tar, written whole, and read in memory, where nothing of it gets a path.
 
-What is read may come from anybody: its size is bounded, unpacked too, and so is that of what a name in it may be.
+What is read may come from anybody: its size is bounded, packed and unpacked.
 """
 
 import io
@@ -23,7 +23,6 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 
 
 def pack(files: Mapping[str, bytes], made: float) -> bytes:
-    """The archive of these files, as of a Unix time."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in files.items():

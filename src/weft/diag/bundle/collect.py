@@ -1,6 +1,6 @@
 """Gathers what a report of one node needs beside its sight: listings, configuration, the log; without secrets.
 
-For a text that cannot be had, the reason is listed. Programs are run by their names, with no word of anybody else's.
+Programs are run by their names, with no word of anybody else's.
 """
 
 import errno
@@ -45,7 +45,7 @@ LISTINGS: Final = {
 
 
 def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
-    """The texts by their names in the bundle, and of those that could not be had, why."""
+    """The texts by their names in the bundle, and why others could not be had."""
     found: dict[str, str] = {}
     unseen: dict[str, str] = {}
 
@@ -111,13 +111,13 @@ def _log(process: Path) -> str:
 
 
 def _is_roots(process: Path) -> bool:
-    """Tell whether all user ids of a process are root's (proc(5)): a name alone, anybody can have."""
+    """True if all user ids of a process are root's (proc(5)): a name alone, anybody can have."""
     [uids] = (line for line in (process / "status").read_text().splitlines() if line.startswith("Uid:"))
     return set(uids.split()[1:]) == {"0"}
 
 
 def _is_written(fdinfo: Path) -> bool:
-    """Tell whether a descriptor is open for writing (proc(5)): one of O_PATH opens nothing."""
+    """True if a descriptor is open for writing (proc(5)): one of O_PATH opens nothing."""
     [flags] = (line for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
     mode = int(flags.split()[1], 8)
     return bool(mode & (os.O_WRONLY | os.O_RDWR)) and not mode & os.O_PATH

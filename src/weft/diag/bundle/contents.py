@@ -45,7 +45,6 @@ _MOST_VALUES: Final = (
 
 
 def plain(content: Any) -> Any:
-    """What JSON has for a value, or for what its fields may hold."""
     match content:
         case Value():
             made: Any = {name: plain(inner) for name, inner in fields_of(content).items()}
@@ -67,7 +66,7 @@ def plain(content: Any) -> Any:
 
 
 def read(kind: type[V], data: Any) -> V:
-    """A value of what `plain` has made of one; fields that are not known here are passed over. Raises `ValueError`."""
+    """Read what `plain` has made; fields that are not known here are passed over. Raises `ValueError`."""
     made: V = _reader(kind)(data)
     return made
 
@@ -89,7 +88,6 @@ def _reader(kind: Any) -> Read:
 
 
 def _single(kind: Any) -> Read:
-    """How one value is read that holds no others, or names those it holds."""
     if kind is Any:
         return lambda data: data
     if kind in _PLAIN:
@@ -109,7 +107,6 @@ def _united(members: frozenset[Any]) -> Any:
 
 
 def _held(origin: Any, of: tuple[Any, ...]) -> Read:
-    """How what holds others is read."""
     if origin is dict:
         key, inner = map(_reader, of)
         return lambda data: {key(name): inner(each) for name, each in _pairs(data)}
@@ -164,9 +161,9 @@ def _value(kind: type[V], data: Any) -> V:
 
 
 class Manifest(Value):
-    """What a bundle says of itself: its form, weft's version that made it, the node, and when, in Unix seconds.
+    """A bundle's form, weft's version that made it, the node, and when, in Unix seconds.
 
-    `unseen` says of each text that could not be had, why.
+    `unseen` says why a text could not be had, by its name.
     """
 
     form: int
@@ -185,7 +182,7 @@ class Bundle(Value):
 
 
 def files_of(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, bytes]:
-    """All files of a bundle; `texts` are those for people, which have no secrets any more."""
+    """`texts` are those for people, and have no secrets."""
     made = {MANIFEST: _written(bundle.manifest), _SIGHT: _written(bundle.sight)}
     if bundle.told is not None:
         made[_EVENTS] = _written(bundle.told)
@@ -193,7 +190,7 @@ def files_of(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def bundle_of(files: Mapping[str, bytes], where: str) -> Bundle:
-    """Read a bundle, which may be anybody's. Raises `ConfigError` for what is none, or of a form not known here."""
+    """Read a bundle, which may be anybody's. Raises `ConfigError` for what is none, or of an unknown form."""
     manifest = _data(files, MANIFEST, where)
     form = manifest.get("form") if isinstance(manifest, dict) else None
     if form != FORM:
@@ -209,7 +206,6 @@ def bundle_of(files: Mapping[str, bytes], where: str) -> Bundle:
 
 
 def refused(where: str, seen: str, *, expected: str = "a bundle of `weft bundle`", hint: str = "") -> ConfigError:
-    """The error of a file that is no bundle."""
     return ConfigError(Problem(code="BUNDLE-001", where=where, seen=seen, expected=expected, hint=hint))
 
 

@@ -34,7 +34,7 @@ def state_in(bundle: "Bundle", file: Path) -> NodeState:
 
 
 def told_in(bundle: "Bundle", file: Path) -> EventsSince:
-    """What the daemon told of its history. Raises `Unavailable` if none did."""
+    """The daemon's history. Raises `Unavailable` if none told it."""
     if bundle.told is None:
         raise _silent(bundle, file)
     return bundle.told

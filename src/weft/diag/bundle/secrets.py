@@ -1,7 +1,7 @@
 """Takes secrets out of text and JSON that leave a node. Pure.
 
 What bears a secret's name loses its value, whatever program it belongs to; so do credentials in URLs, tokens and keys
-that are known by their form. A name too many costs a word of a report, a name too few a password: so it is generous.
+of a known form. A name too many costs a word of a report, a name too few a password: so it is generous.
 """
 
 import json
@@ -82,14 +82,13 @@ _FORMS: Final = (
 
 
 def text_without(text: str) -> str:
-    """The same text, its secrets replaced."""
     for form, instead in _FORMS:
         text = form.sub(instead, text)
     return text
 
 
 def data_without(data: Any) -> Any:
-    """The same JSON: what stands at a secret's name is replaced whole, and each other text as `text_without` does.
+    """Replace what stands at a secret's name whole, and secrets in each other text.
 
     A number is replaced by one, so that what reads the JSON finds what it expects.
     """
@@ -153,7 +152,7 @@ def _there(value: Any) -> Any:
 
 
 def words_without(words: Iterable[str]) -> str:
-    """A command line for people: the value of a secret flag may be a word of its own, with spaces in it."""
+    """A command line for people: a secret flag's value may be a word of its own, with spaces in it."""
     shown, secret = list[str](), False
     for word in words:
         name, has_value, _ = word.partition("=")

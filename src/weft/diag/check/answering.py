@@ -1,6 +1,6 @@
-"""What answers a check's trials at their targets, and says from which address each came.
+"""Answers a check's trials at their targets, and says from which address each came.
 
-Sockets in the targets' namespaces, held for the time of a check: no process runs there, and nothing stays. Only what
+Sockets are held in the targets' namespaces for the time of a check: no process runs there, and nothing stays. Only what
 bears a trial's number is answered.
 """
 
@@ -30,13 +30,13 @@ _SECONDS: Final = 5.0  # for what a connection has to say
 
 
 class Visit(Interface):
-    """Calls a function in the namespaces of a place of trials, by its name; `ConfigError` if there is none."""
+    """Calls a function in the namespaces of a place of trials; `ConfigError` if there is none."""
 
     async def __call__(self, place: str, work: Callable[[], T]) -> T: ...
 
 
 class _Listener(Value):
-    """What is opened at a place: for all addresses, if none is named, at a port that the kernel chooses if it is 0."""
+    """A socket at a place: for all addresses if none is named, and at a port that the kernel chooses if it is 0."""
 
     place: str
     family: Family
@@ -46,12 +46,11 @@ class _Listener(Value):
 
 
 def numbered(number: int, *, size: int = 0) -> bytes:
-    """Return what a flow says, at least `size` bytes of it."""
+    """Return what a flow says, filled up to `size` bytes."""
     return _NUMBERED.pack(MARK, number).ljust(size, b"\0")
 
 
 def number_in(data: bytes) -> int:
-    """Return the number of a flow; NO_NUMBER if it is none of ours."""
     if len(data) < _NUMBERED.size:
         return NO_NUMBER
     mark, number = _NUMBERED.unpack_from(data)
@@ -59,7 +58,7 @@ def number_in(data: bytes) -> int:
 
 
 class Answering:
-    """The sockets at all targets. `heard` has where each flow arrived, and from which address, by its number."""
+    """The sockets at all targets. `heard` has the place and the sender of each flow that arrived, by its number."""
 
     def __init__(self) -> None:
         self.heard: dict[int, tuple[str, str]] = {}
@@ -68,7 +67,7 @@ class Answering:
         self._heard_by: dict[socket.socket, Callable[[], None]] = {}
 
     async def open(self, visit: Visit, trials: Iterable[Trial]) -> None:
-        """Open what trials need at their targets. `OSError` if that cannot be."""
+        """Open what trials need at their targets. Raises `OSError`."""
         for listener in dict.fromkeys(each for trial in trials for each in _listeners(trial)):
             sock = self._sockets[listener] = await visit(listener.place, partial(_open, listener))
             if sock is not None:
@@ -83,16 +82,15 @@ class Answering:
         return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
 
     def is_theirs(self, trial: Trial) -> bool:
-        """Tell whether a program of a target's own may answer a trial."""
+        """True if a program of a target's own may answer a trial."""
         return any(self._sockets[each] is None for each in _listeners(trial))
 
     def read_all(self) -> None:
-        """Take in what has come and was not read yet: the kernel answers echo requests before we hear of them."""
+        """Read what has come: the kernel answers echo requests before we hear of them."""
         for hear in self._heard_by.values():
             hear()
 
     def close(self) -> None:
-        """Close all sockets."""
         for sock in self._heard_by:
             asyncio.get_running_loop().remove_reader(sock)
         for server in self._servers:
@@ -109,14 +107,12 @@ class Answering:
         asyncio.get_running_loop().add_reader(sock, self._heard_by[sock])
 
     def _hear_echoes(self, sock: socket.socket, listener: _Listener) -> None:
-        """Note who asks for an echo, which the kernel sends."""
         for data, sender in _received(sock):
             kind, number = read_marked(listener.family, data)
             if kind == REQUEST[listener.family] and number != NO_NUMBER:
                 self.heard[number] = listener.place, sender[0]
 
     def _return(self, sock: socket.socket, listener: _Listener) -> None:
-        """Send each numbered datagram back."""
         for data, sender in _received(sock):
             number = number_in(data)
             if number != NO_NUMBER:
@@ -125,7 +121,6 @@ class Answering:
                     sock.sendto(data, sender)
 
     async def _converse(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Send what a connection says back, once, and close it."""
         try:
             async with asyncio.timeout(_SECONDS):
                 data = await reader.readexactly(_NUMBERED.size)
@@ -139,14 +134,13 @@ class Answering:
 
 
 def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
-    """What has come to a socket that does not wait."""
     with suppress(OSError):  # nothing more, or an answer of before was refused
         while True:
             yield sock.recvfrom(_LARGEST)
 
 
 def _listeners(trial: Trial) -> list[_Listener]:
-    """What a trial needs, at the pods of a Service or at its target. One hears echo requests to all addresses."""
+    """What a trial needs, at the pods of a Service or at its target. One socket hears all echo requests."""
     if trial.afar:
         return []
     at = [(each.pod, each.address) for each in trial.behind] or [(trial.target, trial.address)]
@@ -163,7 +157,7 @@ def _listeners(trial: Trial) -> list[_Listener]:
 
 
 def _open(listener: _Listener) -> socket.socket | None:
-    """Open a socket in the place where the thread is; None if a program has the port. `OSError`."""
+    """Open a socket where the thread is; None if a program has the port. Raises `OSError`."""
     family, protocol = listener.family, listener.protocol
     if protocol == "icmp":
         return icmp.listen(family, (REQUEST[family],))

@@ -5,8 +5,8 @@ way between nodes); it explains the failed trips that match. A set of causes cos
 
 - something for each cause, and a little for each trait, so that few and short ones win;
 - much for trips that match and passed, where others like them failed: the cause does not tell them apart;
-- a little for all other trips that match and passed: a cause that says what failed more exactly wins;
-- a little for failed trips that may have led by another place.
+- a little for all other trips that match and passed: a cause that says more exactly what failed wins;
+- a little for failed trips that may have taken another path.
 
 All single causes and all pairs are compared, and a greedy choice of more; the cheapest set wins.
 """
@@ -38,7 +38,7 @@ _DOUBT: Final = 5.0  # times the share of paths that lead elsewhere, of failed t
 
 
 class Place(Value):
-    """Where a trip led: to or from a `node`, or inside it; between it and `others`, in one direction: `to` or `from`.
+    """Where a trip led: by a `node`, or between it and `others`, or in one direction, `to` or `from` it.
 
     `some` are several nodes, each of which has failures of its own.
     """
@@ -51,7 +51,7 @@ _Name = tuple[Place, Traits]
 
 
 class Trip(Value):
-    """The way of a packet from node to node, or `back` that of its answer. It has several paths if it may be any.
+    """The way of a packet from node to node, or `back` that of its answer; one of several paths, if it may be any.
 
     With `either` it is not known whether packet or answer failed. `hop` counts the nodes that the packet left before.
     """
@@ -66,12 +66,12 @@ class Trip(Value):
 
     @property
     def all_paths(self) -> tuple[Path, ...]:
-        """The paths, and if it may be the answer, its paths."""
+        """The paths, and if the answer may have failed, its paths."""
         return (*self.paths, *map(_reversed, self.paths)) if self.either else self.paths
 
 
 def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
-    """The trips of a trial that tell something of a kind of fault; those that passed one by one from node to node."""
+    """The trips of a trial that concern a kind of fault; those that passed, one by one from node to node."""
     trial, scenario = tried.trial, BY_NAME[tried.trial.scenario]
     if (fault == "unrefused") != (scenario.size == "more") or tried.fault not in ("", fault):
         return
@@ -98,7 +98,6 @@ def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
 
 
 def places(path: Path) -> set[Place]:
-    """All places that a path leads by."""
     found = {Place(kind="anywhere")}
     for start, end in path:
         found |= {Place(kind="node", nodes=(start,)), Place(kind="node", nodes=(end,))}
@@ -115,7 +114,7 @@ def places(path: Path) -> set[Place]:
 
 
 def _paths(trial: Trial, at: str) -> tuple[Path, ...]:
-    """The ways that a packet may go from node to node: of a Service one to each pod, until it arrived `at` one."""
+    """The ways that a packet may go; to a Service, one to each pod, until it arrived `at` one."""
     ends = [each.node for each in trial.behind if at in ("", each.pod)] or [""]
     stops = ([stop for stop in (trial.from_node, trial.to_node, end) if stop] for end in ends)
     return tuple(dict.fromkeys(tuple(pairwise(path)) for path in stops))
@@ -138,8 +137,8 @@ def _traits(trial: Trial) -> Traits:
 class Cause(Value):
     """What `failed` trips have in common; `passed` others match as well. `examples` are trials that it explains.
 
-    Of a cause of sizes, `limit` is the largest size in bytes that arrives; 0 if that was not measured. `partly` says
-    that some of what it explains passed when it was tried again.
+    `limit` is the largest size in bytes that arrives; 0 if that was not measured. `partly`: some passed when tried
+    again.
     """
 
     fault: Fault
@@ -153,7 +152,7 @@ class Cause(Value):
 
 
 class _Candidate(Value):
-    """A possible cause: which failed trips it explains, as bits, and what it costs."""
+    """A possible cause, what it costs, and which failed trips it explains, as bits."""
 
     place: Place
     traits: Traits
@@ -163,12 +162,12 @@ class _Candidate(Value):
 
     @property
     def order(self) -> tuple[float, int, Traits, tuple[str, ...]]:
-        """Cheapest first; where two cost the same, one and the same every time."""
+        """Cheapest first; of equal ones the same every time."""
         return self.cost, _KINDS.index(self.place.kind), self.traits, self.place.nodes
 
 
 def causes(tried: Sequence[Tried], fault: Fault) -> list[Cause]:
-    """The causes of one kind of fault, the one that explains most first; none where there was no such fault."""
+    """The causes of one kind of fault, the one that explains most first."""
     trips = [(trip, each) for each in tried for trip in trips_of(each, fault)]
     failed = [(trip, each) for trip, each in trips if trip.failed]
     if not failed:
@@ -189,7 +188,6 @@ def causes(tried: Sequence[Tried], fault: Fault) -> list[Cause]:
 
 
 def _names(trip: Trip) -> Iterator[tuple[_Name, float]]:
-    """All causes that a trip matches, with the share of its paths. A size that does not matter is no trait to name."""
     named = [trait for trait in trip.traits if trait != ("size", "any")]
     chosen = [traits for count in range(len(named) + 1) for traits in combinations(named, count)]
     paths = trip.all_paths
@@ -198,7 +196,6 @@ def _names(trip: Trip) -> Iterator[tuple[_Name, float]]:
 
 
 def _candidates(trips: Iterable[Trip]) -> list[_Candidate]:
-    """Of the causes of failed trips, the cheapest of those that explain the same."""
     everything = list(trips)
     explains: dict[_Name, int] = defaultdict(int)
     doubts: dict[_Name, float] = defaultdict(float)

@@ -1,7 +1,4 @@
-"""`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common.
-
-Here trials are sent and evidence is gathered; what is tried and what follows is decided in its neighbours.
-"""
+"""`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common."""
 
 import asyncio
 import resource
@@ -73,7 +70,6 @@ def check(output: str, **where: Any) -> int:
 
 
 def _traces(report: CheckReport) -> Iterator[str]:
-    """The command that follows the first failed packet."""
     failed = next((each for each in report.trials if each.fault and _is_traceable(each)), None)
     if failed is not None:
         yield f"weft trace --explain {failed.outcome.own} {failed.trial.address}"
@@ -102,7 +98,6 @@ def _check(sight: Sight, note: Note) -> CheckReport:
 
 
 def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> set[str]:
-    """Pods that have ended since they were found, of those in trials that were not answered."""
     failed = (trial for trial, outcome in zip(wanted, outcomes, strict=True) if outcome.answered < trial.flows)
     names = {name for trial in failed for name in (trial.source, trial.target)}
     return {pod.name for pod in pods.found if pod.name in names and not pods.is_there(pod)}
@@ -116,7 +111,7 @@ def _tried(pods: Pods, wanted: Sequence[Trial], note: Note = lambda _: None) -> 
 
 
 def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]:
-    """What the doctor finds, and where packets as the failed ones would be dropped."""
+    """What the doctor finds, and where packets like the failed ones would be dropped."""
     said = [
         Evidence(node=name, by="doctor", problem=finding.problem, weight=finding.weight)
         for finding in ask(CHECKS, ask_peers(sight)).findings
@@ -131,7 +126,6 @@ def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]
 
 
 def _is_traceable(tried: Tried) -> bool:
-    """Tell whether it left where it came from, and from which address."""
     return bool(tried.outcome.own) and BY_NAME[tried.trial.scenario].between_ends
 
 
@@ -148,7 +142,7 @@ def _packet(trial: Trial, own: str) -> Packet:
 
 
 def _allow_many_sockets() -> None:
-    """Let this process open as many as the host allows: each pod has some."""
+    """Raise the limit of descriptors: each pod has some."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

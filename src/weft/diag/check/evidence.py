@@ -28,7 +28,7 @@ EXPLAINED: Final[tuple[Fault, ...]] = ("lost", "narrow", "unrefused")  # for whi
 
 
 class Evidence(Value):
-    """A problem of a node, as its doctor found it, a trace of a failed trial met it, or the check itself saw it."""
+    """A problem of a node that its doctor, a trace of a failed trial, or the check itself found."""
 
     node: str
     by: Literal["doctor", "trace", "check"]
@@ -42,10 +42,10 @@ class Evidence(Value):
 
 
 def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
-    """The piece of evidence that explains a cause of losses best; None if nothing does, or of another fault.
+    """The evidence that explains a cause of losses best.
 
     Faults come before warnings, what was seen (a rule, a route, a setting) before what was concluded from lost probes,
-    the node that the losses have in common before others, what a trace met before what else a doctor found; and the
+    the node that the losses have in common before others, what a trace met before what else a doctor found, and the
     doctor's word for it before the trace's.
     """
     nodes = _touched(cause)
@@ -61,7 +61,7 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
 
 
 def _fits(code: str, cause: Cause) -> bool:
-    """Tell whether a problem loses packets; one of sizes, or of a pod's way to itself, explains only what is such."""
+    """True if a problem can lose these packets; MTUs explain sizes alone, hairpin a pod's way to itself."""
     if cause.fault == "shared":
         return code == _OF_A_POD
     if cause.fault in ("narrow", "unrefused"):
@@ -77,13 +77,13 @@ def _fits(code: str, cause: Cause) -> bool:
 
 
 def concerned(causes: Sequence[Cause]) -> list[str]:
-    """The nodes that are to be examined: those that causes name; of a cause that names none, all that it touches."""
+    """The nodes to examine: those that causes name; of a cause that names none, all that it touches."""
     named = (node for cause in causes for node in cause.place.nodes or _touched(cause))
     return [node for node in dict.fromkeys(named) if node != OUTSIDE]
 
 
 def _touched(cause: Cause) -> list[str]:
-    """The nodes of a cause: those that it names, where its packets arrive first; then those of what it explains."""
+    """The nodes that a cause names, where its packets arrive first; then those of what it explains."""
     trials = [each.trial for each in cause.examples]
     ends = [(trial.from_node, trial.to_node, *(each.node for each in trial.behind)) for trial in trials]
     return list(dict.fromkeys(node for node in chain(reversed(cause.place.nodes), *ends) if node))

@@ -20,7 +20,7 @@ Attempt = Callable[[Sequence[Trial]], Sequence[Outcome]]
 
 
 def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
-    """Judge each trial by its outcome, but for those that could not be tried.
+    """Judge each trial by its outcome, without those that could not be tried.
 
     Where a packet that is not too large is lost as well, a refusal is not missing.
     """
@@ -38,7 +38,7 @@ def _is_more(tried: Tried) -> bool:
 
 
 def _explained(tried: Tried, fault: Fault) -> Tried:
-    """A missing refusal, where a packet that is not too large has a `fault` of its own on the way."""
+    """Give a missing refusal the `fault` that a packet that is not too large has on the same way."""
     if tried.fault != "unrefused" or tried.outcome.answered:
         return tried
     same = fault == "narrow" if tried.outcome.refused else fault == "lost"
@@ -50,7 +50,6 @@ def _way(trial: Trial) -> tuple[str, str, int]:
 
 
 def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
-    """Say what could not be tried, and why."""
     found = (trial for trial, outcome in zip(trials, outcomes, strict=True) if _is_untried(trial, outcome))
     ports = dict.fromkeys((trial.target, trial.listens) for trial in found)
     return [
@@ -60,7 +59,6 @@ def untried(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _is_untried(trial: Trial, outcome: Outcome) -> bool:
-    """Tell whether datagrams were for a program that need not answer them."""
     return outcome.theirs and trial.protocol == "udp"
 
 
@@ -79,7 +77,6 @@ def _fault(trial: Trial, outcome: Outcome) -> Fault:
 
 
 def described(tried: Tried) -> str:
-    """A trial and what became of it, on one line."""
     trial = tried.trial
     size = f" of {trial.size} bytes" if trial.size else ""
     by = f"{trial.protocol.upper()}{size} by IPv{trial.family}"
@@ -129,7 +126,7 @@ def _unrefused(trial: Trial, outcome: Outcome) -> str:
 def made(wanted: Sequence[Trial], attempt: Attempt) -> tuple[list[Trial], list[Outcome]]:
     """Make trials. One of the network's MTU is made again, smaller, if its source's own link has a smaller MTU.
 
-    Pods keep the MTU that they were made with, and send no larger packets.
+    Pods keep the MTU that they were made with.
     """
     trials, outcomes = list(wanted), list(attempt(wanted))
     again = [number for number, each in enumerate(trials) if _is_own(each, outcomes[number])]
@@ -146,7 +143,7 @@ def _is_own(trial: Trial, outcome: Outcome) -> bool:
 
 
 def tried_again(cause: Cause, attempt: Attempt) -> Cause:
-    """Try some of what a cause of losses explains again, few of them several times; `partly` says that some passed."""
+    """Try some of what a cause of losses explains again, few of them several times."""
     if cause.fault != "lost" or cause.passed:
         return cause
     wanted = [each.trial for each in islice(cycle(cause.examples), _AGAIN)]
@@ -155,7 +152,7 @@ def tried_again(cause: Cause, attempt: Attempt) -> Cause:
 
 
 def measured(cause: Cause, attempt: Attempt) -> Cause:
-    """A cause of sizes with the largest size that arrives, by trials of other sizes that `attempt` makes."""
+    """Measure the largest size that arrives, of a cause of sizes."""
     if ("size", "mtu") not in cause.traits:
         return cause
     trial = cause.examples[0].trial

@@ -32,7 +32,7 @@ _FEW: Final = 4  # a cause may name one in so many of all places
 
 
 def ends(sight: Sight, name: str, pods: Sequence[Pod]) -> list[End]:
-    """This node, which has a `name`, its pods, and of other nodes each address that may answer.
+    """This node, its pods, and each address of other nodes that may answer.
 
     A pod is a place of its own here, as nodes are in a check of a lab: a cause may name it.
     """
@@ -53,7 +53,7 @@ def ends(sight: Sight, name: str, pods: Sequence[Pod]) -> list[End]:
 
 
 def _bridge(sight: Sight, pod: Pod) -> int:
-    """The index of the bridge whose network has the pod's first address, be the pod on it or not; 0 for none."""
+    """The index of the bridge whose network has the pod's first address, even if the pod is not on it; or 0."""
     address = ip_address(next(iter(pod.addresses.values())))
     own = ((each, bridge.index) for bridge in sight.bridges for each in sight.addresses_of(bridge.index))
     return next((index for each, index in own if address in ip_network(f"{each.ip}/{each.prefixlen}", strict=False)), 0)
@@ -72,13 +72,12 @@ def trials(everything: Sequence[End], most: int) -> list[Trial]:
 
 
 def most_pairs(sight: Sight) -> int:
-    """How many pods may try each other: each makes neighbours, for which the kernel has one table of bounded size."""
+    """How many pods may try each other: each makes neighbours in the kernel's one table."""
     limits = (int(sight.settings.get(f"net/ipv{version}/neigh/default/gc_thresh3", 1024)) for version in (4, 6))
     return min(limits) // _NEIGHBOURS
 
 
 def untried(sight: Sight, pods: Sequence[Pod]) -> list[str]:
-    """Say what cannot be tried, and why."""
     found = []
     bridges = {bridge.index for bridge in sight.bridges}
     ports = sum(link.master in bridges and link.peer_netns >= 0 for link in sight.links)
@@ -128,7 +127,6 @@ def _own(sight: Sight) -> dict[Family, str]:
 
 
 def _others(sight: Sight) -> list[End]:
-    """Other nodes, once by their public IPs and once by their devices in the pod network, as far as they have any."""
     known = () if sight.daemon is None else sight.daemon.peers
     names = {subnet: next(iter(peer.public), peer.id) for peer in known for subnet in peer.subnets}
     found: dict[tuple[Literal["node", "peer"], str], dict[Family, str]] = {}
@@ -151,7 +149,8 @@ def _family(ip: Ip) -> Family:
 def placed(found: Sequence[Cause], name: str, tried: Sequence[Tried]) -> list[Cause]:
     """The causes of a node called `name`. One that is anywhere is there: all packets pass it.
 
-    Where most packets of a cause passed, and a few places that nothing reaches explain all failures, it is these.
+    Where most packets of a cause passed, and a few places that nothing reaches explain all failures, these are the
+    cause.
     """
     dead = _dead(found, name, tried) if any(cause.passed > cause.failed for cause in found) else ()
     if dead:
@@ -164,7 +163,7 @@ def placed(found: Sequence[Cause], name: str, tried: Sequence[Tried]) -> list[Ca
 
 
 def _dead(found: Sequence[Cause], name: str, tried: Sequence[Tried]) -> list[str]:
-    """Places that nothing reaches and nothing leaves, if a few of many explain all failures; or none."""
+    """Places that nothing reaches and nothing leaves, if a few of many explain all failures."""
     leaving = [each for each in tried if BY_NAME[each.trial.scenario].between_ends]
     everywhere = {end for each in leaving for end in _ends(each)} - {name}
     alive = {end for each in leaving if not each.fault for end in _ends(each)}
@@ -182,7 +181,7 @@ def _ends(tried: Tried) -> set[str]:
 
 
 def without(tried: Sequence[Tried], ended: Collection[str]) -> tuple[list[Tried], list[str]]:
-    """Leave out what tells nothing, and say why: trials of pods that have `ended`, and echo requests without a duty.
+    """Leave out trials that prove nothing, with the reason: of pods that have `ended`, and of silent public IPs.
 
     A node that is reached through the pod network may keep its public IP from answering.
     """
@@ -204,7 +203,7 @@ def _way(tried: Tried) -> Way:
 
 
 def shared(tried: Sequence[Tried]) -> tuple[list[Tried], list[Evidence]]:
-    """The trials, those of an address that several pods have with this fault; and which pods these are."""
+    """Give trials of an address that several pods have this fault; and say which pods these are."""
     owners: dict[str, dict[str, None]] = {}
     for each in filter(_is_own, tried):
         owners.setdefault(each.trial.address, {})[each.trial.target] = None

@@ -60,7 +60,7 @@ _SHOWN: Final = 3  # failed trials of each scenario in words
 def conclusion(
     tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], untried: Sequence[str] = ()
 ) -> str:
-    """What came of a check, on one line: each cause with its reason."""
+    """Say on one line what came of a check: each cause with its reason."""
     if not causes and untried:
         more = f", and {len(untried) - 1} more" if len(untried) > 1 else ""
         return one_line(f"{counted(len(tried), 'trial')}, and none failed; not tried: {untried[0]}{more}")
@@ -79,7 +79,7 @@ def _cause(cause: Cause, why: Evidence | None, *, alone: bool) -> str:
 
 
 def sentence(cause: Cause, *, alone: bool) -> str:
-    """What failed. It is every packet of its kind if none of them passed; `alone` if no other kind failed."""
+    """Say what failed: every packet of its kind if none passed. `alone`: no other kind failed."""
     now, once, several = _SAID[cause.fault]
     where = _PLACES[cause.place.kind].format(*_named(cause.place))
     if cause.fault == "unrefused":
@@ -98,7 +98,7 @@ def sentence(cause: Cause, *, alone: bool) -> str:
 
 
 def _too_large(cause: Cause) -> str:
-    """What becomes of packets of which nobody says that they are too large, or says it wrongly."""
+    """Say what becomes of packets of which nobody says, or says rightly, that they are too large."""
     outcomes = [each.outcome for each in cause.examples]
     told = sorted({each.refused for each in outcomes if each.refused})
     if told:
@@ -109,7 +109,6 @@ def _too_large(cause: Cause) -> str:
 
 
 def _named(place: Place) -> tuple[str, ...]:
-    """The nodes of a place; several in one text."""
     if place.kind != "some":
         return place.nodes
     rest = len(place.nodes) - _SOME
@@ -141,7 +140,7 @@ class Share(Value):
 
 
 class Explained(Value):
-    """A cause in words, with the nodes that it names and the evidence for it: code, node and words; or none."""
+    """A cause in words, with its nodes, and the code, node and words of the evidence for it."""
 
     sentence: str
     nodes: tuple[str, ...]
@@ -175,7 +174,6 @@ def summed_up(
     *,
     untried: Sequence[str] = (),
 ) -> CheckReport:
-    """Return all that came of a check of these scenarios."""
     return CheckReport(
         conclusion=conclusion(tried, causes, evidence, untried),
         tried=len(tried),
@@ -218,7 +216,7 @@ def _share(name: str, about: str, tried: Sequence[Tried]) -> Share:
 
 
 def as_text(report: CheckReport) -> Iterator[str]:
-    """The conclusion on the first line; what was tried from each node, by scenario, demand and problem; what failed."""
+    """The conclusion; what was tried from each node, by scenario, demand and problem; what failed."""
     yield f"{report.conclusion}\n"
     if report.failed:
         yield f"{report.failed} of {report.tried} trials failed\n"
@@ -240,7 +238,7 @@ def as_text(report: CheckReport) -> Iterator[str]:
 
 
 def _matrix(report: CheckReport) -> str:
-    """A line for each scenario; a column for the trials that begin at each node, or of many nodes one for all."""
+    """A line for each scenario; a column for each node where trials begin, or one for many nodes."""
     nodes = list(dict.fromkeys(each.trial.from_node for each in report.trials))
     columns = nodes if len(nodes) <= _WIDEST else ["ALL"]
     rows = []

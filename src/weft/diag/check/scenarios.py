@@ -34,14 +34,13 @@ _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 class Scenario(Value):
     """A kind of trial: from each `source` to each `target` that is `where`.
 
-    `itself` is the source at its own address, `loopback` the source at 127.0.0.1 or ::1. The `target` may be a
-    Service's address, the address of each node with a port that leads to a Service, or the address of a pod's node with
-    a port that leads to the pod: the protocol is that port's then, `itself` a source that is behind it, and the source
-    may be the lab's switch, outside of all nodes. A `peer` is another node's own device in the pod network.
+    `itself` is the source at its own address, `loopback` at 127.0.0.1 or ::1. A target may be a Service's address, each
+    node's port that leads to a Service, or the port of a pod's node that leads to the pod: the protocol is that port's
+    then, `itself` a source that is behind it, and the source may be outside of all nodes. A `peer` is another node's
+    own device in the pod network.
 
-    `way` is how the packets go: inside one node, in the pod network between nodes, by the nodes' own addresses, through
-    a Service, or by a port of a pod's node. `size` is that of the packet: the MTU of pods, or one byte more, which is
-    to be refused. `full` ones are not part of a quick check.
+    `way` is how the packets go. `size` is the MTU of pods, or one byte more, which is to be refused. `full` ones are
+    not part of a quick check.
     """
 
     name: str
@@ -59,12 +58,12 @@ class Scenario(Value):
 
     @property
     def forbids_nat(self) -> bool:
-        """Tell whether a demand of it is broken by another source address."""
+        """True if another source address breaks one of its demands."""
         return bool({"no-nat", "same-address"} & set(self.demands))
 
     @property
     def between_ends(self) -> bool:
-        """Tell whether the packet leaves where it comes from, for a node or pod that is known beforehand."""
+        """True if the packet leaves its source for a node or pod that is known beforehand."""
         return self.where in ("same", "other")
 
 
@@ -299,10 +298,8 @@ BY_NAME: Final = {scenario.name: scenario for scenario in SCENARIOS}
 class End(Value):
     """A node or a pod. `mtu` is that of the pods of its node; `number` counts the pods of a node from 0.
 
-    Where it is known, `bridge` is the index of the one in whose network a pod is.
-
-    A `peer` is another node by the address of its device in the pod network. What is `afar` is another machine, which
-    answers echo requests alone.
+    `bridge` is the index of the one in whose network a pod is. A `peer` is another node by the address of its device in
+    the pod network. What is `afar` is another machine, which answers echo requests alone.
     """
 
     kind: Literal["pod", "node", "peer", "outside"]

@@ -21,13 +21,12 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(Value):
-    """From a node or pod, `source`, to an `address` of another, `target`; each is on a node, perhaps on the same.
+    """From a node or pod, `source`, to an `address` of another, `target`.
 
     One to a Service's address, or to a node's that leads to a Service, has a `port`; the pods `behind` listen at port
-    `listens`. The address of a Service itself is on no node, and `to_node` is empty. OUTSIDE is a source and its node.
-    `size` is that of the IP packet in bytes, which is not to be fragmented; 0 where it does not matter. `flows` are
-    sent at once. A target that is `afar` is another machine, whose kernel answers and where nothing is seen; the
-    `scenario` is one of `scenarios.SCENARIOS`.
+    `listens`. A Service is on no node, and `to_node` is empty. `size` is that of an IP packet that must not be
+    fragmented, in bytes; 0 where it does not matter. `flows` are sent at once. A target `afar` is another machine,
+    whose kernel answers and where nothing is seen; the `scenario` is one of `scenarios.SCENARIOS`.
     """
 
     scenario: str
@@ -50,10 +49,9 @@ class Outcome(Value):
     """What came of a trial: how many of its flows were `answered`.
 
     `own` is the address that the source took for its own, `seen` the one that the target saw, empty if nothing arrived;
-    `at` is where it arrived, which of a Service is one of several pods. With `theirs` a program of a pod's own has the
-    port: what answers is not ours, and what it saw is not known.
-    `refused` is the MTU in bytes that an error named, and `by` whose error it was, empty if the source's own kernel's.
-    `error` is what the source's kernel said, if it said something else.
+    `at` is where it arrived, which of a Service is one of several pods. With `theirs` a program of a pod's own answers,
+    and what it saw is not known. `refused` is the MTU in bytes that an error named, and `by` whose error it was, empty
+    for the source's own kernel. `error` is what the source's kernel said, if it said something else.
     """
 
     answered: int
@@ -67,8 +65,6 @@ class Outcome(Value):
 
 
 class TriedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the trials of a check, in their order."""
-
     outcomes: list[Outcome]
 
 
@@ -76,9 +72,8 @@ class Tried(Value):
     """A trial that was judged. `fault` is empty when all is as it should be.
 
     `lost`: not every flow was answered. `narrow`: a packet of the pods' MTU was refused with a smaller one. `unseen`:
-    something answered, and it was not the target. `translated`: the target saw another address than the source has.
-    `unrefused`: a packet that was too large was not refused with the MTU of pods. `shared`: another pod has the
-    address, too.
+    something answered, and not the target. `translated`: the target saw another address than the source's. `unrefused`:
+    a packet that was too large was not refused with the MTU of pods. `shared`: another pod has the address, too.
     """
 
     trial: Trial

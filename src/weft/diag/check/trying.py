@@ -1,7 +1,7 @@
 """Tries what a check asks: sends each trial's flows from sockets in its source, and waits for the answers.
 
-As with `ping`, no process runs in nodes and pods: see `answering` for the other side. A datagram is sent three times at
-most; a connection has the time for its first packet to be sent again.
+No process runs in nodes and pods. A datagram is sent three times at most; a connection has the time for its first
+packet to be sent again.
 """
 
 import asyncio
@@ -31,8 +31,6 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)  # a connection ends at once, and no
 
 
 class _Flow(Value, frozen=False):
-    """A flow of a trial under way, with its number."""
-
     number: int
     answered: bool = False
     own: str = ""
@@ -72,7 +70,7 @@ async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str]
 
 
 def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool) -> Outcome:
-    """What came of a trial: in the words of its first flow that was not answered, if there is one."""
+    """Say what came of a trial, by its first flow that was not answered."""
     one = next((flow for flow in flows if not flow.answered), flows[0])
     at, seen = heard.get(one.number, ("", ""))
     refusal = next(iter(one.refusals), pathmtu.Refusal(mtu=0))
@@ -89,7 +87,6 @@ def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, th
 
 
 async def _flow(visit: Visit, trial: Trial, answering: Answering, number: int) -> _Flow:
-    """Send one flow and wait for its answer; what stands in its way is kept."""
     port, theirs = answering.port(trial), answering.is_theirs(trial)
     sock = await visit(trial.source, partial(_open, trial))
     flow = _Flow(number=number)
@@ -120,13 +117,13 @@ def _open(trial: Trial) -> socket.socket:
 
 
 def _whole(sock: socket.socket, family: Family) -> None:
-    """Have packets sent whole, and what refuses them kept."""
+    """Send packets whole, and keep what refuses them."""
     pathmtu.never_fragment(sock, family)
     pathmtu.keep_errors(sock, family)
 
 
 async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
-    """Open a connection and have something said back, unless it may be their program that listens: who knows what."""
+    """Open a connection and have something said back, unless it may be their program that listens."""
     loop, data = asyncio.get_running_loop(), numbered(flow.number)
     try:
         async with asyncio.timeout(_CONNECT):
@@ -167,5 +164,5 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
 
 
 def _said(error: OSError | TimeoutError) -> str:
-    """What the kernel said; nothing of a time that was over."""
+    """What the kernel said; nothing of a timeout."""
     return "" if error.errno is None else os.strerror(error.errno)

@@ -74,7 +74,6 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
 
 
 def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
-    """Say what is not found any more, and what is left."""
     left = {(each.problem.code, each.problem.where) for each in after.findings}
     for finding in before.findings:
         if (finding.problem.code, finding.problem.where) not in left:
@@ -102,7 +101,6 @@ def plan_fixes(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def shown(planned: Iterable[Finding]) -> Iterator[str]:
-    """The plan in lines for people."""
     for finding in planned:
         yield f"{finding.problem.code} {finding.problem.where}: {finding.problem.seen}"
         yield from (f"  {command}  # {command.does}" for command in finding.fix)
@@ -122,7 +120,7 @@ def agreed(planned: list[Finding], *, yes: bool) -> bool:
 
 
 def run_fixes(planned: Iterable[Finding]) -> Iterator[str]:
-    """Run the plan. Yields a line for each command with its result."""
+    """Yield a line for each command with its result."""
     for finding in planned:
         for command in finding.fix:
             failed = _run(command)
@@ -132,7 +130,6 @@ def run_fixes(planned: Iterable[Finding]) -> Iterator[str]:
 
 
 def _run(command: Command) -> str:
-    """Why a command failed; empty if it did not."""
     try:
         ran = run_here(command.words, environ=ENVIRON, seconds=_SECONDS, most=_MOST)
     except OSError as error:

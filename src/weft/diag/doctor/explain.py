@@ -22,7 +22,7 @@ _ALIKE: Final = 0.6  # of 1: `ROUTE` is as like `ROUTE-001` as that
 
 
 class Section(Value):
-    """What the page says of one code: `text` in whole, `about` its first sentence. `later`: no message has it yet."""
+    """What the page says of a code; `about` is its first sentence. `later`: no message has it yet."""
 
     code: str
     about: str
@@ -31,12 +31,11 @@ class Section(Value):
 
 
 def sections(page: str) -> dict[str, Section]:
-    """The sections of the page by their codes, in its order."""
     return {code: _section(code, text.strip()) for code, text in _SECTION.findall(page)}
 
 
 def nearest(word: str, known: Mapping[str, Section]) -> list[str]:
-    """The codes that `word` may stand for, the likeliest first."""
+    """The likeliest first."""
     return get_close_matches(word.upper(), known, n=_GUESSES, cutoff=_ALIKE)
 
 
@@ -49,7 +48,6 @@ def _section(code: str, text: str) -> Section:
 
 
 def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a code, in any case."""
     return [
         CompletionItem(each.code, help=each.about)
         for each in _known().values()

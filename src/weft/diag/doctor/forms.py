@@ -29,7 +29,7 @@ class FindingReport(Value):
 
 
 class AnswerReport(Value):
-    """How many findings a check has; `unseen` is why it could not be asked."""
+    """`found` counts its findings; `unseen` is why a check could not be asked."""
 
     check: str
     about: str
@@ -103,7 +103,6 @@ def _case(answer: Answer) -> Case:
 
 
 def sarif(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A run with a result for each finding; its rule is the code."""
     codes = sorted({finding.problem.code for finding in diagnosis.findings})
     driver = {"name": "weft doctor", "version": __version__, "rules": [{"id": code} for code in codes]}
     results = [_result(finding) for finding in diagnosis.findings]

@@ -1,4 +1,4 @@
-"""Does a packet match what a rule asks? Yes, no, or None where that can't be told from here. Pure.
+"""Says whether a packet matches what a rule asks: yes, no, or None where nothing here decides. Pure.
 
 The words are those of libnftables-json(5).
 """
@@ -27,10 +27,9 @@ _LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
 class Packet(Value):
     """A packet at a hook. `state` is connection tracking's word, and `translated` what NAT has done to its connection.
 
-    `size` is its bytes, the IP header's among them, which is not to be fragmented; 0 where that does not matter.
-    `iif` and `oif` are empty where a hook has none. `kind` is that of its target's address as rules ask for it, `local`
-    or `unicast`, which is known once the packet is at a hook behind the routing, or to whom knows the node. `mark` is
-    None where it can't be told.
+    `size` is its bytes with the IP header, if it must not be fragmented. `iif` and `oif` are empty where a hook has
+    none. `kind` is that of its target's address as rules ask for it, `local` or `unicast`, known behind the routing.
+    `mark` is None where nothing decides.
     """
 
     source: Ip
@@ -53,7 +52,7 @@ class Packet(Value):
 
 
 def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -> bool | None:
-    """Tell whether `packet` passes one statement of a rule at `place`; what only acts, every packet passes."""
+    """Say whether `packet` passes one statement of a rule at `place`; every packet passes what only acts."""
     kind, said = statement
     if kind == "match":
         return _compared(said, packet, rules, place)
@@ -70,7 +69,7 @@ def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -
 
 
 def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
-    """What a packet has of what a rule looks at; None if it can't be told, False if it has no such thing."""
+    """What a packet has of what a rule looks at; None if nothing decides, False if it has no such thing."""
     match left:
         case {"payload": {"protocol": str(protocol), "field": str(name)}}:
             return _field(protocol, name, packet)
@@ -88,7 +87,7 @@ def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
 
 
 def calculated(value: Any, packet: Packet, rules: Ruleset) -> int | None:
-    """What a rule makes of a mark; None if it can't be told."""
+    """What a rule makes of a mark."""
     if isinstance(value, int):
         return value
     for operator, operate in _OPERATORS.items():
@@ -101,7 +100,7 @@ def calculated(value: Any, packet: Packet, rules: Ruleset) -> int | None:
 
 
 def looked_up(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Name) -> list[tuple[Any, bool]]:
-    """What a map has for a packet, None if nothing; with whether that can't be told. By chance there may be several."""
+    """What a map has for a packet, each with whether that is in doubt. By chance there may be several."""
     key, data = said["key"], said["data"]
     pairs = rules.sets.get((*place[:2], data[1:])) if isinstance(data, str) else data.get("set", [])
     if "numgen" in key:
@@ -118,7 +117,6 @@ def looked_up(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Na
 
 
 def _about(packet: Packet, rules: Ruleset) -> dict[str, Any]:
-    """What is known of a packet beside its headers, by the words of `meta` and `ct`."""
     return {
         "state": packet.state,
         "mark": None if rules.marks else packet.mark,
@@ -163,7 +161,7 @@ def _compared(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Na
 
 
 def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None:
-    """Tell whether a value is what a rule of `place` says on the right: one value, a range, a set or a set's name."""
+    """Say whether a value is on the right side of a rule: one value, a range, a set or a set's name."""
     if isinstance(right, str) and right.startswith("@"):
         right = rules.sets.get((place[0], place[1], right[1:]))
     elif isinstance(right, dict) and "set" in right:
@@ -175,7 +173,7 @@ def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None
 
 
 def _is(have: Any, right: Any) -> bool | None:
-    """Compare with an element of a rule's right side: one value, or as many as there are fields looked at."""
+    """Compare with an element of a rule's right side, which has as many parts as there are fields looked at."""
     if isinstance(right, dict) and "elem" in right:
         return _is(have, right["elem"]["val"])
     if not isinstance(have, tuple):
@@ -186,7 +184,6 @@ def _is(have: Any, right: Any) -> bool | None:
 
 
 def _equals(have: Any, right: Any) -> bool | None:
-    """Compare with one value of a rule's right side: a range, a text or a number."""
     match right:
         case {"prefix": {"addr": str(address), "len": int(length)}}:
             return None if isinstance(have, str | int) else have in _network(f"{address}/{length}")

@@ -1,8 +1,8 @@
-"""What NAT makes of a packet at a hook: of the first one of a connection, whose later ones go the same way. Pure.
+"""What NAT makes of the first packet of a connection at a hook; later ones go the same way. Pure.
 
 The kernel asks the chains for NAT of a hook in their order, until a rule of one translates the packet. Rules may leave
-it to chance (kube-proxy's do), or ask what can't be told from here: so there may be several outcomes, the likeliest
-first of those that chance decides.
+it to chance (kube-proxy's do), or ask what nothing here decides: so there may be several outcomes, the likeliest first
+of those that chance decides.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _TARGETS: Final = [{"payload": {"protocol": protocol, "field": "daddr"}} for pro
 
 
 class Translation(Value):
-    """A new destination (`dnat`), or a new source; of a masquerade that has no address, it is the outgoing link's."""
+    """A new destination (`dnat`), or a new source; a masquerade without an address takes the outgoing link's."""
 
     kind: Literal["dnat", "snat"]
     by: str
@@ -37,8 +37,8 @@ class Translation(Value):
 class Outcome(Value):
     """How a packet may leave the chains for NAT: with this mark, and translated or not.
 
-    `doubt` is a rule that can't be told, if there was one on the way. `spared` is the first rule that lets packets for
-    its target go on as they are.
+    `doubt` is a rule on the way that nothing decides. `spared` is the first rule that lets packets for its target go on
+    as they are.
     """
 
     mark: int | None
@@ -52,8 +52,6 @@ _How = Literal["on", "back", "out"]
 
 
 class _At(Value):
-    """A packet on its way through a chain."""
-
     outcome: Outcome
     how: _How = "on"
 
@@ -71,7 +69,7 @@ def outcomes(rules: Ruleset, hook: str, packet: Packet) -> list[Outcome]:
 
 
 def _undecided_order(chains: Sequence[Chain]) -> list[tuple[Chain, Chain]]:
-    """Neighbours of one priority in two tables: the kernel asks the newest first, and a listing does not tell which."""
+    """Neighbours of one priority in two tables: the kernel asks the newest first, which a listing does not say."""
     return [
         (one, other)
         for one, other in pairwise(chains)
@@ -98,7 +96,7 @@ def _through(rules: Ruleset, chains: Iterable[Chain], packet: Packet) -> list[Ou
 
 
 class _Walk:
-    """A packet's ways through the chains of a ruleset. What is under way, an outcome says.
+    """A packet's ways through the chains of a ruleset.
 
     A chain to which many rules jump is walked once for each outcome at each depth.
     """
@@ -108,7 +106,6 @@ class _Walk:
         self._walked: dict[tuple[Name, Outcome, int], list[_At]] = {}
 
     def through(self, chain: Chain, start: Outcome, *, depth: int) -> list[_At]:
-        """How a packet may leave a chain."""
         key = (chain.place, start, depth)
         if key not in self._walked:
             self._walked[key] = self._through(chain, start, depth)
@@ -128,7 +125,7 @@ class _Walk:
         return list(dict.fromkeys((*left, *(_At(outcome=each) for each in under_way))))[:_MOST]
 
     def _asked(self, rule: Rule, start: Outcome, depth: int) -> Iterator[_At]:
-        """How a packet may leave a rule. Where that is not certain, it may also be as if the rule were not there."""
+        """How a packet may leave a rule. Where that is not certain, it may also pass as if the rule were not there."""
         at, sure = start, True
         for statement in rule.statements:
             kind, said = statement
@@ -154,7 +151,6 @@ class _Walk:
             yield _At(outcome=replace(start, doubt=at.doubt))
 
     def _decided(self, rule: Rule, statement: Statement, at: Outcome, depth: int) -> Iterator[_At]:
-        """What the deciding statement of a rule does."""
         kind, said = statement
         if kind == "vmap":
             for verdict, doubtful in looked_up(said, replace(self._packet, mark=at.mark), self._rules, rule.place):
@@ -180,7 +176,6 @@ class _Walk:
             yield _At(outcome=at, how="back" if kind == "return" else "on" if kind == "continue" else "out")
 
     def _translated(self, rule: Rule, kind: str, said: Mapping[str, Any], at: Outcome) -> Iterator[_At]:
-        """What a translating statement makes of a packet."""
         family = "ip" if self._packet.source.version == 4 else "ip6"
         if said.get("family", family) != family:
             yield _At(outcome=at)
@@ -200,7 +195,7 @@ class _Walk:
 
 
 def _asks_target(statement: Statement) -> bool:
-    """Tell whether a statement looks at the address to which a packet goes."""
+    """True if a statement looks at the address to which a packet goes."""
     kind, said = statement
     return kind == "match" and said["left"] in _TARGETS
 

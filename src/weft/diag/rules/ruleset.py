@@ -1,7 +1,7 @@
 """The kernel's packet filter as values, read from what `nft -j list ruleset` prints (libnftables-json(5)). Pure.
 
-Rules of iptables-nft are among them. What such a rule asks of xtables, nft shows by its name alone; where
-`iptables-save` has been read as well, `xtables` knows some of it.
+What a rule of iptables-nft asks of xtables, nft shows by its name alone; `xtables` knows some of it from
+`iptables-save`.
 """
 
 import json
@@ -51,7 +51,7 @@ class Chain(Value):
 class Ruleset(Value):
     """All chains, and the elements of sets and maps, by their names.
 
-    `marks`: a rule marks packets outside of the chains for NAT, which alone are followed by their marks.
+    `marks`: a rule outside of the chains for NAT marks packets, which is not followed.
     """
 
     chains: dict[Name, Chain] = field(default_factory=dict)
@@ -131,7 +131,6 @@ def _statement(one: Any, line: str) -> Statement:
 
 
 def _marks(chain: Chain) -> bool:
-    """Tell whether a chain marks packets."""
     return any(
         (kind == "mangle" and "mark" in str(said.get("key"))) or (kind == "xt" and said.get("name") in _MARKS)
         for rule in chain.rules
@@ -141,7 +140,6 @@ def _marks(chain: Chain) -> bool:
 
 
 def _reached(chains: Mapping[Name, Chain], sets: Mapping[Name, list[Any]], start: Iterable[Name]) -> set[Name]:
-    """The chains that packets come to from these."""
     found, waiting = set[Name](), list(start)
     while waiting:
         place = waiting.pop()

@@ -1,8 +1,8 @@
 """What the packet filter does with a packet at a hook, and which rule or policy decides it. Pure.
 
-The kernel asks the chains of a hook in their order; "accept" ends a chain alone, "drop" ends the packet
-(nf_tables(8), "Verdict statements"). Where a rule asks what can't be told from here, both ends are kept in mind: the
-verdict is then undecided, unless both come to the same.
+The kernel asks the chains of a hook in their order; "accept" ends a chain alone, "drop" ends the packet (nf_tables(8),
+"Verdict statements"). Where nothing here decides, both ends are kept in mind: the verdict is then undecided, unless
+both come to the same.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 
 
 class Verdict(Value):
-    """`passes` is None where it can't be told. `by` is what decides, or may decide: a rule or a chain's policy.
+    """`passes` is None where nothing decides. `by` is the rule or policy that decides, or may decide.
 
     `place` is the chain of what drops.
     """
@@ -59,14 +59,13 @@ def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
 
 
 class _Walk:
-    """A packet's way through the chains of a ruleset. A chain to which many rules jump is walked once at each depth."""
+    """A packet's way through the chains. A chain to which many rules jump is walked once at each depth."""
 
     def __init__(self, rules: Ruleset, packet: Packet) -> None:
         self._rules, self._packet = rules, packet
         self._ends: dict[tuple[Name, int], _End] = {}
 
     def through(self, chain: Chain, *, depth: int) -> _End:
-        """How a chain ends for the packet."""
         key = (chain.place, depth)
         if key not in self._ends:
             self._ends[key] = self._through(chain, depth)
@@ -95,7 +94,6 @@ class _Walk:
         return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
 
     def _ended(self, rule: Rule, depth: int) -> _End:
-        """How a rule that matches ends its chain."""
         kind, said = self._verdict(rule)
         if kind in _DROPS:
             return _End(kind="drop", by=str(rule), place=rule.place)
@@ -108,7 +106,7 @@ class _Walk:
         return _End(kind="on")
 
     def _verdict(self, rule: Rule) -> Statement:
-        """The statement of a rule that decides; "" if none does. What a program is asked of is a queue."""
+        """The statement of a rule that decides; "" if none does. A program that is asked is a queue."""
         for kind, said in rule.statements:
             if kind in _VERDICTS:
                 return kind, said
@@ -119,7 +117,7 @@ class _Walk:
         return "", None
 
     def _looked_up(self, said: Mapping[str, Any], rule: Rule) -> Statement:
-        """What a verdict map has for the packet; where its key can't be told, the worst it has."""
+        """What a verdict map has for the packet; where nothing decides its key, the worst it has."""
         rules, data = self._rules, said["data"]
         have = value_of(said["key"], self._packet, rules)
         pairs = rules.sets.get((*rule.place[:2], data[1:]), []) if isinstance(data, str) else data.get("set", [])

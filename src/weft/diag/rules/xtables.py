@@ -1,6 +1,6 @@
 """What a rule of iptables-nft asks of xtables, in nft's words: nft shows its name alone, iptables-save the rest. Pure.
 
-Translated is what kube-proxy's and portmap's rules need. A rule that asks one thing twice stays unknown.
+It knows what kube-proxy's and portmap's rules need. A rule that asks one thing twice stays unknown.
 """
 
 import re
@@ -37,7 +37,7 @@ _MARK_OF: Final = {"meta": {"key": "mark"}}
 
 
 def known(kind: str, name: str, line: str) -> Statement | None:
-    """Return a match or a target (`kind`) of a rule, whose line iptables-save has printed; None if it isn't known."""
+    """Return a match or a target (`kind`) of a rule from its line of iptables-save; None if it isn't known."""
     if kind == "target":
         return _target(name, line)
     read = _MATCHES.get(name)
@@ -45,7 +45,7 @@ def known(kind: str, name: str, line: str) -> Statement | None:
 
 
 def may_end(statement: Statement) -> bool:
-    """Tell whether a statement is a target that is not known, and behind which the next rule may not be asked."""
+    """True of an unknown target, behind which the next rule may not be asked."""
     kind, said = statement
     return kind == "xt" and said.get("type") == "target" and said.get("name") not in _GO_ON
 
@@ -75,7 +75,6 @@ def _kind(line: str) -> Statement | None:
 
 
 def _protocol(line: str) -> Statement | None:
-    """What asks for a protocol and no port of it."""
     found = _NO_PORT.search(line)
     return None if found is None else _match({"meta": {"key": "l4proto"}}, found[1], "==")
 

@@ -31,7 +31,7 @@ _UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC
 
 
 def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:
-    """The program that manages a link, by the link's name, as far as one says so in its own files below /run."""
+    """The program that manages each link, by the link's name, as its own files below /run say."""
     found: dict[str, str] = {}
     for link in links:
         networkd = _variables(run / _NETWORKD / str(link.index))
@@ -43,12 +43,11 @@ def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:
 
 
 def link_programs(running: Collection[str]) -> frozenset[str]:
-    """Those of running programs that give links addresses, by their usual names."""
+    """Those of running programs that give links addresses."""
     return frozenset(name for comm, name in _LINK_PROGRAMS.items() if comm in running)
 
 
 def _variables(file: Path) -> dict[str, str]:
-    """The lines `NAME=value` of a file; none where there is no such file."""
     try:
         text = file.read_text(errors="replace")
     except FileNotFoundError:
@@ -57,7 +56,7 @@ def _variables(file: Path) -> dict[str, str]:
 
 
 def clock() -> Clock:
-    """The machine's time, and whether a program keeps it right (adjtimex(2))."""
+    """Read it without setting anything (adjtimex(2))."""
     timex = ctypes.create_string_buffer(_TIMEX_SIZE)  # all zero: it is asked, and nothing is set
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.adjtimex(timex) == -1 and ctypes.get_errno():
@@ -88,7 +87,7 @@ def _snmp(text: str) -> dict[str, int]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """Read a file of /proc/net/stat: a line of names, and one of numbers for each processor. Their sums."""
+    """Sum a file of /proc/net/stat: a line of names, and one of numbers for each processor."""
     names, *lines = [line.split() for line in text.splitlines()]
     columns = {name: names.index(name) for name in _COUNTED if name in names}
     return {name: sum(int(line[column], 16) for line in lines) for name, column in columns.items()}

@@ -23,10 +23,10 @@ _STATES: Final = {
 
 
 class InterfaceState(Value):
-    """A link. `state` is `up`, `down` or `no carrier`; `master` the bridge that it is a port of, empty for none.
+    """A link. `state` is `up`, `down` or `no carrier`; `master` is the bridge that it is a port of.
 
     `routes` are those of the main table that lead out by it, `fdb` what a VXLAN device or a bridge port forwards by.
-    `more` says how many rows are left out, by the name of their list.
+    `more` counts the rows that are left out, by the name of their list.
     """
 
     index: int
@@ -45,7 +45,7 @@ class InterfaceState(Value):
 
 
 class Tables(Value):
-    """What the kernel reports of one namespace. `about` has words on links that only their drivers' settings say."""
+    """What the kernel reports of one namespace. `about` has words on links from their drivers' settings."""
 
     links: list[LinkInfo]
     addresses: list[AddressInfo]
@@ -56,7 +56,6 @@ class Tables(Value):
 
 
 def described(tables: Tables) -> list[InterfaceState]:
-    """All links but the loopback, in the kernel's order."""
     names = {link.index: link.name for link in tables.links}
     return [_described(link, tables, names) for link in tables.links if not link.loopback]
 

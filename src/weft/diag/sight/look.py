@@ -1,7 +1,4 @@
-"""Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing.
-
-What cannot be read is listed by its name, with the reason, and the rest is read all the same.
-"""
+"""Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,7 +75,7 @@ _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
 class Places(Value):
-    """Where a node has its files, and which of its daemons is meant. `run` is None in a pod: its own is another."""
+    """Where a node has its files, and which of its daemons is meant. `run` is None in a pod, whose own is another."""
 
     subnet_file: Path = Path("/run/flannel/subnet.env")
     conf_dir: Path = conf.DIRECTORY
@@ -90,7 +87,7 @@ class Places(Value):
 
 
 class Readers(Value):
-    """How the parts of a sight are read. A part that is not given here stays empty."""
+    """How the parts of a sight are read. A part that is not given stays empty."""
 
     daemon: Callable[[], NodeState | None]
     kernel: Callable[[Rtnl, NodeState | None], KernelTables]
@@ -169,7 +166,6 @@ def assemble(readers: Readers) -> Sight:
 
 
 def ask_peers(sight: Sight) -> Sight:
-    """The same sight with what peers answer to echo requests."""
     try:
         # What a device of this node does not take says nothing of the way.
         largest = min((sight.mtu, *(device.mtu for device in sight.devices)))
@@ -190,7 +186,6 @@ def ask_peers(sight: Sight) -> Sight:
 
 
 def _strangers(sight: Sight) -> tuple[Ip, ...]:
-    """Addresses of no peer that have sent to the ports of VXLAN devices, where connections are tracked."""
     if not sight.ports or _TRACKED not in sight.settings:
         return ()
     publics = {peer.public for peer in peers(sight)}
@@ -205,7 +200,6 @@ def _strangers(sight: Sight) -> tuple[Ip, ...]:
 
 
 def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
-    """Ask peers that do not answer inside the overlay whether anybody listens at the device's port."""
     by_way = {(each.peer, each.way): each for each in probes}
     dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
     outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
@@ -240,13 +234,12 @@ def _kernel(rtnl: Rtnl) -> KernelTables:
 
 
 def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
-    """The settings that are judged: the node's, and those of its links, but for ports of bridges."""
+    """The settings that are judged: the node's, and those of its links, without ports of bridges."""
     own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
     return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
 
 
 def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
-    """The links of a namespace, each with all that is kept of it. `NetlinkError` if the kernel refuses."""
     links = rtnl.links()
     vxlans = {link.index: found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None}
     tables = Tables(
@@ -261,7 +254,7 @@ def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
 
 
 def vxlan(link: LinkInfo) -> Vxlan | None:
-    """A VXLAN device's settings; None for one whose attributes are not those of flannel's devices."""
+    """A VXLAN device's settings; None if it has other attributes than flannel's devices."""
     try:
         fields = linkdata.decode(VxlanLink, link.data)
     except Malformed:
@@ -310,7 +303,7 @@ def _rules() -> Ruleset:
 
 
 def _legacy(own: Path) -> tuple[str, ...]:
-    """The tables of iptables-legacy that have been used; a kernel that has none has no such file."""
+    """The tables of iptables-legacy that have been used; a kernel without any has no such file."""
     found = set[str]()
     for file in _LEGACY:
         with suppress(FileNotFoundError):
@@ -326,13 +319,11 @@ def _subnet_env(file: Path) -> PluginEnv | None:
 
 
 def networks(directory: Path) -> tuple[Configured, ...]:
-    """The networks that a runtime finds, in its order."""
     found = conf.load_all(directory)
     return tuple(configured(path, network) for path, network in found if isinstance(network, NetworkList))
 
 
 def configured(path: Path, network: NetworkList) -> Configured:
-    """What a network's configuration says to a diagnosis."""
     bridges, hairpin = list[str](), False
     for plugin in network.plugins:
         # What flannel delegates to bridge need not be said (flannel.md §10.4).
@@ -369,7 +360,6 @@ def _daemon(wanted: str | None) -> NodeState | None:
 
 
 def _ways(sight: Sight) -> dict[str, int]:
-    """The links by which peers' public IPs are reached."""
     found: dict[str, int] = {}
     with Rtnl.open() as rtnl:
         for peer in peers(sight):

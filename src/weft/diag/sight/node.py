@@ -1,7 +1,4 @@
-"""One sight of a node: all that the checks judge it by, as it was at one moment.
-
-Of each part that could not be seen `unseen` says why, by the part's name; it is empty then, and no check judges by it.
-"""
+"""One sight of a node: all that the checks judge it by, as it was at one moment."""
 
 from ipaddress import ip_address, ip_network
 from typing import Final, Literal
@@ -25,10 +22,7 @@ class Vxlan(Value):
 
 
 class Configured(Value):
-    """A network that the runtime may use: its file, name, the plugins that it names, and its bridges' names.
-
-    `hairpin` says whether it has pods reach themselves by way of the bridge.
-    """
+    """A network that the runtime may use: its file, name, plugins and bridges. `hairpin`: its pods reach themselves."""
 
     file: str
     name: str
@@ -38,7 +32,7 @@ class Configured(Value):
 
 
 class Reserved(Value):
-    """How many addresses of each family host-local has given of one network."""
+    """How many addresses host-local has given of one network."""
 
     network: str
     given_v4: int
@@ -46,7 +40,7 @@ class Reserved(Value):
 
 
 class Peer(Value):
-    """Another node: its part of the network, the address of its own device there, and its public IP, where known."""
+    """Another node: its subnet, the address of its device in the overlay, and its public IP, where known."""
 
     subnet: Net
     inner: Ip | None
@@ -57,7 +51,7 @@ Way = Literal["overlay", "large", "underlay"]
 
 
 class Probed(Value):
-    """What became of echo requests to a peer. `large` is as `overlay`, of the pods' MTU and unfragmented."""
+    """What became of echo requests to a peer. `large` ones have the pods' MTU, and are not fragmented."""
 
     peer: str
     address: Ip
@@ -67,7 +61,7 @@ class Probed(Value):
 
 
 class DeadPort(Value):
-    """A port of the host that leads to an address which no pod has. `rule` is what leads there, for people."""
+    """A port of the host whose `rule` leads to an address that no pod has."""
 
     port: str
     address: Ip
@@ -78,9 +72,9 @@ Knock = Literal["silent", "refused", "rejected"]
 
 
 class Knocked(Value):
-    """What a peer's public IP said to datagrams, in rounds: first to the device's port, then to the port beside it.
+    """What a peer's public IP said to datagrams, in rounds: to the device's port, then to the one beside it.
 
-    `refused` is the peer's own word that nothing listens there ("port unreachable"); `rejected` is a firewall's.
+    `refused` is the peer's own "port unreachable"; `rejected` is a firewall's.
     """
 
     peer: str
@@ -88,17 +82,16 @@ class Knocked(Value):
 
     @property
     def nobody_listens(self) -> bool:
-        """Tell whether the device's port was refused."""
         return any(device == "refused" for device, _ in self.rounds)
 
     @property
     def is_rejected(self) -> bool:
-        """Tell whether a firewall said that it rejects what comes to the device's port."""
+        """A firewall said that it rejects what comes to the device's port."""
         return any(device == "rejected" for device, _ in self.rounds)
 
     @property
     def is_silent(self) -> bool:
-        """Tell whether the device's port says nothing, as it does with a device, and the port beside it is refused.
+        """The device's port says nothing, as with a device, and the port beside it is refused.
 
         A node limits how many refusals it sends. The port beside is asked last: a node that refuses that would have
         refused the device's port, too. Twice, because once may be chance.
@@ -108,15 +101,11 @@ class Knocked(Value):
 
     @property
     def is_there(self) -> bool:
-        """Tell whether the node said anything itself."""
         return any("refused" in each for each in self.rounds)
 
 
 class Pod(Value):
-    """A pod of this node, with the first address of each family that it has, and `all_addresses`.
-
-    They are on its link `device`, which has an MTU in bytes.
-    """
+    """A pod of this node, with its first address of each family. All are on its link `device`."""
 
     name: str
     addresses: dict[Family, str]
@@ -126,7 +115,7 @@ class Pod(Value):
 
 
 class Clock(Value):
-    """The machine's time in Unix seconds, and whether a program keeps it right."""
+    """`unix` is in seconds; a program keeps it right if it is `synchronised`."""
 
     unix: float
     synchronised: bool
@@ -158,8 +147,8 @@ Part = Literal[
 class KernelTables(Value):
     """What the kernel lists of its network.
 
-    `routes` are those of the main table, `other_routes` those of tables that `policies` name, which choose one.
-    `pod_mtus` are the MTUs of pods' ends of pairs of links, by the names of the node's ends.
+    `routes` are those of the main table, `other_routes` those of tables that `policies` name. `pod_mtus` are the MTUs
+    of pods' ends of pairs of links, by the names of the node's ends.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -177,9 +166,9 @@ class Sight(KernelTables):
     """A node. `settings` are values below /proc/sys by name in slashes; `counters` are the kernel's, by name.
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
-    by their index. `managers` are programs that manage links, by the links' names; `link_programs` run here and say
-    nothing of the links that they manage. `strangers` are addresses that have sent to the ports of VXLAN devices and
-    are no peer's, if a peer does not answer.
+    by index. `managers` are programs that manage links, by the links' names; `link_programs` run and do not say which
+    links they manage. `strangers` are addresses of no peer that have sent to VXLAN ports, if a peer does not answer.
+    Each part that could not be seen is empty, and `unseen` says why, by its name.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -203,11 +192,9 @@ class Sight(KernelTables):
     unseen: dict[str, str] = field(default_factory=dict)
 
     def link(self, which: str | int) -> LinkInfo | None:
-        """Find a link by name or index."""
         return next((link for link in self.links if which in (link.name, link.index)), None)
 
     def addresses_of(self, index: int) -> list[AddressInfo]:
-        """The addresses of a link."""
         return [address for address in self.addresses if address.index == index]
 
     @property
@@ -220,47 +207,46 @@ class Sight(KernelTables):
 
     @property
     def ports(self) -> list[int]:
-        """The UDP ports of VXLAN devices; of another kind the kernel does not say which socket it has."""
+        """The UDP ports of VXLAN devices; of other kinds the kernel does not say which socket they have."""
         named = {link.name for link in self.devices}
         return sorted({device.port for device in self.vxlans if device.name in named})
 
     @property
     def networks_of_pods(self) -> tuple[Net, ...]:
-        """The pod network, one range for each family; none where neither a daemon nor its file says it."""
+        """The pod network, one range for each family, if a daemon or its file says it."""
         if self.daemon is not None and self.daemon.network is not None:
             return tuple(map(ip_network, self.daemon.network.networks))
         return () if self.subnet_env is None else self.subnet_env.networks
 
     @property
     def subnets(self) -> tuple[Net, ...]:
-        """This node's part of it."""
+        """This node's part of the pod network."""
         if self.daemon is not None and self.daemon.lease is not None:
             return tuple(map(ip_network, self.daemon.lease.subnets))
         return () if self.subnet_env is None else self.subnet_env.subnets
 
     @property
     def ranges_of_pods(self) -> list[Net]:
-        """The ranges in which pods of this node have addresses: its subnets, and the networks of pods' bridges."""
+        """Where pods of this node have addresses: in its subnets, and in the networks of pods' bridges."""
         bridges = (address for bridge in self.bridges for address in self.addresses_of(bridge.index))
         of_bridges = (ip_network(f"{each.ip}/{each.prefixlen}", strict=False) for each in bridges)
         return [*self.subnets, *(net for net in of_bridges if not net.is_link_local)]
 
     @property
     def mtu(self) -> int:
-        """That of pods; 0 if it is not known."""
+        """Pods' MTU; 0 if it is not known."""
         if self.daemon is not None and self.daemon.network is not None:
             return self.daemon.network.mtu
         return 0 if self.subnet_env is None else self.subnet_env.mtu
 
     @property
     def bridges(self) -> list[LinkInfo]:
-        """The bridges that networks of this node name."""
         named = {name for network in self.networks for name in network.bridges}
         return [link for link in self.links if link.kind == "bridge" and link.name in named]
 
     @property
     def mtus_of_pods(self) -> dict[str, int]:
-        """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one than that."""
+        """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one."""
         bridges = {bridge.index for bridge in self.bridges}
         return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
 
@@ -270,7 +256,7 @@ def _is_flannels(link: LinkInfo) -> bool:
 
 
 def peers(sight: Sight) -> list[Peer]:
-    """The other nodes: those that weftd serves, else by the routes into the pod network, whatever program made them."""
+    """The other nodes: those that weftd serves, else by the routes into the pod network, by any program."""
     return _by_routes(sight) if sight.daemon is None else _by_daemon(sight, sight.daemon)
 
 
@@ -287,7 +273,7 @@ def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
 
 
 def _by_routes(sight: Sight) -> list[Peer]:
-    """A route's gateway is the peer's device in the overlay (flannel.md §6.2), or where it has none, its public IP."""
+    """A route's gateway is the peer's device in the overlay (flannel.md §6.2), or its public IP where it has none."""
     devices = {link.index for link in sight.devices}
     ipip = {link.index for link in sight.devices if link.kind == "ipip"}
     remotes = {entry.mac: entry.remote for entry in sight.fdb if entry.index in devices}
@@ -310,10 +296,8 @@ def _is_peers(net: Net, sight: Sight) -> bool:
 
 
 def within_any(net: Net, networks: tuple[Net, ...]) -> bool:
-    """Tell whether a range lies in one of others."""
     return any(within(net, each) for each in networks)
 
 
 def overlap(net: Net, other: Net) -> bool:
-    """Tell whether two ranges share addresses."""
     return within(net, other) or within(other, net)

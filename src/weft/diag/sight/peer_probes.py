@@ -1,8 +1,7 @@
 """Echo requests to peers, all at once: into the overlay, as large as a pod's packet may be, and to public IPs.
 
-Raw sockets (icmp(7)); a probe is known by its number in the sequence field, and its process by the identifier. An error
-from the address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one. Where
-the overlay alone is dead, datagrams to the device's port ask whether anybody listens there.
+A probe is known by its number in the sequence field, and its process by the identifier (icmp(7)). An error from the
+address that was asked is an answer, too: a firewall there refuses echo requests, and has got this one.
 """
 
 import os
@@ -39,8 +38,6 @@ _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
 
 
 class _Question(Value):
-    """A probe that is to be sent. `size` is that of the IP packet."""
-
     peer: str
     address: Ip
     way: Way
@@ -65,7 +62,7 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
 def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
     """Send datagrams to a UDP port of each peer's address, then to the one beside it, in rounds, and hear of errors.
 
-    What is said of others' packets to these ports counts as well. `OSError` without the right to hear it.
+    Errors about others' packets to these ports count as well. `OSError` without the right to hear them.
     """
     rounds: dict[str, tuple[tuple[Knock, Knock], ...]] = dict.fromkeys(asked, ())
     with ExitStack() as held:
@@ -92,13 +89,13 @@ def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
 
 
 def _is_open(rounds: Sequence[tuple[Knock, Knock]]) -> bool:
-    """Tell whether another round may tell more: not of a peer that has given its word, or that says nothing at all."""
+    """True if another round may tell more: not of a peer that has given its word, or that says nothing at all."""
     heard = sum(beside != "silent" for _, beside in rounds)
     return rounds[-1][0] == "silent" and (len(rounds) == 1 or heard == 1)
 
 
 def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:
-    """What is said within so long of UDP ports that packets did not reach, by the address and port of each."""
+    """What is said within so long of UDP ports that packets did not reach, by address and port."""
     found: dict[tuple[Ip, int], Knock] = {}
     end = time.monotonic() + seconds
     while (rest := end - time.monotonic()) > 0:
@@ -111,7 +108,7 @@ def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int],
 
 
 def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
-    """The address and UDP port of which an ICMP error says that it is refused or rejected; None for any other."""
+    """The address and UDP port that an ICMP error calls refused or rejected; None for any other error."""
     error = behind_ip(4, message) if version == 4 else message
     packet = error[HEADER.size :]
     if len(packet) < IP_HEADER[version]:
@@ -142,7 +139,7 @@ def _open(version: int) -> socket.socket:
 
 
 def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question]) -> set[int]:
-    """Send until all is answered, three times at most; the numbers of what was."""
+    """Send until all is answered, three times at most. Returns the numbers of what was."""
     answered = set[int]()
     identifier = os.getpid() & 0xFFFF
     for _ in range(_TRIES):
@@ -162,7 +159,6 @@ def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question])
 def _heard(
     sockets: dict[int, socket.socket], identifier: int, questions: Sequence[_Question], seconds: float
 ) -> set[int]:
-    """What is answered within so long, at the first answers' coming."""
     ready, _, _ = select.select(list(sockets.values()), [], [], seconds)
     return {number for sock in ready for number in _received(sock, identifier, questions)}
 
@@ -188,7 +184,6 @@ def _received(sock: socket.socket, identifier: int, questions: Sequence[_Questio
 
 
 def _about(answer: bytes, version: int, identifier: int) -> int | None:
-    """Which of our probes a message is about; None if it is about another program's."""
     if answer[:1] == bytes([UNREACHABLE[version]]):
         answer = behind_ip(version, answer[HEADER.size :])
     if len(answer) < HEADER.size:

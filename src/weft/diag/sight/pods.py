@@ -1,8 +1,8 @@
 """Finds the pods of this node by their network namespaces, and enters these.
 
-A pod is any namespace that has an address in the node's part of the pod network, on a link whose other end or parent
-is in the node's namespace, whatever runtime made it. The same addresses may be elsewhere on the machine, in a lab.
-Namespaces are those of processes, and those that have a name below /run/netns.
+A pod is any namespace with an address in the node's part of the pod network, on a link whose other end or parent is in
+the node's namespace, whatever runtime made it: a lab on the same machine may have the same addresses. Namespaces are
+those of processes, and those with a name below /run/netns.
 """
 
 import errno
@@ -34,15 +34,15 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)  # a pod
 
 
 class Pods:
-    """The pods of this node: `found`, and the one thread that enters their namespaces. A context: it ends that.
+    """The pods of this node, and the one thread that enters their namespaces. A context manager.
 
-    Namespaces that could not be looked into are `hidden`, by their files.
+    `hidden` are the files of namespaces that could not be looked into.
     """
 
     def __init__(
         self, ranges: Iterable[Net], node: str, *, proc: Path = Path("/proc"), run: Path = Path("/run/netns")
     ) -> None:
-        """Find those with an address in one of `ranges`, on a `node` of that name, which no pod gets.
+        """Find those with an address in one of `ranges`; no pod gets the name of the `node`.
 
         `PermissionError` without the right to enter namespaces, `OSError` if there are more than descriptors.
         """
@@ -65,26 +65,24 @@ class Pods:
         self.close()
 
     def close(self) -> None:
-        """Let go of all namespaces."""
         self._thread.shutdown()
         for descriptor in (*self._home.values(), *self._netns.values()):
             os.close(descriptor)
 
     def named(self, address: str) -> Pod | None:
-        """The pod that has an address; None if none has."""
         return next((pod for pod in self.found if address in pod.all_addresses), None)
 
     def is_there(self, pod: Pod) -> bool:
-        """Tell whether a pod is still as it was found: one that has ended loses its link to the node."""
+        """True if a pod is still as it was found: one that has ended loses its link to the node."""
         now = self._thread.submit(self._seen, self._netns[pod.name]).result()
         return now is not None and now.addresses == pod.addresses
 
     def run(self, place: str, work: Callable[[], T]) -> T:
-        """Call `work` in a pod, or for a name that is no pod's on the node itself."""
+        """Call `work` in a pod, or on the node for a name that is no pod's."""
         return self._thread.submit(self._inside, self._namespace(place), work).result()
 
     async def visit(self, place: str, work: Callable[[], T]) -> T:
-        """Call `work` in a pod, or for a name that is no pod's on the node itself: a `check.answering.Visit`."""
+        """Do as `run`: it is a `check.answering.Visit`."""
         return await get_running_loop().run_in_executor(self._thread, self._inside, self._namespace(place), work)
 
     def _namespace(self, place: str) -> dict[int, int]:
@@ -114,7 +112,6 @@ class Pods:
         self.found.sort(key=lambda pod: pod.name)
 
     def _seen(self, netns: int) -> Pod | None:
-        """A namespace as a pod without a name; None if no address in a range is on a link to the node."""
         return self._inside({CLONE_NEWNET: netns}, self._look)
 
     def _look(self) -> Pod | None:
@@ -138,7 +135,7 @@ class Pods:
         )
 
     def _name(self, file: Path, address: str, number: int) -> str:
-        """The host name of a pod's processes, the name of its file, or else its address; no two have one name."""
+        """The host name of a pod's processes, the name of its file, or its address; no two have one name."""
         name = file.name if file.parent.name != "ns" else self._host_name(file.with_name("uts"))
         name = name if _NAME.fullmatch(name) else address
         names = (name, f"{name} {address}", f"{name} {address} {number}")
@@ -172,7 +169,7 @@ def hidden_words(hidden: Sequence[str]) -> str:
 
 
 def _namespaces(proc: Path, run: Path) -> Iterator[Path]:
-    """The files of network namespaces, those of processes first: these have host names."""
+    """Those of processes first: these have host names."""
     yield from (
         proc / str(pid) / "ns/net" for pid in sorted(int(each.name) for each in proc.iterdir() if each.name.isdigit())
     )
@@ -185,7 +182,7 @@ def _opened(file: Path) -> int:
 
 
 def pods_of(sight: Sight, node: str, command: str) -> Pods:
-    """The pods of a node that was looked at, for a command. `Unavailable` without the right to find them."""
+    """The pods of a node for a command. `Unavailable` without the right to find them."""
     try:
         return Pods(sight.ranges_of_pods, node)
     except PermissionError as error:

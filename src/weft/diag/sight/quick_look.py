@@ -1,8 +1,8 @@
 """A cheap look at this node, for its daemon, which takes one again and again.
 
 It sends nothing, and lists nothing that a node may have thousands of. Parts that it leaves out are empty, so only the
-checks of `EACH_MINUTE` may judge by it. It gives up listings of rules of more than 56 KiB: to read them would cost the
-daemon its memory.
+checks of `EACH_MINUTE` may judge by it. It gives up listings of rules of more than 56 KiB, which would cost the daemon
+its memory.
 """
 
 import errno
@@ -45,7 +45,7 @@ def _kernel(rtnl: Rtnl, state: NodeState | None) -> KernelTables:
 
 
 def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
-    """Neighbours on links that ask for them (ARP, NDP). Those of devices between nodes do not count."""
+    """Neighbours on links that ask for them (ARP, NDP), not on devices between nodes."""
     own = {link.index for link in sight.devices}
     for link in sight.links:
         if not (link.index in own or link.master or link.loopback):
@@ -89,7 +89,6 @@ def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _short(command: tuple[str, ...], most: int) -> str:
-    """What a program prints. Raises `OSError` for one that fails, takes too long, or prints more than `most` bytes."""
     try:
         return said(command, seconds=_SECONDS, most=most)
     except OSError as error:

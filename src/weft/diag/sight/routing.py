@@ -1,4 +1,4 @@
-"""Which route a packet takes, by rules that choose a table; the machine's own addresses are told by `is_own`. Pure."""
+"""Which route a packet takes, by rules that choose a table. Pure."""
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator
@@ -22,23 +22,22 @@ _NOWHERE: Final = (6, 7, 8)  # FR_ACT_BLACKHOLE, FR_ACT_UNREACHABLE, FR_ACT_PROH
 
 
 def is_own(sight: Sight, address: Ip) -> bool:
-    """Tell whether an address is one of the node's."""
     return any(each.ip == address for each in sight.addresses)
 
 
 def address_on(sight: Sight, index: int, version: int) -> Ip | None:
-    """The node's own address of a family on a link, rather than one that counts there alone; None if it has none."""
+    """The node's own address of a family on a link, of the widest scope."""
     own = sorted(sight.addresses_of(index), key=lambda each: each.scope)
     return next((each.ip for each in own if each.ip.version == version), None)
 
 
 def route_to(sight: Sight, address: Ip) -> RouteInfo | None:
-    """The main table's route of the longest prefix, of those that with the smallest metric; None if there is none."""
+    """The main table's route of the longest prefix, of several the one with the smallest metric."""
     return _longest(sight.routes, address)
 
 
 class Choice(Value):
-    """A route for a packet, None if there is none. `rule` chose its table; `doubt` may have chosen another."""
+    """A route for a packet. `rule` chose its table; `doubt` may have chosen another."""
 
     route: RouteInfo | None
     rule: RuleInfo | None = None
@@ -46,7 +45,7 @@ class Choice(Value):
 
 
 def routed(sight: Sight, packet: Packet, *, bound: str = "") -> Choice:
-    """The route of a packet, by all rules in their order (ip-rule(8)); `bound` is the link to which its socket is."""
+    """The route of a packet, by all rules in their order (ip-rule(8)); its socket is `bound` to this link."""
     version, doubt = packet.target.version, ""
     if not sight.policies:  # not seen, or none of this family
         return Choice(route=route_to(sight, packet.target))
@@ -68,7 +67,7 @@ def routed(sight: Sight, packet: Packet, *, bound: str = "") -> Choice:
 
 
 def words(rule: RuleInfo) -> str:
-    """A rule as `ip rule` prints it, where its fields are told."""
+    """A rule as `ip rule` prints it."""
     parts = [f"{rule.priority}:", "not" if rule.invert else "", f"from {rule.src or 'all'}"]
     parts += [f"to {rule.dst}" if rule.dst else "", f"fwmark {rule.mark:#x}/{rule.mask:#x}" if rule.mask else ""]
     parts += [f"iif {rule.iif}" if rule.iif else "", f"oif {rule.oif}" if rule.oif else "", "…" if rule.more else ""]
@@ -77,7 +76,7 @@ def words(rule: RuleInfo) -> str:
 
 
 def _is_met(rule: RuleInfo, packet: Packet, bound: str) -> bool | None:
-    """Tell whether a rule is for a packet; None where that can't be told."""
+    """None where nothing decides."""
     asked = [
         rule.src is None or packet.source in rule.src,
         rule.dst is None or packet.target in rule.dst,
@@ -97,16 +96,16 @@ def _longest(routes: Iterable[RouteInfo], address: Ip) -> RouteInfo | None:
 
 
 def astray(sight: Sight, peer: Peer) -> Choice | None:
-    """What leads packets for a peer's pods elsewhere than the route of its lease does; None if they go by that.
+    """What leads packets for a peer's pods elsewhere than the route of its lease; None if they go by that.
 
-    Asked are a packet of a pod and one of the node itself: rules may tell them apart.
+    A packet of a pod and one of the node are asked: rules may tell them apart.
     """
     choices = (routed(sight, packet) for packet in _from_here(sight, peer))
     return next((each for each in choices if not each.doubt and is_astray(sight, peer, each.route)), None)
 
 
 def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
-    """Tell whether a route for a peer's pods does not lead to that, although the route of its lease would.
+    """True if a route does not lead to a peer's pods, although the route of its lease would.
 
     One by a device of ours gets to a node whatever table has it, as does one by the peer's own address.
     """
@@ -136,19 +135,18 @@ def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
 
 
 def remedy(sight: Sight, choice: Choice) -> str:
-    """The command that removes the route of a choice, else the rule that decides; empty where there is neither."""
+    """The command that removes the route of a choice, else the rule that decides."""
     if choice.route is not None:
         return removing(sight, choice.route)
     return "" if choice.rule is None else f"ip -{choice.rule.family} rule delete priority {choice.rule.priority}"
 
 
 def removing(sight: Sight, route: RouteInfo) -> str:
-    """The command that removes a route."""
     return f"ip -{route.dst.version} route delete {row(sight, route)}"
 
 
 def row(sight: Sight, route: RouteInfo) -> str:
-    """A route in the words of `ip route`, with its table where that is not the main one."""
+    """A route in the words of `ip route`, with its table unless that is the main one."""
     link = sight.link(route.index)
     words = [*([_NAMES[route.kind]] if route.kind in _NAMES else []), str(route.dst)]
     words += ["via", str(route.via)] if route.via is not None else []
@@ -159,7 +157,7 @@ def row(sight: Sight, route: RouteInfo) -> str:
 def silent_neighbour(sight: Sight, node: Ip) -> str:
     """Say that the next machine on the way to a node does not tell its MAC; empty if it does.
 
-    The kernel may have asked it some time ago: it learns only from packets that the machine is back.
+    The kernel may have asked it some time ago: only packets tell it that the machine is back.
     """
     link = link_towards(sight, node)
     if link is None:

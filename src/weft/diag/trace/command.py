@@ -98,14 +98,12 @@ def trace(
 
 
 def _proved(output: str, found: TraceReport, *, explain: bool) -> int:
-    """Show a trace that was tried."""
     said = "".join(f"{one_line(line)}\n" for line in tried_lines(found, explain=explain))
     show_report(output, found, tried_diagram(found) if output == "mermaid" else said)
     return 0 if found.well else 3
 
 
 def _alone(ways: Mapping[Direction, tuple[Packet, Way]]) -> Ways:
-    """The ways without the packets."""
     return {direction: way for direction, (_, way) in ways.items()}
 
 
@@ -115,7 +113,6 @@ def _sight(where: dict[str, Any]) -> Sight:
 
 
 def _stages(ways: Mapping[Direction, tuple[Packet, Way]]) -> Iterator[Stage]:
-    """Both directions, from where a packet comes, through this node, to where it goes."""
     for name, (packet, way) in ways.items():
         back = name == "back"
         if way.hops[0].what != "pod":
@@ -126,7 +123,7 @@ def _stages(ways: Mapping[Direction, tuple[Packet, Way]]) -> Iterator[Stage]:
 
 
 def both_ways(sight: Sight, there: Packet) -> dict[Direction, tuple[Packet, Way]]:
-    """Both directions: what answers is what the packet has become on this node."""
+    """Follow a packet and its answer; that answers what the packet has become on this node."""
     way = follow(sight, there, entry_of(sight, there))
     became = way.packet or addressed(there)
     back = replace(
@@ -143,7 +140,7 @@ def both_ways(sight: Sight, there: Packet) -> dict[Direction, tuple[Packet, Way]
 
 
 def entry_of(sight: Sight, packet: Packet) -> Entry:
-    """Where a packet comes from, as this node sees it. What is for its own pods comes through the overlay."""
+    """One for this node's own pods comes through the overlay."""
     source, at_home = packet.source, any(packet.target in subnet for subnet in sight.subnets)
     if is_own(sight, source):
         return Entry(kind="node")
@@ -158,14 +155,13 @@ def entry_of(sight: Sight, packet: Packet) -> Entry:
 
 
 def no_size(command: str) -> ConfigError:
-    """Say that what asks for a connection has no size of its own."""
+    """Return the error of --size with a SYN, which has no size of its own."""
     hint = "Without a port it is an echo request, with --udp a datagram."
     seen = "--size, and a port of TCP: what asks for a connection is small, whatever that carries later"
     return ConfigError(Problem(code="FLAG-001", where=command, seen=seen, hint=hint))
 
 
 def _packet(source: str, target: str, *, udp: bool, size: int) -> Packet:
-    """What the arguments say. Raises `ConfigError`."""
     host, port = _split(target)
     try:
         sender, receiver = ip_address(source), ip_address(host)
@@ -187,7 +183,7 @@ def _packet(source: str, target: str, *, udp: bool, size: int) -> Packet:
 
 
 def _split(target: str) -> tuple[str, int]:
-    """`10.0.0.1:80`, `[fd00::1]:80`, or an address alone, whose port is 0."""
+    """Read `10.0.0.1:80`, `[fd00::1]:80`, or an address alone, whose port is 0."""
     if target.startswith("["):
         host, _, rest = target[1:].partition("]")
         if not rest:

@@ -14,11 +14,11 @@ Direction = Literal["there", "back"]
 
 
 class Hop(Value):
-    """One step: `what` was asked, and `seen` the row that decided. `passes` is None where that can't be told.
+    """A step: `what` was asked, and the row `seen` that decided.
 
-    At a `device` the packet itself can be seen. `others` are addresses that chance may choose in the place of the one
-    that `seen` names. `reached` is false where probes were sent and none came so far; `passes` is what was
-    predicted. `suspect` is the likely cause if packets turn out to be lost here.
+    `passes` is what was predicted, None where nothing decides. The packet itself can be seen at a `device`. Chance may
+    choose one of `others` instead of the address that `seen` names. `reached` is false where probes were sent and none
+    came. `suspect` is the likely cause of a loss here.
     """
 
     what: str
@@ -40,10 +40,9 @@ class Addressed(Value):
 
 
 class Way(Value):
-    """The hops on one node. A packet that was `sent` goes `to` another node's address, inside `carried` if wrapped.
+    """The hops on one node. A `sent` packet goes `to` another node's address, wrapped in `carried`.
 
-    `packet` is how it leaves, behind NAT. One that was dropped has a problem. It is `lost` if probes
-    were sent and none came to the end.
+    `packet` is how it leaves, behind NAT. It is `lost` if probes were sent and none came to the end.
     """
 
     hops: tuple[Hop, ...]
@@ -55,9 +54,9 @@ class Way(Value):
 
 
 class End(Value):
-    """Where packets come from or go to: an address of a node, of a pod on it, or `OUTSIDE` of all nodes of a lab.
+    """Where packets come from or go to: an address of a node or pod, or `OUTSIDE`.
 
-    The pod's link is its `device`, which leads to the node's `host_end`.
+    The pod's `device` leads to the node's `host_end`.
     """
 
     node: str
@@ -68,17 +67,16 @@ class End(Value):
 
     @property
     def place(self) -> str:
-        """The name of the node or the pod."""
         return self.pod or self.node
 
     @property
     def is_apart(self) -> bool:
-        """Tell whether it is a place of its own, beside the nodes on the way."""
+        """True for a place of its own, beside the nodes on the way."""
         return bool(self.pod) or self.node == OUTSIDE
 
 
 class Leg(Value):
-    """A packet's way on one node, or in one `pod` of it. `counted` says how many probes were seen at its devices."""
+    """A packet's way on one node, or in a `pod` of it, with the probes `counted` at its devices."""
 
     node: str
     direction: Direction
@@ -88,7 +86,6 @@ class Leg(Value):
 
     @property
     def place(self) -> str:
-        """The name of the node or the pod."""
         return self.pod or self.node
 
 
@@ -100,7 +97,7 @@ Visit = tuple[str, Ways]
 
 
 def legs(source: End, target: End, visits: Sequence[Visit]) -> list[Leg]:
-    """Return the legs that the packet takes in turn, up to where it is dropped; `visits` are nodes in its order."""
+    """Return the legs in turn, up to a drop; `visits` are nodes in the packet's order."""
     found: list[Leg] = []
     for leg in _legs(source, target, visits):
         found.append(leg)
@@ -138,13 +135,12 @@ def _apart(end: End, direction: Direction, hop: Hop, ends: Literal["sent", "deli
 
 
 def _host_end(end: End, way: Way) -> Iterator[Hop]:
-    """The host's end of a pod's link, unless the way names it."""
     if all(hop.device != end.host_end for hop in way.hops):
         yield Hop(what="host end", seen=f"{end.host_end}, of {end.pod}", device=end.host_end)
 
 
 def unreached(found: Sequence[Leg], number: int, device: str) -> list[Leg]:
-    """Return the legs where no packet came to a device on leg `number`, nor to what is behind it."""
+    """Mark what no packet came to: a device on leg `number`, and all behind it."""
     return [leg if at < number else _unreached(leg, device if at == number else "") for at, leg in enumerate(found)]
 
 
@@ -157,6 +153,6 @@ def _unreached(leg: Leg, device: str) -> Leg:
 
 
 def counted(leg: Leg, at: Callable[[str, str, Direction], int]) -> Leg:
-    """The leg with how many probes were seen: `at` says so by place, device and direction."""
+    """Count the probes at each device of a leg; `at` takes place, device and direction."""
     devices = (hop.device for hop in leg.way.hops if hop.device)
     return replace(leg, counted={each: at(leg.place, each, leg.direction) for each in devices})

@@ -27,10 +27,9 @@ _NARROW: Final = (
 
 
 class Outcome(Value):
-    """`verdict` is all of it in one sentence; `well` if packets arrive and, where one is due, an answer comes back.
+    """`well` if packets arrive and answers come back where they are due; `verdict` is one sentence.
 
-    `problem` is what loses them, if something does, on leg number `leg`; without one that is the last leg. `unseen` is
-    the first device that none came to, where there is one.
+    `problem` is what loses them, on leg number `leg`. `unseen` is the first device that none came to.
     """
 
     verdict: str
@@ -41,10 +40,7 @@ class Outcome(Value):
 
 
 class Point(Value):
-    """A device on leg number `leg` that probes should pass, and how many did: `what` they do there.
-
-    `suspect` is what may have lost them since the device before.
-    """
+    """A device on leg number `leg` that probes should pass, and how many did; `suspect` may have lost them."""
 
     leg: int
     node: str
@@ -57,10 +53,9 @@ class Point(Value):
 
 
 class Answers(Value):
-    """Of `sent` probes so many `reached` their end and came back; `denied` ones as nothing listens there.
+    """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread` frames and how the kernel took them are as `ProbesSeen` has them. `renamed` ones were seen to come from
-    another address on their way.
+    `unread` and `taken` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
     """
 
     sent: int
@@ -72,11 +67,10 @@ class Answers(Value):
 
 
 class Sized(Value):
-    """What is known of packets of `size` bytes that are not to be fragmented.
+    """What is known of packets of `size` bytes that must not be fragmented.
 
-    `largest` is the size of the largest that passes where these don't: 0 if not even small ones do, None where that is
-    not known, although smaller ones were `searched`. `told` is who tells the sender (of an answer, the one
-    who answers) which MTU; and `heard` the place where that was seen, if it did not come to the sender.
+    `largest` passes where these do not: 0 if not even small ones do, None if unknown. `told` is who names the sender
+    which MTU; `heard` is the place that heard it where the sender did not.
     """
 
     size: int
@@ -86,7 +80,7 @@ class Sized(Value):
     heard: str = ""
 
     def words(self, sender: str) -> str:
-        """It, of packets that were lost."""
+        """Say it of packets that were lost; `sender` of an answer is who answers."""
         said = f"nobody tells {sender} the MTU"
         if self.told is not None:
             by, mtu = self.told.by or "its own kernel", self.told.mtu
@@ -102,10 +96,10 @@ class Sized(Value):
 
 
 def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -> Outcome:
-    """Compare the legs that were predicted, with their counts, with what came back to the source.
+    """Compare the predicted legs and their counts with what came back.
 
-    `due` says whether something must answer, as to an echo request or a SYN; a datagram may be kept. Where the packet
-    ends `beyond` what was looked at, that is the name of the node or address to which it goes on.
+    An answer is `due` to an echo request or a SYN, not to a datagram. `beyond` is the node or address to which a packet
+    goes on that ends outside of what was looked at.
     """
     foretold, end = legs[-1].way.problem, len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
@@ -142,14 +136,13 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
 
 
 def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
-    """Say that the sender's own kernel finds them too large: whatever is behind that, they do not leave."""
     device = next((hop.device for hop in legs[0].way.hops if hop.device), "its link")
     problem = Problem(code="MTU-001", where=legs[0].place, seen=f"{device} carries packets up to {taken.mtu} bytes")
     return Outcome(verdict=str(problem), well=False, leg=0, problem=problem, unseen=next(_points(legs), None))
 
 
 def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
-    """Say what was predicted to be dropped on the last leg; and what keeps it from getting there, where that shows."""
+    """The packet was predicted to be dropped on the last leg; say too what keeps it from getting there."""
     last, end = legs[-1], len(legs) - 1
     what = "packet" if last.direction == "there" else "answer"
     said = f"the {what} is dropped on {last.node}"
@@ -172,7 +165,7 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
 
 
 def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
-    """What was suspected on the way, if they were lost there: before a device, or behind all those of a node."""
+    """Before a device, or behind all those of a node."""
     if before is None or after.suspect is not None or before.leg == after.leg:
         return after.suspect
     found = (hop.suspect for hop in legs[before.leg].way.hops if hop.what in _BEFORE_NODE and hop.suspect is not None)
@@ -180,13 +173,13 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
 
 
 def _own_source(legs: list[Leg]) -> Problem | None:
-    """What is suspected of a packet that left for the outside with a pod's own address: that nobody can answer it."""
+    """The suspicion that a pod's own address left for the outside, where nobody can answer it."""
     hops = (hop for leg in legs for hop in leg.way.hops if hop.what in _SOURCES)
     return next((hop.suspect for hop in hops if hop.suspect is not None), None)
 
 
 def of_size(found: Outcome, sized: Sized, sender: str) -> Outcome:
-    """The outcome of probes of a size with what is known of others, and with the code of that where it is the cause."""
+    """Add what is known of other sizes, and the code of that where the size is the cause."""
     words = sized.words(sender)
     if found.well or found.problem is None:
         return found if found.well else replace(found, verdict=f"{found.verdict}; {words}")
@@ -200,7 +193,6 @@ def of_size(found: Outcome, sized: Sized, sender: str) -> Outcome:
 
 
 def _between(before: Point | None, after: Point) -> Problem | None:
-    """Say that they were lost between two nodes, if they were seen to leave the one."""
     if before is None or not before.seen or before.node == after.node or before.direction != after.direction:
         return None
     return _loss(before, after, Sent())
@@ -218,9 +210,9 @@ def _refused(beyond: str) -> str:
 
 
 def parted(legs: list[Leg], sent: int) -> tuple[Point | None, Point] | None:
-    """Between which devices probes were lost first; before the first one is None. None if all were seen to the end.
+    """Return the devices between which probes were lost first, None if all came to the end.
 
-    A device that saw none where a later one did has not lost them: what passes it may be a cipher.
+    A device that saw none where a later one did has lost nothing: a cipher passes it.
     """
     points = list(_points(legs))
     alive = sent
@@ -256,14 +248,12 @@ def _did(point: Point) -> str:
 
 
 def _beyond(before: Point, after: Point, name: str) -> Problem:
-    """Say that nothing came back of what has left."""
     seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
     hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
     return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
 
 
 def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
-    """Say where probes were lost although all that was read lets them pass."""
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"
         if taken.refusal:

@@ -18,7 +18,7 @@ _ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: 'weft
 
 
 def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
-    """From the node `remote`, in an outer packet where it is `wrapped` and the back end has a device."""
+    """Receive from node `remote`, in an outer packet where it is `wrapped` and the back end has a device."""
     sight = walk.sight
     carrier = _carrier(sight, packet) if wrapped else None
     by = link_towards(sight, remote)
@@ -45,7 +45,7 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
 
 
 def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
-    """The device by which packets of a family come: the one that has an address of it, which is not the link's own."""
+    """The device by which packets of a family come: the one with an address of it beside the link-local one."""
     devices = sight.devices
     version = packet.target.version
     own = {each.index for each in sight.addresses if each.ip.version == version and each.scope == 0}
@@ -53,7 +53,6 @@ def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
 
 
 def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
-    """Into the overlay: to which node, and wrapped in what."""
     peer = next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
     remote = None if peer is None else peer.public
     if link.kind == "vxlan" and route.via is not None:
@@ -87,12 +86,10 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
 
 
 def _outer_size(packet: Packet, remote: Ip) -> int:
-    """The size of what a packet is wrapped in; 0 where its own does not matter."""
     return packet.size and packet.size + _WRAPPED[remote.version]
 
 
 def _cut(outer: Packet, out: LinkInfo) -> Problem:
-    """Return what may lose an outer packet that is too large: nobody tells its sender."""
     seen = f"outer packets of {outer.size} bytes are too large for {out.name}, MTU {out.mtu}"
     seen += ": sent in fragments" if outer.source.version == 4 else ""
     hint = "Give the uplink the MTU that it had, or a smaller MTU in the network configuration's Backend"
@@ -100,7 +97,6 @@ def _cut(outer: Packet, out: LinkInfo) -> Problem:
 
 
 def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
-    """The machine to which an outer packet goes first, by its own rule and route."""
     choice = routed(walk.sight, outer, bound=out.name)
     walk.chosen(outer, choice, code="REACH-001")
     route = choice.route
@@ -112,7 +108,6 @@ def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
 
 
 def _behind(walk: Walk, gateway: Ip, link: LinkInfo) -> Ip:
-    """The node behind which a VXLAN device's gateway is."""
     sight = walk.sight
     neighbour = next((n for n in sight.neighbours if (n.index, n.ip) == (link.index, gateway)), None)
     if neighbour is None or neighbour.mac is None or not neighbour.state & _PERMANENT:

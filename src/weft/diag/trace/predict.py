@@ -1,7 +1,6 @@
 """Predicts what a packet of pods passes on a node: from the sight alone, as the kernel would decide. Pure.
 
-Followed are the rules of NAT, as those of Services are, rules and tables of routing, the filtering rules of nf_tables,
-neighbours and FDB entries.
+It follows NAT, rules and tables of routing, the filtering rules of nf_tables, neighbours and FDB entries.
 """
 
 from typing import Literal, NoReturn
@@ -21,7 +20,6 @@ from weft.model.value import Value, replace
 
 
 def leave_pod(walk: Walk, packet: Packet) -> Packet:
-    """Out of a pod: by a bridge, or by a link of its own."""
     route = route_to(walk.sight, packet.source)
     link = None if route is None else walk.sight.link(route.index)
     if link is None or link.kind not in ("bridge", "veth"):
@@ -34,7 +32,6 @@ def leave_pod(walk: Walk, packet: Packet) -> Packet:
 
 
 def _is_bridged(sight: Sight, packet: Packet) -> bool:
-    """Tell whether a packet is for a pod on the bridge by which it came."""
     route = route_to(sight, packet.target)
     link = None if route is None else sight.link(route.index)
     if link is None or link.kind != "bridge" or link.name != packet.iif:
@@ -43,7 +40,7 @@ def _is_bridged(sight: Sight, packet: Packet) -> bool:
 
 
 def bridged(walk: Walk, packet: Packet) -> None:
-    """A packet to another pod on the same bridge needs no route. With bridge netfilter the rules are asked."""
+    """End at another pod on the same bridge, without a route; with bridge netfilter the rules are asked."""
     if not _is_bridged(walk.sight, packet):
         return
     name, original = BRIDGE_NETFILTER[packet.target.version], walk.original
@@ -59,9 +56,9 @@ def bridged(walk: Walk, packet: Packet) -> None:
 
 
 def bridged_by_nat(walk: Walk, packet: Packet) -> None:
-    """With bridge netfilter the bridge itself passes on what NAT has sent to a pod of the same bridge.
+    """End at a pod of the same bridge to which NAT has sent the packet; without bridge netfilter the node routes it.
 
-    Without bridge netfilter the node routes it. (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c)
+    (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c)
     """
     if walk.sight.settings.get(BRIDGE_NETFILTER[packet.target.version]) != "1":
         return
@@ -71,7 +68,7 @@ def bridged_by_nat(walk: Walk, packet: Packet) -> None:
 
 
 def _back_by_its_port(walk: Walk, packet: Packet) -> None:
-    """A bridge sends nothing back out of the port it came from, unless that port is in hairpin mode."""
+    """A bridge sends nothing back by the port it came from, unless that port is in hairpin mode."""
     bridge = next(link for link in walk.sight.links if link.name == packet.iif)
     modes = {link.port.hairpin for link in walk.sight.links if link.master == bridge.index and link.port is not None}
     if modes == {False}:
@@ -83,10 +80,7 @@ def _back_by_its_port(walk: Walk, packet: Packet) -> None:
 
 
 class Entry(Value):
-    """Where a packet comes from: a pod of this node, the node itself, or elsewhere: of a peer, by its public IP.
-
-    `wrapped` is whether a peer sent it through the overlay.
-    """
+    """Where a packet comes from. `remote` is a peer's public IP; it is `wrapped` if it came through the overlay."""
 
     kind: Literal["pod", "node", "remote"]
     remote: Ip | None = None
@@ -94,9 +88,9 @@ class Entry(Value):
 
 
 def follow(sight: Sight, packet: Packet, entry: Entry, *, original: Packet | None = None) -> Way:
-    """Follow a packet through a node, from where it enters until it is delivered, sent on or dropped.
+    """Follow a packet from where it enters until it is delivered, sent on or dropped.
 
-    Of an answer `original` is the packet that it answers, as that came to this node: connection tracking knows it.
+    Connection tracking knows the `original`, the packet that an answer answers, as that came to this node.
     """
     walk = Walk(sight, packet, original)
     try:
@@ -108,7 +102,6 @@ def follow(sight: Sight, packet: Packet, entry: Entry, *, original: Packet | Non
 
 
 def addressed(packet: Packet) -> Addressed:
-    """A packet's addresses and ports."""
     return Addressed(
         source=str(packet.source),
         target=str(packet.target),
@@ -118,7 +111,6 @@ def addressed(packet: Packet) -> Addressed:
 
 
 def _go(walk: Walk, entry: Entry) -> NoReturn:
-    """All hops."""
     if entry.kind == "pod" and walk.packet.source == walk.packet.target:
         walk.hops += LOOPBACK
         walk.over("delivered")
@@ -143,7 +135,7 @@ def _go(walk: Walk, entry: Entry) -> NoReturn:
 
 
 def _enter(walk: Walk, entry: Entry) -> Packet:
-    """Up to where it is known whether the packet is for this node, behind NAT."""
+    """Follow it to where it is known whether the packet is for this node, behind NAT."""
     packet = walk.packet
     if entry.kind == "node":
         # It needs a route before NAT may change where it goes.
@@ -208,12 +200,12 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
 
 
 def _is_outside(sight: Sight, address: Ip) -> bool:
-    """Tell whether an address is none of the pod network, as far as that is known."""
+    """True for an address outside of the pod network, as far as that is known."""
     return not any(address in net for net in (*sight.networks_of_pods, *sight.subnets))
 
 
 def _leaves_as_it_is(walk: Walk, packet: Packet) -> None:
-    """A pod's packet to the outside whose source no rule translates: whether an answer finds its way is not known."""
+    """Note a pod's packet to the outside whose source no rule translates: its answer may not find the way."""
     by = kept(walk.sight, packet)
     if by is None:
         return
@@ -259,6 +251,6 @@ def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: E
 
 
 def _is_elsewhere(sight: Sight, link: LinkInfo) -> bool:
-    """Tell whether a link is of another network than this node's pods: it has addresses, and none of theirs."""
+    """True for a link of another network than this node's pods: it has addresses, and none of theirs."""
     own = [a.ip for a in sight.addresses_of(link.index) if a.scope == 0]
     return bool(own) and not any(ip in subnet for ip in own for subnet in sight.subnets)

@@ -13,7 +13,7 @@ from weft.model.value import Value, field, replace
 
 
 class SourceSeen(Value):
-    """From which address the probes were seen to come at a place's device, for the first time on their way."""
+    """The device at which probes were first seen with an address."""
 
     place: str
     device: str
@@ -23,9 +23,8 @@ class SourceSeen(Value):
 class TraceReport(Value):
     """The legs in order, each with how many probes were seen at its devices.
 
-    Of `tried` probes `reached` came back; `elsewhere` went to other pods of a Service. `verdict` is all of it in one
-    sentence, `code` that of its problem. `last` is the number of the last leg that probes came to. `sources` are the
-    addresses from which they were seen to come on their way, as NAT changes them; `sized` is there if they had a size.
+    Of `tried` probes `reached` came back, and `elsewhere` went to other pods of a Service. Probes came to leg `last`
+    and no further. `sources` are the addresses that NAT gave them in turn; `sized` is there if they had a size.
     """
 
     source: str
@@ -43,8 +42,6 @@ class TraceReport(Value):
 
 
 class Asked(Value):
-    """What was asked and sent: the words for both ends, and the probes of some numbers."""
-
     source: str
     target: str
     kind: Kind
@@ -61,10 +58,7 @@ def tried(
     beyond: str = "",
     sized: Sized | None = None,
 ) -> TraceReport:
-    """Put together what was predicted and what was seen. `beyond` is as `outcome` has it.
-
-    Probes of a size are `sized`, with what is known of others; what was said of them is among what was seen.
-    """
+    """Compare what was predicted with what was seen. `beyond` is as `outcome` has it."""
     ours = seen.towards(end.address, asked.numbers)
     found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
     sources, found = _sources(found, seen, ours)
@@ -114,11 +108,11 @@ def proved(
     count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
     look_again: Callable[[], Sequence[Visit]],
 ) -> TraceReport:
-    """Put it together as `tried`; where probes were lost, after a search for the largest packet that passes.
+    """Do as `tried`, and where probes were lost, search the largest packet that passes.
 
-    `count` sends one probe of each size, and gives their numbers and what was seen of them at both ends. The probes
-    have made nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called
-    where smaller packets pass: then all neighbours answer, and the kernel may have learned another MTU meanwhile.
+    `count` sends one probe of each size, and returns their numbers and what both ends saw of them. The probes have made
+    nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called where smaller
+    packets pass: then all neighbours answer, and the kernel may have learned another MTU meanwhile.
     """
     found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
     if found.well:
@@ -138,10 +132,7 @@ def searched(
     *,
     beyond: str,
 ) -> Sized | None:
-    """Search the largest packet that passes; `beyond` is as `outcome` has it.
-
-    A datagram to where nobody looks tells nothing.
-    """
+    """Search the largest packet that passes; not of a datagram to where nobody looks."""
     if sized is None or (beyond and asked.kind == "udp"):
         return sized
 
@@ -153,13 +144,12 @@ def searched(
 
 
 def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: ProbesSeen) -> list[bool]:
-    """Which of these probes passed: what need not be answered came to its end, and what must be was."""
+    """Say of each probe whether it passed: it came back, or of a datagram, came to its end."""
     came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
     return [number in came for number in numbers]
 
 
 def _told(sized: Sized, seen: ProbesSeen, sender: str) -> Sized:
-    """With what was said of their size: to the sender, or else at another place."""
     if seen.sent.mtu:
         return replace(sized, told=TooLarge(mtu=seen.sent.mtu, by=""))
     if sender in seen.told or not seen.told:
@@ -169,7 +159,7 @@ def _told(sized: Sized, seen: ProbesSeen, sender: str) -> Sized:
 
 
 def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
-    """From which addresses probes were seen to come in turn; and the legs, whose devices say it where that changes."""
+    """Return the addresses that probes came from in turn, and the legs, whose devices name a change."""
     sources, shown = list[SourceSeen](), list[Leg]()
     ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
     visits = Counter[tuple[str, str]]()
@@ -206,9 +196,9 @@ def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[li
 
 
 def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> list[str]:
-    """Which of a device's sources packets had on this visit of it: they may have been there, or come there `again`.
+    """Return the sources that packets had on this visit of a device, where they may have been, or come `again`.
 
-    `last` is the source that they had until then; it `changes` if a translation lies between an earlier visit and this.
+    `last` is the source until then; it `changes` if a translation lies between an earlier visit and this.
     """
     here = sources[sources.index(last) :] if last in sources else sources
     if changes and here[:1] == [last]:
@@ -217,7 +207,6 @@ def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> l
 
 
 def _broken(hop: Hop, device: str, address: str) -> Hop:
-    """A translation that was predicted, and that packets do not show."""
     seen = f"{hop.seen}; yet {device} shows {address}"
     hint = "See whether a rule takes them out of connection tracking: 'nft list ruleset' with notrack, iptables -t raw"
     problem = Problem(code="NFT-002", where=f"link {device}", seen=f"they leave as from {address}", hint=hint)
@@ -225,7 +214,7 @@ def _broken(hop: Hop, device: str, address: str) -> Hop:
 
 
 def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]:
-    """The probes that came to their end: a firewall's answer in the name of the target is none."""
+    """The probes that came to their end: a firewall's answer in the target's name does not count."""
     if beyond:
         return seen.anywhere(begin.place, "back")
     there = seen.anywhere(end.place, "there")
@@ -234,7 +223,6 @@ def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]
 
 
 def tried_diagram(found: TraceReport) -> str:
-    """The legs up to the last one that packets came to, as a sequence diagram."""
     shown = found.legs[: found.last + 1]
     return diagram(
         [Stage(place=leg.place, way=leg.way, back=leg.direction == "back", counted=leg.counted) for leg in shown]
@@ -242,7 +230,6 @@ def tried_diagram(found: TraceReport) -> str:
 
 
 def tried_lines(found: TraceReport, *, explain: bool) -> Iterator[str]:
-    """The same legs as text."""
     for leg in found.legs[: found.last + 1]:
         yield f"{leg.place}, {leg.direction}"
         yield from lines(leg.way, leg.counted, explain=explain)

@@ -1,8 +1,7 @@
 """Probes as bytes, and how they are recognised in a frame: whatever they are wrapped in, if it is not a cipher.
 
-An echo request and a datagram carry a mark and their number; a SYN has its number as its sequence number, which no NAT
-changes. The answer to a probe is known by the same: an echo reply, what a server sends back, an acknowledgement or the
-target's own refusal. What others say of a probe is no answer. Pure.
+An echo request and a datagram carry a mark and their number. A SYN has it as its sequence number, which no NAT changes.
+An echo reply, a server's answer, an acknowledgement and the target's own refusal are answers. Pure.
 """
 
 import struct
@@ -38,10 +37,10 @@ _PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
 
 
 class Sighting(Value):
-    """A probe in a frame, or an answer to it. `target` are the last bytes before its header: there is the address.
+    """A probe in a frame, or an answer to it. `target` is the last bytes before its header, which end in the address.
 
-    `source` is the address before that. An answer that `denies` says that nothing listens at the port. With an `mtu` it
-    is neither: the machine `by` says that the probe was too large for a link of it.
+    An answer that `denies` says that nothing listens at the port. With an `mtu` it is neither: the machine `by` says
+    that the probe was too large for a link.
     """
 
     number: int
@@ -54,27 +53,24 @@ class Sighting(Value):
 
 
 def numbers(first: int, ends: int) -> list[int]:
-    """Return the numbers of the probes to send to something with so many ends, of which chance may choose one."""
+    """Return the numbers of the probes for something with so many ends, of which chance may choose one."""
     return so_many(first, min(_OF_EACH * ends if ends > 1 else _PROBES, _MOST))
 
 
 def so_many(first: int, count: int) -> list[int]:
-    """Return so many numbers."""
     return [first + number * _APART for number in range(count)]
 
 
 def source_port(number: int) -> int:
-    """Return the port from which a datagram or SYN is sent: another for each, as for connections of their own."""
+    """Return the port of a datagram or SYN: another for each, as for connections of their own."""
     return _FIRST_PORT + number % _PORTS
 
 
 def datagram(number: int, *, size: int = 0) -> bytes:
-    """Return what a datagram carries: at least `size` bytes, filled with zeros."""
     return _DATA.pack(MARK, number).ljust(size, b"\0")
 
 
 def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
-    """Return a TCP segment that asks for a connection to a port."""
     sequence, size = number & _WORD, _TCP.size
     length = struct.pack("!HH", _TCP_NUMBER, size) if source.version == 4 else struct.pack("!II", size, _TCP_NUMBER)
 
@@ -85,7 +81,7 @@ def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
 
 
 def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[int] = ()) -> Sighting | None:
-    """Find one of the probes of these numbers in a frame. `ports` are those to which a datagram may be translated."""
+    """Find one of the probes in a frame. A datagram may be translated to one of `ports`."""
     if kind == "tcp":
         return _find_segment(frame, numbers)
     at = frame.find(MARK) - _HEADER
@@ -123,7 +119,7 @@ def _find_segment(frame: bytes, numbers: Sequence[int]) -> Sighting | None:
 
 
 def _source(frame: bytes, at: int) -> bytes:
-    """The source's address, of the IP header that ends at `at`; of one with options nothing."""
+    """The source address in the IP header that ends at `at`; empty if that has options."""
     for version, size, protocol, start, end in ((4, 20, 9, 12, 16), (6, 40, 6, 8, 24)):
         own = at - size
         if own >= 0 and frame[own] >> 4 == version and frame[own + protocol] in _PROTOCOLS[version]:
@@ -132,7 +128,7 @@ def _source(frame: bytes, at: int) -> bytes:
 
 
 class _Refusal(Value):
-    """An ICMP error: whether it is the `targets` own, and the MTU that one about the size names, with who says so."""
+    """An ICMP error by the address `by`; `targets` if that is the target, with the MTU if it is about the size."""
 
     targets: bool
     mtu: int
@@ -140,7 +136,6 @@ class _Refusal(Value):
 
 
 def _refusal(frame: bytes, at: int) -> _Refusal | None:
-    """The ICMP error that quotes the packet whose header is at `at`; None if it is none."""
     for version, size, place, protocol, addresses in ((4, 20, 9, 1, (12, 16, 20)), (6, 40, 6, 58, (8, 24, 40))):
         quoted = at - size
         error = quoted - _HEADER  # behind an IP header of its own
@@ -156,7 +151,7 @@ def _refusal(frame: bytes, at: int) -> _Refusal | None:
 
 
 class Wanted(Value):
-    """The probes of some numbers. Datagrams may be translated to one of `ports`; of `chosen` addresses one may be."""
+    """The probes to find. Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses."""
 
     kind: Kind
     numbers: Sequence[int]
@@ -165,26 +160,25 @@ class Wanted(Value):
 
 
 class Sent(Value):
-    """How the kernel took the probes to be sent: the words of its `refusal` of one, with the MTU if it named that."""
+    """How the kernel took the probes: the words of a `refusal`, and the MTU if it named one."""
 
     refusal: str = ""
     mtu: int = 0
 
 
 class TooLarge(Value):
-    """What the machine `by` says of a packet that is too large: a link of it carries `mtu` bytes."""
+    """The machine `by` says that a link of it carries `mtu` bytes."""
 
     mtu: int
     by: str
 
 
 class ProbesSeen(Value):
-    """The numbers of probes that were seen, and `back`, of those whose answers were: by node or pod, and device.
+    """The numbers of probes that were seen, and `back` those of answers: by node or pod, and device.
 
-    `to` says to which of several addresses each probe was sent on, where a packet showed it; the answers to `denied`
-    ones refuse them, as nothing listens there. `unread` frames came faster than they were read. `sent` is how the
-    kernel took them. `sources` are the addresses from which probes were seen to come, in their
-    order, by place and device; `told` is what was said there of probes that were too large.
+    `to` has the address to which each probe was sent on, where a packet showed it; the answers to `denied` ones refuse
+    them. `unread` frames came faster than they were read. `sources` counts each probe by the source it came with, by
+    place and device; `told` is what was said there of probes that were too large.
     """
 
     seen: dict[tuple[str, str, Direction], set[int]] = field(default_factory=dict)
@@ -196,28 +190,23 @@ class ProbesSeen(Value):
     told: dict[str, TooLarge] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
-        """Those probes that were not sent on to another address."""
         return {number for number in numbers if self.to.get(number, address) == address}
 
     def sent_to(self, address: str) -> set[int]:
-        """Those probes of which a packet bore this one of the addresses that may be chosen."""
         return {number for number, to in self.to.items() if to == address}
 
     def at(self, place: str, device: str, direction: Direction) -> set[int]:
-        """The numbers of those that were seen at a device."""
         return self.seen.get((place, device, direction), set())
 
     def anywhere(self, place: str, direction: Direction) -> set[int]:
-        """The numbers of those that were seen at a place, at any device."""
         seen = (numbers for (where, _, way), numbers in self.seen.items() if (where, way) == (place, direction))
         return set().union(*seen)
 
     def sources_at(self, place: str, device: str, numbers: set[int]) -> list[str]:
-        """The addresses from which probes of these numbers were seen to come there."""
         return [source for source, seen in self.sources.get((place, device), {}).items() if seen.keys() & numbers]
 
     def came(self, place: str, device: str, source: str, numbers: set[int], *, times: int) -> bool:
-        """Tell whether one of these probes was seen there so many times with this source."""
+        """True if one of these probes was seen there so many times with this source."""
         seen = self.sources.get((place, device), {}).get(source, Counter())
         return any(seen[number] >= times for number in numbers)
 

@@ -23,10 +23,10 @@ _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "u
 def prove(
     sight: Sight, words: tuple[str, str], packet: Packet, ways: Ways, *, look_again: Callable[[], Ways]
 ) -> TraceReport:
-    """Send probes as `packet`, whose `ways` are predicted: three, or more to a Service, of which one pod is followed.
+    """Send probes as `packet`: three, or more to a Service, of which one pod is followed.
 
-    Where some are lost, it is looked again: the node has asked its neighbours for MACs, and knows who does not answer.
-    `ConfigError` unless it comes from this node.
+    `look_again` is for lost ones: the node has asked its neighbours for MACs since. Raises `ConfigError` unless the
+    packet comes from this node.
     """
     name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
     others = [address for hop in there.hops for address in hop.others]
@@ -72,7 +72,6 @@ def prove(
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
-    """The node itself, or one of its pods; None for an address that is elsewhere."""
     if (pod := pods.named(address)) is not None:
         return End(node=name, address=address, pod=pod.name, device=pod.device)
     return End(node=name, address=address) if is_own(sight, ip_address(address)) else None

@@ -34,9 +34,9 @@ _REST: Final = 0.05  # for what is still on its way to other links when the last
 
 
 def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int], sizes: Sequence[int] = ()) -> Sent:
-    """Send all of them at once from where the thread is. Returns what the kernel says if it refuses one.
+    """Send all from where the thread is. Returns what the kernel says if it refuses one.
 
-    Of `sizes` each probe has one: so many bytes with all headers, never fragmented. A SYN has none.
+    A probe with one of `sizes` has so many bytes with all headers, and is never fragmented.
     """
     family: Family = 4 if target.version == 4 else 6
     sent = Sent()
@@ -66,9 +66,9 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
 def watch(
     pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], Sent], largest: int = 0
 ) -> ProbesSeen:
-    """Send the probes from a place, and count them there and at the others; a second if one is not answered.
+    """Send the probes from a place and count them there and at the others, for a second if one is not answered.
 
-    `largest` is the size of the largest probe in bytes, 0 if probes have no size.
+    `largest` is the size of the largest probe in bytes, 0 if they have no size.
     """
     counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
     listen = partial(packetsocket.listen, room=_BUFFER, longest=longest, shown=_SHOWN)
@@ -92,7 +92,7 @@ def watch(
 
 
 def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
-    """Call `read` with the seconds that it may wait, for one second or until shortly after all answers came."""
+    """Call `read` with the seconds that it may wait, for a second or until shortly after all answers came."""
     until, settled = time.monotonic() + _SECONDS, False
     while (left := until - time.monotonic()) > 0:
         read(left)
@@ -101,7 +101,7 @@ def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -
 
 
 def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) -> bool:
-    """Count the frames of a socket; true if some are left."""
+    """True if some are left."""
     try:
         for _ in range(_AT_ONCE):
             frame, (link, *_) = sock.recvfrom(_SHOWN)

@@ -48,16 +48,12 @@ _AT_HOOKS: Final = {
 
 
 def sentence(what: str) -> str:
-    """Say what a step is, by its name."""
     kind, _, hook = what.partition(" at ")
     return _AT_HOOKS[kind] if hook else _SENTENCES[what]
 
 
 def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool = False) -> list[str]:
-    """A way for people; `counted` says how many probes were seen at its devices, where that was tried.
-
-    With `explain` a sentence says what each step is.
-    """
+    """Return a way as text; `counted` says how many probes were seen at its devices, if any were sent."""
     width = max((len(hop.what) for hop in way.hops), default=0)
     found = []
     for number, hop in enumerate(way.hops, 1):
@@ -70,7 +66,7 @@ def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool =
 
 
 class Stage(Value):
-    """A way at one place (a node, a pod, an address), there or `back`; `counted` are probes seen at its devices."""
+    """A way at one place (a node, a pod, an address); `counted` are probes seen at its devices."""
 
     place: str
     way: Way
@@ -79,7 +75,7 @@ class Stage(Value):
 
 
 def diagram(stages: Sequence[Stage]) -> str:
-    """Return the diagram: a note for what is passed at each place, and an arrow from each to the next."""
+    """A note says what is passed at each place, and an arrow leads to the next."""
     names = {place: f"p{number}" for number, place in enumerate(dict.fromkeys(stage.place for stage in stages))}
     found = ["sequenceDiagram", *(f"  participant {name} as {_escaped(place)}" for place, name in names.items())]
     for stage, following in zip_longest(stages, stages[1:]):
@@ -112,5 +108,4 @@ def mark(hop: Hop) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing means anything to Mermaid."""
     return "".join(_ENTITIES.get(each, each) for each in one_line(text))

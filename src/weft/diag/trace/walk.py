@@ -21,9 +21,9 @@ _BEFORE_ROUTING: Final = ("prerouting", "output")
 
 
 def behind(sight: Sight, hook: str, packet: Packet, original: Packet | None) -> tuple[Packet, list[Hop]]:
-    """Return the packet behind the chains for NAT of a hook, and what there is to say of it.
+    """Return the packet behind the NAT chains of a hook, and the hops that say so.
 
-    Of an answer `original` is the packet that it answers, as that came to this node.
+    `original` is the packet that an answer answers, as that came to this node.
     """
     if packet.state != "new":
         return (packet, []) if original is None else _restored(hook, packet, original)
@@ -44,7 +44,7 @@ def behind(sight: Sight, hook: str, packet: Packet, original: Packet | None) -> 
 def kept(sight: Sight, packet: Packet) -> str | None:
     """The rule by which a packet keeps its source on leaving, "" if no rule knows it.
 
-    None where rules translate it, or can't be told.
+    None where rules translate it, or nothing decides.
     """
     found = outcomes(sight.rules, "postrouting", replace(packet, kind="unicast"))
     if "rules" in sight.unseen or any(each.translation is not None or each.doubt for each in found):
@@ -53,7 +53,7 @@ def kept(sight: Sight, packet: Packet) -> str | None:
 
 
 def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[Packet, Hop]:
-    """The packet as the first translation makes it; the others are as likely."""
+    """The other translations are as likely."""
     first = made[0]
     link = sight.link(packet.oif or packet.iif)
     own = None if link is None else address_on(sight, link.index, packet.source.version)
@@ -76,7 +76,7 @@ def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[
 
 
 def _restored(hook: str, packet: Packet, original: Packet) -> tuple[Packet, list[Hop]]:
-    """An answer, as connection tracking changes it back: before routing where it goes, after it where it comes from."""
+    """Change an answer back: before routing its target, after it its source."""
     if hook in _BEFORE_ROUTING:
         changed = replace(packet, target=original.source, target_port=original.source_port)
         before, after = packet.target, changed.target
@@ -88,14 +88,13 @@ def _restored(hook: str, packet: Packet, original: Packet) -> tuple[Packet, list
 
 
 def _end(address: Ip | None, port: int) -> str:
-    """An address with its port, if there is one."""
     if not port:
         return str(address)
     return f"[{address}]:{port}" if address is not None and address.version == 6 else f"{address}:{port}"
 
 
 class OverError(Exception):
-    """The packet's way on this node is over: `way` is how, without the hops."""
+    """The packet's way on this node is over; `way` has no hops."""
 
     def __init__(self, way: Way) -> None:
         super().__init__(way.end)
@@ -105,7 +104,7 @@ class OverError(Exception):
 class Walk:
     """A packet under way; each step adds hops, and the last one raises `OverError`.
 
-    Of an answer `original` is the packet that it answers, as that came to this node.
+    `original` is the packet that an answer answers, as that came to this node.
     """
 
     def __init__(self, sight: Sight, packet: Packet, original: Packet | None) -> None:
@@ -115,27 +114,23 @@ class Walk:
         self.original = original
 
     def by_nat(self, hook: str, packet: Packet) -> Packet:
-        """The packet behind the chains for NAT of a hook."""
         packet, hops = behind(self.sight, hook, packet, self.original)
         self.hops += hops
         self.packet = packet
         return packet
 
     def passes(self, what: str, seen: str, device: str = "") -> None:
-        """The packet passes a hop."""
         self.hops.append(Hop(what=what, seen=seen, device=device))
 
     def doubts(self, what: str, suspect: Problem) -> None:
-        """The packet passes a hop, or is lost there."""
+        """Note a hop that the packet passes, or where it is lost."""
         self.hops.append(Hop(what=what, seen=suspect.seen, passes=None, suspect=suspect))
 
     def drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
-        """It is dropped at a hop."""
         self.hops.append(Hop(what=what, seen=seen, passes=False))
         raise OverError(Way(hops=(), end="dropped", problem=problem))
 
     def over(self, end: Ending, to: str = "", carried: str = "") -> NoReturn:
-        """Its way on this node ends."""
         raise OverError(Way(hops=(), end=end, to=to, carried=carried))
 
     def up(
@@ -148,9 +143,9 @@ class Walk:
         seen_there: bool = True,
         asks: Ip | None = None,
     ) -> None:
-        """A link that must be up; one between nodes must have a `carrier`, too.
+        """Pass a link that must be up, and have a `carrier` if it is between nodes.
 
-        Where it `asks` for the MAC of an address, and got no answer, it may get one now: that is not decided.
+        An address that did not answer when the link asked for its MAC may answer now: that is not decided.
         """
         if not link.up:
             hint = f"ip link set {link.name} up"
@@ -166,9 +161,9 @@ class Walk:
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
     def fits(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> None:
-        """A packet that must not be fragmented is no larger than the link carries by which it leaves.
+        """Drop what must not be fragmented and is larger than the link carries by which it leaves.
 
-        Of what is forwarded the kernel asks the route, too, by IPv4 (ip_dst_mtu_maybe_forward in include/net/ip.h).
+        What IPv4 forwards must fit the route, too (ip_dst_mtu_maybe_forward in include/net/ip.h).
         """
         by_route = route.mtu if packet.source.version == 4 and packet.iif else 0
         mtu, what = (by_route, f"route {route.dst}") if by_route else (link.mtu, link.name)
@@ -183,7 +178,7 @@ class Walk:
         self.drop("size", f"{seen}: the kernel tells the sender", problem)
 
     def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
-        """What rules say of a packet that choose a table, where that is not the main one."""
+        """Pass the rule that chose another table than the main one."""
         if choice.doubt:
             seen = f"undecided: the rule '{choice.doubt}' may choose another table"
             self.hops.append(Hop(what="policy", seen=seen, passes=None))
@@ -196,7 +191,6 @@ class Walk:
         self.passes("policy", seen)
 
     def filtered(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
-        """The filtering chains of a hook are asked."""
         what = f"rules at {hook}"
         if "rules" in self.sight.unseen:
             self.hops.append(Hop(what=what, seen=f"not seen: {self.sight.unseen['rules']}", passes=None))
@@ -216,13 +210,12 @@ class Walk:
         self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
 
     def quietly(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
-        """As `filtered`, at a hook where few have rules: a hop only if it says something."""
+        """Do as `filtered`, with a hop only if a rule says something: few have rules at this hook."""
         if judge(self.sight.rules, hook, packet).passes is not True:
             self.filtered(hook, packet, code=code)
 
 
 def _silent(seen: str, link: LinkInfo) -> Problem:
-    """Return the problem of a machine, or of a pod of a bridge, that does not answer."""
     if link.kind == "bridge":
         hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
         return Problem(code="CHECK-001", where=f"link {link.name}", seen=seen, hint=hint)

@@ -1,7 +1,4 @@
-"""`weft lab check`: does everything reach everything in a lab, and if not, what do failures have in common.
-
-Here trials are sent to the lab and evidence is gathered; what is tried and what follows is decided in `diag.check`.
-"""
+"""`weft lab check`: does everything reach everything in a lab, and if not, what do failures have in common."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,13 +75,11 @@ def check(lab: str, output: str, *, quick: bool) -> int:
 
 
 def tried(place: Place, report: LabReport) -> list[Tried]:
-    """Try quickly whether everything reaches everything, and judge; look for no reason."""
     wanted = trials(report, quick=True)
     return judged(wanted, _try(place, wanted, lambda _: None))
 
 
 def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
-    """Try whether everything reaches everything in a lab, and look for the reason where it does not."""
     report = ask(place, protocol.Ps(), LabReport)
     wanted = trials(report, quick=quick)
     if not wanted:
@@ -117,7 +112,6 @@ def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> 
 
 
 def _evidence(place: Place, found: Sequence[Cause]) -> Iterable[Callable[[], list[Evidence]]]:
-    """What is to be asked about causes: a trace of an example of each, and the doctor of each node concerned."""
     for cause in found[:_EXAMINED]:
         example = next((each.trial for each in cause.examples if _is_traceable(each.trial)), None)
         if example is not None and cause.fault == "lost":
@@ -130,7 +124,7 @@ def _is_traceable(trial: Trial) -> bool:
 
 
 def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
-    """Where a packet as that of a trial, or the answer, is dropped or lost; `named`: if it has the same protocol."""
+    """Where a packet like a trial's, or the answer, is dropped; `named`: it must have the same protocol."""
     by_port = named and trial.protocol != "icmp"
     target = f"{trial.target}:{_PORT}" if by_port else trial.target
     if trial.port:

@@ -79,7 +79,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
 def follow(
     place: Place, source: str, target: str, *, six: bool = False, udp: bool = False, size: int = 0
 ) -> TraceReport:
-    """Compute the way between two places of a lab, and try it by probes, of so many bytes if `size` is not 0.
+    """Compute the way between two places of a lab, and try it by probes, of `size` bytes if that is not 0.
 
     `ConfigError` for an unknown place.
     """
@@ -136,10 +136,10 @@ def follow(
 def _count(
     lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
 ) -> ProbesSeen:
-    """Send the probes and count them at the device that each of these places has, or with "" at all of its devices.
+    """Send the probes and count them at the device that each place has, or with "" at all of its devices.
 
-    It takes a second if one is not answered. `ports` are those to which datagrams may be translated, `chosen` the
-    addresses of which one may be chosen.
+    It takes a second if one is not answered. Datagrams may be translated to one of `ports`, and go to one of the
+    `chosen` addresses.
     """
     counted = ProbesSeen()
     packed = {text: ip_address(text).packed for text in chosen}
@@ -164,7 +164,6 @@ def _count(
 
 
 def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:
-    """The nodes to which a packet comes in turn, with both ways on each: of it as it comes there."""
     visits: list[Visit] = []
     node: str | None = begin.node
     packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
@@ -188,7 +187,7 @@ def _there(visits: Sequence[Visit]) -> list[Way]:
 
 
 def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End | None:
-    """Where the packet comes to; where it does not come to anything, what it was sent to, or may have been.
+    """Where the packet comes to; where it comes to nothing, what it was sent to, or may have been.
 
     None where that is no place of the lab.
     """

@@ -21,7 +21,6 @@ _BEING_MADE: Final = 10  # pods at a time: their addresses are given before thei
 
 
 def _overlaps(sight: Sight) -> Iterator[Finding]:
-    """A route of another program into the pod network, by which packets of pods go astray."""
     own = {link.index for link in (*sight.devices, *sight.bridges)} | _at_home(sight)
     for route in sight.routes:
         # A default route, in one piece or two, is wider than any network.
@@ -38,13 +37,12 @@ def _at_home(sight: Sight) -> set[int]:
 
 
 def _serves_a_peer(route: RouteInfo, sight: Sight) -> bool:
-    """Tell whether a route is as flanneld makes one for a peer: by a gateway to a subnet that is not this node's."""
+    """True of a route as flanneld makes one for a peer: by a gateway to a subnet that is not this node's."""
     inside = within_any(route.dst, sight.networks_of_pods)
     return inside and route.via is not None and not within_any(route.dst, sight.subnets)
 
 
 def _serves_a_pod(route: RouteInfo, sight: Sight) -> bool:
-    """Tell whether a route leads to one address behind a veth link: a pod without a bridge."""
     link = sight.link(route.index)
     return route.dst.prefixlen == route.dst.max_prefixlen and link is not None and link.kind == "veth"
 
@@ -67,7 +65,7 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
 
 
 def _leaks(sight: Sight) -> Iterator[Finding]:
-    """Addresses that are reserved without a pod that has them, as each reboot without DEL leaves them."""
+    """Addresses that are reserved without a pod, as each reboot without DEL leaves them."""
     for reserved in sight.reserved:
         network = next((each for each in sight.networks if each.name == reserved.network), None)
         if network is None or not network.bridges:
@@ -102,7 +100,7 @@ def _room(sight: Sight) -> Iterator[Finding]:
 
 
 def _subnets_left(sight: Sight) -> Iterator[Finding]:
-    """Few subnets are left, if all nodes have subnets of this one's size: SubnetMin and SubnetMax are not known."""
+    """Few subnets are left, if all have this one's size: SubnetMin and SubnetMax are not known."""
     state = sight.daemon
     if state is None:
         return

@@ -69,7 +69,7 @@ def _serves(sight: Sight) -> Iterator[Finding]:
 
 
 def _stays(sight: Sight) -> Iterator[Finding]:
-    """What the daemon puts back again and again is well at any moment, and pods lose packets each time."""
+    """What the daemon repairs again and again looks well at any moment, and pods lose packets each time."""
     loops = {} if sight.daemon is None else sight.daemon.loops
     for code, times in ((code, times) for loop in loops.values() for code, times in loop.lately.items()):
         if times >= _OFTEN:

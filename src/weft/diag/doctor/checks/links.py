@@ -54,7 +54,7 @@ def _devices(sight: Sight) -> Iterator[Finding]:
 
 
 def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
-    """Tell whether it is as flanneld makes its VTEP for IPv6: narrower than what it says (flannel.md §12.3)."""
+    """True of a VTEP for IPv6 as flanneld makes it: narrower than it says (flannel.md §12.3)."""
     return sight.daemon is None and link.name.startswith("flannel-v6.") and link.mtu == sight.mtu - _V6_MORE
 
 
@@ -98,7 +98,7 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
 
 
 def _wider(sight: Sight) -> Iterator[Finding]:
-    """What a device wraps must pass the uplink whole: no outer packet is cut in pieces, nor are its pieces awaited."""
+    """The uplink must carry wrapped packets whole: outer packets are never fragmented."""
     state = sight.daemon
     uplink = None if state is None or state.uplink is None else sight.link(state.uplink.index)
     if uplink is None or not sight.mtu:

@@ -43,7 +43,7 @@ def _there(sight: Sight) -> Iterator[Finding]:
 
 
 def _first(sight: Sight) -> Iterator[Finding]:
-    """The runtime takes the first file; a network of pods behind it is not used, unless that one calls others."""
+    """The runtime takes the first file, and no network behind it, unless the first calls others."""
     ours = next((network for network in sight.networks if "flannel" in network.plugins), None)
     if ours is not None and sight.networks[0] is not ours and not _CALLERS.intersection(sight.networks[0].plugins):
         first = sight.networks[0]
@@ -69,7 +69,7 @@ def _leftovers(sight: Sight) -> Iterator[Finding]:
 
 
 def _managed(sight: Sight) -> Iterator[Finding]:
-    """Links of the pod network that a network manager takes for its own: it sets them down, or takes addresses off."""
+    """Links of the pod network that a network manager sets down, or takes addresses off."""
     bridges = {bridge.index for bridge in sight.bridges}
     ours = [link.name for link in (*sight.devices, *sight.bridges)]
     ours += [link.name for link in sight.links if link.kind == "veth" and link.master in bridges]
@@ -95,7 +95,7 @@ def _managed(sight: Sight) -> Iterator[Finding]:
 
 
 def _foreign(sight: Sight) -> Iterator[Finding]:
-    """Addresses that another program has put on devices between nodes: a DHCP client, or what gives itself one."""
+    """Addresses on devices between nodes that another program has put there: a DHCP client, or link-local ones."""
     for device in sight.devices if sight.subnets else ():
         for address in sight.addresses_of(device.index):
             ip = address.ip
@@ -121,7 +121,7 @@ def _foreign(sight: Sight) -> Iterator[Finding]:
 
 
 def _clock(sight: Sight) -> Iterator[Finding]:
-    """A clock that was never set; or one that nothing keeps right, where a store refuses what is judged by it."""
+    """A clock that was never set; or one that nothing keeps right, where the store refuses for that."""
     if sight.clock is None:
         return
     said = "" if sight.daemon is None or sight.daemon.store is None else str(sight.daemon.store).lower()

@@ -29,7 +29,6 @@ _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are
 
 
 def _forwarded(sight: Sight) -> Iterator[Finding]:
-    """A new connection between a pod of this node and one of a peer, in either direction."""
     said, doubts = set[str](), list[str]()
     for packet in _between_pods(sight):
         verdict = judge(sight.rules, "forward", packet)
@@ -43,7 +42,6 @@ def _forwarded(sight: Sight) -> Iterator[Finding]:
 
 
 def _doubt(sight: Sight, doubts: list[str]) -> None:
-    """Say so where nothing was found because it can't be told."""
     if sight.legacy_tables:
         doubts.append(f"the rules of iptables-legacy in {', '.join(sight.legacy_tables)} are not read")
     if doubts:
@@ -97,7 +95,7 @@ def _of_bridges(sight: Sight) -> Iterator[Finding]:
 
 
 def _unlisted(sight: Sight) -> Iterator[Configured]:
-    """The networks of bridges that our plugin has made and that no configuration here names."""
+    """Of bridges that our plugin has made and that no configuration here names."""
     listed = {name for network in sight.networks for name in network.bridges}
     tables = {table for _, table, _ in (*sight.rules.chains, *sight.rules.sets)}
     used = [plugin for plugin, table in (("portmap", _HOST_PORTS), ("firewall", _FIREWALL)) if table in tables]
@@ -120,7 +118,6 @@ def _pod_on(sight: Sight, bridge: LinkInfo, *, known: bool) -> Ip | None:
 
 
 def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: str) -> Iterator[Finding]:
-    """What of a pod's packets is dropped: those to the outside, and those to a port that is published."""
     some = Packet(source=pod, target=_OUTSIDE, protocol="tcp", source_port=SOME_PORT, target_port=_HTTP)
     leaving = replace(some, iif=bridge, oif=uplink)
     coming = replace(some, source=_OUTSIDE, target=pod, iif=uplink, oif=bridge, translated=frozenset(("dnat",)))
@@ -157,7 +154,6 @@ def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
 
 
 def _outer(sight: Sight) -> Iterator[Finding]:
-    """Datagrams from and to the port of peers' devices, on the links by which the peers are reached."""
     said, doubts = set[str](), list[str]()
     for peer, port in product(peers(sight)[:_MOST], sight.ports):
         for hook, packet, verdict in judged_on_the_way(sight, peer, port):
@@ -175,7 +171,6 @@ def _outer(sight: Sight) -> Iterator[Finding]:
 
 
 def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str, Packet, Verdict]]:
-    """What this node's rules do with datagrams from and to a port of a peer, at each hook; none without a way."""
     link = sight.link(sight.ways.get(str(peer.public), 0))
     own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
     if peer.public is None or own is None or link is None:
@@ -188,7 +183,6 @@ def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str
 
 
 def _dead_ports(sight: Sight) -> Iterator[Finding]:
-    """Rules of a pod that was removed without DEL: nobody answers connections to the port."""
     for dead in sight.dead_ports:
         seen = f"{dead.rule} leads to {dead.address}, which no pod of this node has"
         hint = "'weft cni gc NETWORK' removes it, and so does the next pod that weft gives the port"

@@ -56,13 +56,11 @@ def _whole(sight: Sight) -> Iterator[Finding]:
 
 
 def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:
-    """The peers that are reached by another link than the uplink, and by which."""
     found = ((peer, sight.link(sight.ways.get(str(peer.public), 0))) for peer in peers(sight))
     return [(peer, link.name) for peer, link in found if link is not None and link.name != uplink]
 
 
 def _one_uplink(sight: Sight) -> Iterator[Finding]:
-    """Peers are reached by the uplink that their packets come back to."""
     state = sight.daemon
     if state is None or state.uplink is None:
         return
@@ -99,7 +97,7 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
 
 
 def _elsewhere(sight: Sight) -> Iterator[Finding]:
-    """What takes packets for peers' pods away from the routes of their leases: most often a rule that asks a table."""
+    """What takes packets for peers' pods away from the routes of their leases: most often a rule."""
     found: dict[Choice, list[Peer]] = {}
     for peer in peers(sight)[:_MOST]:
         choice = astray(sight, peer)
@@ -130,7 +128,7 @@ def _its(led: list[Peer]) -> str:
 
 
 def _answer(sight: Sight) -> Iterator[Finding]:
-    """Of peers that answer by the underlay and not inside, the way inside is broken; of others they are away."""
+    """If a peer answers by the underlay alone, the way inside is broken; otherwise the peer is away."""
     found = _sorted(sight)
     if away := found["away"]:
         yield _away(sight, away)
@@ -167,7 +165,6 @@ _GONE: Final = (
 
 
 def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
-    """The peers that do not answer as they should, by what is known of each."""
     probes = {(each.peer, each.way): each for each in sight.probes}
     heard = {version: _may_answer(sight, version) for version in (4, 6)}
     knocks = {each.peer: each for each in sight.knocks}
@@ -193,7 +190,6 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
 
 
 def _kind(sight: Sight, peer: Peer | None, knocked: Knocked, outside: Probed | None) -> _Kind | None:
-    """What is known of a peer that does not answer inside the overlay."""
     if knocked.nobody_listens:
         return "gone"
     if knocked.is_rejected:
@@ -206,7 +202,7 @@ def _kind(sight: Sight, peer: Peer | None, knocked: Knocked, outside: Probed | N
 
 
 def _own_rules_drop(sight: Sight, peer: Peer) -> bool:
-    """Tell whether this node's own rules drop what it sends to the device's port of a peer, or what that sends."""
+    """True if this node's own rules drop what it sends to the device's port of a peer, or what that sends."""
     verdicts = [verdict for _, _, verdict in judged_on_the_way(sight, peer, sight.ports[0])]
     return not verdicts or any(verdict.passes is False for verdict in verdicts)
 
@@ -266,7 +262,7 @@ def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Findi
 
 
 def _may_answer(sight: Sight, version: int) -> bool:
-    """Tell whether this node's own firewall lets answers in; else their absence proves nothing."""
+    """True if this node's own firewall lets answers in; else their absence proves nothing."""
     peer = next(
         (each.address for each in sight.probes if each.way == "overlay" and each.address.version == version), None
     )
