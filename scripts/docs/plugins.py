@@ -12,16 +12,16 @@ from typing import Any
 from scripts.docs.keys import Row, rows_of
 from scripts.docs.keys import table as table_of
 from weft.cni import registry
-from weft.cni.plugins.bandwidth.conf import BandwidthConf
+from weft.cni.plugins.bandwidth import BandwidthConf
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.firewall.conf import FirewallConf
 from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.hostlocal.conf import IpamConf
-from weft.cni.plugins.portmap.ports import PortmapConf
-from weft.cni.plugins.ptp.conf import PtpConf
-from weft.cni.plugins.sbr.conf import SbrKeys
-from weft.cni.plugins.static.conf import StaticKeys
-from weft.cni.plugins.tuning.conf import TuningKeys
+from weft.cni.plugins.portmap.conf import PortmapConf
+from weft.cni.plugins.ptp import PtpConf
+from weft.cni.plugins.sbr import SbrKeys
+from weft.cni.plugins.static import StaticKeys
+from weft.cni.plugins.tuning import TuningKeys
 from weft.cni.sdk.startup import Plugin
 from weft.model import keyed
 from weft.model.keyed import Arg

@@ -17,7 +17,7 @@ from tests.support.cni.call import Answer, Meanwhile
 from tests.support.netns import Netns
 from tests.support.waiting import eventually, looks
 from weft.cni.attachment import masq
-from weft.cni.sdk.host import TEMPORARY
+from weft.cni.host.files import TEMPORARY
 from weft.kernel.statefiles import ASIDE
 
 NETWORK: Final = "cbr0"

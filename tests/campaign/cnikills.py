@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.cni.attachment import retire
-from weft.cni.sdk.host import Container, Host, Request
+from weft.cni.host.host import Container, Host, Request
 from weft.cni.sdk.startup import CALLED
 from weft.cni.serve import plugins, session
 from weft.cni.serve.standin import stand_in
@@ -276,7 +276,7 @@ def watch(directory: Path, trap: Trap) -> None:
 
 async def daemon(directory: Path, trap: Trap) -> None:
     """Serve as weftd does."""
-    from weft.cni.host.descriptors import open_node
+    from weft.cni.host.host import open_node
     from weft.cni.leaks.sweeper import Sweeper
     from weft.cni.serve.endpoint import Endpoint
     from weft.cni.serve.server import serve

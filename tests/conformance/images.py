@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from weft.cni.install.tree import Tree
+from weft.cni.install.installation import Tree
 from weft.lab.kubernetes.image import Image
 from weft.lab.kubernetes.ourimage import WAIT, pause
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.cni.site import Site
 from weft.cni.host.files import RootedFiles
+from weft.cni.host.host import Host
 from weft.cni.host.openat import open_root
-from weft.cni.sdk.host import Host
 
 
 @dataclass

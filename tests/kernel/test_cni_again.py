@@ -10,7 +10,7 @@ import pytest
 from tests.support.cni.site import Site
 from tests.support.netns import Losable
 from tests.support.weftd import eventually
-from weft.cni.sdk.host import RETIRED
+from weft.cni.host.host import RETIRED
 from weft.cni.sdk.startup import CALLED
 
 NETWORK = "net"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cni.site import Site
 from tests.support.netns import Netns
-from weft.cni.plugins.bandwidth import buckets
+from weft.cni.plugins import bandwidth
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
@@ -213,7 +213,7 @@ def test_what_does_not_fit_the_kernels_numbers_stops_at_its_end(site, pod):
 
 def test_a_second_interface_has_a_device_of_its_own(site, pod):
     first, second = config(join(site, pod), **SMALL), config(join(site, pod, "eth1", veth="veth1"), **SMALL)
-    own = buckets.ifb_names(Attachment(network=NETWORK, container_id="dummy", ifname="eth1"))[1]
+    own = bandwidth.ifb_names(Attachment(network=NETWORK, container_id="dummy", ifname="eth1"))[1]
     assert call(site, "ADD", first, pod).result["interfaces"][2]["name"] == IFB
     result = call(site, "ADD", second, pod, ifname="eth1").result
     assert result["interfaces"][2]["name"] == own
@@ -317,7 +317,7 @@ def test_gc_removes_what_is_gone_and_nothing_else(site, pod, make_netns):
     )
     other = {**config(join(site, gone, "eth1", veth="v3"), **SMALL), "name": "other"}
     assert site.call("bandwidth", "ADD", other, container=gone, id_="x", ifname="eth1").exit == 0
-    kept = buckets.ifb_names(Attachment(network="other", container_id="x", ifname="eth1"))[0]
+    kept = bandwidth.ifb_names(Attachment(network="other", container_id="x", ifname="eth1"))[0]
     conf = {
         "cniVersion": "1.1.0",
         "name": NETWORK,
@@ -333,7 +333,7 @@ def test_gc_removes_what_is_gone_and_nothing_else(site, pod, make_netns):
 def test_status_tells_what_the_kernel_lacks(site, monkeypatch):
     conf = {"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth"}
     assert site.call("bandwidth", "STATUS", conf | SMALL).exit == 0
-    monkeypatch.setattr("weft.cni.plugins.bandwidth.verbs.link_kinds", lambda *_: frozenset())
+    monkeypatch.setattr("weft.cni.plugins.bandwidth.link_kinds", lambda *_: frozenset())
     assert site.call("bandwidth", "STATUS", conf).exit == 0
     answer = site.call("bandwidth", "STATUS", conf | SMALL)
     assert (answer.code, answer.msg) == (50, "egressRate needs IFB devices, which this kernel cannot make")

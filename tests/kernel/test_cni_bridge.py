@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cni.site import Site
 from tests.support.weftd import eventually
-from weft.cni.sdk.host import RETIRED
+from weft.cni.host.host import RETIRED
 from weft.wire.cni import VERSIONS
 
 V4 = {"ranges": [[{"subnet": "10.1.2.0/24"}]]}

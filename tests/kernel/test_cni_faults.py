@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cni.site import REFERENCE
-from weft.cni.sdk.host import ClientGone, Container
+from weft.cni.host.host import ClientGone, Container
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.wire.cni import Ran
 

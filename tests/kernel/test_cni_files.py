@@ -114,7 +114,7 @@ class TestReadingAndWriting:
         assert names(root) == ["directory"]
 
     def test_a_file_system_that_cannot_exchange(self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("weft.cni.host.naming._renameat2", None)
+        monkeypatch.setattr("weft.cni.host.files._renameat2", None)
         files.replace("/file", b"old")
         files.replace("/file", b"new")
         assert files.read("/file") == b"new"
@@ -123,7 +123,7 @@ class TestReadingAndWriting:
     def test_a_file_system_that_knows_no_renameat2(
         self, files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr("weft.cni.host.naming._renameat2", None)
+        monkeypatch.setattr("weft.cni.host.files._renameat2", None)
         files.write_new("/file", b"first")
         with pytest.raises(FileExistsError):
             files.write_new("/file", b"second")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cni.host import naming, openat
+from weft.cni.host import files, openat
 from weft.cni.host.files import RootedFiles
 from weft.cni.plugins.hostlocal import store
 from weft.wire.cni import VERSIONS
@@ -664,7 +664,7 @@ def die_at(step: int) -> None:
 
     sys.addaudithook(lambda event, _: count() if event.startswith(STEPS) else None)
     # Those that Python does not know of.
-    openat._syscall, naming._renameat2 = counted(openat._syscall), counted(naming._renameat2)
+    openat._syscall, files._renameat2 = counted(openat._syscall), counted(files._renameat2)
 
 
 def test_killed_at_every_step_nothing_is_given_twice_and_no_lock_is_lost(site):

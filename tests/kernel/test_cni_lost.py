@@ -5,7 +5,7 @@ import pytest
 from tests.kernel.test_cni_flannel import REST, V4, V6, add, config, delete
 from tests.support.cni.site import Site
 from tests.support.spoiling import spoil
-from weft.cni.attachment import living
+from weft.cni.attachment import podaddresses
 
 TINY = V4.replace("/24", "/29") + V6.replace("/64", "/125") + REST
 
@@ -61,8 +61,8 @@ def test_an_address_that_is_asked_for_is_not_taken_from_a_living_pod(site, make_
 
 def test_the_kernel_is_asked_once_for_what_nobody_else_changes(site, make_netns, monkeypatch):
     asked = []
-    addresses = living.addresses
-    monkeypatch.setattr(living, "addresses", lambda rtnl: asked.append(1) or addresses(rtnl))
+    addresses = podaddresses.addresses
+    monkeypatch.setattr(podaddresses, "addresses", lambda rtnl: asked.append(1) or addresses(rtnl))
     for number in range(4):
         add(site, config(site), make_netns(), id_=f"c{number}")
     assert len(asked) <= 2, "at the first look, and after the directory was made"

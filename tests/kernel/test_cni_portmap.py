@@ -14,12 +14,11 @@ import pytest
 from tests.kernel.hostports import BRIDGE, NETWORK, Ports, mapping
 from tests.support.netns import Netns
 from weft.cni.host import programs
+from weft.cni.host.host import Host
 from weft.cni.install.executables import install
 from weft.cni.plugins.portmap import forms, iptables, maps
-from weft.cni.plugins.portmap.forms import FORMS, MAPS
-from weft.cni.plugins.portmap.handback import hand_back
-from weft.cni.plugins.portmap.ports import PortMap
-from weft.cni.sdk.host import Host
+from weft.cni.plugins.portmap.conf import PortMap
+from weft.cni.plugins.portmap.forms import FORMS, MAPS, hand_back
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.value import replace

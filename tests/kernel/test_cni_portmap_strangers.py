@@ -8,9 +8,9 @@ import pytest
 from tests.support.cni.site import Site
 from tests.support.netns import Losable
 from tests.support.weftd import eventually
-from weft.cni.attachment import living
+from weft.cni.attachment import podaddresses
 from weft.cni.plugins.portmap import strangers
-from weft.cni.plugins.portmap.ports import Mapping
+from weft.cni.plugins.portmap.conf import Mapping
 from weft.diag.sight import look
 
 NETWORK = "net"
@@ -173,7 +173,7 @@ def test_the_host_itself_and_others_are_somebody(site, make_pod):
     conf = bridge(site, "v4")
     has = site.call("bridge", "ADD", conf, container=pod).result["ips"][0]["address"].partition("/")[0]
     nobodys = {
-        address: living.is_nobodys(site.host.rtnl, ip(address))
+        address: podaddresses.is_nobodys(site.host.rtnl, ip(address))
         for address in ("10.4.0.1", has, "10.4.0.99", "10.5.0.99", "192.0.2.1")
     }
     assert nobodys == {"10.4.0.1": False, has: False, "10.4.0.99": True, "10.5.0.99": False, "192.0.2.1": True}

@@ -8,7 +8,7 @@ import pytest
 from tests.support.netns import Netns
 from tests.support.waiting import eventually, in_time
 from weft.cni.attachment.retire import Retirement
-from weft.cni.sdk.host import RETIRED
+from weft.cni.host.host import RETIRED
 
 
 @pytest.fixture

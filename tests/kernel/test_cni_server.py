@@ -33,7 +33,7 @@ from tests.support.cni.frames import (
 from tests.support.netns import Netns
 from tests.support.waiting import eventually
 from weft.cni import build
-from weft.cni.host.descriptors import NodeHandles, open_node
+from weft.cni.host.host import NodeHandles, open_node
 from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.sysctls import open_all_settings, open_settings
 from weft.cni.install.executables import install

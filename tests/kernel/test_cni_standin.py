@@ -27,9 +27,9 @@ from tests.support.netns import SECONDS, Netns
 from tests.support.waiting import eventually
 from weft.cni import build
 from weft.cni.host.files import RootedFiles
+from weft.cni.host.host import describe_netns_problem
 from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.openat import open_root
-from weft.cni.host.received import describe_netns_problem
 from weft.cni.install.executables import install
 from weft.cni.serve.server import LEAST_DESCRIPTORS
 from weft.wire import frames

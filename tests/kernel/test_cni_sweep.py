@@ -20,10 +20,10 @@ from tests.support.spoiling import WAYS, spoil
 from tests.support.waiting import eventually
 from weft import cli
 from weft.cni.host import locks
+from weft.cni.host.host import Host
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep, sweeper
 from weft.cni.leaks.sweeper import Sweeper, node_host
-from weft.cni.sdk.host import Host
 from weft.model.attachment import Attachment
 from weft.model.value import replace
 from weft.wire.cni import CniError

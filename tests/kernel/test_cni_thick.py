@@ -9,8 +9,8 @@ from tests.kernel.test_cni_bridge import sysctl
 from tests.support.cni.daemon import CniDaemon
 from tests.support.netns import Netns
 from weft.cni import build
+from weft.cni.host.host import RETIRED
 from weft.cni.install.executables import install
-from weft.cni.sdk.host import RETIRED
 
 IPAM = {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
 

@@ -14,8 +14,8 @@ from tests.support.cni.daemon import CniDaemon
 from tests.support.netns import Netns
 from tests.support.waiting import eventually
 from weft.cni import build
+from weft.cni.host.host import RETIRED
 from weft.cni.install import executables
-from weft.cni.sdk.host import RETIRED
 
 WEFT = Path(sys.executable).with_name("weft")
 CAPABILITIES = {

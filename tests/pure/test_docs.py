@@ -196,7 +196,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def test_docstrings_name_modules_that_exist():
-    """A name in backticks that begins with a package's, as `cni.sdk.host`, is a module or something in one."""
+    """A name in backticks that begins with a package's, as `cni.host.host`, is a module or something in one."""
     source = ROOT / "src" / "weft"
     paths = [path.relative_to(source).with_suffix("") for path in source.rglob("*.py")]
     modules = {".".join(path.parts).removesuffix(".__init__") for path in paths}

@@ -1,7 +1,6 @@
 """Builds the programs in C from their sources beside this file: `python -m weft.cni.build`.
 
-The CNI client, without which there are no plugins; what starts weft's copy on a node that has no Python; and the first
-process of a container.
+The CNI client; what starts weft's copy on a node that has no Python; and the first process of a container.
 """
 
 import sys

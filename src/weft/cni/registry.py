@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from weft.cni.plugins.bandwidth.verbs import PLUGIN as BANDWIDTH
-from weft.cni.plugins.bridge.verbs import PLUGIN as BRIDGE
-from weft.cni.plugins.firewall.verbs import PLUGIN as FIREWALL
-from weft.cni.plugins.flannel.verbs import PLUGIN as FLANNEL
-from weft.cni.plugins.hostlocal.verbs import PLUGIN as HOST_LOCAL
-from weft.cni.plugins.loopback.verbs import PLUGIN as LOOPBACK
-from weft.cni.plugins.portmap.verbs import PLUGIN as PORTMAP
-from weft.cni.plugins.ptp.verbs import PLUGIN as PTP
-from weft.cni.plugins.sbr.verbs import PLUGIN as SBR
-from weft.cni.plugins.static.verbs import PLUGIN as STATIC
-from weft.cni.plugins.tuning.verbs import PLUGIN as TUNING
+from weft.cni.plugins.bandwidth import PLUGIN as BANDWIDTH
+from weft.cni.plugins.bridge.plugin import PLUGIN as BRIDGE
+from weft.cni.plugins.firewall.plugin import PLUGIN as FIREWALL
+from weft.cni.plugins.flannel.plugin import PLUGIN as FLANNEL
+from weft.cni.plugins.hostlocal.plugin import PLUGIN as HOST_LOCAL
+from weft.cni.plugins.loopback import PLUGIN as LOOPBACK
+from weft.cni.plugins.portmap.plugin import PLUGIN as PORTMAP
+from weft.cni.plugins.ptp import PLUGIN as PTP
+from weft.cni.plugins.sbr import PLUGIN as SBR
+from weft.cni.plugins.static import PLUGIN as STATIC
+from weft.cni.plugins.tuning import PLUGIN as TUNING
 from weft.cni.sdk.startup import Plugin, Subject
 
 # In the order in which a leaked attachment is undone: what leads to an address goes before the address may be
@@ -26,5 +26,4 @@ SUBJECTS: Final[dict[str, Subject]] = {plugin.keeps.name: plugin.keeps for plugi
 
 
 def find(name: str) -> Plugin | None:
-    """Return a plugin of ours, None for a name that is not."""
     return _BY_NAME.get(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from weft.model.node.nodestate import Durations
 
 if TYPE_CHECKING:  # else the network would wait for what plugins need
-    from weft.cni.sdk.host import Host, Request
+    from weft.cni.host.host import Host, Request
     from weft.cni.serve.session import Plugins
     from weft.wire.cni import Ran
 

@@ -21,7 +21,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import POD_ALIAS
 
 if TYPE_CHECKING:
-    from weft.cni.host.descriptors import NodeHandles
+    from weft.cni.host.host import NodeHandles
     from weft.cni.leaks.sweeper import PodNames
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Services:
         """Serve plugins, unless another daemon does: then say so, and do without."""
         # Late: 30 ms of imports that the network does not wait for.
         from weft.cni.attachment.retire import Retirement
-        from weft.cni.host.descriptors import open_node
+        from weft.cni.host.host import open_node
         from weft.cni.host.state import publish
         from weft.cni.leaks.sweeper import PodNames, stranded
         from weft.cni.serve.endpoint import Endpoint

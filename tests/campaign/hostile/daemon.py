@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.cni.attachment.retire import Retirement
-from weft.cni.host.descriptors import open_node
-from weft.cni.sdk.host import Host, Request
+from weft.cni.host.host import Host, Request, open_node
 from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve

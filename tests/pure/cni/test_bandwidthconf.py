@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.cni.plugins.bandwidth import conf as bandwidthconf
+from weft.cni.plugins import bandwidth
 from weft.model.kernel.shaping import Limit, Limits
 from weft.wire.cni import CniError
 
@@ -14,11 +14,11 @@ NO_NUMBER = "failed to parse network configuration: cannot use {} as {} " + LIMI
 
 def test_limits_come_from_the_configuration_or_else_from_the_runtime():
     ingress = Limits(ingress=Limit(rate=16, burst=8))
-    assert bandwidthconf.parse(INGRESS) == ingress
-    assert bandwidthconf.parse({"runtimeConfig": {"bandWidth": INGRESS}}) == ingress
+    assert bandwidth.parse(INGRESS) == ingress
+    assert bandwidth.parse({"runtimeConfig": {"bandWidth": INGRESS}}) == ingress
     both = {"egressRate": 80, "egressBurst": 8, "runtimeConfig": {"bandwidth": INGRESS}}
-    assert bandwidthconf.parse(both) == Limits(egress=Limit(rate=80, burst=8))
-    assert bandwidthconf.parse({"egressRate": 0, "runtimeConfig": {"bandwidth": INGRESS}}) == Limits()
+    assert bandwidth.parse(both) == Limits(egress=Limit(rate=80, burst=8))
+    assert bandwidth.parse({"egressRate": 0, "runtimeConfig": {"bandwidth": INGRESS}}) == Limits()
     assert not Limits()
     assert ingress
     assert Limits(egress=Limit(rate=8, burst=8))
@@ -39,10 +39,10 @@ def test_limits_come_from_the_configuration_or_else_from_the_runtime():
 def test_rates_and_bursts(direction, rate, burst, message):
     config = {f"{direction}Rate": rate, f"{direction}Burst": burst}
     if message is None:
-        bandwidthconf.parse(config)
+        bandwidth.parse(config)
         return
     with pytest.raises(CniError) as caught:
-        bandwidthconf.parse(config)
+        bandwidth.parse(config)
     assert caught.value.msg == message
 
 
@@ -70,5 +70,5 @@ def test_rates_and_bursts(direction, rate, burst, message):
 )
 def test_what_is_refused(config, message):
     with pytest.raises(CniError) as caught:
-        bandwidthconf.parse(config)
+        bandwidth.parse(config)
     assert caught.value.msg == message

@@ -11,7 +11,7 @@ import pytest
 
 from weft import cli
 from weft.cni.commands import ipam
-from weft.cni.commands.ipamlist import Reservation
+from weft.cni.commands.ipam import Reservation
 from weft.desired.leaks import State, Verdict
 from weft.model.attachment import Attachment
 
@@ -70,7 +70,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 
     monkeypatch.setattr(ipam, "_node", host)
     monkeypatch.setattr(ipam, "_free", free)
-    monkeypatch.setattr(ipam.ipamlist, "reservations", lambda _host, _data_dir: made.found)
+    monkeypatch.setattr(ipam, "reservations", lambda _host, _data_dir: made.found)
     monkeypatch.setattr(ipam.sweep, "attachments", attachments)
     monkeypatch.setattr(ipam.sweep, "judge", lambda _host, attachment: VERDICTS[attachment.container_id])
     return made

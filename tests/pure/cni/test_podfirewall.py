@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.cni.iptablesfake import restore
-from weft.cni.plugins.firewall import chains as podfirewall
+from weft.cni.plugins.firewall import iptables as podfirewall
 from weft.wire.iptables import Table
 
 ONE, OTHER = ip_address("10.0.0.2"), ip_address("10.0.0.3")
@@ -54,8 +54,8 @@ def test_what_is_taken_back():
 )
 def test_what_is_missing(lost, message):
     have = restore(EMPTY, podfirewall.additions(EMPTY, [ONE], "CNI-ADMIN"))
-    assert podfirewall.missing(have, [ONE], "CNI-ADMIN") == ""
-    assert podfirewall.missing(restore(have, [f"-D {lost}"]), [ONE], "CNI-ADMIN") == message
+    assert podfirewall.first_missing(have, [ONE], "CNI-ADMIN") == ""
+    assert podfirewall.first_missing(restore(have, [f"-D {lost}"]), [ONE], "CNI-ADMIN") == message
 
 
 def test_bridges_are_kept_apart():

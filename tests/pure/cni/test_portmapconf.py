@@ -12,7 +12,7 @@ from tests.pure.reach import reached, reaches
 from tests.support.cni.portmaps import MAPPINGS, listed, wanted
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import iptables, nft
-from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf
+from weft.cni.plugins.portmap.conf import Mapping, PortMap, PortmapConf
 from weft.wire.cni import CniError
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.cni.iptablesfake import restore
 from tests.support.cni.portmaps import LONG_ID, MAPPINGS, wanted
 from weft.cni.plugins.portmap import iptables as rules
-from weft.cni.plugins.portmap.ports import Mapping
+from weft.cni.plugins.portmap.conf import Mapping
 from weft.wire.iptables import parse
 
 CHAIN = "CNI-DN-1383eeb27000e215038bb"
@@ -171,7 +171,7 @@ def test_all_of_it_in_upstreams_order():
 
 def test_what_is_there_is_not_added():
     assert additions(GOLDEN, MINE) == []
-    assert rules.missing(GOLDEN, MINE, 4, chain=CHAIN, comment=COMMENT) == ""
+    assert rules.first_missing(GOLDEN, MINE, 4, chain=CHAIN, comment=COMMENT) == ""
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_is_there_is_not_added():
 )
 def test_what_is_lost_is_named_and_added(lost, words):
     have = parse("\n".join(line for line in SAVED.splitlines() if not line.startswith(lost)))
-    assert rules.missing(have, MINE, 4, chain=CHAIN, comment=COMMENT) == words
+    assert rules.first_missing(have, MINE, 4, chain=CHAIN, comment=COMMENT) == words
     assert additions(have, MINE)
 
 
@@ -208,7 +208,7 @@ def test_conditions_may_be_listed_otherwise_than_they_were_given():
     of = wanted("10.88.0.2/16", mappings=HTTP, conditions_v4=("--source", "10.0.0.0/8"))
     have = parse(SAVED.replace("-A CNI-HOSTPORT-DNAT -p tcp", "-A CNI-HOSTPORT-DNAT -s 10.0.0.0/8 -p tcp"))
     assert additions(have, of) == []
-    assert rules.missing(have, of, 4, chain=CHAIN, comment=COMMENT) == ""
+    assert rules.first_missing(have, of, 4, chain=CHAIN, comment=COMMENT) == ""
 
 
 def test_an_odd_rule_that_leads_there_is_none_of_ours():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cni.portmaps import wanted
 from weft.cni.plugins.portmap import nft as rules
-from weft.cni.plugins.portmap.ports import Mapping
+from weft.cni.plugins.portmap.conf import Mapping
 from weft.wire.nft import parse
 
 ID = "icee6giejonei6so"
@@ -129,14 +129,14 @@ def test_all_of_it():
 def test_what_is_there_is_neither_added_nor_emptied():
     listed = parse(LISTED)
     assert not any(line.startswith(("flush", "add rule")) for line in rules.additions(listed, MINE, 4, "c1"))
-    assert rules.missing(listed, MINE, 4, "c1") == ""
+    assert rules.first_missing(listed, MINE, 4, "c1") == ""
 
 
 @pytest.mark.parametrize("container,chain", [("c2", "hostports"), ("c1", "masquerading"), ("c3", "hostports")], ids=str)
 def test_a_chain_that_lacks_rules_is_named(container, chain):
     listed = parse(LISTED.replace("127.0.0.1 ip", "127.0.0.9 ip"))
-    assert rules.missing(listed, MINE, 4, container) == chain
-    assert rules.missing({}, MINE, 4, container) == "hostports"
+    assert rules.first_missing(listed, MINE, 4, container) == chain
+    assert rules.first_missing({}, MINE, 4, container) == "hostports"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_a_chain_that_lacks_rules_is_named(container, chain):
     [("jump hostip_hostports #", "hostports_all"), ("fib daddr type local jump hostports_all # handle 14", "output")],
 )
 def test_shared_rules_are_needed_too(lost, chain):
-    assert rules.missing(parse(LISTED.replace(lost, "counter #")), MINE, 4, "c1") == chain
+    assert rules.first_missing(parse(LISTED.replace(lost, "counter #")), MINE, 4, "c1") == chain
 
 
 def test_shared_rules_may_have_another_ones_conditions():
     listed = parse(LISTED.replace("fib daddr", "ip saddr 10.0.0.0/8 fib daddr"))
-    assert rules.missing(listed, MINE, 4, "c1") == ""
+    assert rules.first_missing(listed, MINE, 4, "c1") == ""
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from weft.cni.attachment.conf import KeptBeside
-from weft.cni.plugins.ptp import conf as ptpconf
-from weft.cni.plugins.ptp.conf import PtpConf
+from weft.cni.plugins import ptp
+from weft.cni.plugins.ptp import PtpConf
 from weft.model.attachment import Dns
 from weft.wire.cni import CniError
 
@@ -13,7 +13,7 @@ IPAM = {"ipam": {"type": "host-local"}}
 
 def test_every_key():
     config = {"ipMasq": True, "ipMasqBackend": "nftables", "mtu": 1400, "dns": {"domain": "d"}, "vlan": 7, **IPAM}
-    assert ptpconf.parse(config) == PtpConf(
+    assert ptp.parse(config) == PtpConf(
         ip_masq=True, masq_kind="nftables", mtu=1400, ipam_type="host-local", dns=Dns(domain="d")
     )
 
@@ -29,10 +29,10 @@ def test_every_key():
 )
 def test_what_is_refused(config, message):
     with pytest.raises(CniError) as caught:
-        ptpconf.parse(config)
+        ptp.parse(config)
     assert caught.value.msg == message
 
 
 def test_del_reads_no_key_that_it_does_not_need():
     config = {"mtu": "x", "ipMasqBackend": 5, "dns": [], "macspoofchk": "bridge's", "ipMasq": True, **IPAM}
-    assert ptpconf.parse_for_delete(config) == KeptBeside(ip_masq=True, ipam_type="host-local")
+    assert ptp.parse_for_delete(config) == KeptBeside(ip_masq=True, ipam_type="host-local")

@@ -14,8 +14,8 @@ from weft.cni.host.files import RootedFiles
 from weft.cni.install.directories import Directories
 from weft.cni.plugins.firewall import record as firewallrecord
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.hostlocal import record as ipamrecord
-from weft.cni.plugins.portmap import shared
+from weft.cni.plugins.hostlocal import store as ipamrecord
+from weft.cni.plugins.portmap import maps
 from weft.cni.sdk import record
 from weft.cni.sdk.record import Record, alias_of, key_of
 from weft.model.attachment import Attachment
@@ -58,7 +58,7 @@ def test_what_is_known_of_links(call, tmp_path: Path):
     call.host.boot_id = "the next"
     assert record.read(call) is None
     assert record.recall(call.host, "attachments", ATTACHMENT) == OF_IT | links
-    record.remove(call)
+    record.forget(call.host, "attachments", ATTACHMENT)
     assert kept(tmp_path) == {}
 
 
@@ -116,14 +116,14 @@ def test_which_state_file_of_flannel_an_attachment_has(call, tmp_path: Path):
 
 def test_which_attachments_of_a_container_share_ports(call, tmp_path: Path):
     other = Attachment(network="other", container_id="c1", ifname="eth1")
-    shared.join(call.host, ATTACHMENT, other)
+    maps.share(call.host, ATTACHMENT, other)
     [(name, content)] = kept(tmp_path).items()
     assert name.startswith("portmap-shared/")
     assert (content["network"], content["container"], content["ifname"]) == ("", "c1", "")
     by_name = sorted(content["attachments"], key=lambda each: each["network"])
     assert by_name == [{"network": "cbr0", "ifname": "eth0"}, {"network": "other", "ifname": "eth1"}]
-    assert shared.siblings(call.host, ATTACHMENT) == {other}
-    assert shared.leave(call.host, other) == {ATTACHMENT}
+    assert maps.siblings(call.host, ATTACHMENT) == {other}
+    assert maps.stop_sharing(call.host, other) == {ATTACHMENT}
 
 
 def test_where_plugins_were_installed(tmp_path: Path):

@@ -4,16 +4,16 @@ from ipaddress import ip_address
 
 import pytest
 
-from weft.cni.plugins.sbr import conf as sbrconf
-from weft.cni.plugins.sbr.routing import SbrConf
+from weft.cni.plugins import sbr
+from weft.cni.plugins.sbr import SbrConf
 from weft.wire.cni import CniError
 
 
 def test_keys():
-    assert sbrconf.parse({}) == SbrConf()
+    assert sbr.parse({}) == SbrConf()
     config = {"table": 7, "gateways": ["10.0.0.1", "fd00::1", "10.0.0.1"], "addSourceHints": True}
     gateways = {4: ip_address("10.0.0.1"), 6: ip_address("fd00::1")}
-    assert sbrconf.parse(config) == SbrConf(table=7, gateways=gateways, source_hints=True)
+    assert sbr.parse(config) == SbrConf(table=7, gateways=gateways, source_hints=True)
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_keys():
 )
 def test_what_is_refused(config, message):
     with pytest.raises(CniError) as caught:
-        sbrconf.parse(config)
+        sbr.parse(config)
     assert caught.value.msg == message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.cni.plugins.bandwidth import buckets
+from weft.cni.plugins import bandwidth
 from weft.model.attachment import Attachment
 from weft.model.kernel.shaping import Bucket, Limit
 
@@ -20,15 +20,15 @@ from weft.model.kernel.shaping import Bucket, Limit
     ],
 )
 def test_buckets(rate, burst, bucket):
-    assert buckets.bucket_of(Limit(rate=rate, burst=burst)) == bucket
+    assert bandwidth.bucket_of(Limit(rate=rate, burst=burst)) == bucket
 
 
 @pytest.mark.spec("cni.md G16")
 def test_names():
     one = Attachment(network="cni-plugin-bandwidth-test", container_id="dummy", ifname="eth0")
-    shared, own = buckets.ifb_names(one)
+    shared, own = bandwidth.ifb_names(one)
     assert shared == "bwpa8eda89404b7"
-    other = buckets.ifb_names(Attachment(network=one.network, container_id="dummy", ifname="eth1"))
+    other = bandwidth.ifb_names(Attachment(network=one.network, container_id="dummy", ifname="eth1"))
     assert other[0] == shared
     assert len({shared, own, other[1]}) == 3
     assert {len(name) for name in (shared, own)} == {15}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from weft.cni import registry
+from weft.cni.host.host import ClientGone, Request
 from weft.cni.install import judging
 from weft.cni.sdk import startup
-from weft.cni.sdk.host import ClientGone, Request
 from weft.cni.sdk.startup import Build, Plugin
 from weft.cni.serve import plugins
 from weft.model.attachment import Attachment

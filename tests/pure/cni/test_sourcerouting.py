@@ -2,8 +2,8 @@
 
 from ipaddress import ip_address, ip_interface, ip_network
 
-from weft.cni.plugins.sbr import routing
-from weft.cni.plugins.sbr.routing import SbrConf, Source
+from weft.cni.plugins import sbr
+from weft.cni.plugins.sbr import SbrConf, Source
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.reported import NextHop, RouteInfo, RuleInfo
 
@@ -24,12 +24,12 @@ def test_whose_addresses():
     result = Result(
         interfaces=(Interface(name="veth0"), Interface(name="net1")), ips=tuple(map(ip, (0, 1, 2, -1, None)))
     )
-    assert [one.interface for one in routing.addresses_of(result, "net1")] == [1, 2, -1, None]
+    assert [one.interface for one in sbr.addresses_of(result, "net1")] == [1, 2, -1, None]
 
 
 def test_each_address_has_a_table_that_nobody_uses():
     rules = [RuleInfo(family=4, priority=0, table=255), MAIN, RuleInfo(family=4, priority=32765, table=100)]
-    found = routing.plan([V4, V6, V4], SbrConf(), routes=(), rules=rules, used={102, 254})
+    found = sbr.plan([V4, V6, V4], SbrConf(), routes=(), rules=rules, used={102, 254})
     assert found == (
         Source(address=V4.address, table=101, priority=32764, gateway=V4.gateway),
         Source(address=V6.address, table=103, priority=32765),
@@ -38,13 +38,13 @@ def test_each_address_has_a_table_that_nobody_uses():
 
 
 def test_a_table_of_the_operators_gets_no_routes():
-    [source] = routing.plan([V4], SbrConf(table=7), routes=[route("1.2.3.0/24")], rules=[MAIN], used=set())
+    [source] = sbr.plan([V4], SbrConf(table=7), routes=[route("1.2.3.0/24")], rules=[MAIN], used=set())
     assert source == Source(address=V4.address, table=7, priority=32765)
 
 
 def test_gateways_of_the_operators_count_more():
     conf = SbrConf(gateways={4: ip_address("10.0.0.9"), 6: ip_address("fd00::9")})
-    found = routing.plan([V4, V6], conf, routes=(), rules=(), used=set())
+    found = sbr.plan([V4, V6], conf, routes=(), rules=(), used=set())
     assert [source.gateway for source in found] == [ip_address("10.0.0.9"), ip_address("fd00::9")]
 
 
@@ -59,11 +59,11 @@ def test_which_routes_an_address_may_take():
         route("4.0.0.0/8", hops=("10.9.0.9", "10.0.0.9")),
         route("5.0.0.0/8", hops=("10.9.0.9",)),
     ]
-    found = routing.plan([V4, V6], SbrConf(), routes=routes, rules=[MAIN], used=set())
+    found = sbr.plan([V4, V6], SbrConf(), routes=routes, rules=[MAIN], used=set())
     assert [source.routes for source in found] == [(0, 1, 3, 6), (5,)]
-    assert [routing.is_subnet(one, V4.address) for one in routes[2:5]] == [False, True, False]
-    assert not routing.is_subnet(route("10.0.0.0/24", via="10.0.0.1"), V4.address)
-    assert not routing.is_subnet(route("10.0.0.0/24", hops=("10.0.0.1",)), V4.address)
+    assert [sbr.is_subnet(one, V4.address) for one in routes[2:5]] == [False, True, False]
+    assert not sbr.is_subnet(route("10.0.0.0/24", via="10.0.0.1"), V4.address)
+    assert not sbr.is_subnet(route("10.0.0.0/24", hops=("10.0.0.1",)), V4.address)
 
 
 def test_rules_by_source():
@@ -71,5 +71,5 @@ def test_rules_by_source():
         return RuleInfo(family=4, priority=9, src=ip_network(src) if src else None)
 
     rules = [rule(src) for src in (None, "10.0.0.2/32", "10.0.0.2/31", "10.0.0.3/32", "fd00::2/128")]
-    found = routing.rules_of(rules, [ip_address("10.0.0.2"), ip_address("fd00::2")])
+    found = sbr.rules_of(rules, [ip_address("10.0.0.2"), ip_address("fd00::2")])
     assert found == [rules[1], rules[4]]

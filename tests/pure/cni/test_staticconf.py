@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from weft.cni.plugins.static import conf as staticconf
+from weft.cni.plugins import static
 from weft.model.attachment import Dns, IpConfig, RouteConfig
 from weft.wire.cni import CniError
 
@@ -12,7 +12,7 @@ ONE = IpConfig(address=ip_interface("10.0.0.1/24"))
 
 
 def parse(ipam, *, version="1.0.0", args="", **more):
-    return staticconf.parse({"ipam": ipam, **more}, version, args)
+    return static.parse({"ipam": ipam, **more}, version, args)
 
 
 def refused(ipam, **more):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from weft.cni.plugins.tuning import conf as tuningconf
-from weft.cni.plugins.tuning.conf import LinkTuning
+from weft.cni.plugins import tuning
+from weft.cni.plugins.tuning import LinkTuning
 from weft.model.net import Mac
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -14,7 +14,7 @@ MACS = [f"c2:11:22:33:44:0{number}" for number in range(4)]
 
 
 def parse(config, args="", text=None):
-    return tuningconf.parse(config, json.dumps(config).encode() if text is None else text, args)
+    return tuning.parse(config, json.dumps(config).encode() if text is None else text, args)
 
 
 def refused(action):
@@ -41,7 +41,7 @@ def test_every_key():
 
 
 def test_del_reads_the_directory_alone():
-    assert tuningconf.data_dir({"dataDir": "/x", "mtu": "no number"}) == "/x"
+    assert tuning.data_dir({"dataDir": "/x", "mtu": "no number"}) == "/x"
 
 
 def test_whose_mac_counts():
@@ -97,8 +97,8 @@ def test_a_repeated_setting_is_refused(text):
 
 def test_two_names_of_one_setting_must_agree():
     names = ("net.ipv4.ip_forward", "net/ipv4/ip_forward")
-    assert tuningconf.paths(((names[0], "1"), (names[1], "1")), "eth0") == {names[1]: "1"}
-    message = refused(lambda: tuningconf.paths(((names[0], "1"), (names[1], "0")), "eth0"))
+    assert tuning.paths(((names[0], "1"), (names[1], "1")), "eth0") == {names[1]: "1"}
+    message = refused(lambda: tuning.paths(((names[0], "1"), (names[1], "0")), "eth0"))
     assert message == "duplicated sysctl keys are not allowed"
 
 
@@ -117,7 +117,7 @@ def test_two_names_of_one_setting_must_agree():
     ],
 )
 def test_paths_of_settings(name, path):
-    assert tuningconf.path_of(name, "eth0.7") == path
+    assert tuning.path_of(name, "eth0.7") == path
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_paths_of_settings(name, path):
     ],
 )
 def test_names_that_lead_elsewhere(name, shown):
-    assert refused(lambda: tuningconf.path_of(name, "eth0")) == f'invalid net sysctl key: "{shown}"'
+    assert refused(lambda: tuning.path_of(name, "eth0")) == f'invalid net sysctl key: "{shown}"'
 
 
 def test_the_list_of_what_is_allowed():
     lines = "^net\\.core\\.\r\n\nnet.ipv4.conf.[a-z]*.arp_notify\n"
-    tuningconf.check_allowed(["net.core.somaxconn", "net.ipv4.conf.all.arp_notify"], lines)
-    message = refused(lambda: tuningconf.check_allowed(["net.core.somaxconn", "net.ipv4.ip_forward"], lines))
+    tuning.check_allowed(["net.core.somaxconn", "net.ipv4.conf.all.arp_notify"], lines)
+    message = refused(lambda: tuning.check_allowed(["net.core.somaxconn", "net.ipv4.ip_forward"], lines))
     assert message == (
         "Sysctl net.ipv4.ip_forward is not allowed. Only the following sysctls are allowed: "
         "[^net\\.core\\. net.ipv4.conf.[a-z]*.arp_notify]"
     )
-    assert refused(lambda: tuningconf.check_allowed([], "(")).startswith("/etc/cni/tuning/allowlist.conf: ")
-    assert refused(lambda: tuningconf.check_allowed(["net.a"], "")).endswith("allowed: []")
+    assert refused(lambda: tuning.check_allowed([], "(")).startswith("/etc/cni/tuning/allowlist.conf: ")
+    assert refused(lambda: tuning.check_allowed(["net.a"], "")).endswith("allowed: []")
 
 
 def test_the_backup_file_is_upstreams():
@@ -154,10 +154,10 @@ def test_the_backup_file_is_upstreams():
     text = (
         b'{\n "mac": "12:7b:79:3a:42:f7",\n "promisc": false,\n "mtu": 1500,\n "allmulti": false,\n "txQLen": 1000\n}'
     )
-    assert tuningconf.render_backup(whole) == text
-    assert tuningconf.parse_backup(text) == whole
-    assert tuningconf.parse_backup(tuningconf.render_backup(LinkTuning(mtu=7))) == LinkTuning(mtu=7)
-    assert tuningconf.parse_backup(b'{"mac": "00:00:00:00:00:00", "mtu": 0}').given == {}
+    assert tuning.render_backup(whole) == text
+    assert tuning.parse_backup(text) == whole
+    assert tuning.parse_backup(tuning.render_backup(LinkTuning(mtu=7))) == LinkTuning(mtu=7)
+    assert tuning.parse_backup(b'{"mac": "00:00:00:00:00:00", "mtu": 0}').given == {}
     for torn in (b'{"mac"', b'{"mac": "zz"}', b'{"mtu": "x"}'):
         with pytest.raises(JsonError):
-            tuningconf.parse_backup(torn)
+            tuning.parse_backup(torn)

@@ -53,7 +53,7 @@ class CniDaemon(Caller):
 def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901, PLR0912 - a table of what tests ask for
     """The plugin: `do` says what."""
     from weft.beside.programs import run_here
-    from weft.cni.sdk.host import ClientGone
+    from weft.cni.host.host import ClientGone
     from weft.wire.cni import Ran
 
     config = json.loads(request.stdin or "{}")
@@ -112,7 +112,7 @@ def run(request: Any, host: Any, directory: Path) -> Any:  # noqa: C901, PLR0912
 
 
 async def _main(directory: Path, limit: float, *, ours: bool) -> None:
-    from weft.cni.host.descriptors import open_node
+    from weft.cni.host.host import open_node
     from weft.cni.serve import plugins
     from weft.cni.serve.endpoint import Endpoint
     from weft.cni.serve.server import serve

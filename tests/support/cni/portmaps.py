@@ -3,7 +3,7 @@
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
-from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf
+from weft.cni.plugins.portmap.conf import Mapping, PortMap, PortmapConf
 
 LONG_ID = (
     "icee6giejonei6sohng6ahngee7laquohquee9shiGo7fohferakah3Feiyoolu2pei7ciPhoh7shaoX6vai3vuf0ahfaeng8yohb9ceu0daez5"

@@ -16,11 +16,10 @@ from typing import Any
 from tests.support.cni.call import Answer
 from tests.support.netns import SECONDS, Netns
 from weft.cni import build
-from weft.cni.host.descriptors import NodeHandles, OpenedHost
 from weft.cni.host.files import RootedFiles
+from weft.cni.host.host import RETIRED, Host, NodeHandles, Request
 from weft.cni.host.openat import open_root
 from weft.cni.host.sysctls import Settings, is_outside, open_all_settings, open_settings
-from weft.cni.sdk.host import RETIRED, Host, Request
 from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
@@ -210,7 +209,7 @@ class Site:
             host = stack.enter_context(closing(self.open_host(request.plugin, request.env, container, stack)))
             return plugins.run(request, self.wrap(host))
 
-    def open_host(self, plugin: str, env: Mapping[str, str], container: Netns | None, stack: ExitStack) -> OpenedHost:
+    def open_host(self, plugin: str, env: Mapping[str, str], container: Netns | None, stack: ExitStack) -> Host:
         """Open what the client would send. Runs in the host's namespace."""
 
         def keep(name: str, fd: int) -> None:
@@ -232,7 +231,7 @@ class Site:
                 keep(name, fd)
         elif env["CNI_NETNS"]:
             problem = "statfs 2"
-        return OpenedHost(
+        return Host(
             self.node,
             plugin=plugin,
             descriptors=descriptors,

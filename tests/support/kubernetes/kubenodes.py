@@ -28,7 +28,7 @@ from tests.support.kubernetes.kubeapi import Api, ApiError, Json
 from tests.support.lab import new_name
 from tests.support.waiting import looks
 from tests.support.weftd import eventually
-from weft.cni.install.tree import Tree
+from weft.cni.install.installation import Tree
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.inside import underlay

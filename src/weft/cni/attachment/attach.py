@@ -1,16 +1,21 @@
-"""The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails."""
+"""The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails.
+
+Beside them, what turns the host into a router for its pods, without taking its own default route away.
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
 from weft.cni.attachment import interface, masq, veth
+from weft.cni.attachment.interface import set_quietly
+from weft.cni.host.host import ClientGone, Container
 from weft.cni.sdk import delegate, record
-from weft.cni.sdk.host import ClientGone, Container
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
+from weft.model.kernel.marks import FORWARDING
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.model.value import Value, replace
@@ -18,6 +23,8 @@ from weft.wire import cniresult
 from weft.wire.cni import CniError, failure
 
 _POD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}")  # Kubernetes has no other names
+# Routes from router advertisements (linux/rtnetlink.h).
+_RTPROT_RA: Final = 9
 
 
 class Pair(Value):
@@ -29,7 +36,7 @@ class Pair(Value):
 
 
 def on_failure(undo: ExitStack, call: Call, action: Callable[[], None]) -> None:
-    """Undo a step if a later one fails; a failure of that must not hide what went wrong, so it is only noted."""
+    """Undo a step if a later one fails. That this fails is only noted: it must not hide what went wrong."""
 
     def quietly() -> None:
         try:
@@ -51,7 +58,6 @@ def make_links(
     mac: Mac | None = None,
     spoof_check: bool = False,
 ) -> Pair:
-    """Make the pair, and write down at once how to find it and what else there will be."""
     before = record.recall(call.host, record.LINKS, call.attachment)
     veth.refuse_second(call, container)
     link, name = veth.make(call, container, mtu=mtu, mac=mac)
@@ -65,14 +71,13 @@ def make_links(
 
 
 def _pod(args: str) -> str:
-    """Return the namespace and name of a pod as Kubernetes' runtimes say them, `default/web`; empty if they do not."""
+    """Return what Kubernetes' runtimes say, as `default/web`; empty if they do not."""
     told = dict(pair.partition("=")[::2] for pair in args.split(";"))
     pod = f"{told.get('K8S_POD_NAMESPACE', '')}/{told.get('K8S_POD_NAME', '')}"
     return pod if _POD.fullmatch(pod) else ""
 
 
 def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
-    """Get addresses from IPAM, at least one."""
     result = delegate.add_addresses(call, ipam_type)
     on_failure(undo, call, lambda: delegate.delete_addresses(call, ipam_type))
     # Undone in reverse order: the link must be useless before its address is free for others.
@@ -84,8 +89,31 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
 
 
 def masquerade(call: Call, undo: ExitStack, pair: Pair, result: Result) -> None:
-    """Masquerade the result's addresses with the kind of rules that is written down for the pair."""
     addresses = tuple(ip.address for ip in result.ips)
     on_failure(undo, call, lambda: masq.remove(call.attachment, pair.known.masq, addresses))
     record.write(call, replace(pair.known, addresses=addresses))
     masq.add(call.attachment, pair.known.masq, addresses)
+
+
+def turn_on_forwarding(call: Call, families: Iterable[int]) -> None:
+    for family in sorted(set(families)):
+        if is_forwarding(call, family):
+            continue
+        if family == 6:
+            _keep_advertised_routes(call)
+        call.host.sysctls.write(FORWARDING[family], "1")
+
+
+def is_forwarding(call: Call, family: int) -> bool:
+    return call.host.sysctls.read(FORWARDING[family]) == "1"
+
+
+def _keep_advertised_routes(call: Call) -> None:
+    """Once the host forwards, the kernel drops advertised routes where `accept_ra` is 1, not where it is 2."""
+    for index in {route.index for route in call.host.rtnl.routes(family=6, protocol=_RTPROT_RA)}:
+        link = call.host.rtnl.link(index)
+        if link is None:
+            continue
+        setting = f"net/ipv6/conf/{link.name}/accept_ra"
+        if call.host.sysctls.read(setting) == "1":
+            set_quietly(call.host.sysctls, setting, "2")

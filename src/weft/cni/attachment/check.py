@@ -1,4 +1,4 @@
-"""CHECK of what all plugins that make a pair of links have in common: the container's side and the masquerade."""
+"""CHECK of what all plugins that make a pair of links share: the container's side and the masquerade."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,6 @@ _ALL_TABLES: Final = 0
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn what is wrong into the plugin's error."""
     try:
         yield
     except Wrong as wrong:
@@ -30,7 +29,6 @@ def reported() -> Iterator[None]:
 
 
 def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
-    """Check the container's interface, its addresses and the routes; return the interface."""
     container = call.container()
     want = compare.container_interface(result, call.ifname, call.netns)
     link = compare.check_container_end(want, container.rtnl.link(call.ifname), up=up)
@@ -41,7 +39,6 @@ def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
 
 
 def masquerade(call: Call, kind: str, result: Result) -> None:
-    """Check that all addresses are masqueraded, with the `kind` of rules asked for or any if it is empty."""
     known = record.read(call)
     kinds = (known.masq,) if known is not None and known.masq else (kind,) if kind else MASQ_KINDS
     for ip in result.ips:
@@ -51,7 +48,7 @@ def masquerade(call: Call, kind: str, result: Result) -> None:
 
 
 def tools_work(*, masquerade: bool, masq_kind: str, spoof_check: bool = False) -> None:
-    """Raise STATUS's error if the host's programs for rules that will be needed do not work."""
+    """Raise STATUS's error if a program that the rules need does not work."""
     kinds = () if not masquerade else (masq_kind,) if masq_kind else MASQ_KINDS
     if kinds and not any(map(programs.works, kinds)):
         raise CniError(cni.UNAVAILABLE, f"ipMasq needs {' or '.join(kinds)}, which does not work here", NO_TOOL)

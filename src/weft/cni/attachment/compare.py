@@ -1,8 +1,7 @@
 """What CHECK finds wrong with an attachment: the result of its ADD against what is there now (cni.md §3.8).
 
-Decides, and touches nothing. The first thing that is wrong is raised as `Wrong`, in upstream's words where it has
-some, with what was expected and what was found instead. Plugins later in the chain may have changed what is not
-named here (MTU, settings, the table of a route).
+Decides, and touches nothing. The first thing that is wrong is raised as `Wrong`, in upstream's words where it has some.
+Plugins later in the chain may have changed what is not named here (MTU, settings, the table of a route).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ _LONGEST_PREFIX: Final = {4: 32, 6: 128}
 
 
 class Wrong(Exception):
-    """Something is not as ADD left it: `text` says what, `found` what is there instead."""
+    """`text` says what is wrong, `found` what is there instead."""
 
     def __init__(self, text: str, found: str) -> None:
         super().__init__(text)
@@ -25,7 +24,6 @@ class Wrong(Exception):
 
 
 def container_interface(result: Result, ifname: str, netns: str) -> Interface:
-    """Return the container's interface as the result names it."""
     named = [interface for interface in result.interfaces if interface.name == ifname and interface.sandbox]
     for interface in named:
         if interface.sandbox == netns:
@@ -39,7 +37,6 @@ def container_interface(result: Result, ifname: str, netns: str) -> Interface:
 
 
 def check_container_end(want: Interface, link: LinkInfo | None, *, up: bool) -> LinkInfo:
-    """Check the container's end of the pair; `up` says whether it has to be up."""
     if link is None:
         raise Wrong(f"Interface name {want.name} not found", f"the container has no {want.name}")
     if link.kind != "veth":
@@ -54,7 +51,6 @@ def check_container_end(want: Interface, link: LinkInfo | None, *, up: bool) -> 
 
 
 def check_bridge(result: Result, name: str, link: LinkInfo | None, *, promisc: bool) -> LinkInfo:
-    """Check the bridge."""
     want = next((interface for interface in result.interfaces if interface.name == name), None)
     if want is None:
         raise Wrong("Interface name missing", f"prevResult names no interface {name}")
@@ -79,7 +75,6 @@ def check_bridge(result: Result, name: str, link: LinkInfo | None, *, promisc: b
 
 
 def check_host_end(result: Result, link: LinkInfo | None, missing: str) -> LinkInfo:
-    """Check the host's end of the pair; `missing` is what to say if it is not there."""
     if link is None:
         raise Wrong(missing, "the other end of the container's interface is not on this host")
     want = next((one for one in result.interfaces if one.name == link.name and not one.sandbox), None)
@@ -96,7 +91,6 @@ def check_host_end(result: Result, link: LinkInfo | None, missing: str) -> LinkI
 
 
 def check_port(link: LinkInfo, bridge: LinkInfo, *, hairpin: bool, isolated: bool) -> None:
-    """Check that the host's end is a port of the bridge, with the flags that were asked for."""
     if link.master != bridge.index or link.port is None:
         missing = f"CNI veth created for bridge {bridge.name} was not found"
         raise Wrong(missing, f"{link.name} is no port of {bridge.name} any more")
@@ -108,7 +102,6 @@ def check_port(link: LinkInfo, bridge: LinkInfo, *, hairpin: bool, isolated: boo
 
 
 def check_vlans(link: LinkInfo, have: PortVlans, *, own: int, tagged: Iterable[int]) -> None:
-    """Check that a port has its own VLAN and carries the others."""
     if have.own != own:
         raise Wrong(
             f"Port {link.name} is not in VLAN {own}", f"its untagged frames belong to VLAN {have.own or 'none'}"
@@ -122,7 +115,6 @@ def check_vlans(link: LinkInfo, have: PortVlans, *, own: int, tagged: Iterable[i
 def check_addresses(
     result: Result, want: Interface, addresses: Sequence[AddressInfo], routes: Sequence[RouteInfo]
 ) -> None:
-    """Check that the container's interface has its addresses, and a route to the network of each."""
     there = {(seen.ip, seen.prefixlen): seen for seen in addresses}
     for ip in result.ips:
         if not _belongs(result, ip.interface, want):
@@ -142,7 +134,7 @@ def check_addresses(
 
 
 def check_routes(wanted: Iterable[RouteConfig], routes: Sequence[RouteInfo]) -> None:
-    """Check that the container has these routes; a default route counts whatever its gateway is."""
+    """A default route counts whatever its gateway is."""
     for want in wanted:
         if not _has_route(routes, want):
             via = f" GW:{want.gw}" if want.gw is not None else ""
@@ -152,7 +144,7 @@ def check_routes(wanted: Iterable[RouteConfig], routes: Sequence[RouteInfo]) -> 
 
 
 def _belongs(result: Result, index: int | None, want: Interface) -> bool:
-    """Tell whether an address is `want`'s: also when nothing, or nothing that exists, is said about it."""
+    """True also if nothing, or nothing that exists, is said about an address."""
     return index is None or not 0 <= index < len(result.interfaces) or result.interfaces[index] == want
 
 

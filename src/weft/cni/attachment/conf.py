@@ -1,4 +1,4 @@
-"""The keys of configuration that all plugins which make a pair of links have, and upstream's words for wrong ones."""
+"""The keys that all plugins which make a pair of links have, and upstream's words for wrong ones."""
 
 from typing import Annotated, Final
 
@@ -23,7 +23,7 @@ _MAX_MTU: Final = 65535
 
 
 class KeptBeside(Value):
-    """All that DEL and GC need: what an attachment has beside its links. Nothing else may keep them from their work."""
+    """All that DEL and GC need: nothing else may keep them from their work."""
 
     ip_masq: IpMasq = False
     ipam_type: IpamType = ""
@@ -31,17 +31,15 @@ class KeptBeside(Value):
 
     @property
     def masquerades(self) -> bool:
-        """Tell whether there may be masquerade rules: they are for addresses, which IPAM gives."""
+        """True if there may be masquerade rules: they are for addresses, which IPAM gives."""
         return self.ip_masq and bool(self.ipam_type)
 
 
 def check_masq(*, ip_masq: bool, kind: str) -> None:
-    """Refuse a kind of masquerade rules that does not exist; without masquerading it does not matter."""
     if ip_masq and kind and kind not in MASQ_KINDS:
         raise failure(f'unknown ipmasq backend "{kind}"')
 
 
 def check_mtu(mtu: int) -> None:
-    """Refuse an MTU that no Ethernet interface can have. 0 is the kernel's default."""
     if not 0 <= mtu <= _MAX_MTU:
         raise failure(f"invalid MTU {mtu} (must be between 0 and {_MAX_MTU})")

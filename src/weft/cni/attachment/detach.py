@@ -1,7 +1,7 @@
 """Taking attachments down: DEL of one, GC of those that are gone (cni.md §3.7, §3.9).
 
-Both work from whatever is still known: the container's link, our record, the runtime's result. An attachment is made
-useless before its address is free for others, and our record of it is forgotten last.
+Both work from whatever is still known: the link, our record, the runtime's result. An attachment is made useless before
+its address is free for others, and our record of it is forgotten last.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from typing import Final
 
 from weft.cni.attachment import interface, masq, spoofcheck, veth
 from weft.cni.attachment.conf import MASQ_KINDS, KeptBeside
+from weft.cni.host.host import Host
 from weft.cni.sdk import delegate, record
-from weft.cni.sdk.host import Host
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call, Subject
 from weft.model.attachment import Attachment, Cidr
@@ -22,14 +22,18 @@ from weft.wire.cnijson import Object
 
 
 def delete(call: Call, kept: KeptBeside) -> None:
-    """Undo an attachment, also without its namespace, and as often as is asked for."""
+    """Undo an attachment, also without its namespace. May be repeated."""
     known = record.read(call)
     link = veth.own_end(call)
     masquerade = kept.masquerades or bool(known is not None and known.masq)
     addresses = _addresses(call, link, known) if masquerade else ()
     interface.disable(call, link, _host_end(call, link, known))
-    if masquerade:
-        _remove_masquerade(call, known.masq if known else "", addresses)
+    if known is not None and known.masq:
+        masq.remove(call.attachment, known.masq, addresses)
+    elif masquerade:
+        for kind in MASQ_KINDS:
+            with _noted(call, kind):
+                masq.remove(call.attachment, kind, addresses)
     if known is not None and known.spoof_check:
         spoofcheck.remove([call.attachment])
     elif kept.spoof_check:
@@ -38,11 +42,11 @@ def delete(call: Call, kept: KeptBeside) -> None:
     ipam_type = kept.ipam_type or (known.ipam if known is not None else "")
     if ipam_type:
         delegate.delete_addresses(call, ipam_type)
-    record.remove(call)
+    record.forget(call.host, record.LINKS, call.attachment)
 
 
 def collect(call: Call, kept: KeptBeside) -> None:
-    """Undo the attachments of the network that are not valid any more; one failure stops no other step."""
+    """A failure stops no other step."""
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone = dict(_gone(call))
     problems: list[CniError] = []
@@ -72,7 +76,7 @@ def collect(call: Call, kept: KeptBeside) -> None:
 
 
 def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
-    """Remove the rules that are left when the links are gone; those of an earlier boot went with it."""
+    """Those of an earlier boot went with it."""
     links = record.as_value(Record, known)
     if links is None or known.get("boot") != host.boot_id:
         return
@@ -87,7 +91,7 @@ LINKS: Final = Subject(name=record.LINKS, undo=_undo_leaked)
 
 
 def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
-    """Give what we know of attachments that are not valid; of an earlier boot nothing is left but our record."""
+    """Of an earlier boot only the record is left."""
     for attachment, found in record.everything(call.host, record.LINKS):
         if call.is_valid(attachment):
             continue
@@ -96,7 +100,7 @@ def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
 
 
 def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
-    """Return the index of the host's end, 0 if it cannot be found or is not provably this attachment's."""
+    """Return its index, 0 if it cannot be found or is not provably this attachment's."""
     peer = veth.peer_of(call.host.rtnl, link) if link is not None else None
     if peer is not None:
         return peer.index
@@ -104,7 +108,6 @@ def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
 
 
 def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple[Cidr, ...]:
-    """Return the attachment's addresses from what still knows them: the link, our record, the runtime."""
     if link is not None and call.host.container is not None:
         seen = interface.addresses_on(call.host.container.rtnl, link.index)
         return tuple(address for address in seen if not address.ip.is_link_local)
@@ -114,18 +117,8 @@ def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple
     return tuple(ip.address for ip in previous.ips) if previous else ()
 
 
-def _remove_masquerade(call: Call, kind: str, addresses: tuple[Cidr, ...]) -> None:
-    if kind:
-        masq.remove(call.attachment, kind, addresses)
-        return
-    for other in MASQ_KINDS:
-        with _noted(call, other):
-            masq.remove(call.attachment, other, addresses)
-
-
 @contextmanager
 def _gathered(problems: list[CniError]) -> Iterator[None]:
-    """Go on after a failure, and say at the end what it was."""
     try:
         yield
     except CniError as error:
@@ -136,7 +129,7 @@ def _gathered(problems: list[CniError]) -> Iterator[None]:
 
 @contextmanager
 def _noted(call: Call, kind: str) -> Iterator[None]:
-    """Pass over rules of a kind that does not work here: where it never worked, it has made none."""
+    """A kind that does not work here has made no rules."""
     try:
         yield
     except CniError as error:

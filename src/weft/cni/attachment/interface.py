@@ -1,4 +1,8 @@
-"""Giving a container's interface its addresses and routes (cni.md §3.3), for every plugin that makes one."""
+"""Giving a container's interface its addresses and routes (cni.md §3.3), for every plugin that makes one.
+
+Where a configuration asks for it, duplicates of IPv6 addresses are looked for (RFC 4862 §5.4). The kernel's defaults
+take up to two seconds; on a node's bridge or a local network an answer takes milliseconds.
+"""
 
 import errno
 import time
@@ -8,7 +12,8 @@ from ipaddress import ip_interface
 from typing import Final, NamedTuple
 
 from weft.cni.attachment import pod
-from weft.cni.sdk.host import RETIRED, Container, Sysctls
+from weft.cni.host.host import RETIRED, Container
+from weft.cni.host.sysctls import Settings
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink import addr
 from weft.kernel.rtnetlink.link import set_link
@@ -29,6 +34,10 @@ _OPERSTATES: Final = ("unknown", "notpresent", "down", "lowerlayerdown", "testin
 _FIRST_PAUSE_SECONDS: Final = 0.0002
 _LONGEST_PAUSE_SECONDS: Final = 0.05
 _PORT_PATIENCE_SECONDS: Final = 2.5
+_DAD_ANSWER_MS: Final = "100"
+_DAD_SECONDS: Final = 5.0
+# After this time it looks again although nothing was told: a list that is being read may swallow a notice.
+_DAD_LOOK_SECONDS: Final = 0.1
 
 
 class Step(NamedTuple):
@@ -39,7 +48,6 @@ class Step(NamedTuple):
 
 
 def reason(error: OSError) -> str:
-    """Return the system's words without Python's number."""
     return error.strerror or str(error)
 
 
@@ -54,9 +62,8 @@ def configure(
     before_routes: Sequence[Step] = (),
     after_routes: Sequence[Step] = (),
 ) -> None:
-    """Give the interface what the result says, addresses first, then up, then routes. Raises `CniError`.
+    """Give the interface what the result says: addresses, then up, then routes. Raises `CniError`.
 
-    `first` are steps to take before.
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
     """
     try:
@@ -79,7 +86,6 @@ def configure(
 
 
 def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
-    """Take the steps in one go: the kernel takes them in order, and this socket is of this call alone."""
     refused = rtnl.batch([step.message for step in steps])
     for position, refusal in sorted(refused.items()):
         if steps[position].failed:
@@ -87,18 +93,11 @@ def take(rtnl: Rtnl, steps: Sequence[Step]) -> None:
 
 
 def addresses_on(rtnl: Rtnl, index: int, *, family: int = 0) -> tuple[Cidr, ...]:
-    """Return the addresses of a link with their prefixes, of `family` 4 or 6 (0: both)."""
+    """`family` is 4, 6 or 0 for both."""
     return tuple(ip_interface((seen.ip, seen.prefixlen)) for seen in rtnl.addresses(index, family=family))
 
 
-def add_address(rtnl: Rtnl, index: int, address: Cidr) -> None:
-    """Add an address to a link. Raises `NetlinkError`."""
-    for error in rtnl.batch([address_message(index, address)]).values():
-        raise error
-
-
 def address_message(index: int, address: Cidr, *, nodad: bool = True) -> Message:
-    """Add an address with the broadcast address that its prefix implies."""
     # A /31 or /32 has no broadcast address (RFC 3021). No duplicate detection unless it is wanted: the address is ours
     # alone by its reservation.
     length = address.network.prefixlen
@@ -106,7 +105,7 @@ def address_message(index: int, address: Cidr, *, nodad: bool = True) -> Message
     return addr.add_address(index, address.ip, length, replace=False, nodad=nodad, broadcast=broadcast)
 
 
-def _allow_ipv6(call: Call, sysctls: Sysctls, ifname: str) -> None:
+def _allow_ipv6(call: Call, sysctls: Settings, ifname: str) -> None:
     for name in ("lo", ifname):
         path = f"net/ipv6/conf/{name}/disable_ipv6"
         try:
@@ -156,14 +155,14 @@ def wait_until_up(rtnl: Rtnl, index: int) -> LinkInfo:
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def set_quietly(sysctls: Sysctls, name: str, value: str) -> None:
-    """Write a setting that may be missing (no IPv6) or refused: then what it would change is not there either."""
+def set_quietly(sysctls: Settings, name: str, value: str) -> None:
+    """Write a setting that may be missing (no IPv6) or refused."""
     with suppress(OSError):
         sysctls.write(name, value)
 
 
-def keep_addresses(sysctls: Sysctls, ifname: str) -> None:
-    """Have a link of the host keep its IPv6 addresses when somebody sets it down, as it does those of IPv4."""
+def keep_addresses(sysctls: Settings, ifname: str) -> None:
+    """Have a link keep its IPv6 addresses when somebody sets it down."""
     set_quietly(sysctls, f"net/ipv6/conf/{ifname}/keep_addr_on_down", "1")
 
 
@@ -171,26 +170,22 @@ def disable(call: Call, link: LinkInfo | None, host_index: int) -> None:
     """Make an attachment unusable at once, and have it deleted later (settled.md §2).
 
     `link` is the container's end, None if its namespace is gone; `host_index` the host's end, 0 if there is none.
-    Each may have gone already.
     """
     if host_index:
         with _gone_is_fine():
             # Marked at once: should this process die now, the next daemon deletes it.
             call.host.rtnl.set_link(host_index, up=False, master=0, alias=RETIRED)
     if link is not None and call.host.container is not None:
+        rtnl = call.host.container.rtnl
+        # Two messages: renamed while up it keeps its default route, and before Linux 6.2 that is refused.
+        messages = [set_link(link.index, up=False), set_link(link.index, name=f"weft{call.host.random(5).hex()}")]
         with _gone_is_fine():
-            _disable_container_end(call, call.host.container.rtnl, link.index, delete=not host_index)
+            for error in rtnl.batch(messages).values():
+                raise error
+            if not host_index:
+                rtnl.delete_link(link.index)
     if host_index:
         call.host.retire(host_index)
-
-
-def _disable_container_end(call: Call, rtnl: Rtnl, index: int, *, delete: bool) -> None:
-    # Two messages: renamed while up it keeps its default route, and before Linux 6.2 that is refused.
-    name = f"weft{call.host.random(5).hex()}"
-    for error in rtnl.batch([set_link(index, up=False), set_link(index, name=name)]).values():
-        raise error
-    if delete:
-        rtnl.delete_link(index)
 
 
 @contextmanager
@@ -200,3 +195,41 @@ def _gone_is_fine() -> Iterator[None]:
     except NetlinkError as error:
         if error.errno != errno.ENODEV:
             raise
+
+
+@contextmanager
+def hastened_dad(container: Container, ifname: str) -> Iterator[None]:
+    conf = f"net/ipv6/conf/{ifname}"
+    set_quietly(container.sysctls, f"{conf}/enhanced_dad", "1")
+    set_quietly(container.sysctls, f"{conf}/accept_dad", "1")
+    waits = {f"{conf}/router_solicitation_delay": "0", f"net/ipv6/neigh/{ifname}/retrans_time_ms": _DAD_ANSWER_MS}
+    before: dict[str, str] = {}
+    with suppress(OSError):  # without IPv6 there are neither
+        before = {name: container.sysctls.read(name) for name in waits}
+    for name in before:
+        container.sysctls.write(name, waits[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            set_quietly(container.sysctls, name, value)
+
+
+def wait_for_dad(rtnl: Rtnl, link: LinkInfo) -> None:
+    """Return once no IPv6 address of the link is tentative. `CniError` for a duplicate, or if it takes long."""
+    deadline = time.monotonic() + _DAD_SECONDS
+    with rtnl.ipv6_address_notices() as wait_for_notice:
+        while True:
+            seen = [address for address in rtnl.addresses(link.index) if address.ip.version == 6]
+            for address in seen:
+                if address.dad_failed:
+                    hint = f"BRIDGE-005: another host on this network has {address.ip}"
+                    raise failure(f"link {link.name} has address {address.ip} in DADFAILED state", hint)
+            if not any(address.tentative for address in seen):
+                return
+            if time.monotonic() > deadline:
+                break
+            wait_for_notice(_DAD_LOOK_SECONDS)
+    now = rtnl.link(link.index)
+    if now is not None and now.operstate == IF_OPER_UP:
+        raise failure(f"link {link.name} still has tentative addresses after {_DAD_SECONDS:g} seconds")

@@ -1,7 +1,6 @@
 """ipMasq: what a pod sends beyond its subnet leaves with the node's address (cni.md §3.4).
 
-Names, rules and comments are upstream's, so that either can remove what the other has made. Each ADD and DEL reads
-once and commits once per family.
+Names, rules and comments are upstream's, so that either can remove what the other has made.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,21 +28,21 @@ _BASE_RULES: Final = ("ip daddr 224.0.0.0/4 return", "ip6 daddr ff00::/8 return"
 
 
 def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
-    """Masquerade these addresses of the attachment. May be repeated."""
     if kind == NFTABLES:
         programs.change_nft(_TABLE, partial(nft_change, attachment=attachment, addresses=addresses))
         return
     chain = chain_of(attachment.network, attachment.container_id)
     comment = comment_of(attachment.network, attachment.container_id)
-    for family, of_family in _by_family(addresses):
-        programs.change_iptables(family, partial(additions, chain=chain, comment=comment, addresses=of_family))
+    for family in FAMILIES:
+        of_family = [address for address in addresses if address.version == family]
+        if of_family:
+            programs.change_iptables(family, partial(additions, chain=chain, comment=comment, addresses=of_family))
 
 
 def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
-    """Stop masquerading for the attachment. May be repeated.
+    """Finds nft rules by their comment, iptables rules by address.
 
-    nft rules are found by their comment, iptables rules by address; without any address all rules of the (network,
-    container) go.
+    Without any address all iptables rules of the (network, container) go.
     """
     if kind == NFTABLES:
         programs.change_nft(_TABLE, partial(nft_change, attachment=attachment, addresses=()))
@@ -56,10 +55,10 @@ def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None
 
 
 def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
-    """Remove what is left of attachments that are not valid any more, in one commit per family.
+    """Remove what is left of attachments that are not valid any more, upstream's too.
 
-    Rules are found by network and container in their comments, also those that the reference has made. An iptables
-    chain that a valid container shares with a `gone` interface of it only loses the addresses of that.
+    Rules are found by network and container in their comments. An iptables chain that a valid container shares with a
+    `gone` interface of it only loses the addresses of that.
     """
     valid = cni.valid_attachments(call.config)
     if kind == NFTABLES:
@@ -75,7 +74,6 @@ def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) ->
 
 
 def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
-    """Tell whether an address of the attachment is masqueraded."""
     if kind == NFTABLES:
         mark = f' comment "{owners.owner_of(attachment)}'
         match = f"{_nft_match(address)} masquerade "
@@ -87,22 +85,14 @@ def is_there(attachment: Attachment, kind: str, address: Cidr) -> bool:
 
 
 def chain_of(network: str, container_id: str) -> str:
-    """Return the name of the iptables chain of a container in a network."""
     return f"{_CHAIN_PREFIX}{owners.digest(network + container_id)[:_CHAIN_HEX]}"
 
 
 def comment_of(network: str, container_id: str) -> str:
-    """Return the comment of its iptables rules."""
     return f'name: "{network}" id: "{container_id}"'
 
 
-def _by_family(addresses: Sequence[Cidr]) -> list[tuple[int, list[Cidr]]]:
-    found = [(family, [address for address in addresses if address.version == family]) for family in FAMILIES]
-    return [(family, of_family) for family, of_family in found if of_family]
-
-
 def additions(have: iptables.Table, chain: str, comment: str, addresses: Sequence[Cidr]) -> list[str]:
-    """Return the lines for iptables-restore that add what is missing."""
     note = iptables.comment(comment)
     present = have.get(chain, ())
     lines = missing_chains(have, [chain])
@@ -119,10 +109,7 @@ def additions(have: iptables.Table, chain: str, comment: str, addresses: Sequenc
 
 
 def removals(have: iptables.Table, chain: str, addresses: Sequence[Cidr]) -> list[str]:
-    """Return the lines that remove the jumps of these addresses, and the chain once no rule jumps there.
-
-    Another attachment of the same container and network shares the chain: upstream empties it under that one.
-    """
+    """Another attachment of the container and network shares the chain, which goes with the last jump."""
     jumps = leading(have, "POSTROUTING", chain)
     sources = tuple(f"-s {form} " for address in addresses for form in (_host(address), address.network))
     ours = [rule for rule in jumps if rule.startswith(sources)] if addresses else jumps
@@ -136,8 +123,8 @@ def leftovers(
 ) -> list[str]:
     """Return the lines that remove what a network has left behind.
 
-    Its chains are those whose rules, or the jumps to which, have its comment. Of a chain in `valid` only the jumps of
-    the addresses that it has `lost` go.
+    Its chains are those whose rules, or the jumps to which, have its comment. A chain in `valid` only loses the jumps
+    of the addresses that it has `lost`.
     """
     mark = iptables.comment(comment_of(network, "")).removesuffix('\\""')
     found = [
@@ -160,7 +147,6 @@ def _host(address: Cidr) -> str:
 
 
 def nft_change(have: nft.Listing, attachment: Attachment, addresses: Sequence[Cidr]) -> list[str]:
-    """Return the lines that make the attachment's nft rules exactly those of `addresses`."""
     comment, mark = owners.comment_of(attachment), f' comment "{owners.owner_of(attachment)}'
     stale = nft.deletions(have, _TABLE, _CHECKS, lambda rule: mark in rule)
     fresh = [f'add rule {_TABLE} {_CHECKS} {_nft_match(one)} masquerade comment "{comment}"' for one in addresses]
@@ -168,12 +154,11 @@ def nft_change(have: nft.Listing, attachment: Attachment, addresses: Sequence[Ci
 
 
 def nft_leftovers(have: nft.Listing, is_lost: Callable[[str], bool]) -> list[str]:
-    """Return the lines that delete the rules whose comment is lost."""
     return nft.deletions(have, _TABLE, _CHECKS, lambda rule: is_lost(rule.partition(' comment "')[2]))
 
 
 def _nft_frame(have: nft.Listing) -> list[str]:
-    """Return what makes table and chains. The base chain is only filled again if it is not as it should be."""
+    """The base chain is only filled again if it is not as it should be."""
     frame = [
         f'add table {_TABLE} {{ comment "{_TABLE_COMMENT}"; }}',
         f'add chain {_TABLE} {_CHECKS} {{ comment "{_CHECKS_COMMENT}"; }}',

@@ -1,4 +1,4 @@
-"""Whose a rule or an element of nf_tables is: its comment says so, in the way of upstream's masquerade rules."""
+"""Whose a rule or an element of nf_tables is: its comment says so, as in upstream's masquerade rules."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -11,7 +11,6 @@ _LONGEST_COMMENT: Final = 128
 
 
 def comment_of(attachment: Attachment) -> str:
-    """Return the comment of what is an attachment's."""
     whole = f"{owner_of(attachment)}, net: {attachment.network}, if: {attachment.ifname}, id: {attachment.container_id}"
     return whole.replace('"', "").encode("utf-8", "replace")[:_LONGEST_COMMENT].decode("utf-8", "ignore")
 
@@ -24,7 +23,7 @@ def owner_of(attachment: Attachment) -> str:
 def lost(network: str, valid: Iterable[tuple[str, str]]) -> Callable[[str], bool]:
     """Return what tells whether a comment is of the network and of none of the valid attachments.
 
-    These are given as container id and interface.
+    These are container ids and interfaces.
     """
     ours = _network(network)
     owners = tuple(owner_of(Attachment(network=network, container_id=id_, ifname=ifname)) for id_, ifname in valid)
@@ -32,7 +31,6 @@ def lost(network: str, valid: Iterable[tuple[str, str]]) -> Callable[[str], bool
 
 
 def digest(text: str) -> str:
-    """Return the whole hash from which names are cut."""
     return hashlib.sha512(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

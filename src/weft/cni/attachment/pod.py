@@ -1,6 +1,6 @@
 """What one pod's attachment consists of: gateways, routes and addresses (cni.md §3.2, §3.3, §3.5).
 
-Decides, and touches nothing: the plugins bridge and ptp and `cni.attachment.interface` carry it out.
+Decides, and touches nothing: the plugins bridge and ptp and `interface` carry it out.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _MAC_PREFIX: Final = b"\x0a\x58"
 
 
 class Unfit(Exception):
-    """A result that cannot be applied, or an address that is in the way: the text is for people, as upstream's."""
+    """A result that cannot be applied, or an address that is in the way: the text is upstream's."""
 
 
 class AddressChange(Value):
@@ -33,7 +33,6 @@ class AddressChange(Value):
 
 
 def with_gateways(result: Result, *, is_gateway: bool, is_default: bool) -> Result:
-    """Complete an IPAM result for bridge (cni.md §3.2 step 9): whose each address is, its gateway, default routes."""
     ips = tuple(_with_gateway(ip, is_gateway=is_gateway) for ip in result.ips)
     routes = list(result.routes)
     if is_default:
@@ -47,7 +46,6 @@ def with_gateways(result: Result, *, is_gateway: bool, is_default: bool) -> Resu
 
 
 def behind_gateways(result: Result, index: int) -> Result:
-    """Complete an IPAM result for ptp, which cannot do without gateways: all addresses are interface `index`'s."""
     for ip in result.ips:
         if ip.gateway is None:
             raise Unfit(f"IPAM has named no gateway for {ip.address}")
@@ -57,8 +55,8 @@ def behind_gateways(result: Result, index: int) -> Result:
 def mac_of(result: Result) -> Mac | None:
     """Return the MAC that goes with a pod's IPv4 address, None unless it has exactly one.
 
-    An address that is given again has the MAC that neighbours remember, so that nothing has to be announced to them
-    (docs/decisions/0016). Of two, the second might come again with another first one, and so with another MAC.
+    An address that is given again then has the MAC that neighbours remember, and nothing is announced (decision 0016).
+    Of two, the second might come again with another first one, and so with another MAC.
     """
     found = [ip.address.ip.packed for ip in result.ips if ip.address.version == 4]
     return Mac(_MAC_PREFIX + found[0]) if len(found) == 1 else None
@@ -72,13 +70,13 @@ def _with_gateway(ip: IpConfig, *, is_gateway: bool) -> IpConfig:
 
 
 def gateway_addresses(result: Result) -> tuple[Cidr, ...]:
-    """Return the addresses that the bridge must have, IPv4 first, each once."""
+    """IPv4 first, each once."""
     found = [ip_interface((ip.gateway, ip.address.network.prefixlen)) for ip in result.ips if ip.gateway is not None]
     return tuple(dict.fromkeys(sorted(found, key=lambda cidr: cidr.version)))
 
 
 def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
-    """Return the addresses that belong on `ifname`; one without an index belongs to no link here (cni.md §3.3)."""
+    """Return the addresses on `ifname`; one without an index belongs to no link here (cni.md §3.3)."""
     if not result.interfaces:
         raise Unfit("no interfaces to configure")
     found = []
@@ -93,7 +91,7 @@ def addresses_of(result: Result, ifname: str) -> tuple[Cidr, ...]:
 
 
 def routes_of(result: Result) -> tuple[RouteConfig, ...]:
-    """Return the container's routes in order; one without a gateway takes the first of its family (cni.md §3.3)."""
+    """A route without a gateway takes the first of its family (cni.md §3.3)."""
     first = {
         family: next((ip.gateway for ip in result.ips if ip.gateway is not None and ip.gateway.version == family), None)
         for family in _DEFAULTS
@@ -104,10 +102,10 @@ def routes_of(result: Result) -> tuple[RouteConfig, ...]:
 
 
 def ensure_address(want: Cidr, have: Iterable[Cidr], *, link: str, force: bool) -> AddressChange:
-    """Say how `link` gets an address beside those it has (cni.md §3.5).
+    """Say how `link` gets an address beside those it has (cni.md §3.5). Raises `Unfit`.
 
-    Another IPv4 address is always in the way, an IPv6 one if one network contains the other's address; then
-    `force` decides. Raises `Unfit`.
+    Another IPv4 address is always in the way, an IPv6 one if one network contains the other's address; then `force`
+    decides.
     """
     others = []
     for address in have:

@@ -1,7 +1,7 @@
 """Links are deleted after the answer, in groups: a deletion waits 16 ms for a grace period, a group waits once.
 
-A link that comes here is down and off its bridge, so nothing can reach it. It is found by index, never by name: a
-name may belong to its successor by then. Its alias says that it is retired; what a crash leaves is found by that.
+A link that comes here is down and off its bridge, so nothing can reach it. It is found by index: its name may belong to
+its successor by then. What a crash leaves is found by its alias.
 """
 
 import errno
@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from weft.beside.threads import start_thread
-from weft.cni.sdk.host import RETIRED
+from weft.cni.host.host import RETIRED
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Retirement:
-    """Deletes retired links of the namespace it was made in. `retire` may be called from any thread."""
+    """Deletes retired links of the namespace it was made in. Any thread may call `retire`."""
 
     def __init__(self) -> None:
         self._rtnl = Rtnl.open()
@@ -39,7 +39,7 @@ class Retirement:
         self._begin()
 
     def retire(self, index: int) -> None:
-        """Have the link deleted soon; at once where no thread can be started."""
+        """At once where no thread can be started."""
         self._queue.put(index)
         if self._thread is None and not self._begin():
             with self._deleting:
@@ -47,7 +47,6 @@ class Retirement:
                 self._delete(group)
 
     def close(self) -> None:
-        """Delete what is waiting and stop."""
         self._queue.put(None)
         if self._thread is not None:
             self._thread.join()
@@ -70,7 +69,7 @@ class Retirement:
         return True
 
     def _gather(self, *first: int) -> tuple[list[int], bool]:
-        """Take what waits already, and whether the end was among it."""
+        """Also tell whether the end was among it."""
         group = [*first]
         try:
             while len(group) < _GROUP:

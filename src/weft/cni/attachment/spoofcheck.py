@@ -1,7 +1,7 @@
 """macspoofchk: frames from a pod with another source MAC than its own are dropped (cni.md §3.6).
 
-Names and comments are upstream's. The rules of an attachment come and go in one transaction each. They are written
-and read as JSON, which quotes whatever an interface may be called.
+Names and comments are upstream's. The rules are written and read as JSON, which quotes whatever an interface may be
+called.
 """
 
 import json
@@ -24,7 +24,6 @@ _Command = dict[str, Any]
 
 
 def add(attachment: Attachment, veth: str, mac: str) -> None:
-    """Let only frames from `mac` in through the host's end `veth`."""
     chain = _chain_of(attachment)
     checks = f"{chain}-mac"
     from_here = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": veth}}
@@ -47,7 +46,6 @@ def add(attachment: Attachment, veth: str, mac: str) -> None:
 
 
 def remove(attachments: Iterable[Attachment]) -> None:
-    """Remove the rules of these attachments, whatever of them is there."""
     chains = {f"{chain}{suffix}" for chain in map(_chain_of, attachments) for suffix in ("", "-mac")}
     programs.settle(lambda: _removals(_list(), chains), _commit)
 
@@ -64,7 +62,6 @@ def _removals(listed: list[_Command], chains: set[str]) -> list[_Command]:
 
 
 def is_there(attachment: Attachment) -> bool:
-    """Tell whether the attachment has its rules."""
     chain = _chain_of(attachment)
     rules = list(_of_kind(_list(), "rule"))
     jumps = any(rule.get("chain") == _BASE and chain in _targets(rule) for rule in rules)
@@ -86,7 +83,6 @@ def _targets(rule: _Command) -> set[str]:
 
 
 def _of_kind(listed: list[_Command], kind: str) -> Iterator[_Command]:
-    """Give the objects of our table that are of one kind."""
     for item in listed:
         found = item.get(kind)
         if found is not None and found.get("table") == _TABLE["table"]:

@@ -1,15 +1,12 @@
-"""The pair of links that joins a container to the host: making it, and finding the host's end again.
-
-Which bridge or routes the host's end gets is its plugin's business.
-"""
+"""The pair of links that joins a container to the host: making it, and finding the host's end again."""
 
 import errno
 from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.host.host import RETIRED, Container
 from weft.cni.sdk import record
-from weft.cni.sdk.host import RETIRED, Container
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call
 from weft.kernel.rtnetlink.netlink import NetlinkError
@@ -24,7 +21,6 @@ _NAME_ATTEMPTS: Final = 10
 
 
 def parse_mac(text: str) -> Mac | None:
-    """Return the MAC that was asked for, None for none."""
     if not text:
         return None
     try:
@@ -34,12 +30,11 @@ def parse_mac(text: str) -> Mac | None:
 
 
 def new_name(call: Call) -> str:
-    """Return a name for a host's end: `veth` and eight hex digits by chance."""
     return f"veth{call.host.random(4).hex()}"
 
 
 def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) -> tuple[LinkInfo, str]:
-    """Make the pair from the container's side; return that end, whose `link` is the host's, and the host's name."""
+    """Return the container's end, whose `link` is the host's, and the host's name."""
     name = ""
     for _ in range(_NAME_ATTEMPTS):
         name = new_name(call)
@@ -47,7 +42,9 @@ def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) 
             made = container.rtnl.add_veth(call.ifname, peer=name, peer_netns_fd=call.host.netns_fd, mtu=mtu, mac=mac)
         except NetlinkError as error:
             if error.errno != errno.EEXIST:
-                _unmake(call, name)
+                with suppress(NetlinkError):  # it may have been made all the same; nobody else has this random name
+                    if (end := call.host.rtnl.link(name)) is not None:
+                        call.host.rtnl.delete_link(end.index)
                 raise failure(f"failed to make veth pair: {reason(error)}") from error
             if container.rtnl.link(call.ifname) is not None:
                 taken = f'container veth name ("{call.ifname}") peer provided ("{name}") already exists'
@@ -70,16 +67,7 @@ def refuse_second(call: Call, container: Container) -> None:
         )
 
 
-def _unmake(call: Call, name: str) -> None:
-    """Delete a pair that was made although we were not told so. No other program can have this random name."""
-    with suppress(NetlinkError):
-        made = call.host.rtnl.link(name)
-        if made is not None:
-            call.host.rtnl.delete_link(made.index)
-
-
 def container_interface(call: Call, link: LinkInfo) -> Interface:
-    """Return the container's end as results name it."""
     return Interface(name=call.ifname, mac=str(link.mac or ""), sandbox=call.netns)
 
 
@@ -94,7 +82,7 @@ def peer_of(rtnl: Rtnl, link: LinkInfo) -> LinkInfo | None:
 
 
 def is_unused(call: Call, container: Container, link: LinkInfo) -> bool:
-    """Tell whether a link is a pair that was made and no more: a call has ended before it wrote its record."""
+    """True for a pair that was made and no more: a call ended before it wrote its record."""
     peer = peer_of(call.host.rtnl, link)
     used = peer is None or peer.alias or peer.master or peer.up or link.up or container.rtnl.addresses(link.index)
     return not used
@@ -103,8 +91,8 @@ def is_unused(call: Call, container: Container, link: LinkInfo) -> bool:
 def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
     """Return the container's end in DEL; None if it is gone, or another attachment's.
 
-    A DEL may come so late that its path leads to another container by now: that one's interface has the same name. For
-    a `later` plugin of a chain, an interface that its container has in any network is its own.
+    A late DEL's path may lead to another container by now, whose interface has the same name. For a `later` plugin of a
+    chain, an interface that its container has in any network is its own.
     """
     container = call.container_if_any()
     link = container.rtnl.link(call.ifname) if container is not None else None
@@ -127,7 +115,7 @@ def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
 
 
 def _is_unlike(call: Call, container: Container, link: LinkInfo) -> bool:
-    """Tell whether an interface that we have not made is another attachment's: by what ADD has told, or host-local."""
+    """Tell whether an interface that we have not made is another attachment's, by ADD's result or by host-local."""
     has = {seen.ip for seen in container.rtnl.addresses(link.index)}
     result = call.previous_if_any() or Result()
     told = [one.mac for one in result.interfaces if one.name == call.ifname and one.sandbox and one.mac]
@@ -138,7 +126,6 @@ def _is_unlike(call: Call, container: Container, link: LinkInfo) -> bool:
 
 
 def is_anothers_namespace(call: Call, container: Container) -> bool:
-    """Tell whether another container than the call's has an interface of ours in this namespace."""
     aliases = (peer.alias for link in container.rtnl.links() if (peer := peer_of(call.host.rtnl, link)) is not None)
     keys = (alias.removeprefix(POD_ALIAS) for alias in aliases if alias.startswith(POD_ALIAS))
     found = (record.of_key(call.host, record.LINKS, key) for key in keys)
@@ -146,7 +133,7 @@ def is_anothers_namespace(call: Call, container: Container) -> bool:
 
 
 def recorded_end(rtnl: Rtnl, attachment: Attachment, known: Record) -> int:
-    """Return the index of the host's end that our record names, 0 if it is not provably this attachment's."""
+    """Return the index of the end that our record names, 0 if it is not provably this attachment's."""
     end = rtnl.link(known.index) if known.index else None
     # Without an alias its ADD was cut short; the name, made by chance, and the index are ours all the same.
     aliases = ("", record.alias_of(attachment), RETIRED)

@@ -19,13 +19,12 @@ _NAMESPACES: Final = (0x6E736673, 0x9FA0)
 
 
 def container_id(netns: str) -> str:
-    """Return the id under which a namespace is attached: the same for every call, and cnitool's."""
+    """The same for every call, and the same as cnitool's."""
     digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
     return f"cnitool-{digest[:_ID_DIGITS]}"
 
 
 def parse_args(text: str) -> tuple[tuple[str, str], ...]:
-    """Read CNI_ARGS; each pair has a key, a value and one `=`."""
     pairs = [pair.split("=") for pair in text.split(";")] if text else []
     for pair in pairs:
         if len(pair) != 2 or not all(pair):
@@ -35,7 +34,6 @@ def parse_args(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def parse_capability_args(text: str) -> dict[str, Any]:
-    """Read CAP_ARGS."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
@@ -49,8 +47,6 @@ def parse_capability_args(text: str) -> dict[str, Any]:
 
 
 def has_interface(netns: str, ifname: str) -> bool:
-    """Tell whether a namespace has an interface of this name; False where that cannot be seen."""
-
     def look() -> bool:
         fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -67,7 +63,7 @@ def has_interface(netns: str, ifname: str) -> bool:
 
 
 def may_be_alive(netns: str) -> bool:
-    """Tell whether a namespace may still be there: only a path that leads to none proves that it is gone."""
+    """Only a path that leads to no namespace proves that it is gone."""
     if not netns:
         return True
     try:

@@ -1,7 +1,6 @@
-"""`weft cni add …`: a network's plugins called by hand, with the variables and the container ids of cnitool.
+"""`weft cni add …`: a network's plugins called by hand, with the variables and container ids of cnitool.
 
-What a call does is in `weft.cni.runtime.library`. Here stands what people say and see: reports go to standard output,
-as text or with `-o json` as JSON; why something failed goes to standard error.
+What a call does is in `weft.cni.runtime.library`. Here stands what people say and see.
 """
 
 import os
@@ -39,7 +38,6 @@ def cni() -> None:
 
 
 def _networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a network that is configured here."""
     directory = ctx.params.get("net_dir") or Directories.known(os.environ).conf_dir
     try:
         names = [found.name for _, found in load_all(directory) if isinstance(found, NetworkList)]
@@ -49,13 +47,11 @@ def _networks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
 
 def _namespaces(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the path of a named network namespace, or of any file."""
     paths = [str(path) for path in sorted(_NETNS.glob("*")) if str(path).startswith(incomplete)]
     return [CompletionItem(path) for path in paths] or [CompletionItem(incomplete, type="file")]
 
 
 def _network(command: Command) -> Command:
-    """Add the options that say where networks and plugins are."""
     options = (
         click.option(
             "--net-dir",
@@ -88,7 +84,6 @@ def _network(command: Command) -> Command:
 
 
 def _attachment(command: Command) -> Command:
-    """Add what says which attachment."""
     options = (
         click.argument("network", shell_complete=_networks),
         click.argument("netns", shell_complete=_namespaces),
@@ -107,8 +102,6 @@ def _attachment(command: Command) -> Command:
 
 
 class _Site:
-    """A network that was found, and the runtime to call its plugins with."""
-
     def __init__(self, network: str, output: str, *, net_dir: Path, path: str, cache_dir: Path) -> None:
         self.programs = Programs(paths=path.split(":"), env=os.environ)
         self.began = False  # whether a plugin was started
@@ -130,21 +123,18 @@ class _Site:
 
     @contextmanager
     def calling(self, hint: Callable[[], str] = str) -> Iterator[None]:
-        """Turn a plugin's refusal into a problem. Its words stay as they are; `hint` says what to do then."""
         try:
             yield
         except CniError as error:
             self.refuse(str(error), hint())
 
     def refuse(self, seen: str, hint: str = "") -> NoReturn:
-        """Say that the network could not do it."""
         code = "CNI-001" if "failed to find plugin" in seen or "no paths provided" in seen else "CNI-003"
         hint = "Say where plugins are: --path or CNI_PATH." if code == "CNI-001" else hint
         raise WeftError(Problem(code=code, where=f"network {self.name}", seen=seen, hint=hint))
 
 
 def _same(verb: str) -> str:
-    """Return the command that does `verb` to just that which this one was called for."""
     context = click.get_current_context()
     words, arguments = ["weft", "cni", verb], []
     for parameter in context.command.params:

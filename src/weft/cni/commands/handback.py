@@ -36,9 +36,9 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
       weft cni handback
       weft cni handback --remove-network
     """  # noqa: D301 - as above
-    from weft.cni.host.descriptors import open_node
+    from weft.cni.host.host import open_node
     from weft.cni.leaks.sweeper import node_host
-    from weft.cni.plugins.portmap.handback import hand_back
+    from weft.cni.plugins.portmap.forms import hand_back
 
     need_root("weft cni handback")
     programs = giveback.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)

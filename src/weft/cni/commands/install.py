@@ -129,17 +129,13 @@ def install_command(
 
 
 def _what_comes_first(conf_dir: Path, data: dict[str, Any]) -> list[str]:
-    """Put into `data` which network runtimes use instead of ours; returns the line that says it, if there is one."""
     first = conflist.before(conf_dir)
     data["comes_first"] = None if first is None else str(first)
     return [] if first is None else [f"{first} comes first there: that is the network that runtimes use"]
 
 
 def _copied() -> Path | None:
-    """Put the copy on the node; returns its interpreter, or that of an earlier one, or None.
-
-    Where there is no room for it the network is there all the same, as long as weftd runs.
-    """
+    """Return its interpreter, or that of an earlier copy where there is no room."""
     from weft.cni.install import nodepart  # late: 13 ms that only a copy waits for
 
     directory = nodepart.directory(os.environ)
@@ -152,7 +148,7 @@ def _copied() -> Path | None:
 
 
 def _remember(chosen: Directories) -> None:
-    """Note for other commands what was chosen. Where nothing can be noted, in some containers, the plugins work."""
+    """Where nothing can be noted, in some containers, the plugins work all the same."""
     try:
         chosen.remember(os.environ, partial(complain, programs=False))
     except OSError as error:
@@ -226,10 +222,8 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
 
 
 def names(done: Mapping[str, str]) -> str:
-    """Return what was done with which file, a line each."""
     return "\n".join(f"{name}: {how}" for name, how in done.items())
 
 
 def report(output: str, data: object, text: str) -> None:
-    """Print what was done, for people or for programs."""
     show_report(output, data, text.rstrip("\n") + "\n")

@@ -1,29 +1,29 @@
 """`weft ipam`: who has which address on this node, and freeing what is proved to be leaked.
 
-Needs no daemon, and takes the same locks as it. What is listed is found in `weft.cni.commands.ipamlist`, what is
-freed is freed by `weft.cni.leaks.sweep`; here stands what people say and see.
+Needs no daemon, and takes the same locks as it. What is freed is freed by `weft.cni.leaks.sweep`.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
 
-from weft.cni.commands import ipamlist
 from weft.cni.commands.install import STATE_DIR
-from weft.cni.commands.ipamlist import Reservation
-from weft.cni.host.descriptors import open_node
+from weft.cni.host.host import Host, open_node
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.hostlocal import conf as ipamconf
-from weft.cni.sdk.host import Host
-from weft.desired.leaks import State
+from weft.cni.plugins.hostlocal import store
+from weft.cni.sdk import record
+from weft.desired.leaks import State, Verdict
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Ip
 from weft.model.table import table
+from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.groups import Group
 from weft.screen.nodeoptions import need_root
@@ -31,9 +31,66 @@ from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 
-_UNKNOWN: Final = "another program's, or made before weft kept records"
-
+_UNKNOWN: Final = Verdict(state=State.UNKNOWN)
+_WHY_UNKNOWN: Final = "another program's, or made before weft kept records"
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Reservation(Value):
+    """`ifname` is empty in the old format, `container_id` too in a torn file."""
+
+    network: str
+    directory: str
+    address: Ip
+    container_id: str
+    ifname: str
+    verdict: Verdict
+
+    @property
+    def attachment(self) -> Attachment:
+        return Attachment(network=self.network, container_id=self.container_id, ifname=self.ifname)
+
+
+def reservations(host: Host, data_dir: str) -> list[Reservation]:
+    """Without `data_dir` under the default and wherever records lead."""
+    records = dict(record.everything(host, record.ADDRESSES))
+    led = (str(known.get("dataDir")) for known in records.values())
+    directories = {data_dir} if data_dir else {ipamconf.DATA_DIR, *led}
+    given = {attachment: set(store.recorded_addresses(known)) for attachment, known in records.items()}
+    found = [
+        Reservation(
+            network=network,
+            directory=directory,
+            address=ip,
+            container_id=attachment.container_id,
+            ifname=attachment.ifname,
+            # One that another plugin gave to the same attachment is not for our records to judge.
+            verdict=sweep.judge(host, attachment) if ip in given.get(attachment, ()) else _UNKNOWN,
+        )
+        for network, directory in _networks(host, directories)
+        for ip, attachment in _owners(host, network, directory)
+    ]
+    return sorted(found, key=lambda one: (one.network, one.directory, one.address.version, int(one.address)))
+
+
+def _networks(host: Host, data_dirs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for data_dir in data_dirs:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name in host.files.list(data_dir):
+                yield name, f"{data_dir.rstrip('/')}/{name}"
+
+
+def _owners(host: Host, network: str, directory: str) -> list[tuple[Ip, Attachment]]:
+    try:
+        with store.opened(host.files, directory, host.stores) as reserved:
+            contents = reserved.all()
+    except (FileNotFoundError, NotADirectoryError):  # gone meanwhile, or a stray file
+        return []
+    found = []
+    for ip, content in contents.items():
+        container_id, ifname = store.parse_owner(content)
+        found.append((ip, Attachment(network=network, container_id=container_id, ifname=ifname)))
+    return found
 
 
 @click.group(cls=Group)
@@ -45,7 +102,6 @@ def ipam() -> None:
 
 
 def _common(command: Command) -> Command:
-    """Add the options of both commands."""
     options = (
         output_option,
         click.option(
@@ -75,9 +131,13 @@ def list_reservations(leaked: bool, output: str, data_dir: str, state_dir: str) 
     program, which leaves no proof; only a runtime's GC or your own hand frees it.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     with _node("weft ipam list", state_dir, data_dir) as host:
-        found = ipamlist.reservations(host, data_dir)
+        found = reservations(host, data_dir)
     shown = [one for one in found if not leaked or one.verdict.state is State.LEAKED]
-    rows = [(one.network, str(one.address), one.container_id, one.ifname, _describe(one)) for one in shown]
+    proofs = [f": {one.verdict.proof}" if one.verdict.proof else "" for one in shown]
+    rows = [
+        (one.network, str(one.address), one.container_id, one.ifname, f"{one.verdict.state.value}{proof}")
+        for one, proof in zip(shown, proofs, strict=True)
+    ]
     text = table(("NETWORK", "ADDRESS", "CONTAINER", "INTERFACE", "STATE"), rows)
     nothing = f"no {'leaked address' if leaked else 'address is reserved'}\n"
     show_report(output, {"reservations": [_as_json(one) for one in shown]}, text if shown else nothing)
@@ -100,12 +160,19 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
     freed: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     with _node("weft ipam gc", state_dir, data_dir) as host:
-        held = ipamlist.reservations(host, data_dir)
+        held = reservations(host, data_dir)
         for attachment in list(sweep.attachments(host, data_dir=data_dir)):
             verdict = sweep.judge(host, attachment)
             if verdict.state is not State.LEAKED:
                 continue
-            said = {**_who(attachment), "addresses": _addresses(held, attachment), "proof": verdict.proof}
+            leaked = (one for one in held if one.attachment == attachment and one.verdict.state is State.LEAKED)
+            said = {
+                "network": attachment.network,
+                "container": attachment.container_id,
+                "interface": attachment.ifname,
+                "addresses": [str(one.address) for one in leaked],
+                "proof": verdict.proof,
+            }
             problem = "" if dry_run else _free(host, attachment)
             if problem:
                 failed.append({**said, "error": problem})
@@ -120,13 +187,13 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
             say(f"{'would free' if dry_run else 'freed'} {_line(one)}")
         for one in failed:
             say(f"weft: IPAM-001 {_line(one)}: {one['error']}", err=True)
-        say(f"{len(freed)} leaked, {unknown} addresses unknown ({_UNKNOWN})" if unknown else f"{len(freed)} leaked")
+        say(f"{len(freed)} leaked, {unknown} addresses unknown ({_WHY_UNKNOWN})" if unknown else f"{len(freed)} leaked")
     return 1 if failed else 0
 
 
 @contextmanager
 def _node(command: str, state_dir: str, data_dir: str) -> Iterator[Host]:
-    """Give this machine as a host; without root rights, to whom all would look empty, an error."""
+    """Give this machine as a host; refuse users who are not root, to whom all would look empty."""
     need_root(command)
     if data_dir and not os.path.isdir(data_dir):
         expected = "a directory of networks"
@@ -141,7 +208,6 @@ def _node(command: str, state_dir: str, data_dir: str) -> Iterator[Host]:
 
 
 def _free(host: Host, attachment: Attachment) -> str:
-    """Free an attachment; return why that was not possible."""
     try:
         if sweep.free(host, attachment) or sweep.judge(host, attachment).state is not State.LEAKED:
             return ""
@@ -150,22 +216,9 @@ def _free(host: Host, attachment: Attachment) -> str:
         return str(error)
 
 
-def _addresses(held: list[Reservation], attachment: Attachment) -> list[str]:
-    leaked = [one for one in held if one.attachment == attachment and one.verdict.state is State.LEAKED]
-    return [str(one.address) for one in leaked]
-
-
-def _who(attachment: Attachment) -> dict[str, Any]:
-    return {"network": attachment.network, "container": attachment.container_id, "interface": attachment.ifname}
-
-
 def _line(said: dict[str, Any]) -> str:
     addresses = ", ".join(said["addresses"]) or "no address"
     return f"{said['network']} {said['container']} {said['interface']}: {addresses} ({said['proof']})"
-
-
-def _describe(one: Reservation) -> str:
-    return f"{one.verdict.state.value}: {one.verdict.proof}" if one.verdict.proof else one.verdict.state.value
 
 
 def _as_json(one: Reservation) -> dict[str, str]:

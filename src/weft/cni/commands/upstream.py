@@ -1,6 +1,6 @@
 """The programs of flannel's image beside the daemon, under their names: `install-conf` and `mk-docker-opts`.
 
-Both are answered as upstream's when they are called wrongly: usage on standard error, exit status 1.
+Called wrongly they answer as upstream's: usage on standard error, exit status 1.
 """
 
 import errno

@@ -1,11 +1,11 @@
 """One request of a container at a time, whichever process serves it: the daemon, or a stand-in.
 
-GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that
-the ADD still runs, and may ask for GC with a list that lacks it.
+GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that the
+ADD still runs, and may ask for GC with a list that lacks it.
 
-The lock is one byte of a file under `--state-dir`, which both see; a checksum of the container's id says which. A
-delegate that is not ours may call a plugin of ours for the same container (`ptp` calls `host-local`) while the lock
-is held on its behalf: it carries the holder's token in its environment and is let through.
+The lock is one byte of a file under `--state-dir`; a checksum of the container's id says which. A delegate that is not
+ours may call a plugin of ours for the same container while the lock is held on its behalf: it carries the holder's
+token in its environment and is let through.
 
 No request waits for long: what holds a turn may hang, and a caller that learns it in time can act.
 """
@@ -34,7 +34,7 @@ PATIENCE_SECONDS: Final = 12.0
 
 
 class Turn:
-    """A container's turn, held. `token` proves it to requests that happen inside."""
+    """`token` proves the turn to requests that happen inside."""
 
     def __init__(self, files: RootedFiles, path: str) -> None:
         self._files = files
@@ -42,14 +42,13 @@ class Turn:
         self._token = ""
 
     def token(self) -> str:
-        """Return the token, written down from the first call on: most requests call no delegate."""
+        """Written down from the first call on: most requests call no delegate."""
         if not self._token:
             self._token = os.urandom(16).hex()
             self._files.replace(self._path, self._token.encode())
         return self._token
 
     def end(self) -> None:
-        """Let no delegate through any more."""
         if self._token:
             self._files.unlink(self._path)
 
@@ -61,8 +60,6 @@ _THEN: Final = (
 
 
 class ContainerLocks:
-    """The locks of all containers, in the directory `files` is rooted at."""
-
     def __init__(self, files: RootedFiles, *, patience: float = PATIENCE_SECONDS) -> None:
         self._files = files
         self._patience = patience
@@ -125,7 +122,6 @@ class ContainerLocks:
                 self._kept_away -= shared
 
     def inside(self, env: Mapping[str, str]) -> bool:
-        """Tell whether the request comes from a delegate of the request that holds its turn now."""
         token, place = env.get(VARIABLE, ""), _place(env)
         if not token or place is None:
             return False
@@ -134,7 +130,6 @@ class ContainerLocks:
         return False
 
     def sweep(self) -> None:
-        """Remove what a crash has left: tokens of turns that no request holds."""
         for name in self._files.list(_TOKENS):
             with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
                 locks.take(_offset_in(name))
@@ -146,7 +141,7 @@ class ContainerLocks:
 
 @contextmanager
 def claim(files: RootedFiles, container: str) -> Iterator[bool]:
-    """Hold a container's turn if no request has it, nor GC its own; else False, at once."""
+    """Hold a container's turn if neither a request nor a GC has it; else False, at once."""
     with files.locks(_LOCKS) as locks:
         try:
             locks.take(_NODE, shared=True)
@@ -158,7 +153,7 @@ def claim(files: RootedFiles, container: str) -> Iterator[bool]:
 
 
 def _place(env: Mapping[str, str]) -> int | None:
-    """Return the byte that a request's turn is; None if it needs none."""
+    """None: it needs no turn."""
     container = env.get("CNI_CONTAINERID", "")
     if container:
         return _offset(container)
@@ -175,7 +170,7 @@ def _token_path(offset: int) -> str:
 
 
 def _offset_in(name: str) -> int:
-    """The byte whose token has this file name. Raises `ValueError` if it is no token's."""
+    """Raises `ValueError` if it is no token's name."""
     offset = int(name, 16)
     if not 0 <= offset <= _NODE:
         raise ValueError(f"no token: {name}")

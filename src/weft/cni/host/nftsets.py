@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from weft.cni.host import programs
-from weft.cni.sdk.host import Host
+from weft.cni.host.host import Host
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.kernel.nftset import Add, Change, Delete, Element, Table
@@ -34,7 +34,6 @@ class Unusable(CniError):
 
 
 def opened(host: Host) -> NfSocket:
-    """Return the host's socket. Raises `Unusable`."""
     try:
         return host.netfilter
     except OSError as error:
@@ -73,10 +72,7 @@ def change(
 
 
 def put(nf: NfSocket, table: Table, elements: Sequence[Element], settle: Settle, frame: Frame) -> None:
-    """Put elements into their sets, as `change` with `frame`.
-
-    At first they are only added, without a look, which is right for every ADD but the odd one.
-    """
+    """At first they are only added, without a look, which is right for nearly every ADD."""
 
     def look() -> list[Change]:
         return [change for each in elements for change in settle(each, nf.element(table, each.set, each.key))]
@@ -85,14 +81,12 @@ def put(nf: NfSocket, table: Table, elements: Sequence[Element], settle: Settle,
 
 
 def remove(nf: NfSocket, table: Table, look: Callable[[], Sequence[Element]]) -> int:
-    """Remove the elements that `look` finds. Returns how many there were."""
     found = look()
     change(nf, table, [*map(Delete, found)], lambda: [*map(Delete, look())])
     return len(found)
 
 
 def missing_rule(nf: NfSocket, table: Table, rules: Iterable[Rule]) -> Rule | None:
-    """Return the first of a table's rules that is not there, None if all are."""
     present = nf.comments(table)
     return next((rule for rule in rules if (rule.chain, rule.comment) not in present), None)
 

@@ -31,12 +31,11 @@ _HOW_SIZE: Final = ctypes.sizeof(_OpenHow)
 
 @cache
 def _how(flags: int, mode: int) -> _OpenHow:
-    """Return the arguments of openat2; the few that there are serve for ever."""
     return _OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
 
 
 def encoded(path: str) -> bytes:
-    """Return a path as system calls take it. `OSError` (EINVAL) for what they would read as another one."""
+    """`OSError` (EINVAL) for what system calls would read as another path."""
     # As C strings the kernel would stop at NUL and open something else.
     if "\0" in path:
         raise OSError(errno.EINVAL, "a path with a NUL byte", path)
@@ -47,7 +46,6 @@ def encoded(path: str) -> bytes:
 
 
 def openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open a path below the directory `root` and never outside it; returns a descriptor, closed on exec."""
     how = ctypes.addressof(_how(flags, mode))
     name = encoded(path)
     for _ in range(_ATTEMPTS):
@@ -60,7 +58,6 @@ def openat2(root: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def fs_magic(path: str) -> int:
-    """Return the number of the file system that `path` is on (statfs(2), f_type)."""
     name = encoded(path)
     # struct statfs is 120 bytes on 64-bit machines and starts with f_type, a long.
     found = (ctypes.c_long * 64)()
@@ -70,5 +67,5 @@ def fs_magic(path: str) -> int:
 
 
 def open_root(path: str) -> int:
-    """Return a descriptor of a directory, to be a root. The caller closes it."""
+    """The caller closes it."""
     return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
 """The host's programs for firewall rules, run in the caller's namespace. No other module of a plugin starts any.
 
-Text that comes from a request reaches them by standard input or as one argument, never through a shell.
+Text of a request reaches them by standard input or as one argument, never through a shell.
 """
 
 import errno
@@ -32,13 +32,10 @@ class Refused(CniError):
 
 
 def iptables_table(family: int, name: str = "nat") -> iptables.Table:
-    """Return a table as it is now."""
     return iptables.parse(run(f"{_IPTABLES[family]}-save", "-t", name))
 
 
 def change_iptables(family: int, look: Callable[[iptables.Table], Sequence[str]], name: str = "nat") -> None:
-    """Carry out the lines that `look` finds a table to need, beside what is there, as in `settle`."""
-
     def commit(lines: Sequence[str]) -> None:
         run(f"{_IPTABLES[family]}-restore", "--wait", "--noflush", stdin=iptables.payload(name, lines))
 
@@ -46,28 +43,26 @@ def change_iptables(family: int, look: Callable[[iptables.Table], Sequence[str]]
 
 
 def nft_table(table: Table) -> nft.Listing:
-    """Return a table with its handles as it is now, empty if it is not there."""
+    """Empty if it is not there."""
     if f"table {table}" not in run("nft", "list", "tables").splitlines():
         return {}
     return nft.parse(run("nft", "-a", "list", "table", table.family, table.name))
 
 
 def change_nft(table: Table, look: Callable[[nft.Listing], Sequence[str]]) -> None:
-    """Carry out the lines that `look` finds a table to need, as in `settle`."""
     settle(lambda: look(nft_table(table)), run_nft)
 
 
 def run_nft(lines: Iterable[str]) -> None:
-    """Carry out lines of nft in one transaction."""
     run("nft", "-f", "-", stdin=nft.payload(lines))
 
 
 def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None]) -> None:
-    """Commit what `look` finds to be needed, if it finds anything.
+    """Commit what `look` finds to be needed, if anything. Raises `CniError` if it never succeeds.
 
     What something else changes between look and commit makes the commit fail: then both are done again, also if the
     same is needed as before. A change of other rules of the table fails a commit of legacy iptables (EAGAIN), and what
-    was in the way may be gone when it is looked for. Raises `CniError` if it never succeeds.
+    was in the way may be gone when it is looked for.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         needed = look()
@@ -83,14 +78,13 @@ def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None
 
 
 def choose(wanted: str = "") -> str:
-    """Return the kind of rules to make: the wanted one, else iptables unless only nft works."""
+    """Iptables, unless only nft works."""
     if wanted:
         return wanted
     return NFTABLES if not works(IPTABLES) and works(NFTABLES) else IPTABLES
 
 
 def works(kind: str) -> bool:
-    """Tell whether rules of this kind can be made on this host."""
     try:
         run(*_PROBES[kind])
     except CniError:

@@ -1,6 +1,6 @@
 """The directory `cni` below `--state-dir`: opened, and made usable if somebody has spoilt it.
 
-Records, locks and tokens lie in it, each by its own module. All of it is of this boot, or says so.
+Records, locks and tokens lie in it. All of it is of this boot, or says so.
 """
 
 import os
@@ -24,8 +24,8 @@ _MAX_PATH: Final = 4096
 def publish(socket: str, state_dir: str) -> None:
     """Write down beside the socket which directory its daemon has, for those who work without it.
 
-    Nobody but root can enter that directory, and it is gone with the boot, as is all that the state speaks of. A
-    stand-in that serves already goes on where nothing changes (client/standin.c).
+    Only root can enter that directory, and it is gone with the boot, as is all that the state speaks of. A stand-in
+    that serves already goes on where nothing changes (client/standin.c).
     """
     directory, _ = os.path.split(os.path.abspath(socket))
     path = os.path.abspath(state_dir)
@@ -39,7 +39,6 @@ def publish(socket: str, state_dir: str) -> None:
 
 
 def chosen(environ: Mapping[str, str]) -> str:
-    """Return the state directory of this node: what the environment says, or the daemon, or the default."""
     told = environ.get("WEFT_STATE_DIR", "")
     if told:
         return told
@@ -49,14 +48,13 @@ def chosen(environ: Mapping[str, str]) -> str:
 
 
 def _published(directory: str) -> str:
-    """Return what a daemon has written down there, empty if nothing that can be read."""
     with suppress(OSError):
         return os.fsdecode(statefiles.read(f"{directory}/{_PUBLISHED}", limit=_MAX_PATH))
     return ""
 
 
 def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:
-    """Open the directory, made if missing; what lies in it and cannot be what we have made is set aside.
+    """What cannot be ours in it is set aside.
 
     Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
     """
@@ -72,7 +70,6 @@ def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:
 
 
 def _can_be_ours(name: str, directory: int) -> bool:
-    """Tell by its kind: locks are files, everything else is a directory."""
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:

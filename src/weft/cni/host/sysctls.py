@@ -18,17 +18,16 @@ _OUTSIDE: Final = frozenset({"firewall", "host-local", "portmap", "static"})
 class Settings:
     """The settings of one network namespace, through descriptors of the first-level directories of /proc/sys/net.
 
-    A descriptor of /proc/sys/net itself would not do: below it names resolve in the namespace of the thread that
-    uses it. Names start with `net/` (`net/ipv4/ip_forward`). Implements `weft.cni.sdk.host.Sysctls`.
+    A descriptor of /proc/sys/net itself would not do: below it names resolve in the namespace of the thread that uses
+    it.
     """
 
     def __init__(self, directories: Mapping[str, int], more: Callable[[str], int] | None = None) -> None:
-        """Use `directories`, and what `more` opens when it is needed; the caller closes the descriptors."""
+        """The caller closes the descriptors."""
         self._directories = dict(directories)
         self._more = more
 
     def read(self, name: str) -> str:
-        """Return the value without its newline. `OSError` if it is missing or refused."""
         fd = self._open(name, os.O_RDONLY)
         try:
             return os.read(fd, _MAX_SETTING).decode().removesuffix("\n")
@@ -36,7 +35,6 @@ class Settings:
             os.close(fd)
 
     def write(self, name: str, value: str) -> None:
-        """Set the value. `OSError` if it is missing or refused."""
         fd = self._open(name, os.O_WRONLY)
         try:
             os.write(fd, value.encode())
@@ -44,7 +42,6 @@ class Settings:
             os.close(fd)
 
     def same(self, name: str, fd: int) -> bool:
-        """Tell whether `fd` is our directory `name`: the same one of another namespace has another inode."""
         ours = self._directories.get(name)
         return ours is not None and os.path.sameopenfile(ours, fd)
 
@@ -60,7 +57,7 @@ class Settings:
 
 
 def open_all_settings() -> dict[str, int]:
-    """Open the first-level directories of /proc/sys/net in the calling thread's namespace; the caller closes them."""
+    """Open those of the calling thread's namespace; the caller closes them."""
     opened: dict[str, int] = {}
     for name in os.listdir(_NET_SETTINGS):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -69,10 +66,10 @@ def open_all_settings() -> dict[str, int]:
 
 
 def open_settings(name: str) -> int:
-    """Open one of them. `OSError` if it is not there."""
+    """`OSError` if it is not there."""
     return open_root(f"{_NET_SETTINGS}/{name}")
 
 
 def is_outside(plugin: str) -> bool:
-    """Tell whether a plugin works in the host's namespace alone; the client decides so too (outside, netns.c)."""
+    """True for one that works in the host's namespace alone; the client decides so too (outside, netns.c)."""
     return plugin in _OUTSIDE

@@ -1,7 +1,4 @@
-"""Whether a node has every plugin that its networks name: which program, of which version, speaking what (CNI-001).
-
-And whether weft's own are as `weft cni install` has left them.
-"""
+"""Whether a node has every plugin that its networks name, and weft's own are as they were installed (CNI-001)."""
 
 import shlex
 from collections.abc import Iterator
@@ -22,7 +19,7 @@ from weft.wire.cnilist import PluginConf
 
 
 class Line(Value):
-    """A plugin that a network needs. `path` is empty if it is not there, `version` if it does not say."""
+    """`path` is empty if it is not there, `version` if it does not say."""
 
     network: str
     file: Path
@@ -33,14 +30,11 @@ class Line(Value):
 
 
 class Report(Value):
-    """All plugins of all networks, and all that is wrong."""
-
     lines: tuple[Line, ...]
     problems: tuple[Problem, ...]
 
 
 def check(conf_dir: Path, bin_dir: Path) -> Report:
-    """Look at every network of a directory, and at the programs that it needs in another."""
     again = shlex.join(["weft", "cni", "install", "--bin-dir", str(bin_dir), "--conf-dir", str(conf_dir)])
     lines: list[Line] = []
     problems = [*_ours(bin_dir, f"Mend it: {again}.")]
@@ -65,7 +59,6 @@ def check(conf_dir: Path, bin_dir: Path) -> Report:
 
 
 def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
-    """Give what is wrong with what weft has put there, and with what it would put back."""
     try:
         inventory = Inventory.read(bin_dir)
     except ConfigError as error:
@@ -88,7 +81,6 @@ def _ours(bin_dir: Path, hint: str) -> Iterator[Problem]:
 
 
 def _needed(network: NetworkList, file: Path, problems: list[Problem]) -> dict[str, None]:
-    """Return the plugins that a network runs, in the order in which it names them."""
     needed: dict[str, None] = {}
     for plugin in network.plugins:
         try:

@@ -1,7 +1,7 @@
 """The network that weft configures on a node, under flannel's own name: flannel's list (flannel.md §10.7), or a copy.
 
-A file of that name with other content is somebody's network, with pods in it: flannel's list does not take its place,
-and weft's plugins serve it. A copy does, as that of flannel's `install-conf`: its source says what the network is.
+A file of that name with other content is somebody's network, with pods in it: flannel's list does not take its place. A
+copy does, as that of flannel's `install-conf`.
 """
 
 import json
@@ -31,12 +31,11 @@ CONFLIST: Final[Mapping[str, Any]] = {
 
 
 def render() -> bytes:
-    """Return the file's content."""
     return json.dumps(CONFLIST, indent=2).encode() + b"\n"
 
 
 def read(source: Path) -> bytes:
-    """Return the content of a list that is to be copied. `ConfigError` if it is none."""
+    """`ConfigError` if it is no list."""
     try:
         content = source.read_bytes()
         cnilist.parse_list(content)
@@ -48,7 +47,7 @@ def read(source: Path) -> bytes:
 
 
 def install(conf_dir: Path, inventory: Inventory, copy: bytes | None = None) -> str:
-    """Put the list into a runtime's directory, after the plugins; returns what was done with it, in a word."""
+    """Returns what was done, in a word."""
     conf_dir.mkdir(parents=True, exist_ok=True)
     path = conf_dir.absolute() / NAME
     content = render() if copy is None else copy
@@ -62,7 +61,6 @@ def install(conf_dir: Path, inventory: Inventory, copy: bytes | None = None) -> 
 
 
 def before(conf_dir: Path) -> Path | None:
-    """Return the file that comes before this list, so that runtimes use its network; None if there is none."""
     listed = conf.files(conf_dir)
     return listed[0] if conf_dir / NAME in listed[1:] else None
 

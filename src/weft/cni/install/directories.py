@@ -1,7 +1,7 @@
 """Where `weft cni install` has put plugins and networks, for the commands that are told nothing else.
 
-It is written down in the state directory only when that is not the usual place: without the file it is. In a pod, which
-has the node's directories mounted elsewhere, WEFT_BIN_DIR and WEFT_CONF_DIR say where.
+It is written down in the state directory if that is not the usual place. In a pod, which has the node's directories
+mounted elsewhere, WEFT_BIN_DIR and WEFT_CONF_DIR say where.
 """
 
 import json
@@ -21,14 +21,11 @@ _MAX_BYTES: Final = 16 << 10
 
 
 class Directories(Value):
-    """Where a runtime finds plugins, and where it finds networks; absolute."""
-
     bin_dir: Path = Path("/opt/cni/bin")
     conf_dir: Path = conf.DIRECTORY
 
     @classmethod
     def known(cls, environ: Mapping[str, str]) -> Self:
-        """Return what variables say, or what was written down; the usual ones if nothing was that can be used."""
         noted = cls._noted(environ)
         return cls(
             bin_dir=Path(environ.get("WEFT_BIN_DIR") or noted.bin_dir),
@@ -45,7 +42,7 @@ class Directories(Value):
         return found if found.bin_dir.is_absolute() and found.conf_dir.is_absolute() else cls()
 
     def remember(self, environ: Mapping[str, str], say: statefiles.Say) -> None:
-        """Write them down. `OSError` if that is impossible, `ConfigError` if the state directory is another user's."""
+        """`OSError` if that is impossible, `ConfigError` if the state directory is another user's."""
         path = _path(environ)
         if self == type(self)():
             remove(path)

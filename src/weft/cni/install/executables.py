@@ -25,7 +25,7 @@ _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine'
 
 
 class Installed(Value):
-    """What `install` has put where; `replaced` are the names of other programs that are kept aside.
+    """`replaced` are the names of other programs that are kept aside.
 
     `interpreter` is the Python that stands in for the daemon, None if nothing does.
     """
@@ -39,10 +39,9 @@ class Installed(Value):
 def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
 
-    Each plugin is a file of its own, so that a program which is copied over one changes no other. Whatever others have
-    put under their names makes room and is kept. `interpreter` is a Python of the node that has weft, None if it has
-    none. `ConfigError` if root could be made to execute something by another user who may write to it or to its
-    directory, or if weft was built without its client.
+    Each plugin is a file of its own, so that a program which is copied over one changes no other. What others have
+    under their names makes room and is kept. `ConfigError` if root could be made to execute something by another user
+    who may write to `interpreter` or to its directory, or if weft was built without its client.
     """
     if interpreter is not None:
         _check_interpreter(interpreter)
@@ -68,7 +67,7 @@ def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
 
 
 def client(bin_dir: Path) -> bytes:
-    """Return the program that every plugin is. `ConfigError` if weft was built without it."""
+    """`ConfigError` if weft was built without it."""
     program = build.PROGRAM.built()
     if program is None:
         seen, hint = "this weft was built without its client", f"Build it: {build.PROGRAM.hint}."
@@ -77,12 +76,11 @@ def client(bin_dir: Path) -> bytes:
 
 
 def as_plugin(content: bytes, name: str) -> bytes:
-    """Return the client as a plugin's file: it ends with the name, by which a copy of it knows what it is."""
+    """Return the client with the name at its end, by which a copy of it knows what it is."""
     return content + f"{_MARK}{name}\n".encode()
 
 
 def put_client(inventory: Inventory, names: Sequence[str], content: bytes) -> None:
-    """Put the client under names, noted before as ours."""
     for name in names:
         inventory.expect(name, as_plugin(content, name))
     inventory.write()
@@ -91,10 +89,9 @@ def put_client(inventory: Inventory, names: Sequence[str], content: bytes) -> No
 
 
 def _check_interpreter(path: Path) -> None:
-    """Refuse an interpreter that others than root could exchange, or whose weft they could.
+    """A user who may write to a directory on the way can put another program there, unless it has the sticky bit.
 
-    A user who may write to a directory on the way can put another one there; to one with the sticky bit nobody can who
-    does not own what lies in it. The client looks again before it starts a stand-in (check_way, interpreter.c).
+    The client looks again before it starts a stand-in (check_way, interpreter.c).
     """
     if not path.is_absolute() or "\n" in str(path):
         raise _unsafe(path, "not an absolute path")
@@ -111,7 +108,6 @@ def _check_interpreter(path: Path) -> None:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Give all that is gone through on the way to a file: each directory, each link and where it leads."""
     here, rest, links = Path("/"), [*path.parts[1:]], 0
     yield here
     while rest:

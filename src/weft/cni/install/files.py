@@ -1,6 +1,6 @@
 """Files that are there whole or not at all, and last: under a temporary name, to the disk, then by a rename.
 
-Nothing waits for what others have put under a name: a directory makes room, whatever else is there is replaced.
+What others have put under a name is no hindrance: a directory makes room, anything else is replaced.
 """
 
 import itertools
@@ -14,8 +14,8 @@ from pathlib import Path
 def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, -1)) -> None:
     """Write a file, unless the same is there; its owner where that may be given (CAP_CHOWN in this user namespace).
 
-    A runtime reads its networks again whenever one of their files changes, and a plugin's program that is new has to be
-    read from the disk.
+    A runtime reads its networks again whenever one of their files changes, and a new program has to be read from the
+    disk.
     """
     if _is_there(path, content, mode, owner):
         return
@@ -36,7 +36,7 @@ def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, 
 
 
 def _is_there(path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> bool:
-    """Tell whether the file is there as it would be written: under no second name, by which others could change it."""
+    """Also that it has no second name, by which others could change it."""
     uid, gid = owner
     wanted = (stat.S_IFREG | mode, 1, os.geteuid() if uid < 0 else uid, os.getegid() if gid < 0 else gid)
     with suppress(OSError):
@@ -47,7 +47,6 @@ def _is_there(path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> 
 
 
 def put_link(path: Path, target: str) -> None:
-    """Make a symbolic link."""
     fresh = path.with_name(f".weft-{path.name}.new")
     remove(fresh)
     fresh.symlink_to(target)
@@ -55,7 +54,6 @@ def put_link(path: Path, target: str) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Give a file another name, whatever has that."""
     if target.is_dir() and not target.is_symlink():
         remove(target)
     path.rename(target)
@@ -78,14 +76,13 @@ def remove(path: Path) -> None:
 
 
 def free(path: Path) -> Path:
-    """Return a name with a number behind it that nothing has."""
     names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 
 
 @contextmanager
 def lasting(directory: Path) -> Iterator[None]:
-    """Have the names that are changed inside on the disk before it goes on."""
+    """Have the names that are changed inside on the disk."""
     yield
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

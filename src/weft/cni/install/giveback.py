@@ -14,7 +14,7 @@ Done = Literal["put back", "left", "gone", "removed", "still weft's", "weft's ag
 
 
 def uninstall(inventory: Inventory) -> Mapping[str, Done]:
-    """Take everything of ours away, and put back what it has replaced; returns what was done with each.
+    """Take everything of ours away, and put back what it has replaced; return what was done with each.
 
     The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
     client that runs at this moment may need it.
@@ -32,9 +32,9 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
 
 
 def hand_back(inventory: Inventory, *, networks: bool = False) -> Mapping[str, Done]:
-    """Have the programs of others serve that are there; returns what was done under each name.
+    """Have the programs of others serve that are there; return what was done under each name.
 
-    With `networks` configurations of ours are removed, too, before anything else.
+    With `networks` configurations of ours are removed first.
     """
     if not inventory.bin_dir.is_dir():
         return {}
@@ -51,7 +51,6 @@ def hand_back(inventory: Inventory, *, networks: bool = False) -> Mapping[str, D
 
 
 def take_network(inventory: Inventory, name: str) -> Done:
-    """Remove a network's configuration of ours, unless somebody has changed it."""
     path = Path(name)
     if not path.parent.is_dir():
         return "gone"

@@ -1,7 +1,7 @@
 """What weft has put into a node's CNI directories, so that exactly that is taken away.
 
-The list lies in the bin directory as `.weft-installed`. A file is ours as long as it has content that we gave it; one
-that somebody has changed since is left alone. Programs of ours are known without it (`judging`).
+The list lies in the bin directory as `.weft-installed`. A file is ours as long as it has content that we gave it.
+Programs of ours are known without it (`judging`).
 """
 
 import json
@@ -20,7 +20,7 @@ _MAX_BYTES: Final = 1 << 20
 class Inventory(Value, frozen=False):
     """Our files, by name in `bin_dir` or by absolute path elsewhere, with the digests of what we have put there.
 
-    A file may have several: what is about to be put there is noted before, and until then the old content is ours.
+    What is about to be put there is noted before, so a file may have several digests.
     """
 
     bin_dir: Path
@@ -28,7 +28,7 @@ class Inventory(Value, frozen=False):
 
     @classmethod
     def read(cls, bin_dir: Path) -> "Inventory":
-        """Read the list; there is nothing of ours where there is none. `ConfigError` if somebody has broken it."""
+        """`ConfigError` if somebody has broken the list."""
         path = bin_dir / LIST
         try:
             known = json.loads(statefiles.read(path, limit=_MAX_BYTES))
@@ -43,14 +43,12 @@ class Inventory(Value, frozen=False):
 
     @classmethod
     def found(cls, bin_dir: Path) -> "Inventory":
-        """Read the list, or go on without it where it is broken."""
         try:
             return cls.read(bin_dir)
         except ConfigError:
             return cls(bin_dir=bin_dir)
 
     def write(self) -> None:
-        """Write the list, or remove it when it is empty."""
         if self.digests:
             files.put(self.bin_dir / LIST, json.dumps(self.digests, indent=2).encode() + b"\n", mode=0o644)
         else:
@@ -58,16 +56,13 @@ class Inventory(Value, frozen=False):
 
     @property
     def programs(self) -> list[str]:
-        """The names of our programs."""
         return [name for name in self.digests if "/" not in name and not name.startswith(".")]
 
     def owns(self, name: str) -> bool:
-        """Tell whether a file is there as we have left it."""
         seen = judging.see(self.bin_dir / name)
         return seen is not None and not seen.link and seen.digest in self.digests.get(name, ())
 
     def expect(self, name: str, content: bytes) -> None:
-        """Note what is about to be put there. The list is written before that is done."""
         digests = self.digests.setdefault(name, [])
         if judging.digest(content) not in digests:
             digests.append(judging.digest(content))

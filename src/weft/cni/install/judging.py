@@ -1,7 +1,7 @@
 """What lies under the names of plugins in a directory: weft's programs, those of others, or what cannot serve there.
 
 Weft's is a regular file of its own with the client's content. One that is not as weft leaves it is `spoilt`, such as
-two that are one file, as earlier versions had them: a program that is copied over one of them changes the other.
+two that are one file: a program that is copied over one of them changes the other.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _KINDS: Final = {
 
 
 class FileSeen(Value):
-    """What is under a name. `wrong` says why it is no program; the digest is of the content, through a link."""
+    """`wrong` says why it is no program; the digest is of the content, through a link."""
 
     link: str = ""
     wrong: str = ""
@@ -62,7 +62,7 @@ class About(Value):
 
 
 class Found(Value):
-    """What a name's program is. `why` says what is wrong with it, or why another's does not answer."""
+    """`why` says what is wrong with it, or why another's does not answer."""
 
     path: Path
     state: State
@@ -72,12 +72,11 @@ class Found(Value):
 
     @property
     def serves(self) -> bool:
-        """Tell whether it is a plugin of others that can be left to serve under its name."""
         return self.state == "theirs" and not self.why
 
 
 def look(directory: Path, names: Iterable[str], ours: Mapping[str, Collection[str]]) -> dict[str, Found]:
-    """Judge what lies under each name. `ours` has digests of what weft has put there, beside the client's marks."""
+    """`ours` has digests of what weft has put there, beside the client's marks."""
     seen = {name: see(directory / name) for name in names}
     found = {}
     state: State
@@ -128,12 +127,10 @@ def see(path: Path) -> FileSeen | None:
 
 
 def digest(content: bytes) -> str:
-    """Return what `FileSeen` has as the digest of a content."""
     return hashlib.sha256(content).hexdigest()
 
 
 def ask(path: Path) -> About:
-    """Have a program tell what it is, as a runtime would start it."""
     programs = Programs(paths=[str(path.parent)], env=_ENVIRON, timeout=_SECONDS, stderr=len)
     plugin = version = ""
     try:
@@ -148,7 +145,6 @@ def ask(path: Path) -> About:
 
 
 def is_another(name: str, told: About) -> bool:
-    """Tell whether a program under a name says that it is another plugin, one that weft has, too."""
     return name in NAMES and told.plugin != name and told.plugin in NAMES
 
 

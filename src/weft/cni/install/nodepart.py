@@ -1,11 +1,11 @@
 """weft's node part: a copy of this installation that needs nothing of the node that it is put on.
 
 Where weftd is a pod, the node has no weft, often no Python, and maybe another C library. What stands in for weftd there
-(client/standin.c) is run by this copy: the interpreter, its dynamic loader and libraries, weft and its packages, and
-the programs that change firewall rules. `bin/weft` in it serves people. How it is started says launch/launch.c.
+(client/standin.c) is run by this copy: the interpreter, its loader and libraries, weft and its packages, and the
+programs that change firewall rules. `bin/weft` in it serves people. launch/launch.c starts it.
 
-Versions lie beside each other, named by what is in them, so the one that is in use is never changed. `current` is the
-one that was put there last; it and the one before are kept.
+Versions lie beside each other, named by their content, so the one that is in use is never changed. `current` is the
+latest; it and the one before are kept.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from weft.cni import build
 from weft.cni.host import state
 from weft.cni.install import installation
 from weft.cni.install.files import lasting, put_link
-from weft.cni.install.tree import Tree, loader
+from weft.cni.install.installation import Tree, loader
 from weft.model.errors import Problem, Unavailable
 
 _DIRECTORY: Final = "node"
@@ -39,7 +39,7 @@ _UNFINISHED: Final = ".new-"
 
 
 def put(directory: Path) -> Path:
-    """Put the copy below a directory, unless it is there and whole; returns its interpreter.
+    """Put the copy below a directory, unless it is there and whole; return its interpreter.
 
     `Unavailable` (CNI-004) when that is impossible, or when the copy does not run there.
     """
@@ -48,16 +48,16 @@ def put(directory: Path) -> Path:
         with _locked(directory):
             return _put(directory)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _impossible(directory, str(error)) from error
+        hint = "Plugins work while weftd runs; while it is away no pod starts or ends."
+        raise Unavailable(Problem(code="CNI-004", where=str(directory), seen=str(error), hint=hint)) from error
 
 
 def directory(environ: Mapping[str, str]) -> Path:
-    """Return where copies are: below the state directory, as it is called on the node."""
     return Path(environ.get("WEFT_STATE_DIR") or state.DEFAULT) / _DIRECTORY
 
 
 def remove(directory: Path) -> bool:
-    """Remove all copies; tells whether there were any. One that runs this has loaded what it needs."""
+    """Remove all copies; tell whether there were any. One that runs this has loaded what it needs."""
     if not directory.is_dir():
         return False
     shutil.rmtree(directory)
@@ -65,7 +65,6 @@ def remove(directory: Path) -> bool:
 
 
 def known(directory: Path) -> Path | None:
-    """Return the interpreter of the copy that was put there last, None if there is none."""
     with suppress(OSError):
         return directory.joinpath(os.readlink(directory / _CURRENT), _PYTHON).resolve(strict=True).parent / _PYTHON.name
     return None
@@ -143,7 +142,6 @@ def _write(tree: Tree, place: Path) -> None:
 
 
 def _is_whole(place: Path, tree: Tree) -> bool:
-    """Tell whether all of this installation is there, to the byte."""
     try:
         return (
             (place / state.COPY).is_file()
@@ -171,7 +169,7 @@ def _try(place: Path) -> None:
 
 
 def _sync(place: Path) -> None:
-    """Have all of it on the disk: thousands of files, for which the whole file system is asked at once."""
+    """Have thousands of files on the disk: the whole file system is asked at once."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(fd):
@@ -181,7 +179,6 @@ def _sync(place: Path) -> None:
 
 
 def _remove_old(directory: Path, place: Path) -> None:
-    """Keep the one before, which a stand-in may still run from."""
     others = [each for each in directory.iterdir() if each.is_dir() and not each.is_symlink() and each != place]
     unfinished = [each for each in others if each.name.startswith(_UNFINISHED)]
     finished = sorted((each for each in others if each not in unfinished), key=lambda each: each.stat().st_mtime)
@@ -197,8 +194,3 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _impossible(directory: Path, seen: str) -> Unavailable:
-    hint = "Plugins work while weftd runs; while it is away no pod starts or ends."
-    return Unavailable(Problem(code="CNI-004", where=str(directory), seen=seen, hint=hint))

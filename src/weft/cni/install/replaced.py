@@ -1,7 +1,7 @@
 """Programs of others that weft's have replaced, in `.weft-replaced/` beside them.
 
-Under a plugin's name lies what was there first: nothing replaces it, and it is what is put back. With a number behind
-the name lies what others have put there since.
+Under a plugin's name lies what was there first, which is put back. With a number behind the name lies what others have
+put there since.
 """
 
 import os
@@ -26,22 +26,19 @@ class Replaced(Value):
 
     @classmethod
     def beside(cls, bin_dir: Path) -> Self:
-        """Return that of a bin directory."""
         return cls(path=bin_dir / _DIRECTORY)
 
     def look(self, names: Iterable[str]) -> dict[str, Found]:
-        """Judge what is kept as the first program of each name."""
         return judging.look(self.path if self._is_there else Path(os.devnull), names, {})
 
     @property
     def names(self) -> list[str]:
-        """The names of all that is kept."""
         if not self._is_there:
             return []
         return sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
 
     def keep_all(self, there: Mapping[str, Found], ours: Collection[str]) -> tuple[str, ...]:
-        """Keep what others have put under names of plugins; returns those of which it is the first.
+        """Keep what others have put under names of plugins; return those of which it is the first.
 
         A program that is wrong under one name is not kept if it is right under another.
         """
@@ -49,11 +46,11 @@ class Replaced(Value):
         return tuple(sorted(name for name, found in foreign if self.keep(name, found, ours)))
 
     def keep(self, name: str, found: Found, ours: Collection[str]) -> bool:
-        """Keep what somebody has put under a name, unless it is kept already; tells whether it is the first.
+        """Keep what somebody has put under a name, unless it is kept already; tell whether it is the first.
 
         What cannot serve is not the first under a name that was `ours` before. It stays in place until another file
-        gets the name, but for a directory. It is copied: with a second name of the same file, who writes to it
-        there would change what is kept.
+        gets the name, but for a directory. It is copied: with a second name of the same file, who writes to it there
+        would change what is kept.
         """
         if found.state in ("missing", "ours", "spoilt"):
             return False
@@ -91,7 +88,6 @@ class Replaced(Value):
         ]
 
     def mend(self, names: Iterable[str]) -> None:
-        """Have nothing put back that cannot have been there first."""
         for found in self.unfit(names):
             if found.state == "wrong" and self._digests().count(found.digest) == 1:
                 found.path.rename(files.free(found.path))
@@ -99,7 +95,7 @@ class Replaced(Value):
                 files.remove(found.path)
 
     def put_back(self, name: str, path: Path) -> None:
-        """Give what was there first its name again; at no time is there nothing under it."""
+        """At no time is there nothing under the name."""
         kept = self.path / name
         if kept.is_symlink() and (link := str(kept.readlink())).startswith(_UP):
             files.put_link(path, link.removeprefix(_UP))
@@ -108,7 +104,6 @@ class Replaced(Value):
             files.rename(kept, path)
 
     def end(self) -> None:
-        """Remove the directory if nothing is kept there."""
         with suppress(OSError):
             self.path.rmdir()
 

@@ -1,8 +1,7 @@
 """Frees what leaked attachments hold: addresses, state files, rules, records (settled.md §9).
 
-Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin
-made is removed by the `undo` of its `Subject`; an attachment that cannot be freed whole keeps its records for the
-next sweep.
+Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin made
+is removed by the `undo` of its `Subject`; an attachment that cannot be freed whole keeps its records.
 """
 
 import time
@@ -11,12 +10,12 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.attachment import masq, veth
-from weft.cni.host.files import pauses
+from weft.cni.host.files import TEMPORARY, RootedFiles, pauses
+from weft.cni.host.host import RETIRED, Host
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.hostlocal import record as ipamrecord
+from weft.cni.plugins.hostlocal import store as ipamrecord
 from weft.cni.registry import SUBJECTS, find
 from weft.cni.sdk import record
-from weft.cni.sdk.host import RETIRED, TEMPORARY, Files, Host
 from weft.cni.sdk.record import Record
 from weft.cni.sdk.startup import Call, Plugin
 from weft.desired import leaks
@@ -39,7 +38,7 @@ _BEGINNING_NS: Final = 240 * 10**9
 def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterator[Attachment]:
     """Give every attachment that we have a record of, each once.
 
-    With `network` those with an address in it; with `data_dir` those with an address that is kept there.
+    With `network` or `data_dir` only those with an address in it.
     """
     seen: set[Attachment] = set()
     for subject in (record.ADDRESSES,) if network or data_dir else SUBJECTS:
@@ -51,12 +50,10 @@ def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterato
 
 
 def judge(host: Host, attachment: Attachment) -> Verdict:
-    """Say what our records prove of an attachment."""
     return _judge(host, attachment, _records(host, attachment))
 
 
 def unplugged(host: Host, attachment: Attachment) -> str:
-    """Return the name of the attachment's host end if it is there, and no port; else nothing."""
     known = record.look_up(host, record.LINKS, attachment)
     links = record.as_value(Record, known) if known is not None else None
     end = _host_end(host, attachment, links.veth, links.index) if links is not None else None
@@ -94,7 +91,7 @@ def free_own(host: Host, attachment: Attachment) -> str:
 def undo_own(host: Host, attachment: Attachment) -> None:
     """Undo an attachment that a chain of plugins has just begun, at which a later one fails; the turn is the caller's.
 
-    Left to DEL is what we cannot undo (an IPAM program of others has a configuration that a later plugin is not told),
+    Left to DEL is what we cannot undo (an IPAM program of others has a configuration that a later plugin does not get),
     and what was made so long ago that it is no beginning.
     """
     records = _records(host, attachment)
@@ -113,9 +110,9 @@ def undo_own(host: Host, attachment: Attachment) -> None:
 def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
     """Tell whether a plugin has made its part of an attachment since a moment, in nanoseconds since 1970.
 
-    Our records prove it: of the first plugin of a chain also those of its delegates, links and address, which are of
-    other plugins for later ones. An interface without a record of its links is ours only if nothing was done with it:
-    another program may have made it. A plugin that keeps nothing has made nothing that its DEL must spare.
+    Our records prove it: of the first plugin of a chain also those of its delegates, links and address. An interface
+    without a record of its links is ours only if nothing was done with it: another program may have made it. A plugin
+    that keeps nothing has made nothing that its DEL must spare.
     """
     if plugin.keeps is None:
         return True
@@ -145,7 +142,7 @@ def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict
 
 
 def free_network(host: Host, network: str) -> int:
-    """Free what is leaked of a network; return how many attachments that were. Those that resist stay."""
+    """Returns how many attachments that were; those that resist stay."""
     freed = 0
     # A full range is mostly full of what lives: one look at all links spares a closer one at each of them.
     alive = {link.alias for link in host.rtnl.links()}
@@ -162,7 +159,7 @@ def free_network(host: Host, network: str) -> int:
 def put_back_masquerade(host: Host, attachment: Attachment) -> bool:
     """Masquerade an attachment again whose rules somebody has deleted. Returns whether that was so and is done.
 
-    One whose request is running is left to that.
+    Skips one whose request is running.
     """
     with host.claim(attachment.container_id) as claimed:
         found = record.look_up(host, record.LINKS, attachment) if claimed else None
@@ -179,12 +176,11 @@ def put_back_masquerade(host: Host, attachment: Attachment) -> bool:
 
 
 def set_aside_torn(host: Host) -> list[Problem]:
-    """Set aside all records that cannot be read."""
     return [problem for subject in SUBJECTS for problem in record.set_aside_torn(host, subject)]
 
 
 def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
-    """Remove what a death in the middle of writing has left; return what the next call must be given as `seen`.
+    """Remove what a death in the middle of writing has left; return what the next call must get as `seen`.
 
     A temporary file lives for microseconds: one that was there at an earlier look has lost its writer.
     """
@@ -198,8 +194,7 @@ def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
-    """Give the temporary files beside our records and flannel's state; host-local's go with the next look at them."""
+def _temporaries(host: Host) -> Iterator[tuple[RootedFiles, str]]:
     places = {(host.state, f"/{subject}") for subject in SUBJECTS}
     for _, known in record.everything(host, flannelstate.SUBJECT):
         places.add((host.files, str(known.get("path")).rpartition("/")[0]))
@@ -211,7 +206,6 @@ def _temporaries(host: Host) -> Iterator[tuple[Files, str]]:
 
 
 def _records(host: Host, attachment: Attachment) -> Records:
-    """Return what is known of an attachment by subject, in the order of undoing."""
     found = {subject: record.recall(host, subject, attachment) for subject in SUBJECTS}
     return {subject: known for subject, known in found.items() if known is not None}
 

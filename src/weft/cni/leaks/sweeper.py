@@ -1,7 +1,7 @@
 """Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
 
-Host ports and masquerade that somebody has deleted are put back on the way. In a thread of its own, one attachment at
-a time with a pause after each, so that requests never wait for more.
+Host ports and masquerade that somebody has deleted are put back on the way. A thread looks at one attachment at a time
+with a pause after each, so that requests never wait for more.
 """
 
 import logging
@@ -12,12 +12,11 @@ from contextlib import closing, contextmanager
 from typing import Final, NoReturn
 
 from weft.beside.threads import start_thread
-from weft.cni.host.descriptors import NodeHandles, OpenedHost
+from weft.cni.host.host import ClientGone, Host, NodeHandles
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep
 from weft.cni.plugins.portmap import forms
 from weft.cni.sdk import record
-from weft.cni.sdk.host import ClientGone
 from weft.desired.leaks import State, Stranded
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
@@ -33,16 +32,16 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def node_host(node: NodeHandles) -> Iterator[OpenedHost]:
+def node_host(node: NodeHandles) -> Iterator[Host]:
     """Give a host that belongs to no request: no container, no client to run programs.
 
-    Its files are those that clients have, once there was one: the daemon may live in another mount namespace. To be
-    called in the node's own network namespace.
+    Its files are those of the first client: the daemon may live in another mount namespace. To be called in the node's
+    own network namespace.
     """
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     root = os.dup(node.roots[0]) if node.roots else open_root("/")
     try:
-        host = OpenedHost(
+        host = Host(
             node,
             plugin="",
             descriptors={"own": own, "root": root},
@@ -63,10 +62,7 @@ def _nobody(*_: object) -> NoReturn:
 
 
 def stranded(node: NodeHandles, bridges: Mapping[str, str]) -> list[Stranded]:
-    """Say which attachments, given by their keys, are stranded, and no request is for.
-
-    `bridges` names for each the bridge that it was taken off; nothing if its host end was deleted.
-    """
+    """`bridges` names for each key the bridge that it was taken off; nothing if its host end was deleted."""
     found = []
     with node_host(node) as host:
         deleted = {bridge for bridge in {*bridges.values()} - {""} if host.rtnl.link(bridge) is None}
@@ -92,7 +88,6 @@ class PodNames:
         self._known: dict[str, str] = {}
 
     def of(self, aliases: Iterable[str]) -> Mapping[str, str]:
-        """Return those of the links with these aliases, as `default/web`; empty where that is not known."""
         wanted = set(aliases)
         if new := wanted - self._known.keys():
             with node_host(self._node) as host:
@@ -101,7 +96,7 @@ class PodNames:
         return self._known
 
 
-def _stranding(host: OpenedHost, attachment: Attachment, bridge: str) -> Problem | None:
+def _stranding(host: Host, attachment: Attachment, bridge: str) -> Problem | None:
     verdict = sweep.judge(host, attachment)
     hint = "If its container lives, it has no network: delete the pod, its successor gets one"
     where = _words(attachment)
@@ -134,11 +129,9 @@ class Sweeper:
         self._thread = start_thread(self._work, name="cni-sweep")
 
     def again(self) -> None:
-        """Look now at the rules of all attachments: somebody has deleted a table of theirs."""
         self._wake.set()
 
     def close(self) -> None:
-        """Stop after the attachment that is being looked at."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(_STOP_SECONDS)
@@ -158,7 +151,7 @@ class Sweeper:
                 return
 
     def _sweep(self, *, rules: bool) -> None:
-        """Sweep once; with `rules` only put back those that somebody has deleted with a whole table."""
+        """With `rules` only put back those that somebody has deleted with a whole table."""
         with node_host(self._node) as host:
             for attachment in sweep.attachments(host):
                 if rules:
@@ -173,7 +166,7 @@ class Sweeper:
                 _log.warning("%s", problem)
             self._temporaries = sweep.tidy(host, self._temporaries)
 
-    def _look_at(self, host: OpenedHost, attachment: Attachment) -> None:
+    def _look_at(self, host: Host, attachment: Attachment) -> None:
         try:
             proof = sweep.free(host, attachment)
         except Exception as error:  # noqa: BLE001 - whatever a record holds: the others are looked at all the same
@@ -184,7 +177,7 @@ class Sweeper:
         else:
             self._put_back(host, attachment)
 
-    def _put_back(self, host: OpenedHost, attachment: Attachment) -> None:
+    def _put_back(self, host: Host, attachment: Attachment) -> None:
         for what, put_back in (("host ports", forms.put_back), ("masquerade", sweep.put_back_masquerade)):
             try:
                 if put_back(host, attachment):
@@ -193,7 +186,6 @@ class Sweeper:
                 self._complain(attachment, f"{what} not put back", error)
 
     def _complain(self, attachment: Attachment, what: str, error: Exception) -> None:
-        """Say what went wrong with an attachment, once."""
         if (attachment, what) not in self._complained:
             self._complained.add((attachment, what))
             _log.warning("%s: %s error=%s", what, _words(attachment), error)

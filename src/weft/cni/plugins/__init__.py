@@ -1,1 +1,1 @@
-"""The plugins: a folder each, whose `verbs` are what a runtime calls."""
+"""The plugins: a file each, or a folder whose `plugin` has the verbs."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from weft.cni.host.files import RootedFiles
+from weft.cni.host.files import TEMPORARY, RootedFiles
 from weft.cni.host.openat import open_root
 from weft.model.value import Value
 from weft.wire import cnicache, cnichain
@@ -22,23 +22,19 @@ from weft.wire.cnilist import NetworkList
 
 DIRECTORY: Final = Path("/var/lib/cni")
 
-_TEMPORARY: Final = ".weft-"
-
 
 class Listing(Value):
-    """All entries, by the names of their files; `unreadable` says, a line each, what could not be looked at."""
+    """`unreadable` says, a line each, what could not be looked at."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...]
 
 
 class Cache(Value):
-    """The results below a directory, `/var/lib/cni` unless told."""
-
     directory: Path = DIRECTORY
 
     def save(self, entry: Entry) -> None:
-        """Remember an attachment. Raises `OSError`, or `CniError` if the file is another attachment's."""
+        """Raises `OSError`, or `CniError` if the file is another attachment's."""
         conf = entry.conf
         path = self._path(entry.network, conf.container_id, conf.ifname)
         with _files() as files:
@@ -48,7 +44,6 @@ class Cache(Value):
             files.replace(path, cnicache.render(entry), parents=0o700)
 
     def entry(self, network: str, container_id: str, ifname: str) -> Entry | None:
-        """Return all that is known of an attachment, its configuration included; None if there is nothing."""
         data = self._read(network, container_id, ifname)
         return None if data is None else cnicache.parse(data, network)
 
@@ -64,7 +59,7 @@ class Cache(Value):
         return cnichain.previous_of(network, result) if result else None
 
     def forget(self, network: str, container_id: str, ifname: str) -> None:
-        """Remove what is remembered of an attachment, if anything is. Raises `OSError` and `CniError`."""
+        """Raises `OSError` and `CniError`."""
         if self._read(network, container_id, ifname) is not None:
             with _files() as files, suppress(FileNotFoundError):
                 files.unlink(self._path(network, container_id, ifname))
@@ -85,7 +80,7 @@ class Cache(Value):
             except OSError as error:
                 names, unreadable = [], [f"{self.directory}/results: {error.strerror}"]
             for name in names:
-                if name.startswith(_TEMPORARY):
+                if name.startswith(TEMPORARY):
                     continue
                 path = f"{self.directory}/results/{name}"
                 try:
@@ -101,7 +96,7 @@ class Cache(Value):
         return f"{self.directory}/results/{cnicache.file_name(network, container_id, ifname)}"
 
     def _read(self, network: str, container_id: str, ifname: str) -> bytes | None:
-        """Return the file of an attachment, None if there is none of its own."""
+        """None if there is no file, or another attachment's."""
         path = self._path(network, container_id, ifname)
         with _files() as files:
             try:
@@ -114,7 +109,6 @@ class Cache(Value):
 
 
 def _entry(data: bytes) -> list[Entry]:
-    """Read a file for listing: nothing if it is a bare result, or does not say whose it is."""
     if not cnicache.has_kind(data):
         return []
     entry = cnicache.parse(data, "")

@@ -20,7 +20,7 @@ _SINGLE: Final = (".conf", ".json")
 
 
 class Found(Value):
-    """A network and its file. `broken` says, a line each, which files before it could not be read, and why."""
+    """`broken` says, a line each, which files before it could not be read, and why."""
 
     network: NetworkList
     path: Path
@@ -34,12 +34,11 @@ def load(directory: Path, name: str) -> Found:
     for path in sorted(files(directory), key=lambda path: not path.name.endswith(_LISTS)):
         seen = True
         try:
-            network = _named(path, name)
+            network = _read(path)
+            if network.name == name:
+                return Found(network=_with_drop_ins(path, network), path=path, broken=tuple(broken))
         except CniError as error:
             broken.append(f"{path}: {error}")
-            continue
-        if network is not None:
-            return Found(network=network, path=path, broken=tuple(broken))
     if not seen:
         raise CniError(cni.BAD_CONFIG, f"no net configurations found in {directory}")
     raise CniError(cni.BAD_CONFIG, f'no net configuration with name "{name}" in {directory}', "; ".join(broken))
@@ -55,7 +54,7 @@ def load_all(directory: Path) -> Iterator[tuple[Path, NetworkList | CniError]]:
 
 
 def files(directory: Path) -> list[Path]:
-    """Return the configuration files of a directory as runtimes sort them: by bytes, whatever their endings."""
+    """Return the configuration files as runtimes sort them: by bytes, whatever their endings."""
     try:
         found = [path for path in directory.iterdir() if path.name.endswith((*_LISTS, *_SINGLE)) and not path.is_dir()]
     except FileNotFoundError:
@@ -63,12 +62,6 @@ def files(directory: Path) -> list[Path]:
     except OSError as error:
         raise CniError(cni.IO_FAILURE, f"error reading {directory}: {error.strerror}") from error
     return sorted(found, key=bytes)
-
-
-def _named(path: Path, name: str) -> NetworkList | None:
-    """Return a file's network, with its drop-ins, if it has the name."""
-    network = _read(path)
-    return _with_drop_ins(path, network) if network.name == name else None
 
 
 def _read(path: Path) -> NetworkList:

@@ -24,7 +24,7 @@ def _to_stderr(data: bytes) -> None:
 
 
 class Programs(Value):
-    """The plugins of a machine: the directories where they are, and the whole environment that they inherit.
+    """The directories where plugins are, and the whole environment that they inherit.
 
     `timeout` is in seconds and for one call. `stderr` takes what a plugin that succeeds has to say to people.
     """
@@ -35,7 +35,6 @@ class Programs(Value):
     stderr: Callable[[bytes], object] = _to_stderr
 
     def __call__(self, step: Step) -> Ran:
-        """Run a plugin. `CniError` if it is not there, or cannot be started."""
         env = {**self.env, "CNI_PATH": ":".join(self.paths), **step.variables}
         ran = execute(self.find(step.plugin), env, step.stdin, timeout=self.timeout)
         if ran.exit == 0 and ran.stderr:
@@ -43,7 +42,6 @@ class Programs(Value):
         return ran
 
     def find(self, plugin: str) -> str:
-        """Return the path of a plugin's program."""
         return find(plugin, self.paths)
 
 

@@ -47,8 +47,6 @@ T = TypeVar("T")
 
 
 class Runtime(Value):
-    """What calls plugins and remembers attachments. `run` takes each step: `Programs`, for those of this machine."""
-
     run: Callable[[Step], Ran]
     cache: Cache = field(default_factory=Cache)
 
@@ -126,7 +124,6 @@ class Runtime(Value):
             self._drive(cnichain.status(network))
 
     def versions(self, plugin: str) -> tuple[str, ...]:
-        """Return the versions that a plugin speaks."""
         return self._drive(cnichain.versions(plugin))
 
     def validate(self, network: NetworkList) -> frozenset[str]:
@@ -134,7 +131,6 @@ class Runtime(Value):
         return self._drive(cnichain.validate(network))
 
     def _drive(self, chain: Chain[T]) -> T:
-        """Take each step of a chain, and return the chain's outcome."""
         try:
             step = next(chain)
             while True:

@@ -7,8 +7,8 @@ import json
 from contextlib import suppress
 from typing import Final
 
+from weft.cni.host.host import ClientGone
 from weft.cni.sdk import record
-from weft.cni.sdk.host import ClientGone
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
 from weft.wire import cnichain, cnijson
@@ -19,7 +19,6 @@ _OWED: Final = "/owed"
 
 
 def run(call: Call, plugin: str, command: str, stdin: bytes) -> Ran:
-    """Run a plugin of this name, ours or the host's, with the call's environment, and pass its stderr on."""
     done = call.delegated(plugin, command, stdin) or _run_theirs(call, plugin, command, stdin)
     if done.stderr:
         call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
@@ -85,7 +84,6 @@ def delete_addresses(call: Call, ipam_type: str) -> None:
 
 
 def ask(call: Call, plugin: str, command: str, stdin: bytes | None = None) -> None:
-    """Have a delegate do what returns nothing, with this configuration or the call's own. Raises its error."""
     if command == "GC":
         _run_deferred(call, plugin)
     cnichain.raise_for(run(call, plugin, command, call.request.stdin if stdin is None else stdin))
@@ -105,7 +103,7 @@ def _defer_delete(call: Call, ipam_type: str) -> None:
 
 
 def _run_deferred(call: Call, ipam_type: str) -> None:
-    """Run the DELs of this type in this network that were deferred until a client could run programs."""
+    """Run the DELs that were deferred until a client could run programs."""
     try:
         names = call.host.state.list(_OWED)
     except (FileNotFoundError, NotADirectoryError):

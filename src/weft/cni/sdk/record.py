@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Final, TypeVar
 
-from weft.cni.sdk.host import Host
+from weft.cni.host.host import Host
 from weft.cni.sdk.startup import Call
 from weft.kernel.statefiles import SHORTAGES, Spoilt
 from weft.model.attachment import Attachment, Cidr
@@ -38,9 +38,8 @@ _KEY: Final = re.compile(r"[0-9a-f]{32}")
 class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
-    `masq` is the kind of masquerade rules, empty if none; `addresses` are filled in only with them. `spoof_check` says
-    that there are rules against spoofed MACs. `ipam` is the plugin that gives the addresses. `pod` is what Kubernetes'
-    runtimes say of it, as `default/web`; empty of other containers.
+    `masq` is the kind of masquerade rules; `addresses` are filled in only with them. `ipam` is the plugin that gives
+    the addresses. `pod` is what Kubernetes' runtimes say of it, as `default/web`.
     """
 
     veth: Annotated[str, Key("veth")] = ""
@@ -60,28 +59,19 @@ def key_of(attachment: Attachment) -> str:
 
 
 def alias_of(attachment: Attachment) -> str:
-    """Return the alias of the attachment's host end."""
     return f"{POD_ALIAS}{key_of(attachment)}"
 
 
 def write(call: Call, record: Record) -> None:
-    """Keep what is known of this attachment's links."""
     keep(call, LINKS, encode(record))
 
 
 def read(call: Call) -> Record | None:
-    """Return what is known of this attachment's links in this boot."""
     known = look_up(call.host, LINKS, call.attachment)
     return None if known is None else as_value(Record, known)
 
 
-def remove(call: Call) -> None:
-    """Forget the attachment's links."""
-    forget(call.host, LINKS, call.attachment)
-
-
 def as_value(kind: type[V], known: Object) -> V | None:
-    """Read a value from what was kept; None if it is torn."""
     try:
         return decode(kind, known)
     except JsonError:
@@ -89,12 +79,11 @@ def as_value(kind: type[V], known: Object) -> V | None:
 
 
 def keep(call: Call, subject: str, known: Object) -> None:
-    """Keep what a plugin knows of this attachment, instead of what it knew before."""
     keep_of(call.host, subject, call.attachment, known)
 
 
 def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> None:
-    """Keep what a plugin knows of an attachment that need not be the call's."""
+    """Keep what a plugin knows of an attachment, instead of what it knew before."""
     content = {
         "network": attachment.network,
         "container": attachment.container_id,
@@ -114,7 +103,6 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
 
 
 def put_back(call: Call, subject: str, before: Object | None) -> None:
-    """Have the record of this attachment as `recall` returned it before a call that failed."""
     if before is None:
         forget(call.host, subject, call.attachment)
     else:
@@ -122,28 +110,26 @@ def put_back(call: Call, subject: str, before: Object | None) -> None:
 
 
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
-    """Return what was kept of an attachment in this boot, None if nothing or if it cannot be read."""
     found = recall(host, subject, attachment)
     return found if found is not None and found.get("boot") == host.boot_id else None
 
 
 def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
-    """Return what was kept of an attachment, in an earlier boot too: `boot` in it tells."""
+    """Return what was kept, in an earlier boot too: `boot` in it tells."""
     return _load(host, _path(subject, attachment))
 
 
 def is_kept(host: Host, subject: str, attachment: Attachment) -> bool:
-    """Tell whether anything is kept of an attachment, of an earlier boot too."""
     return recall(host, subject, attachment) is not None
 
 
 def written(host: Host, subject: str, attachment: Attachment) -> int:
-    """Return when something was kept of an attachment last, in nanoseconds. `FileNotFoundError` if nothing is."""
+    """In nanoseconds. `FileNotFoundError` if nothing is kept."""
     return host.state.modified(_path(subject, attachment))
 
 
 def of_key(host: Host, subject: str, key: str) -> Attachment | None:
-    """Return the attachment of this name if anything is kept of it; the name may be anybody's words."""
+    """The name may be anybody's words."""
     known = _load(host, f"/{subject}/{key}.json") if _KEY.fullmatch(key) else None
     try:
         return None if known is None else _attachment(known)
@@ -152,14 +138,13 @@ def of_key(host: Host, subject: str, key: str) -> Attachment | None:
 
 
 def pod_of_key(host: Host, key: str) -> str:
-    """Return the pod of the attachment of this name, as `default/web`; empty if that is not known."""
     known = _load(host, f"/{LINKS}/{key}.json") if _KEY.fullmatch(key) else None
     found = None if known is None else as_value(Record, known)
     return "" if found is None else found.pod
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
-    """Give all that is kept of a subject, that of earlier boots too: `boot` in it tells."""
+    """Those of earlier boots too: `boot` in it tells."""
     for path in _paths(host, subject):
         known = _load(host, path)
         if known is not None:
@@ -168,7 +153,6 @@ def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
 
 
 def forget(host: Host, subject: str, attachment: Attachment) -> None:
-    """Forget what was kept of an attachment."""
     try:
         host.state.unlink(_path(subject, attachment))
     except IsADirectoryError:
@@ -178,10 +162,7 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
 
 
 def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], None]) -> list[str]:
-    """Undo, in GC, what was kept of attachments that are not valid; return what failed, which stops no other.
-
-    What cannot be read any more is set aside.
-    """
+    """Return what failed, which stops no other. What cannot be read any more is set aside."""
     problems = []
     for attachment, known in list(everything(call.host, subject)):
         if not call.is_valid(attachment):
@@ -195,7 +176,6 @@ def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], Non
 
 
 def collect(call: Call, subject: str) -> None:
-    """Forget, in GC, what was kept of attachments that are not valid, and what cannot be read any more."""
     for attachment, _ in everything(call.host, subject):
         if not call.is_valid(attachment):
             forget(call.host, subject, attachment)
@@ -204,7 +184,7 @@ def collect(call: Call, subject: str) -> None:
 
 
 def set_aside_torn(host: Host, subject: str) -> list[Problem]:
-    """Set aside the records that cannot be read: they say nothing, and are never written in place. One `Problem`."""
+    """Records that cannot be read say nothing, and are never written in place. Returns one `Problem` for all."""
     torn = []
     for path in _paths(host, subject):
         try:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from weft import __version__
-from weft.cni.sdk.host import ClientGone, Container, Host, Request
+from weft.cni.host.host import ClientGone, Container, Host, Request
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
 from weft.model.value import Value, field, replace
@@ -30,8 +30,8 @@ _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 class Subject(Value):
     """What a plugin keeps of attachments (`record`), by the name of the subject.
 
-    `undo` is given host, attachment and record of a leaked attachment, and removes what the record tells of. It raises
-    `OSError`, `CniError` or `JsonError` if that cannot be done.
+    `undo` removes what the record of a leaked attachment tells of. It raises `OSError`, `CniError` or `JsonError` if
+    that cannot be done.
     """
 
     name: str
@@ -84,8 +84,7 @@ class Build(Value):
 class Call(Value):
     """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
 
-    A delegate of ours, which `build` finds, runs here and not as a process. GC and STATUS are about no attachment:
-    `container_id`, `ifname` and `netns` are then empty.
+    GC and STATUS are about no attachment: `container_id`, `ifname` and `netns` are then empty.
     """
 
     host: Host
@@ -110,7 +109,7 @@ class Call(Value):
 
     @property
     def netns(self) -> str:
-        """The path as the runtime gave it: for results and messages, never to be opened here."""
+        """For results and messages, never to be opened here."""
         return self.request.env.get("CNI_NETNS", "")
 
     @property
@@ -118,13 +117,13 @@ class Call(Value):
         return self.request.env.get("CNI_ARGS", "")
 
     def container(self) -> Container:
-        """Return the container's namespace, which this verb cannot do without."""
+        """The namespace, which this verb cannot do without."""
         if self.host.container is None:
             raise failure(self._unopened)
         return self.host.container
 
     def container_if_any(self) -> Container | None:
-        """Return the container's namespace, None if it is gone or not named: for DEL that is well."""
+        """None if it is gone or not named: for DEL that is well."""
         if self.host.container is None and self.host.netns_problem and not self.host.netns_gone:
             raise failure(self._unopened)
         return self.host.container
@@ -134,14 +133,13 @@ class Call(Value):
         return f'failed to open netns "{self.netns}": {self.host.netns_problem}'
 
     def previous(self, missing: str = "Required prevResult missing") -> Result:
-        """Return `prevResult`; without one the error says that it is `missing`."""
         result = cniresult.read_previous(self.config, self.version)
         if result is None:
             raise failure(missing)
         return result
 
     def previous_if_any(self) -> Result | None:
-        """Return `prevResult` for DEL: None without one, or if it cannot be read, which must not keep DEL from work."""
+        """For DEL: None without one, or if it cannot be read, which must not keep DEL from work."""
         try:
             return cniresult.read_previous(self.config, self.version)
         except (CniError, JsonError) as error:
@@ -160,17 +158,14 @@ class Call(Value):
             return otherwise
 
     def is_valid(self, attachment: Attachment) -> bool:
-        """Tell, in GC, whether to leave this attachment alone: it is still valid, or of another network."""
         if attachment.network != self.network:
             return True
         return (attachment.container_id, attachment.ifname) in cni.valid_attachments(self.config)
 
     def note(self, text: str) -> None:
-        """Write a line to the plugin's stderr."""
         self.notes.append(text)
 
     def delegated(self, plugin: str, command: str, stdin: bytes) -> Ran | None:
-        """Run a plugin of ours as a delegate, in the same environment; None if there is none of that name."""
         found = self.build.find(plugin)
         if found is None:
             return None
@@ -207,7 +202,6 @@ def _lines(notes: list[str]) -> bytes:
 
 
 def about(name: str) -> str:
-    """Return the line about one of our plugins."""
     return f"CNI {name} plugin weft {__version__}"
 
 
@@ -257,14 +251,14 @@ def _add(plugin: Plugin, call: Call) -> bytes:
 
 
 def _undo_lost(plugin: Plugin, call: Call) -> None:
-    """Remove what this call had made before its server died. What it has not made stays: ADD then refuses."""
+    """What this call has not made stays: ADD then refuses."""
     called = call.request.env.get(CALLED, "")
     if called.isdecimal() and call.build.is_made_since(plugin, call, int(called)):
         plugin.delete(call)
 
 
 def _undo_chain(call: Call) -> None:
-    """Undo the plugins before one that fails: not every runtime sends the DEL that is due then (cni.md §1.9)."""
+    """Not every runtime sends the DEL that is due then (cni.md §1.9)."""
     try:
         call.build.undo_own(call.host, call.attachment)
     except (OSError, CniError, JsonError) as error:
@@ -272,7 +266,6 @@ def _undo_chain(call: Call) -> None:
 
 
 def _free_earlier(call: Call) -> None:
-    """Free what this attachment has left if its namespace was lost without a DEL, as in a reboot: the proof decides."""
     try:
         proof = call.build.free_own(call.host, call.attachment)
     except (OSError, CniError, JsonError) as error:
@@ -283,7 +276,7 @@ def _free_earlier(call: Call) -> None:
 
 
 def _reconciled(plugin: Plugin, command: str, config: cnijson.Object) -> str:
-    """Return the request's version, which the plugin must speak. DEL works with any, so that what was made can go."""
+    """DEL works with any version, so that what was made can go."""
     if command == "DEL":
         with suppress(CniError):
             return _version(config)

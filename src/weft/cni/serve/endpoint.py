@@ -37,8 +37,6 @@ def examine(path: str) -> None:
 
 
 class Endpoint:
-    """A listening socket and the lock that says that it is ours."""
-
     def __init__(self, sock: socket.socket, *, name: ExitStack, held: ExitStack) -> None:
         self.socket = sock
         self._name = name
@@ -48,8 +46,8 @@ class Endpoint:
     def open(cls, path: str) -> Self:
         """Make the directory if needed, and listen.
 
-        `Unavailable` (INST-001) when another daemon serves this socket; `ConfigError` (FLAG-001) when the directory
-        is open to others, or when the path cannot be a socket's; `OSError` for what may pass, as a full disk.
+        `Unavailable` (INST-001) when another daemon serves this socket; `ConfigError` (FLAG-001) when the directory is
+        open to others, or when the path cannot be a socket's; `OSError` for what may pass, as a full disk.
         """
         directory, name = os.path.split(os.path.abspath(path))
         with ExitStack() as held:
@@ -91,11 +89,9 @@ class Endpoint:
             return cls(sock, name=named, held=held.pop_all())
 
     def hide(self) -> None:
-        """Remove the name: no client comes any more, and those that have come can still be accepted."""
         self._name.close()
 
     def close(self) -> None:
-        """Stop listening and remove the name: clients now ask a stand-in, or wait for the next daemon."""
         self._held.close()
 
 
@@ -107,7 +103,6 @@ def _inode(path: str) -> int | None:
 
 
 def _remove(path: str, inode: int | None) -> None:
-    """Remove a name unless it is another socket's by now."""
     if inode is not None and _inode(path) == inode:
         os.unlink(path)
 

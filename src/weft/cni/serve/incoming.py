@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Incoming:
-    """A client whose request is being read. Its descriptors are ours from the first byte on."""
+    """Its descriptors are ours from the first byte on."""
 
     def __init__(
         self,
@@ -56,14 +56,12 @@ class Incoming:
         self._readable()
 
     def refuse(self, error: CniError) -> None:
-        """Answer with an error and close."""
         data = frames.encode_done(Ran(exit=1, stdout=error.render()))
         with suppress(OSError):
             self.connection.send(data, _NOW)
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close without an answer: the client then asks another server."""
         self._leave()
         self.connection.close()
         for fd in self.descriptors:
@@ -89,7 +87,6 @@ class Incoming:
             self.refuse(CniError(cni.INTERNAL, f"the request cannot be read: {error}"))
 
     def _wait(self) -> None:
-        """Be called again when there is more. Mostly the client has sent everything before we look."""
         if not self._watched:
             self._watched = True
             # A number, not the socket: to find that a socket is not registered, asyncio describes it at length.

@@ -3,10 +3,10 @@
 from typing import Final
 
 from weft.cni import registry
+from weft.cni.host.host import Host, Request
 from weft.cni.leaks import sweep
-from weft.cni.plugins.hostlocal import verbs as hostlocal
+from weft.cni.plugins.hostlocal import plugin as hostlocal
 from weft.cni.sdk import record, startup
-from weft.cni.sdk.host import Host, Request
 from weft.cni.sdk.startup import Build
 from weft.wire.cni import Ran, failure
 
@@ -23,7 +23,6 @@ _BUILD: Final = Build(
 
 
 def run(request: Request, host: Host) -> Ran:
-    """Do what the plugin's process would do; failures are error objects. Synchronous, one call a thread."""
     plugin = registry.find(request.plugin)
     if plugin is None:
         error = failure(f'no plugin "{request.plugin}" in this build', f"there are {', '.join(registry.NAMES)}")

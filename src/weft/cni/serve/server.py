@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from weft.cni.host.descriptors import NodeHandles
+from weft.cni.host.host import NodeHandles
 from weft.cni.host.locks import VARIABLE, ContainerLocks
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.incoming import Incoming
@@ -61,11 +61,7 @@ async def serve(
     `run` is called in worker threads, for one container at a time and for different containers at once.
     """
     room = _make_room()
-    server = _Server(
-        endpoint,
-        room,
-        Service(node=node, locks=ContainerLocks(node.state), run=run, limit=limit),
-    )
+    server = _Server(endpoint, room, Service(node=node, locks=ContainerLocks(node.state), run=run, limit=limit))
     server.start()
     try:
         await server.watch(idle)
@@ -74,7 +70,6 @@ async def serve(
 
 
 def _make_room() -> int:
-    """Let this process have as many descriptors as it may; return for how many requests that is enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _ROOM if hard == resource.RLIM_INFINITY else min(_ROOM, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -85,8 +80,6 @@ def _make_room() -> int:
 
 
 class _Server:
-    """The accepting side: connections whose request is not complete, and sessions that run."""
-
     def __init__(self, endpoint: Endpoint, room: int, service: Service) -> None:
         self._endpoint = endpoint
         self._room = room
@@ -105,7 +98,6 @@ class _Server:
         self._admit()
 
     async def watch(self, idle: float) -> None:
-        """Cut off what takes too long, until no client has asked for so many seconds."""
         while time.monotonic() - self._busy_until < idle:
             await asyncio.sleep(_WATCH_SECONDS)
             now = time.monotonic()
@@ -123,7 +115,6 @@ class _Server:
             self._workers.catch_up()
 
     async def stop(self) -> None:
-        """Accept the clients that have come already, let what runs end, and end it if it does not."""
         self._endpoint.hide()
         end = time.monotonic() + _LAST_SECONDS
         while time.monotonic() < end:
@@ -145,7 +136,7 @@ class _Server:
         self._service.node.close()
 
     async def _is_idle_within(self, seconds: float) -> bool:
-        """Wait so long for the requests that run. Not in a thread: there may be none left for it."""
+        """Not in a thread: there may be none left for it."""
         end = time.monotonic() + seconds
         while not (idle := self._workers.wait_idle(0)) and time.monotonic() < end:  # noqa: ASYNC110 - a thread tells it
             await asyncio.sleep(_GLANCE_SECONDS)
@@ -164,7 +155,6 @@ class _Server:
             self._loop.remove_reader(self._endpoint.socket.fileno())
 
     def _accept(self) -> bool:
-        """Take one client; if more wait, the event loop calls again. Returns whether there was one."""
         try:
             connection, _ = self._endpoint.socket.accept()
         except BlockingIOError:
@@ -211,7 +201,6 @@ class _Server:
         self._workers.submit(key, partial(self._run, session))
 
     def _run(self, session: Session) -> None:
-        """In a worker thread."""
         try:
             session.serve()
         finally:

@@ -1,7 +1,6 @@
 """One request of one client, from its frame to its answer. Runs in a worker thread and may block.
 
-Work lasts as long as its client: an ADD whose answer the client has not read is undone, and a request does not begin
-when the client cannot be told so.
+An ADD whose answer the client has not read is undone, and a request does not begin when the client has gone.
 """
 
 import errno
@@ -15,9 +14,8 @@ from contextlib import ExitStack, closing, suppress
 from struct import Struct
 from typing import Final
 
-from weft.cni.host.descriptors import NodeHandles, OpenedHost
+from weft.cni.host.host import ClientGone, Host, NodeHandles, Request
 from weft.cni.host.locks import GC_SECONDS, VARIABLE, ContainerLocks, Turn
-from weft.cni.sdk.host import ClientGone, Host, Request
 from weft.model.value import Value, replace
 from weft.wire import cni, frames
 from weft.wire.cni import CniError, Ran, failure
@@ -40,7 +38,7 @@ Plugins = Callable[[Request, Host], Ran]
 
 
 class Service(Value):
-    """What all sessions share. `limit` is in seconds and counts our own work alone."""
+    """`limit` is in seconds and counts our own work alone."""
 
     node: NodeHandles
     locks: ContainerLocks
@@ -82,7 +80,6 @@ class Session:
         )
 
     def serve(self) -> None:
-        """Do what is asked and answer."""
         if not self._take():
             return
         self._start_clock()
@@ -109,7 +106,6 @@ class Session:
         return taken
 
     def deserted(self) -> bool:
-        """Tell whether no thread has taken it yet and its client has gone."""
         with self._guard:
             return not self._taken and self._gone()
 
@@ -123,7 +119,6 @@ class Session:
         self._connection.close()
 
     def overdue(self, now: float) -> bool:
-        """Tell whether our own work on it has taken longer than it may."""
         with self._guard:
             since, spent = self._since, self._spent
         return not self._answered and since is not None and spent + now - since > self._service.limit
@@ -142,7 +137,7 @@ class Session:
     def _serve(self) -> None:
         request = self.request
         with closing(
-            OpenedHost(
+            Host(
                 self._service.node,
                 plugin=request.plugin,
                 descriptors=self._descriptors,
@@ -169,7 +164,6 @@ class Session:
         self._reply(done)
 
     def _begin(self) -> bool:
-        """Tell the client, if it knows of that; False if it has gone, and has taken the work along."""
         if self._version < frames.TELLS_BEGUN:
             return not self._gone()
         if self._answered:
@@ -192,7 +186,6 @@ class Session:
             return True
 
     def _reply(self, done: Ran) -> bool:
-        """Send the answer; False if the client does not take it."""
         with self._guard:
             if self._answered:
                 return False
@@ -247,7 +240,6 @@ class Session:
         return ran
 
     def _open_settings(self, name: str) -> int:
-        """Have the client open a directory of the container's settings; it is closed with the other descriptors."""
         if not frames.is_name(name):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         try:
@@ -271,7 +263,6 @@ class Session:
         self._connection.sendall(order)
 
     def _receive(self, data: bytes = b"") -> frames.Frame:
-        """Read one frame, of which `data` has come already."""
         reader = frames.FrameReader()
         while data := data or self._connection.recv(_CHUNK):
             frame = reader.feed(data)
@@ -290,7 +281,7 @@ class Session:
         with self._guard:
             self._since = time.monotonic()
 
-    def _abandon(self, request: Request, host: OpenedHost) -> None:
+    def _abandon(self, request: Request, host: Host) -> None:
         """Undo an ADD that no client waits for any more; the plugin notes what it could not have a delegate do."""
         container = request.env.get("CNI_CONTAINERID", "")
         _log.warning("client gone: plugin=%s command=%s container=%s", request.plugin, request.command, container)

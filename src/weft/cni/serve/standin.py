@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.beside.tasks import awaited
 from weft.cni.attachment.retire import Retirement
-from weft.cni.host.descriptors import open_node
+from weft.cni.host.host import open_node
 from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve

@@ -28,7 +28,7 @@ class _Keyed(Value, kw_only=False):
 
 
 class Workers:
-    """Runs jobs. All methods may be called from any thread."""
+    """Any thread may call its methods."""
 
     def __init__(self) -> None:
         """Start the first thread, which does all jobs while no other can be started. `OSError` if not even this can."""
@@ -41,7 +41,7 @@ class Workers:
         self._start_thread()
 
     def submit(self, key: str | None, job: Job) -> None:
-        """Have a thread run `job`, after all earlier ones with its key."""
+        """Run `job` after all earlier ones with its key."""
         keyed = _Keyed(key, job)
         with self._changed:
             self._unfinished += 1
@@ -59,12 +59,10 @@ class Workers:
                 self._start_thread()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until no job is left; False if that took too long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._unfinished == 0, seconds)
 
     def close(self) -> None:
-        """Let the threads end. Nothing may be submitted any more."""
         with self._changed:
             for _ in range(self._threads):
                 self._work.put(None)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.beside.threads import beside
-from weft.cni.host.descriptors import open_node
+from weft.cni.host.host import Host, open_node
 from weft.cni.install import conflist, inventory, nodepart
 from weft.cni.install.directories import Directories
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
-from weft.cni.plugins.firewall import sets
-from weft.cni.plugins.portmap import elements
-from weft.cni.sdk.host import Host
+from weft.cni.plugins.firewall import nft
+from weft.cni.plugins.portmap import maps
 from weft.daemon.backends import BACKENDS
 from weft.daemon.commands import ours
 from weft.daemon.disk import instance
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 _MAX_BYTES: Final = 1 << 16
 _REMAINS: Final = tuple(backend.remains for backend in BACKENDS.values() if backend.remains is not None)
-_TABLES: Final = (elements.TABLE, sets.TABLE)
+_TABLES: Final = (maps.TABLE, nft.TABLE)
 
 
 class Site(Value):

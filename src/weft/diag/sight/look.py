@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.beside.programs import KilledError, run_here
-from weft.cni.attachment import living
+from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
-from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
+from weft.cni.plugins.portmap.maps import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
 from weft.diag.rules import ruleset
@@ -289,8 +289,8 @@ def _dead_ports() -> Iterator[DeadPort]:
             DeadPort(port=port_of(each), address=pod_of(each), rule=f"an element of table {TABLE} ({each.comment})")
             for each in ours
         ]
-        alive = living.addresses(rtnl) if found else frozenset()
-        yield from (each for each in found if living.is_nobodys(rtnl, each.address, alive))
+        alive = podaddresses.addresses(rtnl) if found else frozenset()
+        yield from (each for each in found if podaddresses.is_nobodys(rtnl, each.address, alive))
 
 
 def _rules() -> Ruleset:

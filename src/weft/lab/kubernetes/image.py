@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final
 
-from weft.cni.install.tree import Tree
+from weft.cni.install.installation import Tree
 from weft.model.value import Value
 
 _TYPE: Final = "application/vnd.oci.image"

@@ -11,7 +11,7 @@ from typing import Final
 from weft import __version__
 from weft.cni import build
 from weft.cni.install import installation
-from weft.cni.install.tree import Tree
+from weft.cni.install.installation import Tree
 from weft.lab.kubernetes.image import Image
 
 WEFT: Final = f"localhost/weft:{__version__}"

@@ -1,18 +1,8 @@
-"""bridge's configuration (cni.md §3.1): its keys as values, and upstream's words for those that are wrong."""
+"""bridge's configuration (cni.md §3.1): its keys as values, and upstream's words for wrong ones."""
 
 from typing import Annotated, Final
 
-from weft.cni.attachment.conf import (
-    FAILED,
-    IpamType,
-    IpMasq,
-    KeptBeside,
-    MasqKind,
-    Mtu,
-    OwnDns,
-    check_masq,
-    check_mtu,
-)
+from weft.cni.attachment.conf import FAILED, IpamType, IpMasq, KeptBeside, MasqKind, Mtu, OwnDns, check_masq, check_mtu
 from weft.model.attachment import Dns
 from weft.model.keyed import Arg, Key
 from weft.model.value import Value, field, replace
@@ -35,19 +25,16 @@ class Trunk(Value):
 
     @property
     def ids(self) -> set[int]:
-        """The VLANs of a trunk that is as it should be."""
         single = set() if self.single is None else {self.single}
         return single if self.first is None or self.last is None else {*single, *range(self.first, self.last + 1)}
 
 
 class Kept(KeptBeside):
-    """All that DEL and GC need of bridge's keys."""
-
     spoof_check: SpoofCheck = False
 
 
 class BridgeConf(Value):
-    """What bridge is asked. `mtu` 0 is the kernel's default, `vlan` 0 none; `mac` and `ipam_type` may be empty.
+    """`mtu` 0 is the kernel's default, `vlan` 0 none; `mac` and `ipam_type` may be empty.
 
     `masq_kind` is empty for whichever works. `container_down` leaves the container's end down.
     """
@@ -60,8 +47,7 @@ class BridgeConf(Value):
         bool, Key("isDefaultGateway", "The same, and make it the container's default route.")
     ] = False
     force_address: Annotated[
-        bool,
-        Key("forceAddress", "Replace another address of the bridge in the gateway's family instead of failing."),
+        bool, Key("forceAddress", "Replace another address of the bridge in the gateway's family instead of failing.")
     ] = False
     ip_masq: IpMasq = False
     masq_kind: MasqKind = ""
@@ -80,8 +66,7 @@ class BridgeConf(Value):
         bool, Key("enabledad", "Wait until it is known that no other host has the container's IPv6 addresses.")
     ] = False
     container_down: Annotated[
-        bool,
-        Key("disableContainerInterface", "Leave the container's interface down; not together with `ipam`."),
+        bool, Key("disableContainerInterface", "Leave the container's interface down; not together with `ipam`.")
     ] = False
     isolated: Annotated[bool, Key("portIsolation", "Let the port reach the bridge, and no other isolated port.")] = (
         False
@@ -102,7 +87,6 @@ class BridgeConf(Value):
 
     @property
     def trunk(self) -> tuple[int, ...]:
-        """The VLANs that the port carries tagged, sorted."""
         return tuple(sorted(set[int]().union(*(trunk.ids for trunk in self.trunks or ()))))
 
     @property
@@ -112,7 +96,6 @@ class BridgeConf(Value):
 
 
 def parse(config: Object, args: str) -> BridgeConf:
-    """Read a request for ADD, CHECK or STATUS; `args` is CNI_ARGS. Raises `CniError`."""
     conf = decode_or_fail(BridgeConf, config, args, failed=FAILED)
     for trunk in conf.trunks or ():
         _check_trunk(trunk)
@@ -129,7 +112,6 @@ def parse(config: Object, args: str) -> BridgeConf:
 
 
 def parse_for_delete(config: Object) -> Kept:
-    """Read a request for DEL or GC. Raises `CniError`."""
     return decode_or_fail(Kept, config, failed=FAILED)
 
 

@@ -1,25 +1,90 @@
-"""The node's bridge and its ports: what stays when attachments go (cni.md §3.2, §3.5)."""
+"""The node's bridge, its ports and its VLANs: what stays when attachments go (cni.md §3.2, §3.5)."""
 
 import errno
 from collections.abc import Iterable
+from typing import Final
 
-from weft.cni.attachment import forwarding, interface, pod
+from weft.cni.attachment import attach, interface, pod, veth
 from weft.cni.attachment.interface import Step, reason, set_quietly
-from weft.cni.plugins.bridge import vlan
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
+from weft.kernel.rtnetlink import bridgevlan
 from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Cidr
-from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, POD_ALIAS
-from weft.model.kernel.reported import LinkInfo
+from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, POD_ALIAS
+from weft.model.kernel.reported import LinkInfo, PortVlans
 from weft.model.net import Mac
 from weft.wire.cni import CniError, failure
 
+NO_FILTERING: Final = "BRIDGE-004: this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"
+
+# What a trunk's untagged frames belong to.
+_DEFAULT_VLAN: Final = 1
+
+
+def set_port_vlans(call: Call, index: int, name: str, *, own: int, trunk: tuple[int, ...], keep_default: bool) -> None:
+    untagged, tagged = vlans_of_port(own, trunk)
+    messages = [] if keep_default else [bridgevlan.delete_vlans(index)]
+    messages.append(bridgevlan.add_own_vlan(index, untagged))
+    if tagged:
+        messages.append(bridgevlan.add_tagged_vlans(index, tagged))
+    for error in call.host.rtnl.batch(messages).values():
+        hint = NO_FILTERING if error.errno == errno.EOPNOTSUPP else ""
+        raise failure(f'failed to setup vlan on interface "{name}": {reason(error).lower()}', hint) from error
+
+
+def vlans_of_port(own: int, trunk: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    untagged = own or _DEFAULT_VLAN
+    return untagged, tuple(vlan for vlan in trunk if vlan != untagged)
+
+
+def gateway_name(conf: BridgeConf) -> str:
+    return f"{conf.bridge}.{conf.vlan}" if conf.vlan else conf.bridge
+
+
+def port_vlans(call: Call) -> dict[int, PortVlans]:
+    found = (bridgevlan.parse_vlans(body) for body in call.host.rtnl.dump(*bridgevlan.list_vlans()))
+    return {port.index: port for port in found}
+
+
+def ensure_vlan_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo) -> LinkInfo:
+    """Up; a veth whose other end is a port of the bridge.
+
+    It is the node's and stays. What an ADD that was killed left half made is completed.
+    """
+    name = gateway_name(conf)
+    made = call.host.rtnl.link(name)
+    try:
+        if made is None:
+            made = _make_pair(call, name, bridge)
+        port = call.host.rtnl.link(made.link)
+        if port is not None and port.link == made.index and not port.master:
+            messages = [set_link(port.index, up=True, master=bridge.index), set_link(made.index, up=True)]
+            for error in call.host.rtnl.batch(messages).values():
+                raise error
+            set_port_vlans(call, port.index, port.name, own=conf.vlan, trunk=(), keep_default=conf.keep_default_vlan)
+    except NetlinkError as error:
+        raise failure(f'failed to create vlan gateway "{name}": {reason(error).lower()}') from error
+    return made
+
+
+def _make_pair(call: Call, name: str, bridge: LinkInfo) -> LinkInfo:
+    try:
+        made = call.host.rtnl.add_veth(
+            name, peer=veth.new_name(call), mtu=bridge.mtu, alias=GATEWAY_ALIAS, peer_alias=GATEWAY_ALIAS
+        )
+    except NetlinkError as error:
+        present = call.host.rtnl.link(name) if error.errno == errno.EEXIST else None
+        if present is None:
+            raise
+        return present  # another ADD was quicker
+    interface.keep_addresses(call.host.sysctls, name)
+    return made
+
 
 def ensure(call: Call, conf: BridgeConf) -> LinkInfo:
-    """Return the bridge, up. Two ADDs may come to make it at the same time: the second one finds it."""
     bridge = call.host.rtnl.link(conf.bridge) or _make(call, conf)
     if bridge.kind != "bridge":
         raise not_a_bridge(conf.bridge)
@@ -33,7 +98,6 @@ def ensure(call: Call, conf: BridgeConf) -> LinkInfo:
 
 
 def not_a_bridge(name: str) -> CniError:
-    """Return the error about a link that has the bridge's name."""
     return failure(f'failed to create bridge "{name}": "{name}" already exists but is not a bridge')
 
 
@@ -53,7 +117,7 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
     except NetlinkError as error:
         if error.errno == errno.EOPNOTSUPP and conf.vlan_filtering:
             refused = f'could not add "{conf.bridge}": {reason(error).lower()}'
-            raise failure(f'failed to create bridge "{conf.bridge}": {refused}', vlan.NO_FILTERING) from error
+            raise failure(f'failed to create bridge "{conf.bridge}": {refused}', NO_FILTERING) from error
         present = call.host.rtnl.link(conf.bridge) if error.errno == errno.EEXIST else None
         if present is None:
             raise failure(f'failed to create bridge "{conf.bridge}": {reason(error)}') from error
@@ -62,8 +126,7 @@ def _make(call: Call, conf: BridgeConf) -> LinkInfo:
     return bridge
 
 
-def attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
-    """Make the host's end of an attachment a port of the bridge, as the configuration wants it."""
+def make_port(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, name: str) -> None:
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{name}/accept_ra", "0")
     refused = f'failed to connect "{name}" to bridge {conf.bridge}'
     steps = [
@@ -74,15 +137,12 @@ def attach(call: Call, conf: BridgeConf, bridge: LinkInfo, *, host_end: int, nam
         steps.append(Step(refused, set_port(host_end, hairpin=conf.hairpin or None, isolated=conf.isolated or None)))
     interface.take(call.host.rtnl, steps)
     if conf.vlan or conf.trunk:
-        vlan.set_port(call, host_end, name, own=conf.vlan, trunk=conf.trunk, keep_default=conf.keep_default_vlan)
+        set_port_vlans(call, host_end, name, own=conf.vlan, trunk=conf.trunk, keep_default=conf.keep_default_vlan)
 
 
 def serve_as_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo, gateways: tuple[Cidr, ...]) -> LinkInfo | None:
-    """Give the pods their gateways and turn forwarding on.
-
-    The addresses are the bridge's own, or with a VLAN those of an interface in it, which is returned.
-    """
-    vlan_end = vlan.ensure_gateway(call, conf, bridge) if conf.vlan else None
+    """Returns the interface that has the addresses, if that is one in a VLAN."""
+    vlan_end = ensure_vlan_gateway(call, conf, bridge) if conf.vlan else None
     if vlan_end is not None:
         failed = "failed to set vlan interface for bridge with addr"
         _ensure_addresses(call, conf, bridge, vlan_end, wanted=gateways, failed=failed)
@@ -90,7 +150,7 @@ def serve_as_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo, gateways: t
         _ensure_addresses(call, conf, bridge, bridge, wanted=gateways, failed="failed to set bridge addr")
         if not bridge.alias.startswith(ALIAS):
             _pin_mac(call, bridge.index)
-    forwarding.turn_on(call, (gateway.version for gateway in gateways))
+    attach.turn_on_forwarding(call, (gateway.version for gateway in gateways))
     return vlan_end
 
 
@@ -114,7 +174,6 @@ def _ensure_addresses(
 
 
 def in_the_way(call: Call, bridge: LinkInfo, have: Iterable[Cidr]) -> str:
-    """Say why a bridge has other addresses, and what to do about it, by the networks whose pods are on it."""
     on_it = (link.alias for link in call.host.rtnl.links() if link.master == bridge.index)
     keys = (alias.removeprefix(POD_ALIAS) for alias in on_it if alias.startswith(POD_ALIAS))
     found = (record.of_key(call.host, record.LINKS, key) for key in keys)
@@ -130,19 +189,17 @@ def in_the_way(call: Call, bridge: LinkInfo, have: Iterable[Cidr]) -> str:
 
 
 def _add_gateway(call: Call, link: LinkInfo, gateway: Cidr, failed: str) -> None:
-    try:
-        interface.add_address(call.host.rtnl, link.index, gateway)
-    except NetlinkError as error:
+    for error in call.host.rtnl.batch([interface.address_message(link.index, gateway)]).values():
         if error.errno == errno.EEXIST:
             return  # another ADD was quicker
         if error.errno == errno.EACCES and gateway.version == 6:
             disabled = f"BRIDGE-002: net.ipv6.conf.{link.name}.disable_ipv6 keeps IPv6 off on this host"
             raise failure(f"{failed}: {gateway}: {reason(error)}", disabled) from error
-        raise
+        raise error
 
 
 def _pin_mac(call: Call, index: int) -> None:
-    """Fix the MAC of a bridge that somebody else made: written back, it no longer follows the ports."""
+    """Written back, the MAC of a bridge that somebody else made no longer follows the ports."""
     bridge = call.host.rtnl.link(index)
     if bridge is None:
         raise failure("the bridge went away")

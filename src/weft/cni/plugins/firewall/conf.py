@@ -28,8 +28,6 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_.:@/][A-Za-z0-9_.:@/-]*")
 
 
 class Kept(Value):
-    """All that DEL needs. `backend` is empty for whichever is there."""
-
     backend: Annotated[
         str,
         Key(
@@ -45,8 +43,6 @@ K = TypeVar("K", bound=Kept)
 
 
 class FirewallConf(Kept):
-    """What firewall is asked."""
-
     admin_chain: Annotated[
         str,
         Key(
@@ -65,7 +61,6 @@ class FirewallConf(Kept):
 
 
 def parse(config: Object) -> FirewallConf:
-    """Read a request. Raises `CniError`."""
     conf = _read(FirewallConf, config)
     if conf.backend not in _BACKENDS:
         raise failure(f'unknown backend: "{conf.backend}"', f"there are {', '.join(_BACKENDS[1:])}")
@@ -78,7 +73,6 @@ def parse(config: Object) -> FirewallConf:
 
 
 def parse_for_delete(config: Object) -> Kept:
-    """Read a request for DEL. Raises `CniError`."""
     return _read(Kept, config)
 
 
@@ -88,5 +82,4 @@ def _read(kind: type[K], config: Object) -> K:
 
 
 def is_word(name: str) -> bool:
-    """Tell whether a name can stand in a rule as it is."""
     return _WORD.fullmatch(name) is not None

@@ -1,6 +1,6 @@
 """firewalld through D-Bus: which sources belong to a zone (cni.md §6.3).
 
-The bus is the caller's, found below the caller's `/`. jeepney makes and reads the messages; the socket is ours.
+The bus is found below the caller's `/`. jeepney makes and reads the messages; the socket is ours.
 """
 
 import socket
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from weft.cni.sdk.host import Files
+from weft.cni.host.files import RootedFiles
 from weft.model.net import Ip
 from weft.wire.cni import CniError, failure
 
@@ -23,13 +23,10 @@ _CHUNK: Final = 65536
 
 
 class Firewalld:
-    """One connection to the bus on which firewalld runs."""
-
     def __init__(self, bus: "_Bus") -> None:
         self._bus = bus
 
     def add(self, zone: str, addresses: Sequence[Ip]) -> None:
-        """Put addresses into a zone; those that are in it already stay."""
         for address in addresses:
             try:
                 self._bus.call(_ZONES, "addSource", zone, _source(address))
@@ -38,17 +35,15 @@ class Firewalld:
                     raise failure(f"failed to add the address {address} to {zone} zone: {error.msg}") from error
 
     def remove(self, zone: str, address: Ip) -> None:
-        """Take an address out of a zone; one that is not in it is an error."""
         self._bus.call(_ZONES, "removeSource", zone, _source(address))
 
     def has(self, zone: str, address: Ip) -> bool:
-        """Tell whether an address is in a zone."""
         return bool(self._bus.call(_ZONES, "querySource", zone, _source(address))[0])
 
 
 @contextmanager
-def opened(files: Files) -> Iterator[Firewalld | None]:
-    """Connect to firewalld; None if there is no bus, or the name is not on it."""
+def opened(files: RootedFiles) -> Iterator[Firewalld | None]:
+    """None if there is no bus, or firewalld is not on it."""
     try:
         sock = files.connect(_BUS, seconds=_SECONDS)
     except OSError:
@@ -83,8 +78,8 @@ class _Bus:
         self.call(_DBUS, "Hello")
 
     def call(self, address: tuple[str, str, str], method: str, *arguments: str) -> tuple[Any, ...]:
-        """Return what a method answers; its error is a `CniError` with the error's name and text."""
-        from jeepney import DBusAddress, MessageType, new_method_call
+        """A method's error is a `CniError` with the error's name and text."""
+        from jeepney import DBusAddress, HeaderFields, MessageType, new_method_call
 
         path, name, interface = address
         target = DBusAddress(path, bus_name=name, interface=interface)
@@ -96,7 +91,8 @@ class _Bus:
         except (OSError, ValueError) as error:
             raise failure(f"D-Bus: {method} of {name}: {error}") from error
         if answer.header.message_type is MessageType.error:
-            raise failure(_describe(answer))
+            name = answer.header.fields.get(HeaderFields.error_name, "an error")
+            raise failure(f"{name}: {' '.join(map(str, answer.body))}")
         return tuple(answer.body)
 
     def _answer(self) -> Any:
@@ -114,13 +110,6 @@ class _Bus:
         if not data:
             raise ConnectionError("the bus has closed the connection")
         return data
-
-
-def _describe(error: Any) -> str:
-    from jeepney import HeaderFields
-
-    name = error.header.fields.get(HeaderFields.error_name, "an error")
-    return f"{name}: {' '.join(map(str, error.body))}"
 
 
 def _source(address: Ip) -> str:

@@ -1,16 +1,16 @@
 """What firewall has done for each attachment, and whose each address is.
 
 Rules of upstream's form and sources of a zone say only which address they are for. An address that was freed under a
-dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with
-an address owns what stands for it.
+dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with an
+address owns what stands for it.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Final
 
+from weft.cni.host.host import Host
 from weft.cni.sdk import record
-from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
 from weft.model.keyed import Key
@@ -23,7 +23,7 @@ _OWNERS: Final = "/firewall-owners"
 
 
 class Done(Value):
-    """What was done for an attachment, in which boot, and with which backend. `zone` is firewalld's."""
+    """`zone` is firewalld's."""
 
     boot: Annotated[str, Key("boot")] = ""
     backend: Annotated[str, Key("backend")] = ""
@@ -39,7 +39,6 @@ def keep(call: Call, done: Done) -> None:
 
 
 def look_up(host: Host, attachment: Attachment) -> Done | None:
-    """Return what was done for an attachment in this boot, None if nothing is known."""
     known = record.look_up(host, SUBJECT, attachment)
     return None if known is None else record.as_value(Done, known)
 
@@ -50,7 +49,6 @@ def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[
 
 
 def forget(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> None:
-    """Forget an attachment and that these addresses are its own."""
     for address in owned(host, attachment, addresses):
         with suppress(FileNotFoundError):
             host.state.unlink(_path(address))

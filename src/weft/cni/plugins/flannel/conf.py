@@ -19,15 +19,13 @@ _SET_BY_FLANNEL: Final = ("name", "ipam")
 
 
 class Kept(Value):
-    """All that DEL needs."""
-
     data_dir: Annotated[
         str, Key("dataDir", "Where a file for each container keeps the configuration of its delegate.")
     ] = DATA_DIR
 
 
 class FlannelConf(Kept):
-    """What the plugin is asked. `runtime` is None when the runtime sent none."""
+    """`runtime` is None when the runtime sent none."""
 
     name: Annotated[str, Key("name")] = ""
     version: Annotated[str, Key("cniVersion")] = ""
@@ -47,13 +45,13 @@ class FlannelConf(Kept):
 
 
 class Ipam(Value):
-    """What is read of `ipam` when the delegate is called, and not before: to detach, it need not be right."""
+    """What is read of `ipam` only when the delegate is called: to detach, it need not be right."""
 
     routes: Annotated[tuple[RouteConfig, ...], Key("routes", "More routes for the container.")] = ()
 
 
 def parse(config: Object) -> FlannelConf:
-    """Read a request. What flannel itself sets must not be in it. Raises `CniError` or `JsonError`."""
+    """What flannel itself sets must not be in it. Raises `CniError` or `JsonError`."""
     conf = decode(FlannelConf, config)
     if not isinstance(conf.delegate.get("type", ""), str):
         raise failure("'delegate' must have a string as 'type', if it has one")
@@ -64,12 +62,10 @@ def parse(config: Object) -> FlannelConf:
 
 
 def parse_for_delete(config: Object) -> Kept:
-    """Read a request for DEL. Raises `JsonError`."""
     return decode(Kept, config)
 
 
 def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
-    """Return the delegate's configuration: what the operator wrote, completed (flannel.md §10.4)."""
     made: Object = {**conf.delegate, "name": conf.name}
     made.setdefault("type", "bridge")
     made.setdefault("ipMasq", not env.ip_masq)
@@ -93,5 +89,4 @@ def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
 
 
 def render(config: Object) -> bytes:
-    """Return a configuration as the state file holds it: compact, keys sorted."""
     return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""flannel's state files: what each delegate was told, and whose file is whose (flannel.md §10.5, settled.md §9).
+"""flannel's state files: what each delegate got, and whose file is whose (flannel.md §10.5, settled.md §9).
 
 A container's first attachment has upstream's file `<id>`, a further one `<id>.<hash of network and interface>`. Our
 record says which one an attachment has, and is written before the file. Without a record a file is upstream's.
@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from weft.cni.host.files import TEMPORARY
+from weft.cni.host.host import Host
 from weft.cni.plugins.flannel.conf import Kept
-from weft.cni.plugins.hostlocal.verbs import NAME as HOST_LOCAL
-from weft.cni.plugins.static.verbs import NAME as STATIC
+from weft.cni.plugins.hostlocal.plugin import NAME as HOST_LOCAL
+from weft.cni.plugins.static import NAME as STATIC
 from weft.cni.sdk import record
-from weft.cni.sdk.host import TEMPORARY, Host
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment
 from weft.wire import cni, cnijson
@@ -28,7 +29,6 @@ _BEING_WRITTEN_NS: Final = 60 * 10**9
 
 
 def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
-    """Return where an ADD's state goes, and what is there now."""
     first = f"{conf.data_dir}/{call.container_id}"
     before = read(call.host, first)
     if before is None or _recorded(call.host, call.attachment) == first:
@@ -38,12 +38,10 @@ def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
 
 
 def hold(call: Call, path: str) -> None:
-    """Write down, before the file itself, whose it is."""
     record.keep(call, SUBJECT, {"path": path})
 
 
 def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
-    """Return this attachment's state file and its content, None if there is none."""
     # By our record too: `dataDir` may have been changed since ADD.
     for own in (_own_path(conf, call.attachment), _recorded(call.host, call.attachment)):
         content = read(call.host, own) if own else None
@@ -57,7 +55,6 @@ def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
 
 
 def read(host: Host, path: str) -> bytes | None:
-    """Return a state file's content, None if there is none."""
     try:
         return host.files.read(path)
     except FileNotFoundError:
@@ -65,14 +62,12 @@ def read(host: Host, path: str) -> bytes | None:
 
 
 def drop(call: Call, path: str) -> None:
-    """Remove a state file, and that it is this attachment's."""
     with suppress(FileNotFoundError):
         call.host.files.unlink(path)
     let_go(call)
 
 
 def let_go(call: Call) -> None:
-    """Forget which state file is this attachment's."""
     record.forget(call.host, SUBJECT, call.attachment)
 
 
@@ -100,7 +95,7 @@ def stale(call: Call, conf: Kept) -> Iterator[tuple[str, bytes]]:
 
 
 def is_used(call: Call, conf: Kept) -> bool:
-    """Tell whether an attachment of this network may be alive: one that has state, and not of an earlier boot."""
+    """True if an attachment of this network has state that is not of an earlier boot."""
     old = {
         known.get("path")
         for _, known in record.everything(call.host, SUBJECT)
@@ -112,8 +107,8 @@ def is_used(call: Call, conf: Kept) -> bool:
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
 
-    `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place,
-    so it may be whole in a moment, and with our record gone it could not be told whose it is.
+    `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place, so
+    it may be whole in a moment, and with our record gone it could not be told whose it is.
     """
     path = cnijson.text(known, "path")
     content = read(host, path)
@@ -131,7 +126,6 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
 
 
 def _addresses_are_ours(content: bytes) -> bool:
-    """Tell whether we alone give the addresses of this configuration."""
     try:
         ipam = cnijson.text(cnijson.member(cnijson.load(content), "ipam"), "type")
     except JsonError:
@@ -140,7 +134,6 @@ def _addresses_are_ours(content: bytes) -> bool:
 
 
 def _files(host: Host, conf: Kept) -> Iterator[tuple[str, str, bytes]]:
-    """Give name, path and content of every state file."""
     names: list[str] = []
     with suppress(FileNotFoundError):
         names = host.files.list(conf.data_dir)
@@ -152,7 +145,7 @@ def _files(host: Host, conf: Kept) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _network(content: bytes) -> str | None:
-    """Return the network that a state file's configuration is of; None if it is none."""
+    """None if it is no configuration."""
     try:
         return cnijson.text(cnijson.load(content), "name")
     except JsonError:
@@ -160,19 +153,16 @@ def _network(content: bytes) -> str | None:
 
 
 def _own_path(conf: Kept, attachment: Attachment) -> str:
-    """Return the state file of a further attachment of the container."""
     what = f"{attachment.network}\0{attachment.ifname}".encode("utf-8", "surrogateescape")
     return f"{conf.data_dir}/{attachment.container_id}.{hashlib.sha256(what).hexdigest()[:_HASH_HEX]}"
 
 
 def _recorded(host: Host, attachment: Attachment) -> str:
-    """Return which state file we know to be the attachment's, in whatever boot; empty if we know of none."""
     known = record.recall(host, SUBJECT, attachment)
     return "" if known is None else str(known.get("path"))
 
 
 def _is_anothers(call: Call, first: str) -> bool:
-    """Tell whether another attachment of ours has the container's first state file."""
     if _recorded(call.host, call.attachment) == first:
         return False
     return any(

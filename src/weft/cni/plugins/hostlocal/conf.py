@@ -3,7 +3,7 @@
 Texts of errors are upstream's.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations
 from typing import Annotated, Final
@@ -20,10 +20,13 @@ from weft.wire.cnivalue import decode
 DATA_DIR: Final = "/var/lib/cni/networks"
 
 _NEXT: Final = "the one after the network's"
+DataDir = Annotated[str, Key("dataDir", "Where reservations are kept, a file each.", at="ipam")]
+_IPV4: Final = 4
+_MIN_HOST_BITS: Final = 2
 
 
 class Range(Value):
-    """Addresses `first` to `last`, both included, of one subnet. `gateway` is never given to a container."""
+    """`first` and `last` are included. `gateway` is never given to a container."""
 
     subnet: Net
     first: Ip
@@ -37,7 +40,7 @@ class Range(Value):
         return f"{self.first}-{self.last}"
 
     def overlaps(self, other: "Range") -> bool:
-        """Tell whether the two share an address; families never do."""
+        """Families never overlap."""
         return other.first in self or self.first in other
 
 
@@ -45,8 +48,6 @@ RangeSet = tuple[Range, ...]
 
 
 class RangeKeys(Value):
-    """A range as it is written."""
-
     subnet: Annotated[Cidr | None, Key("subnet", "The subnet, as `10.1.0.0/16`, without host bits.")] = None
     start: Annotated[Ip | None, Key("rangeStart", "The first address to give.", default=_NEXT)] = None
     end: Annotated[Ip | None, Key("rangeEnd", "The last one; IPv4's broadcast never.", default="the last")] = None
@@ -56,18 +57,15 @@ class RangeKeys(Value):
 
 
 RangeSets = tuple[tuple[RangeKeys, ...], ...]
-DataDir = Annotated[str, Key("dataDir", "Where reservations are kept, a file each.", at="ipam")]
 
 
 class Kept(Value):
-    """All that DEL needs, because addresses are released by owner, not by range."""
+    """All that DEL needs: addresses are released by owner, not by range."""
 
     data_dir: DataDir = DATA_DIR
 
 
 class Sets(Value):
-    """Where range sets are named, in the order of their ids."""
-
     single: Annotated[RangeKeys, Key("ipam", "Is a range itself, if it has a `subnet`.")] = field(
         default_factory=RangeKeys
     )
@@ -86,16 +84,15 @@ class Sets(Value):
 
 
 class IpamConf(Sets):
-    """What host-local is asked: one address from each of `sets`, `requested` ones if given.
+    """`sets` and `requested` are made of the others: `sets` have what ranges leave out, and are checked.
 
-    These two are made of the others: `sets` have what ranges leave out, and are checked.
+    Each of `sets` gives one address.
     """
 
     routes: Annotated[tuple[RouteConfig, ...], Key("routes", "Routes for the container.", at="ipam")] = ()
     data_dir: DataDir = DATA_DIR
     resolv_conf: Annotated[
-        str,
-        Key("resolvConf", "A resolv.conf whose settings are returned as `dns`.", at="ipam", default="no dns"),
+        str, Key("resolvConf", "A resolv.conf whose settings are returned as `dns`.", at="ipam", default="no dns")
     ] = ""
     from_args: Annotated[str, Arg("IP", "One more address to give.")] = ""
     of_args: Annotated[tuple[str, ...], Key("ips", "More addresses to give.", at="args.cni")] = ()
@@ -107,23 +104,17 @@ class IpamConf(Sets):
     requested: tuple[Ip, ...] = ()
 
 
-_IPV4: Final = 4
-_MIN_HOST_BITS: Final = 2
-
-
 def describe(ranges: RangeSet) -> str:
-    """Name a range set as upstream does."""
     return ",".join(str(one) for one in ranges)
 
 
 def data_dir(config: Object) -> str:
-    """Return the store's root. Raises `CniError` or `JsonError`."""
     _need_ipam(config)
     return decode(Kept, config).data_dir
 
 
 def parse(config: Object, version: str, args: str) -> IpamConf:
-    """Read a whole request; `version` is its dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
+    """`version` is the request's dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
     _need_ipam(config)
     conf = decode(IpamConf, config, args)
     sets = _checked(conf, version)
@@ -135,7 +126,7 @@ def parse(config: Object, version: str, args: str) -> IpamConf:
 
 
 def parse_sets(config: Object, version: str) -> tuple[RangeSet, ...]:
-    """Read the range sets alone; there are none where all come from the runtime and this request has none."""
+    """There are none where all come from the runtime and this request has none."""
     _need_ipam(config)
     return _checked(decode(Sets, config), version)
 
@@ -174,12 +165,11 @@ def _range_set(index: int, items: tuple[RangeKeys, ...]) -> RangeSet:
 
 def _range(keys: RangeKeys) -> Range:
     subnet = _subnet(keys.subnet or cnijson.parse_cidr(""))
-    inside = _inside(subnet)
     # IPv4's last address is the broadcast address; IPv6 has none (cni.md §4.2).
     top = int(subnet.broadcast_address) - (1 if subnet.version == _IPV4 else 0)
     start, end, gateway = keys.start, keys.end, keys.gateway
     for name, bound in (("RangeStart", start), ("RangeEnd", end)):
-        if bound is not None and not inside(bound):
+        if bound is not None and bound not in subnet:
             raise failure(f"{name} {bound} not in network {subnet}")
     first_free = subnet.network_address + 1
     first, last = start or first_free, end or subnet.network_address + (top - int(subnet.network_address))
@@ -189,10 +179,6 @@ def _range(keys: RangeKeys) -> Range:
     if gateway is not None and gateway.version != subnet.version:
         raise failure(f'"gateway" {gateway} is IPv{gateway.version}, and its range {subnet} is IPv{subnet.version}')
     return Range(subnet=subnet, first=first, last=last, gateway=gateway or first_free)
-
-
-def _inside(subnet: Net) -> Callable[[Ip], bool]:
-    return lambda ip: ip.version == subnet.version and ip in subnet
 
 
 def _subnet(cidr: Cidr) -> Net:
@@ -254,5 +240,4 @@ def _addresses(one: Range, first: int, last: int) -> Iterator[tuple[Ip, Range]]:
 
 
 def pick_requested(ranges: RangeSet, requested: Collection[Ip]) -> tuple[Ip, Range] | None:
-    """Return the first requested address that lies in the set, with its range."""
     return next(((ip, one) for ip in requested for one in ranges if ip in one), None)

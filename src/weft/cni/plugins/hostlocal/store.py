@@ -1,25 +1,37 @@
-"""host-local's directory of reservations, as upstream reads and writes it (cni.md §4.4).
+"""host-local's directory of reservations, as upstream reads and writes it (cni.md §4.4), and our record beside it.
 
-A reservation is a file named by its address that holds its owner; it exists whole or not at all, and making it
-fails if it exists: that alone decides who gets an address. What we remember of the directory only saves reading it.
-A directory that someone else has changed in the meantime has another time of modification, and is read again.
+A reservation is a file named by its address that holds its owner; it exists whole or not at all, and making it fails if
+it exists: that alone decides who gets an address. Memory of the directory only saves reading it; one that someone else
+has changed has another time of modification, and is read again.
+
+Our record says which addresses an attachment got, and where (settled.md §9). It is written before a reservation is
+made, so that no address is without it. It never names an address that the reservation does not give to the attachment.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
-from weft.cni.sdk.host import TEMPORARY, Files, StoreView, StoreViews
+from weft.cni.host.files import TEMPORARY, RootedFiles
+from weft.cni.host.host import Host, StoreView, StoreViews
+from weft.cni.plugins.hostlocal import conf as ipamconf
+from weft.cni.sdk import record
+from weft.cni.sdk.startup import Call
+from weft.model.attachment import Attachment
 from weft.model.net import Ip
 from weft.wire import cnijson
+from weft.wire.cnijson import JsonError, Object
+
+# The reservation follows the record at once; a busy machine may take a breath in between.
+_AT_ONCE_NS: Final = 60 * 10**9
 
 
 def owner_of(container_id: str, ifname: str) -> bytes:
-    """Return the content of a reservation."""
     return f"{container_id.strip()}\r\n{ifname}".encode()
 
 
 def parse_owner(content: bytes) -> tuple[str, str]:
-    """Return container id and interface of a reservation's content; what is missing in it is empty.
+    """Return container id and interface; what is missing is empty.
 
     Without an interface it is of the old format, or torn.
     """
@@ -30,7 +42,7 @@ def parse_owner(content: bytes) -> tuple[str, str]:
 class Store:
     """One network's reservations. Made by `opened`, and valid as long as that holds the lock."""
 
-    def __init__(self, files: Files, directory: str, views: StoreViews) -> None:
+    def __init__(self, files: RootedFiles, directory: str, views: StoreViews) -> None:
         self._files = files
         self._directory = directory
         self._views = views
@@ -48,26 +60,23 @@ class Store:
         return [ip for ip in remembered if self.owner(ip) in owners]
 
     def all(self) -> dict[Ip, bytes]:
-        """Return every reservation and its content, without white space around it."""
         return dict(self._view.owners)
 
     def owner(self, ip: Ip) -> bytes | None:
-        """Return what the file of an address says now; None if there is none."""
         return self._owner(str(ip))
 
     def made(self, ip: Ip) -> int:
-        """Return when an address was reserved, in nanoseconds."""
         return self._files.modified(self._path(str(ip)))
 
     def is_taken(self, ip: Ip) -> bool:
-        """Tell whether an address is reserved, as far as we remember: `reserve` has the last word."""
+        """As far as we remember: `reserve` has the last word."""
         return ip in self._view.owners
 
     def is_living(self, ip: Ip, look: Callable[[], frozenset[Ip]], *, again: bool) -> bool:
         """Tell whether a living pod has an address, even one reserved for another: a reservation may have got lost.
 
-        `look` asks the kernel: once for each reading of the directory, because we see to what comes later, and
-        `again` when the answer would be yes, because pods end.
+        `look` asks the kernel: once for each reading of the directory, because we see to what comes later, and `again`
+        when the answer would be yes, because pods end.
         """
         if self._view.living is None or (again and ip in self._view.living):
             self._view.living = look()
@@ -91,7 +100,7 @@ class Store:
         return True
 
     def release(self, ip: Ip) -> None:
-        """Free one address. One that is free already is fine."""
+        """One that is free already is fine."""
         with suppress(FileNotFoundError):
             self._files.unlink(self._path(str(ip)))
         self._forget(ip)
@@ -109,7 +118,6 @@ class Store:
         return any(self._release_exactly(owner) for owner in owners)
 
     def last_reserved(self, range_id: int) -> Ip | None:
-        """Return the address given last from a range set; None if there is none, or it is no address."""
         try:
             return cnijson.parse_ip(self._files.read(self._path(f"last_reserved_ip.{range_id}")).decode().strip())
         except (FileNotFoundError, ValueError):
@@ -172,7 +180,7 @@ class Store:
 
 
 @contextmanager
-def opened(files: Files, directory: str, views: StoreViews) -> Iterator[Store]:
+def opened(files: RootedFiles, directory: str, views: StoreViews) -> Iterator[Store]:
     """Hold the lock of a directory that exists, for as long as its reservations are looked at and changed."""
     with files.lock(f"{directory}/lock", mode=0o750):
         store = Store(files, directory, views)
@@ -180,3 +188,70 @@ def opened(files: Files, directory: str, views: StoreViews) -> Iterator[Store]:
             yield store
         finally:
             store.settle()
+
+
+class Giving:
+    def __init__(self, call: Call, data_dir: str, before: Object | None) -> None:
+        self._call = call
+        self._data_dir = data_dir
+        self._given = [] if before is None else [str(ip) for ip in recorded_addresses(before)]
+
+    def about_to(self, ip: Ip) -> None:
+        known = {"dataDir": self._data_dir, "addresses": [*self._given, str(ip)]}
+        record.keep(self._call, record.ADDRESSES, known)
+
+    def done(self, ip: Ip) -> None:
+        """Count an address that has been reserved; one that was not is dropped with the next one."""
+        self._given.append(str(ip))
+
+
+@contextmanager
+def giving(call: Call, data_dir: str) -> Iterator[Giving]:
+    """Keep the record up to date while addresses are given; as it was if that fails."""
+    before = record.recall(call.host, record.ADDRESSES, call.attachment)
+    try:
+        yield Giving(call, data_dir, before)
+    except BaseException:
+        record.put_back(call, record.ADDRESSES, before)
+        raise
+
+
+def undo(host: Host, attachment: Attachment, known: Object) -> None:
+    """Free what the record names and the attachment still has. `FileNotFoundError` if the store cannot be seen."""
+    owner = owner_of(attachment.container_id, attachment.ifname)
+    with opened(host.files, recorded_directory(attachment, known), host.stores) as reservations:
+        for ip in recorded_addresses(known):
+            reservations.release_from(ip, owner)
+
+
+def given_to_valid(call: Call) -> dict[Ip, bytes]:
+    directory = ipamconf.data_dir(call.config)
+    return {
+        ip: owner_of(attachment.container_id, attachment.ifname)
+        for attachment, known in record.everything(call.host, record.ADDRESSES)
+        if attachment.network == call.network and call.is_valid(attachment) and known.get("dataDir") == directory
+        for ip in recorded_addresses(known)
+    }
+
+
+def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
+    """Tell whether the attachment has an address that we did not give: another plugin has taken it over since.
+
+    It may have got the same one again, but not at the time when we wrote ours down.
+    """
+    given, latest = recorded_addresses(known), record.written(host, record.ADDRESSES, attachment) + _AT_ONCE_NS
+    with opened(host.files, recorded_directory(attachment, known), host.stores) as reservations:
+        has = reservations.confirmed(attachment.container_id, attachment.ifname)
+        return any(ip not in given or reservations.made(ip) > latest for ip in has)
+
+
+def recorded_directory(attachment: Attachment, known: Object) -> str:
+    return f"{cnijson.text(known, 'dataDir')}/{attachment.network}"
+
+
+def recorded_addresses(known: Object) -> list[Ip]:
+    """A torn record names none."""
+    try:
+        return [cnijson.parse_ip(text) for text in cnijson.items(known, "addresses", cnijson.as_text)]
+    except (JsonError, ValueError):
+        return []

@@ -2,17 +2,18 @@
 
 from typing import Annotated, Any, Final
 
-from weft.cni.plugins.portmap.ports import PROTOCOLS, Mapping, PortMap, PortmapConf
 from weft.model.attachment import Cidr
 from weft.model.keyed import Key
+from weft.model.net import Ip
 from weft.model.value import Value, replace
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.cnivalue import decode, encode
 
+# IANA's numbers of the protocols that have ports and that runtimes name.
+PROTOCOLS: Final = {"sctp": 132, "tcp": 6, "udp": 17}
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
-
 _LARGEST_PORT: Final = 65535
 _LARGEST_BIT: Final = 31
 _LONGEST_CHAIN: Final = 28
@@ -20,14 +21,102 @@ _LONGEST_CHAIN: Final = 28
 _NFT_BREAKS: Final = frozenset(";#")
 
 
-class _Kept(Value):
-    """All that DEL needs where nothing is kept of the attachment."""
+class Mapping(Value):
+    """`host_ip` None is all addresses of the host; 0.0.0.0 and :: stand for those of their family alone."""
 
+    host_port: Annotated[int, Key("hostPort", "The host's port.")] = 0
+    container_port: Annotated[int, Key("containerPort", "The container's port.")] = 0
+    protocol: Annotated[str, Key("protocol", "`tcp`, `udp` or `sctp`, in any letter case.")] = ""
+    host_ip: Annotated[Ip | None, Key("hostIP", "The host's address.", default="all of them")] = None
+
+    def __str__(self) -> str:
+        if self.host_ip is None:
+            return f"host port {self.host_port}/{self.protocol}"
+        return f"host port {self.host_port}/{self.protocol} of {self.host_ip}"
+
+
+class PortmapConf(Value):
+    """`backend` is `iptables`, `nftables` or empty: nothing asks for one of them.
+
+    The conditions are further words of a match, in the backend's language. `mark_bit` None is upstream's default;
+    `mark_chain` is empty unless another program's chain sets the mark.
+    """
+
+    backend: Annotated[
+        str,
+        Key(
+            "backend",
+            "Upstream's rules in `iptables` or `nftables` form.",
+            default="what the keys below imply, else weft's own maps in nf_tables",
+        ),
+    ] = ""
+    snat: Annotated[
+        bool, Key("snat", "Masquerade what would otherwise not come back: from the container itself, from localhost.")
+    ] = True
+    masq_all: Annotated[bool, Key("masqAll", "Masquerade everything that comes through a mapping.")] = False
+    conditions_v4: Annotated[
+        tuple[str, ...], Key("conditionsV4", "More words for the rules of IPv4, in the backend's language.")
+    ] = ()
+    conditions_v6: Annotated[tuple[str, ...], Key("conditionsV6", "The same for IPv6.")] = ()
+    mark_bit: Annotated[
+        int | None,
+        Key("markMasqBit", "The bit of the packet mark that asks for masquerading, 0 to 31 (iptables).", default="13"),
+    ] = None
+    mark_chain: Annotated[
+        str,
+        Key(
+            "externalSetMarkChain",
+            "A chain of others that sets such a mark, instead (iptables).",
+            default="one of its own",
+        ),
+    ] = ""
+    mappings: Annotated[
+        tuple[Mapping, ...], Key("portMappings", "The published ports (capability `portMappings`).", at="runtimeConfig")
+    ] = ()
+
+    def conditions(self, family: int) -> tuple[str, ...]:
+        return self.conditions_v4 if family == 4 else self.conditions_v6
+
+
+class PortMap(Value):
+    """What one attachment wants. It has at most one address of each family."""
+
+    conf: PortmapConf
+    addresses: tuple[Cidr, ...]
+
+    @property
+    def families(self) -> list[int]:
+        """The families, 4 and 6, of which there are addresses."""
+        return sorted({address.version for address in self.addresses})
+
+    @property
+    def ips(self) -> list[Ip]:
+        return [address.ip for address in self.addresses]
+
+    def of_family(self, family: int) -> "tuple[Cidr, tuple[Mapping, ...]] | None":
+        """Return address and mappings of a family, None if it has neither.
+
+        A mapping of a host's address belongs to that address' family, any other to both.
+        """
+        address = next((each for each in self.addresses if each.version == family), None)
+        if address is None:
+            return None
+        mappings = (each for each in self.conf.mappings if each.host_ip is None or each.host_ip.version == family)
+        return address, tuple(mappings)
+
+
+def target(address: Cidr, mapping: Mapping) -> str:
+    """As iptables and nft write it: `10.1.2.3:80`, `[fd00::3]:80`."""
+    ip = f"{address.ip}" if address.version == 4 else f"[{address.ip}]"
+    return f"{ip}:{mapping.container_port}"
+
+
+class _Kept(Value):
     mappings: Annotated[Any, Key("portMappings", at="runtimeConfig")] = None
 
 
 def parse(config: Object) -> PortmapConf:
-    """Read a request. Raises `CniError`, whose text begins as upstream's does."""
+    """Text of a `CniError` begins as upstream's does."""
     try:
         return _parse(config)
     except JsonError as error:
@@ -60,7 +149,6 @@ def _parse(config: Object) -> PortmapConf:
 
 
 def _with_backend(conf: PortmapConf) -> PortmapConf:
-    """Settle which backend is asked for: by name, or by options that only one of them understands."""
     found = _options(conf)
     backend = conf.backend or (IPTABLES if found[IPTABLES] else NFTABLES if found[NFTABLES] else "")
     if not backend and conf.mark_bit is not None:
@@ -89,7 +177,6 @@ def _options(conf: PortmapConf) -> dict[str, list[str]]:
 
 
 def _is_plain(text: str, *, spaces: bool) -> bool:
-    """Tell whether a text stays one line of a program's input, and without `spaces` one word of it."""
     return text.isprintable() and text.isascii() and (spaces or " " not in text)
 
 
@@ -104,18 +191,14 @@ def _check_mapping(mapping: Mapping) -> None:
 
 
 class _Addresses(Value):
-    """What is kept beside the configuration."""
-
     addresses: Annotated[tuple[Cidr, ...], Key("addresses")] = ()
 
 
 def render(wanted: PortMap) -> Object:
-    """Return what is kept of an attachment's port map: `restore` reads it."""
     return {**encode(_Addresses(addresses=wanted.addresses)), **encode(wanted.conf)}
 
 
 def restore(kept: Object) -> PortMap | None:
-    """Read what `render` has written; None if it is torn."""
     try:
         wanted = PortMap(conf=parse(kept), addresses=decode(_Addresses, kept).addresses)
     except (CniError, JsonError):

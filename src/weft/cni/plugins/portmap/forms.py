@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from weft.cni.attachment.owners import owner_of
+from weft.cni.host import programs
+from weft.cni.host.host import Host
 from weft.cni.plugins.portmap import conf as portmapconf
-from weft.cni.plugins.portmap import maps, shared
-from weft.cni.plugins.portmap import rules as portmaprules
-from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
-from weft.cni.plugins.portmap.elements import Taken, is_of
-from weft.cni.plugins.portmap.ports import PortMap
+from weft.cni.plugins.portmap import iptables, maps, nft
+from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap
+from weft.cni.plugins.portmap.maps import TABLE, Taken, is_of
 from weft.cni.sdk import record
-from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.kernel.nftset import Element
 from weft.model.value import Value
-from weft.wire.cni import CniError
+from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
 
 # Our own nf_tables maps; the other forms bear the names of upstream's backends.
@@ -32,8 +31,8 @@ SUBJECT: Final = "portmap"
 class Form(Value):
     """One way to have port maps on a host.
 
-    `add` makes an attachment's ports work; `remove` undoes that, with None as all that is known of it; `missing`
-    names the first thing that is not as `add` made it.
+    `remove` gets None if nothing is known of the attachment; `missing` names the first thing that is not as `add` made
+    it.
     """
 
     add: Callable[[Host, Attachment, PortMap], None]
@@ -43,45 +42,38 @@ class Form(Value):
 
 FORMS: Final = {
     MAPS: Form(add=maps.add, remove=maps.remove, missing=maps.missing),
-    IPTABLES: Form(
-        add=portmaprules.add_iptables, remove=portmaprules.remove_iptables, missing=portmaprules.missing_iptables
-    ),
-    NFTABLES: Form(add=portmaprules.add_nft, remove=portmaprules.remove_nft, missing=portmaprules.missing_nft),
+    IPTABLES: Form(add=iptables.add, remove=iptables.remove, missing=iptables.missing),
+    NFTABLES: Form(add=nft.add, remove=nft.remove, missing=nft.missing),
 }
 
 
 class KeptPorts(Value):
-    """What is kept of an attachment: the form's name, and what was wanted."""
-
     form: str
     wanted: PortMap
 
 
 def keep(call: Call, kept: KeptPorts) -> None:
-    """Keep it, before anything is done."""
     record.keep(call, SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
 
 
 def look_up(host: Host, attachment: Attachment) -> KeptPorts | None:
-    """Return what was kept in this boot, None if nothing or if it cannot be read."""
     return _read(record.look_up(host, SUBJECT, attachment))
 
 
 def everything(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
-    """Give every attachment of which something is kept, with None for what is of another boot or torn."""
+    """None stands for what is of another boot or torn."""
     for attachment, known in list(record.everything(host, SUBJECT)):
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
 def forget(host: Host, attachment: Attachment) -> None:
-    """Forget what was kept."""
     record.forget(host, SUBJECT, attachment)
 
 
 def undo(host: Host, attachment: Attachment, kept: KeptPorts, *, note: Callable[[str], None]) -> None:
-    """Remove what was made, and end the UDP flows that led there. Ports that are shared go to who shares them."""
+    """Remove what was made, and end the UDP flows that led there. Shared ports go to a sibling."""
     FORMS[kept.form].remove(host, attachment, kept.wanted)
-    for sibling in shared.leave(host, attachment):
+    for sibling in maps.stop_sharing(host, attachment):
         _complete(host, sibling)
     end_flows(host, kept.wanted, of_container=True, note=note)
 
@@ -89,10 +81,7 @@ def undo(host: Host, attachment: Attachment, kept: KeptPorts, *, note: Callable[
 def undo_known(
     host: Host, attachment: Attachment, known: Object, *, note: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Remove what was made for an attachment that is gone, from its record, and forget it.
-
-    What is of an earlier boot went with that.
-    """
+    """Remove what was made for an attachment that is gone, and forget it; what is of an earlier boot went with that."""
     kept = _read(known) if known.get("boot") == host.boot_id else None
     if kept is not None:
         undo(host, attachment, kept, note=note)
@@ -100,17 +89,15 @@ def undo_known(
 
 
 def share(host: Host, attachment: Attachment, holder: Element) -> bool:
-    """Share ports with the attachment that has this element, if it is one of the same container."""
     for other, kept in everything(host):
         sibling = other.container_id == attachment.container_id and other != attachment
         if sibling and kept is not None and is_of(holder, owner_of(other)):
-            shared.join(host, attachment, other)
+            maps.share(host, attachment, other)
             return True
     return False
 
 
 def free_if_dead(call: Call, holder: Element) -> bool:
-    """Free what the attachment of an element has, if our records prove that it is leaked (settled.md §9)."""
     for attachment, _ in everything(call.host):
         if is_of(holder, owner_of(attachment)):
             try:
@@ -121,17 +108,16 @@ def free_if_dead(call: Call, holder: Element) -> bool:
 
 
 def put_back(host: Host, attachment: Attachment) -> bool:
-    """Have an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
+    """Make an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
 
-    Returns whether that was so and all is well now. Skips an attachment whose request is running, and ports that now
-    belong to another one.
+    Returns whether that was so and all is well now. Skips containers with a request in progress, and ports that now
+    belong to another.
     """
     with host.claim(attachment.container_id) as claimed:
         return claimed and _complete(host, attachment)
 
 
 def _complete(host: Host, attachment: Attachment) -> bool:
-    """Make what is missing of an attachment's ports in our maps. Returns whether that was so and all is well now."""
     kept = look_up(host, attachment)
     if kept is None or kept.form != MAPS:
         return False
@@ -164,3 +150,35 @@ def _read(known: Object | None) -> KeptPorts | None:
         return None
     wanted = portmapconf.restore(known)
     return None if wanted is None else KeptPorts(form=known["form"], wanted=wanted)
+
+
+def hand_back(host: Host) -> list[Attachment]:
+    """Rewrite what is in our maps to upstream's rules, so that its plugin can remove them (settled.md §8).
+
+    A port works all the time: upstream's rules come before ours go. iptables' form is taken where iptables works. What
+    is in upstream's form already is only forgotten. May be repeated. Raises `CniError`; what has been rewritten until
+    then is done.
+    """
+    rewritten = []
+    for attachment, kept in everything(host):
+        if kept is not None and kept.form == MAPS:
+            FORMS[programs.choose()].add(host, attachment, kept.wanted)
+            FORMS[MAPS].remove(host, attachment, kept.wanted)
+            rewritten.append(attachment)
+        forget(host, attachment)
+    _remove_table(host)
+    return rewritten
+
+
+def _remove_table(host: Host) -> None:
+    try:
+        nf = host.netfilter
+    except OSError:
+        return  # no nf_tables, no table
+    left = maps.listed(nf)
+    if left:
+        whose = ", ".join(sorted({element.comment for element in left}))
+        hint = "the runtime's GC removes those of pods that are gone"
+        raise failure(f"table {TABLE} has ports of which nothing else is known: {whose}", hint)
+    if nf.sets(TABLE):
+        programs.run_nft([f"delete table {TABLE}"])

@@ -1,15 +1,20 @@
 """portmap by iptables, with upstream's chains, rules and comments (cni.md §5.3): either can remove the other's.
 
-Functions that change something return lines for one iptables-restore.
+Requests exclude each other, so that no two make what all share. Upstream's plugin knows no such lock: what it changes
+between a look and its commit makes the commit fail, and both are repeated.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from ipaddress import ip_network
 from typing import Final
 
 from weft.cni.attachment import owners
-from weft.cni.plugins.portmap.ports import Mapping, PortMap, PortmapConf, target
-from weft.model.attachment import Cidr
+from weft.cni.host import programs
+from weft.cni.host.host import Host
+from weft.cni.host.programs import FAMILIES
+from weft.cni.plugins.portmap.conf import Mapping, PortMap, PortmapConf, target
+from weft.model.attachment import Attachment, Cidr
 from weft.model.net import Ip
 from weft.wire import iptables
 from weft.wire.iptables import Table
@@ -24,27 +29,24 @@ _CHAIN_HEX: Final = 21
 _LONGEST_COMMENT: Final = 255
 _PORTS_IN_A_RULE: Final = 15  # multiport's limit
 _DEFAULT_BIT: Final = 13
+_LOCK: Final = "/portmap.lock"
 _LOCALHOST: Final = ip_network("127.0.0.1/32")
 
 
 def chain_of(network: str, container_id: str) -> str:
-    """Return the chain of a container in a network."""
     return _CHAIN + owners.digest(network + container_id)[:_CHAIN_HEX]
 
 
 def old_chain_of(chain: str) -> str:
-    """Return the second chain of a container, which upstream made once."""
     return _OLD_CHAIN + chain.removeprefix(_CHAIN)
 
 
 def comment_of(network: str, container_id: str) -> str:
-    """Return the comment of a container's entry rules."""
     comment = f'dnat name: "{network}" id: "{container_id}"'
     return comment if len(comment) <= _LONGEST_COMMENT else f"{comment[: _LONGEST_COMMENT - 2]}..."
 
 
 def chain_rules(wanted: PortMap, family: int) -> list[str]:
-    """Return the rules of the container's chain."""
     mapped = wanted.of_family(family)
     if mapped is None:
         return []
@@ -82,7 +84,6 @@ def entry_rules(wanted: PortMap, family: int, *, chain: str, comment: str) -> li
 
 
 def additions(have: Table, wanted: PortMap, family: int, *, chain: str, comment: str) -> list[str]:
-    """Return the lines for iptables-restore that add what is missing, in upstream's order."""
     shared = _shared_rules(wanted.conf)
     entries = entry_rules(wanted, family, chain=chain, comment=comment)
     chains = dict.fromkeys([*(name for name, _, _ in shared if name.startswith("CNI-")), ENTRY, chain])
@@ -111,7 +112,7 @@ def _shared_rules(conf: PortmapConf) -> list[tuple[str, str, str]]:
 
 
 def _ports_of(rule: str) -> tuple[str, str]:
-    """Return protocol and ports of an entry rule: the tool may list conditions otherwise than they were given."""
+    """The tool may list conditions otherwise than they were given."""
     words = rule.split()
     return _after(words, "-p"), _after(words, "--dports")
 
@@ -123,8 +124,8 @@ def _after(words: list[str], option: str) -> str:
 def removals(have: Table, chain: str, *, ours: Collection[Ip] = ()) -> list[str]:
     """Return the lines that remove a container's chains and the rules that lead there.
 
-    With `ours`, the attachment's addresses: another attachment of the same container in this network shares the
-    chain, and keeps it.
+    With `ours`, the attachment's addresses: another attachment of the same container in this network shares the chain,
+    and keeps it.
     """
     others = [rule for rule in have.get(chain, ()) if _dnat_target(rule)]
     if ours:
@@ -139,11 +140,8 @@ def _dnat_target(rule: str) -> str:
     return rule.partition(" -j DNAT --to-destination ")[2]
 
 
-def missing(have: Table, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
-    """Return the first thing without which the ports do not work, in words; empty if all is there.
-
-    Upstream looks for the container's own rules alone.
-    """
+def first_missing(have: Table, wanted: PortMap, family: int, *, chain: str, comment: str) -> str:
+    """Upstream looks for the container's own rules alone."""
     if chain not in have:
         return f"chain {chain} not found in iptables table nat"
     needed = [(chain, rule) for rule in chain_rules(wanted, family)]
@@ -159,7 +157,6 @@ def missing(have: Table, wanted: PortMap, family: int, *, chain: str, comment: s
 
 
 def gone(have: Table, network: str, valid: Iterable[str]) -> list[str]:
-    """Return the chains of this network's containers that are not among the valid ids, by their entry rules."""
     comments = {f"{iptables.comment(comment_of(network, container))} " for container in valid}
     head = iptables.comment(comment_of(network, "")).removesuffix('\\""')
     found = []
@@ -168,3 +165,51 @@ def gone(have: Table, network: str, valid: Iterable[str]) -> list[str]:
         if head in rule and chain.startswith(_CHAIN) and not any(comment in rule for comment in comments):
             found.append(chain)
     return list(dict.fromkeys(found))
+
+
+def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
+    chain, comment = _names(attachment)
+    for family in wanted.families:
+        look = partial(additions, wanted=wanted, family=family, chain=chain, comment=comment)
+        _change(host, family, look)
+
+
+def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
+    """None: those of all attachments of the container in this network."""
+    for family in FAMILIES if wanted is None else wanted.families:
+        remove_container(host, family, attachment, ours=() if wanted is None else wanted.ips)
+
+
+def remove_container(host: Host, family: int, attachment: Attachment, *, ours: Collection[Ip] = ()) -> None:
+    """Remove a container's chains in a network, upstream's historic second one too; `ours` as in `removals`."""
+    remove_chain(host, family, _names(attachment)[0], ours)
+
+
+def remove_chain(host: Host, family: int, chain: str, ours: Collection[Ip]) -> None:
+    _change(host, family, partial(removals, chain=chain, ours=ours))
+
+
+def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:
+    def lines(have: Table) -> list[str]:
+        return [line for chain in gone(have, network, valid) for line in removals(have, chain)]
+
+    _change(host, family, lines)
+
+
+def missing(_: Host, attachment: Attachment, wanted: PortMap) -> str:
+    chain, comment = _names(attachment)
+    for family in wanted.families:
+        found = first_missing(programs.iptables_table(family), wanted, family, chain=chain, comment=comment)
+        if found:
+            return f"could not check ipv{family} dnat: {found}"
+    return ""
+
+
+def _names(attachment: Attachment) -> tuple[str, str]:
+    names = attachment.network, attachment.container_id
+    return chain_of(*names), comment_of(*names)
+
+
+def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
+    with host.state.lock(_LOCK):
+        programs.change_iptables(family, look)

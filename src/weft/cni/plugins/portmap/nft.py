@@ -1,13 +1,18 @@
 """portmap by nft, with upstream's tables, rules and comments (cni.md §5.4): either can remove the other's.
 
-Functions that change something return lines for one transaction. A comment is the container's id and nothing else, as
-upstream looks for it.
+Requests exclude each other as in `iptables`. A comment is the container's id and nothing else, as upstream looks for
+it.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
-from weft.cni.plugins.portmap.ports import PortMap, PortmapConf, target
+from weft.cni.host import programs
+from weft.cni.host.host import Host
+from weft.cni.host.programs import FAMILIES
+from weft.cni.plugins.portmap.conf import PortMap, PortmapConf, target
+from weft.model.attachment import Attachment
 from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
 from weft.wire import nft as text
@@ -24,18 +29,17 @@ _HOOKS: Final = {
     "output": "type nat hook output priority -100;",
     _MASQUERADING: "type nat hook postrouting priority 100;",
 }
+_LOCK: Final = "/portmap.lock"
 _LOCALHOST: Final = "127.0.0.1"
 # Where the rules of pods are, of this version of upstream's and of earlier ones.
 PORT_CHAINS: Final = (_PORTS, _LEGACY)
 
 
 def table_of(family: int) -> Table:
-    """Return upstream's nft table."""
     return Table(_PREFIX[family], "cni_hostport")
 
 
 def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
-    """Return the container's own rules by chain."""
     mapped = wanted.of_family(family)
     if mapped is None:
         return {}
@@ -61,17 +65,13 @@ def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]
 
 
 def base_rules(conf: PortmapConf, family: int) -> dict[str, list[str]]:
-    """Return the rules that all attachments share, by chain."""
     conditions = "".join(f"{word} " for word in conf.conditions(family))
     local = f"{conditions}fib daddr type local jump {_ALL}"
     return {_LEGACY: [], _ALL: [f"jump {_LEGACY}", f"jump {_PORTS}"], "prerouting": [local], "output": [local]}
 
 
 def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list[str]:
-    """Return the lines for nft that add what is missing.
-
-    A shared chain is emptied and filled again only if it differs: that makes the kernel wait, 10 ms and more.
-    """
+    """A shared chain is emptied and filled again only if it differs: that makes the kernel wait, 10 ms and more."""
     table = table_of(family)
     base, own = base_rules(wanted.conf, family), rules_of(wanted, family, comment)
     lines = [f'add table {table} {{ comment "{_TABLE_COMMENT}"; }}']
@@ -88,7 +88,7 @@ def additions(have: Listing, wanted: PortMap, family: int, comment: str) -> list
 
 
 def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] = ()) -> list[str]:
-    """Return the lines that delete the rules with this comment; with `ours` only those of these addresses."""
+    """With `ours` only those of these addresses."""
     marks = [mark for ip in ours for mark in (f" dnat to {ip}:", f" dnat to [{ip}]:", f" daddr {ip} masquerade")]
 
     def is_unwanted(rule: str) -> bool:
@@ -101,11 +101,8 @@ def removals(have: Listing, family: int, comment: str, *, ours: Collection[Ip] =
     ]
 
 
-def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
-    """Return the name of a chain that lacks rules without which the ports do not work, empty if none does.
-
-    Upstream looks for the container's own rules alone. The conditions of the shared ones are those of the last ADD.
-    """
+def first_missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
+    """Upstream looks for the container's own rules alone. The shared ones have the conditions of the last ADD."""
     for chain, rules in rules_of(wanted, family, comment).items():
         present = text.rules_of(have, chain)
         if any(rule not in present for rule in rules):
@@ -115,3 +112,32 @@ def missing(have: Listing, wanted: PortMap, family: int, comment: str) -> str:
         if not all(any(each.endswith(rule) for each in present) for rule in rules):
             return chain
     return ""
+
+
+def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
+    for family in wanted.families:
+        look = partial(additions, wanted=wanted, family=family, comment=attachment.container_id)
+        _change(host, family, look)
+
+
+def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
+    """None: those of all attachments of the container, in whatever network."""
+    for family in FAMILIES if wanted is None else wanted.families:
+        remove_comment(host, family, attachment.container_id, () if wanted is None else wanted.ips)
+
+
+def remove_comment(host: Host, family: int, comment: str, ours: Collection[Ip]) -> None:
+    _change(host, family, partial(removals, family=family, comment=comment, ours=ours))
+
+
+def missing(_: Host, attachment: Attachment, wanted: PortMap) -> str:
+    for family in wanted.families:
+        chain = first_missing(programs.nft_table(table_of(family)), wanted, family, attachment.container_id)
+        if chain:
+            return f'missing hostport rules in "{chain}" chain'
+    return ""
+
+
+def _change(host: Host, family: int, look: Callable[[Listing], list[str]]) -> None:
+    with host.state.lock(_LOCK):
+        programs.change_nft(table_of(family), look)

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address, ip_interface
 from typing import Final
 
-from weft.cni.attachment import living
+from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
+from weft.cni.host.host import Host
 from weft.cni.plugins.portmap import iptables, nft
-from weft.cni.plugins.portmap import rules as portmaprules
-from weft.cni.plugins.portmap.ports import Mapping, PortMap
-from weft.cni.sdk.host import Host
+from weft.cni.plugins.portmap.conf import Mapping, PortMap
 from weft.kernel.netfilter.iptables import legacy_tables
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.attachment import Attachment
@@ -55,26 +54,22 @@ class Stray(Value):
         return f"{rule} {table}, which leads to {self.pod}"
 
     def takes(self, mapping: Mapping) -> bool:
-        """Tell whether packets to a mapping's port go where this rule leads."""
         if (self.protocol, self.port) != (mapping.protocol, mapping.host_port):
             return False
         return self.host is None or self.host == mapping.host_ip
 
     def is_of(self, attachment: Attachment) -> bool:
-        """Tell whether it is of the same container, whose attachments share their ports."""
         own = iptables.chain_of(attachment.network, attachment.container_id)
         return self.chain == own or self.container == attachment.container_id
 
 
 def of_iptables(have: iptablestext.Table, family: int) -> Iterator[Stray]:
-    """Give the rules of all chains to which upstream's entry chain leads."""
     chains = dict.fromkeys(map(iptablestext.target, have.get(iptables.ENTRY, ())))
     for chain in filter(None, chains):
         yield from _read(_TO_IPTABLES, have.get(chain, ()), family, chain=chain)
 
 
 def of_nft(have: nfttext.Listing, family: int) -> Iterator[Stray]:
-    """Give the rules of upstream's nft table."""
     for chain in nft.PORT_CHAINS:
         yield from _read(_TO_NFT, nfttext.rules_of(have, chain), family)
 
@@ -100,7 +95,7 @@ def _read(form: "re.Pattern[str]", rules: Iterable[str], family: int, chain: str
 
 
 def look(nf: NfSocket | None, family: int) -> list[Stray]:
-    """Return all rules of upstream's forms. A program runs only where netlink says that there are any."""
+    """A program runs only where netlink says that there are any rules."""
     has_iptables = nf is not None and nf.has_chain(_NAT[family], iptables.ENTRY)
     has_nft = nf is not None and nf.has_table(nft.table_of(family))
     found: list[Stray] = []
@@ -119,7 +114,6 @@ def _socket(host: Host) -> NfSocket | None:
 
 
 def in_the_way(host: Host, attachment: Attachment, wanted: PortMap) -> Iterator[tuple[Mapping, Stray]]:
-    """Give each mapping of an attachment whose port leads elsewhere, and the rule that leads there."""
     for address in wanted.addresses:
         mapped = wanted.of_family(address.version)
         for stray in look(_socket(host), address.version) if mapped and mapped[1] else ():
@@ -129,16 +123,15 @@ def in_the_way(host: Host, attachment: Attachment, wanted: PortMap) -> Iterator[
 
 
 def _is_shared(host: Host, attachment: Attachment, stray: Stray, pod: Ip) -> bool:
-    """Tell whether a rule is the attachment's own, or of another interface of its container that is there."""
-    return stray.is_of(attachment) and (stray.pod == pod or not living.is_nobodys(host.rtnl, stray.pod))
+    return stray.is_of(attachment) and (stray.pod == pod or not podaddresses.is_nobodys(host.rtnl, stray.pod))
 
 
 def clear(host: Host, attachment: Attachment, wanted: PortMap) -> list[Stray]:
-    """Remove what is in the way and leads to nobody; returns that. `CniError` if somebody lives there."""
+    """Returns what was removed. `CniError` if somebody lives there."""
     found = list(in_the_way(host, attachment, wanted))
     own = {address.ip for address in wanted.addresses}  # an address is given to one pod at a time: it was another's
     for mapping, stray in found:
-        if stray.pod not in own and not living.is_nobodys(host.rtnl, stray.pod):
+        if stray.pod not in own and not podaddresses.is_nobodys(host.rtnl, stray.pod):
             hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
             raise failure(f"cannot map {mapping}: taken by {stray}", hint)
     strays = list(dict.fromkeys(stray for _, stray in found))
@@ -148,24 +141,20 @@ def clear(host: Host, attachment: Attachment, wanted: PortMap) -> list[Stray]:
 
 
 def remove(host: Host, stray: Stray) -> None:
-    """Remove the rules of a stray's chain, or container, that lead to its pod."""
     if stray.chain:
-        portmaprules.remove_chain(host, stray.family, stray.chain, [stray.pod])
+        iptables.remove_chain(host, stray.family, stray.chain, [stray.pod])
     else:
-        portmaprules.remove_comment(host, stray.family, stray.container, [stray.pod])
+        nft.remove_comment(host, stray.family, stray.container, [stray.pod])
 
 
 def collect(host: Host, valid: frozenset[str]) -> list[str]:
-    """Remove, in GC, rules of nft that lead to nobody, but those of valid containers; returns what failed.
-
-    They name no network, so that nothing else tells whose they are.
-    """
+    """They name no network, so that nothing else tells whose they are."""
     problems = []
     for family in programs.FAMILIES:
         try:
             for stray in dict.fromkeys(look(_socket(host), family)):
                 others = stray.container and stray.container not in valid
-                if others and living.is_nobodys(host.rtnl, stray.pod):
+                if others and podaddresses.is_nobodys(host.rtnl, stray.pod):
                     remove(host, stray)
         except (CniError, OSError) as error:
             problems.append(str(error))

@@ -7,7 +7,7 @@ are in the lab's namespace: the node sees a slow link, and no queue.
 import errno
 from typing import Final
 
-from weft.cni.plugins.bandwidth.buckets import bucket_of
+from weft.cni.plugins.bandwidth import bucket_of
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl

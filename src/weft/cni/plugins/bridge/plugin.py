@@ -1,23 +1,27 @@
 """bridge: a veth pair between a container and a bridge of the host (cni.md §3).
 
 ADD succeeds whole or leaves nothing of the attachment; the bridge, its addresses and forwarding are the node's and
-stay. DEL answers once the attachment can carry nothing, and the links are deleted later (settled.md §2).
+stay. DEL answers once the attachment can carry nothing, and the links are deleted later (settled.md §2). CHECK looks
+at all that ADD makes, upstream's at the links, addresses and routes alone. STATUS says what would make an ADD fail.
 """
 
 from contextlib import ExitStack
 from functools import partial
+from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.attachment import attach, dad, detach, interface, pod, spoofcheck, veth
+from weft.cni.attachment import attach, compare, detach, interface, pod, spoofcheck, veth
+from weft.cni.attachment import check as attachcheck
+from weft.cni.attachment.compare import Wrong
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.host import programs
-from weft.cni.plugins.bridge import check as bridgecheck
+from weft.cni.host.host import Container
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
 from weft.cni.plugins.bridge.conf import BridgeConf, Kept
-from weft.cni.plugins.hostlocal import verbs as hostlocal
+from weft.cni.plugins.hostlocal import conf as ipamconf
+from weft.cni.plugins.hostlocal import plugin as hostlocal
 from weft.cni.sdk import delegate
-from weft.cni.sdk.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link, without_link_local
 from weft.kernel.rtnetlink.neigh import learn_fdb
@@ -26,9 +30,76 @@ from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.model.value import replace
-from weft.wire import cniresult
+from weft.wire import cni, cniresult
+from weft.wire.cni import CniError
 
 NAME: Final = "bridge"
+
+
+def _check(call: Call) -> None:
+    conf = bridgeconf.parse(call.config, call.args)
+    if conf.ipam_type:
+        delegate.ask(call, conf.ipam_type, "CHECK")
+    result = call.previous()
+    rtnl = call.host.rtnl
+    with attachcheck.reported():
+        bridge = compare.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)
+        link = attachcheck.container_side(call, result, up=not conf.container_down)
+        missing = f"CNI veth created for bridge {conf.bridge} was not found"
+        end = compare.check_host_end(result, veth.peer_of(rtnl, link), missing)
+        compare.check_port(end, bridge, hairpin=conf.hairpin, isolated=conf.isolated)
+        if conf.vlan or conf.trunk:
+            _check_vlans(call, conf, bridge, end)
+        if conf.is_gateway:
+            _check_gateways(call, conf, result)
+        if conf.ip_masq and conf.ipam_type:
+            attachcheck.masquerade(call, conf.masq_kind, result)
+        if conf.spoof_check and not spoofcheck.is_there(call.attachment):
+            raise Wrong("spoof-check rules not found", f"nothing keeps {end.name} from sending with any MAC")
+
+
+def _check_vlans(call: Call, conf: BridgeConf, bridge: LinkInfo, end: LinkInfo) -> None:
+    if bridge.bridge is None or not bridge.bridge.vlan_filtering:
+        raise Wrong(f"Bridge interface {bridge.name} has VLAN filtering off", "its VLANs separate nothing")
+    own, tagged = bridgelink.vlans_of_port(conf.vlan, conf.trunk)
+    compare.check_vlans(end, bridgelink.port_vlans(call)[end.index], own=own, tagged=tagged)
+
+
+def _check_gateways(call: Call, conf: BridgeConf, result: Result) -> None:
+    name = bridgelink.gateway_name(conf)
+    link = call.host.rtnl.link(name)
+    have = interface.addresses_on(call.host.rtnl, link.index) if link is not None else ()
+    for gateway in pod.gateway_addresses(result):
+        if gateway not in have:
+            there = ", ".join(map(str, have)) or "none"
+            raise Wrong(f"Gateway address {gateway} not found on {name}", f"the addresses of {name}: {there}")
+        if not attach.is_forwarding(call, gateway.version):
+            raise Wrong(f"IPv{gateway.version} forwarding is off", "the host does not route for its pods")
+
+
+def _status(call: Call) -> None:
+    conf = bridgeconf.parse(call.config, "")
+    if conf.ipam_type:
+        delegate.ask(call, conf.ipam_type, "STATUS")
+    bridge = call.host.rtnl.link(conf.bridge)
+    if bridge is not None:
+        if bridge.kind != "bridge":
+            raise CniError(cni.UNAVAILABLE, bridgelink.not_a_bridge(conf.bridge).msg)
+        if conf.is_gateway and not conf.vlan and conf.ipam_type == hostlocal.NAME:
+            _check_room(call, conf, bridge)
+    attachcheck.tools_work(masq_kind=conf.masq_kind, masquerade=conf.ip_masq, spoof_check=conf.spoof_check)
+
+
+def _check_room(call: Call, conf: BridgeConf, bridge: LinkInfo) -> None:
+    have = interface.addresses_on(call.host.rtnl, bridge.index)
+    for ranges in ipamconf.parse_sets(call.config, call.version):
+        if len(ranges) > 1:
+            continue
+        gateway = ip_interface((ranges[0].gateway, ranges[0].subnet.prefixlen))
+        try:
+            pod.ensure_address(gateway, have, link=conf.bridge, force=conf.force_address)
+        except pod.Unfit as error:
+            raise CniError(cni.UNAVAILABLE, str(error), bridgelink.in_the_way(call, bridge, have)) from error
 
 
 def _add(call: Call) -> bytes:
@@ -49,7 +120,7 @@ def _add(call: Call) -> bytes:
             ipam_type=conf.ipam_type,
             spoof_check=conf.spoof_check,
         )
-        bridgelink.attach(call, conf, bridge, host_end=pair.link.link, name=pair.name)
+        bridgelink.make_port(call, conf, bridge, host_end=pair.link.link, name=pair.name)
         if conf.spoof_check:
             attach.on_failure(undo, call, lambda: spoofcheck.remove([call.attachment]))
             spoofcheck.add(call.attachment, pair.name, str(pair.link.mac))
@@ -63,11 +134,7 @@ def _add(call: Call) -> bytes:
         link = replace(pair.link, mac=_own_mac(call, conf, bridge, result) or pair.link.mac)
         result = replace(
             result,
-            interfaces=(
-                Interface(name=conf.bridge),
-                Interface(name=pair.name),
-                veth.container_interface(call, link),
-            ),
+            interfaces=(Interface(name=conf.bridge), Interface(name=pair.name), veth.container_interface(call, link)),
             dns=conf.dns if conf.dns != Dns() else result.dns,
         )
         end = _bring_up(call, conf, container, bridge=bridge, link=link, result=result)
@@ -86,7 +153,6 @@ def _add(call: Call) -> bytes:
 def _bring_up(
     call: Call, conf: BridgeConf, container: Container, *, bridge: LinkInfo, link: LinkInfo, result: Result
 ) -> LinkInfo | None:
-    """Give the container's end what the result says; return the host's end, which then forwards if it is to."""
     rtnl = call.host.rtnl
     if not result.ips:
         if conf.container_down:
@@ -100,8 +166,8 @@ def _bring_up(
     if silent:
         first.append(Step("", without_link_local(link.index)))
     if conf.detect_duplicates:
-        with dad.hastened(container, link.name):
-            settle = partial(dad.wait, container.rtnl, link)
+        with interface.hastened_dad(container, link.name):
+            settle = partial(interface.wait_for_dad, container.rtnl, link)
             interface.configure(call, container, link, result, first=first, settle=settle, after_routes=last)
     else:
         if not silent:
@@ -122,7 +188,7 @@ def _own_mac(call: Call, conf: BridgeConf, bridge: LinkInfo, result: Result) -> 
 
 
 def _announce(call: Call, container: Container, bridge: LinkInfo, link: LinkInfo, result: Result) -> None:
-    """Announce the container's MAC to those that may remember another one, or none, by as few frames as will do (0016).
+    """Announce the container's MAC to neighbours with a stale or missing entry, by as few frames as will do (0016).
 
     Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
     an address that is used again would not be reached until the others forget, up to a minute later. (On a bridge with
@@ -145,23 +211,18 @@ def _announce(call: Call, container: Container, bridge: LinkInfo, link: LinkInfo
 
 
 def _is_news(call: Call, bridge: LinkInfo, link: LinkInfo, result: Result) -> bool:
-    """Tell whether the host remembers the address with another MAC: of upstream's pod, or one with a MAC of its own."""
     remembered = (call.host.rtnl.neighbour(bridge.index, ip.address.ip) for ip in result.ips)
     return any(one is not None and one.mac not in (None, link.mac) for one in remembered)
 
 
 def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None) -> Result:
-    """Name the MACs as they are at the end.
-
-    A udev rule may have changed them meanwhile, but never those of our own bridge.
-    """
+    """Name the MACs as they are at the end: a udev rule may have changed them, but never those of our own bridge."""
     bridge = seen if seen.alias.startswith(ALIAS) else call.host.rtnl.link(seen.index)
     first, second, *others = result.interfaces
     if end is not None:
         second = replace(second, name=end.name, mac=str(end.mac or ""))
     return replace(
-        result,
-        interfaces=(replace(first, mac=str((bridge.mac if bridge else None) or "")), second, *others),
+        result, interfaces=(replace(first, mac=str((bridge.mac if bridge else None) or "")), second, *others)
     )
 
 
@@ -174,12 +235,5 @@ def _gc(call: Call) -> None:
 
 
 PLUGIN: Final = Plugin(
-    name=NAME,
-    add=_add,
-    delete=_delete,
-    check=bridgecheck.check,
-    gc=_gc,
-    status=bridgecheck.status,
-    about=about(NAME),
-    keeps=detach.LINKS,
+    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME), keeps=detach.LINKS
 )

@@ -1,22 +1,21 @@
 """ptp: a veth pair between a container and the host, which routes to each address by itself.
 
-Behaves as upstream's, for which no specification was written: the host's end has each gateway as a single address and
-a route to each address of the container; the container reaches its gateway directly and all else, its own subnet too,
-through it. What bridge promises about failed ADDs and about DEL holds here as well.
+Behaves as upstream's, for which no specification was written: the host's end has each gateway as a single address and a
+route to each address of the container; the container reaches its gateway directly and all else, its own subnet too,
+through it. Its keys are those of bridge's that make sense without a bridge.
 """
 
 from contextlib import ExitStack
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.attachment import attach, compare, detach, forwarding, interface, pod, veth
+from weft.cni.attachment import attach, compare, detach, interface, pod, veth
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
-from weft.cni.attachment.conf import KeptBeside
+from weft.cni.attachment.conf import FAILED, IpamType, IpMasq, KeptBeside, MasqKind, Mtu, OwnDns, check_masq, check_mtu
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.host import programs
-from weft.cni.plugins.ptp import conf as ptpconf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link
@@ -25,12 +24,13 @@ from weft.model.attachment import Cidr, Dns, Interface, Result
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip, Net
-from weft.model.value import replace
+from weft.model.value import Value, field, replace
 from weft.wire import cniresult
 from weft.wire.cni import failure
+from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode_or_fail
 
 NAME: Final = "ptp"
-
 # The container's interface is the second of the result.
 _CONTAINER_INDEX: Final = 1
 _RT_SCOPE_HOST: Final = 254
@@ -38,8 +38,29 @@ _RT_SCOPE_HOST: Final = 254
 _RTPROT_KERNEL: Final = 2
 
 
+class PtpConf(Value):
+    ip_masq: IpMasq = False
+    masq_kind: MasqKind = ""
+    mtu: Mtu = 0
+    ipam_type: IpamType = ""
+    dns: OwnDns = field(default_factory=Dns)
+
+
+def parse(config: Object) -> PtpConf:
+    conf = decode_or_fail(PtpConf, config, failed=FAILED)
+    check_masq(ip_masq=conf.ip_masq, kind=conf.masq_kind)
+    check_mtu(conf.mtu)
+    if not conf.ipam_type:
+        raise failure("no plugin name provided", 'ptp needs addresses: name an IPAM plugin as "ipam.type"')
+    return conf
+
+
+def parse_for_delete(config: Object) -> KeptBeside:
+    return decode_or_fail(KeptBeside, config, failed=FAILED)
+
+
 def _add(call: Call) -> bytes:
-    conf = ptpconf.parse(call.config)
+    conf = parse(call.config)
     delegate.read_addresses(call, conf.ipam_type)
     masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq else ""
     container = call.container()
@@ -66,7 +87,7 @@ def _add(call: Call) -> bytes:
             before_routes=_ways_to_gateways(pair, result),
             after_routes=_ways_through_gateways(pair, result),
         )
-        forwarding.turn_on(call, (ip.address.version for ip in result.ips))
+        attach.turn_on_forwarding(call, (ip.address.version for ip in result.ips))
         if masq_kind:
             attach.masquerade(call, undo, pair, result)
         end = call.host.rtnl.link(pair.link.link)
@@ -77,7 +98,6 @@ def _add(call: Call) -> bytes:
 
 
 def _set_up_host_end(call: Call, pair: Pair, result: Result) -> None:
-    """Give the host's end the gateways, and routes to the container's addresses."""
     set_quietly(call.host.sysctls, f"net/ipv6/conf/{pair.name}/accept_ra", "0")
     index = pair.link.link
     up = set_link(index, up=True, alias=record.alias_of(call.attachment))
@@ -93,7 +113,6 @@ def _set_up_host_end(call: Call, pair: Pair, result: Result) -> None:
 
 
 def _ways_to_gateways(pair: Pair, result: Result) -> list[Step]:
-    """Return the container's routes to its gateways, which may lie outside of its subnets."""
     ways: dict[Net, Step] = {}
     for ip in result.ips:
         if ip.gateway is not None:  # two addresses of one subnet share it
@@ -103,10 +122,7 @@ def _ways_to_gateways(pair: Pair, result: Result) -> list[Step]:
 
 
 def _ways_through_gateways(pair: Pair, result: Result) -> list[Step]:
-    """Return what makes the container reach its own subnets through its gateways, not as the kernel has it, directly.
-
-    This comes last: the routes of the result may have gateways in those subnets.
-    """
+    """This comes last: the routes of the result may have gateways in those subnets."""
     index = pair.link.index
     steps: dict[Net, list[Step]] = {}
     for ip in result.ips:
@@ -130,7 +146,7 @@ def _route(index: int, dst: Net, *, via: Ip | None = None, src: Ip | None = None
 
 
 def _check(call: Call) -> None:
-    conf = ptpconf.parse(call.config)
+    conf = parse(call.config)
     delegate.ask(call, conf.ipam_type, "CHECK")
     result = call.previous("ptp: Required prevResult missing")
     with attachcheck.reported():
@@ -150,31 +166,24 @@ def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
             raise Wrong(f"Gateway address {ip.gateway} not found on {end.name}", f"its addresses: {there}")
         if _single(ip.address.ip).network not in routes:
             raise Wrong(f"Route to {ip.address.ip} not found on the host", f"none leads out of {end.name}")
-        if not forwarding.is_on(call, ip.address.version):
+        if not attach.is_forwarding(call, ip.address.version):
             raise Wrong(f"IPv{ip.address.version} forwarding is off", "the host does not route for its pods")
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, call.read_for_delete(ptpconf.parse_for_delete, otherwise=KeptBeside()))
+    detach.delete(call, call.read_for_delete(parse_for_delete, otherwise=KeptBeside()))
 
 
 def _gc(call: Call) -> None:
-    detach.collect(call, ptpconf.parse_for_delete(call.config))
+    detach.collect(call, parse_for_delete(call.config))
 
 
 def _status(call: Call) -> None:
-    conf = ptpconf.parse(call.config)
+    conf = parse(call.config)
     delegate.ask(call, conf.ipam_type, "STATUS")
     attachcheck.tools_work(masquerade=conf.ip_masq, masq_kind=conf.masq_kind)
 
 
 PLUGIN: Final = Plugin(
-    name=NAME,
-    add=_add,
-    delete=_delete,
-    check=_check,
-    gc=_gc,
-    status=_status,
-    about=about(NAME),
-    keeps=detach.LINKS,
+    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME), keeps=detach.LINKS
 )

@@ -1,8 +1,8 @@
 """portmap: ports of the host that lead to the container (cni.md §5).
 
-Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The
-ports work in one of three forms (`cni.plugins.portmap.forms`): our own maps, unless the configuration asks for
-upstream's rules or the host has no nf_tables.
+Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The ports
+work in one of three forms (`forms`): our own maps, unless the configuration asks for upstream's rules or the host has
+no nf_tables.
 """
 
 from contextlib import suppress
@@ -13,13 +13,10 @@ from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import conf as portmapconf
-from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap import forms, iptables, maps, nft, strangers
-from weft.cni.plugins.portmap import rules as portmaprules
-from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES
-from weft.cni.plugins.portmap.elements import Taken
+from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap, PortmapConf
 from weft.cni.plugins.portmap.forms import FORMS, MAPS, KeptPorts
-from weft.cni.plugins.portmap.ports import PortMap, PortmapConf
+from weft.cni.plugins.portmap.maps import Taken
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -39,7 +36,7 @@ _PREFIX: Final = {4: "ip", 6: "ip6"}
 def _add(call: Call) -> bytes:
     conf, previous = _parse(call)
     if conf.mappings:
-        wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+        wanted = PortMap(conf=conf, addresses=maps.container_addresses(previous, call.ifname))
         if wanted.addresses:
             _map(call, wanted)
     return cniresult.render(previous, call.version)
@@ -57,7 +54,6 @@ def _parse(call: Call) -> tuple[PortmapConf, Result]:
 
 
 def _map(call: Call, wanted: PortMap) -> None:
-    """Map the ports in whole or not at all."""
     host, attachment = call.host, call.attachment
     kept = KeptPorts(form=wanted.conf.backend or MAPS, wanted=wanted)
     before = forms.look_up(host, attachment)
@@ -90,15 +86,14 @@ def _make(call: Call, kept: KeptPorts) -> None:
         except Taken as error:
             shared = forms.share(call.host, call.attachment, error.holder)
             if not shared and not forms.free_if_dead(call, error.holder):
-                holder = f"{portmap.describe(error.holder)} ({error.holder.comment})"
+                holder = f"{maps.describe(error.holder)} ({error.holder.comment})"
                 hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
-                raise failure(f"cannot map {portmap.describe(error.wanted)}: taken by {holder}", hint) from error
+                raise failure(f"cannot map {maps.describe(error.wanted)}: taken by {holder}", hint) from error
         else:
             return
 
 
 def _unmap(call: Call, before: KeptPorts | None) -> None:
-    """Undo what an ADD has made that fails, and have what was there `before`; what cannot be undone is left to DEL."""
     kept = forms.look_up(call.host, call.attachment)
     try:
         if kept is not None:
@@ -112,7 +107,7 @@ def _unmap(call: Call, before: KeptPorts | None) -> None:
 
 
 def _allow_localhost(call: Call, pod: Ip) -> None:
-    """Let packets from 127.0.0.1 leave through the device that leads to the pod, where upstream allows it too."""
+    """Let packets from 127.0.0.1 leave through the device that leads to the pod, as upstream does."""
     host = call.host
     try:
         name = host.rtnl.name_of(host.rtnl.route_to(pod).index)
@@ -148,10 +143,10 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     for family, prefix in _PREFIX.items():
         nat, hostports = Table(prefix, "nat"), nft.table_of(family)
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
-            portmaprules.remove_container(call.host, family, call.attachment)
+            iptables.remove_container(call.host, family, call.attachment)
         elif mapped:
             with suppress(CniError):  # no iptables: no rules of it
-                portmaprules.remove_container(call.host, family, call.attachment)
+                iptables.remove_container(call.host, family, call.attachment)
         if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
             FORMS[NFTABLES].remove(call.host, call.attachment, None)
     if mapped:
@@ -167,7 +162,7 @@ def _socket(call: Call) -> NfSocket | None:
 
 def _check(call: Call) -> None:
     conf, previous = _parse(call)
-    wanted = PortMap(conf=conf, addresses=portmap.container_addresses(previous, call.ifname))
+    wanted = PortMap(conf=conf, addresses=maps.container_addresses(previous, call.ifname))
     if not conf.mappings or not wanted.addresses:
         return
     for mapping, stray in strangers.in_the_way(call.host, call.attachment, wanted):
@@ -178,7 +173,7 @@ def _check(call: Call) -> None:
 
 
 def _problem(call: Call, wanted: PortMap) -> str:
-    """Return what is missing, in the form in which it was made; any form will do if we have not made it."""
+    """Any form will do if we have not made it."""
     kept = forms.look_up(call.host, call.attachment)
     form = kept.form if kept else wanted.conf.backend
     if form:
@@ -213,7 +208,7 @@ def _collect_strangers(call: Call) -> None:
         maps.remove_all(nf, owners.lost(call.network, valid))
     for family in FAMILIES:
         try:
-            portmaprules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
+            iptables.remove_gone(call.host, family, call.network, [container for container, _ in valid])
         except CniError as error:
             call.note(f"portmap: no iptables rules looked at: {error}")
     for problem in strangers.collect(call.host, frozenset(container for container, _ in valid)):

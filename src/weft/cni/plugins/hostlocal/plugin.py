@@ -1,7 +1,7 @@
 """host-local: addresses from ranges, remembered as files that upstream's host-local reads too (cni.md §4).
 
-Whom an address belongs to is decided by its file alone. ADD, DEL, CHECK and STATUS read no more files than they name;
-GC reads them all.
+An address belongs to whom its file names. ADD, DEL, CHECK and STATUS read no more files than they name; GC reads them
+all.
 """
 
 import shlex
@@ -9,13 +9,11 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.cni.attachment import living
+from weft.cni.attachment import podaddresses
 from weft.cni.plugins.hostlocal import conf as ipamconf
-from weft.cni.plugins.hostlocal import record as ipamrecord
 from weft.cni.plugins.hostlocal import store
 from weft.cni.plugins.hostlocal.conf import IpamConf, Range, RangeSet
-from weft.cni.plugins.hostlocal.record import Giving
-from weft.cni.plugins.hostlocal.store import Store
+from weft.cni.plugins.hostlocal.store import Giving, Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Dns, IpConfig, Result
@@ -60,7 +58,6 @@ def allocate(call: Call) -> Result:
 
 
 def holder(call: Call, ip: Ip) -> tuple[str, str] | None:
-    """Return container id and interface that an address of this network is reserved for, None if it is not."""
     try:
         found = store.parse_owner(call.host.files.read(f"{_directory(call)}/{ip}"))
     except (OSError, CniError, JsonError):
@@ -73,7 +70,6 @@ def _read(call: Call) -> IpamConf:
 
 
 def _free_holder(call: Call, held: _Held) -> bool:
-    """Free what the holder of an address has, if that is leaked."""
     holder = Attachment(network=call.network, container_id=held.container_id, ifname=held.ifname)
     if holder.container_id == call.container_id:
         return False
@@ -89,7 +85,7 @@ def release(call: Call) -> None:
     known = record.recall(call.host, record.ADDRESSES, call.attachment)
     ours = ""
     with suppress(JsonError):
-        ours = "" if known is None else ipamrecord.directory(call.attachment, known)
+        ours = "" if known is None else store.recorded_directory(call.attachment, known)
     # It may have been changed since ADD, or be none any more.
     directory = call.read_for_delete(lambda _: _directory(call), otherwise=ours)
     for each in dict.fromkeys(one for one in (directory, ours) if one):
@@ -107,7 +103,7 @@ def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
     ips = []
     with (
         store.opened(call.host.files, _directory(call), call.host.stores) as reservations,
-        ipamrecord.giving(call, conf.data_dir) as giving,
+        store.giving(call, conf.data_dir) as giving,
         ExitStack() as undo,
     ):
         taker = _Taker(call, reservations, giving)
@@ -125,8 +121,6 @@ def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
 
 
 class _Taker:
-    """Takes addresses for one attachment, while the store is locked."""
-
     def __init__(self, call: Call, reservations: Store, giving: Giving) -> None:
         self._call = call
         self._reservations = reservations
@@ -135,7 +129,6 @@ class _Taker:
         self._lost = False  # whether a reservation was found lost
 
     def take(self, ranges: RangeSet, requested: list[Ip], *, range_id: int) -> tuple[Ip, Range]:
-        """Take a requested address of the set, which leaves the list, or the next free one."""
         wanted = ipamconf.pick_requested(ranges, requested)
         if wanted is not None:
             ip, one = wanted
@@ -158,7 +151,6 @@ class _Taker:
         return found
 
     def _held(self, ip: Ip, ranges: RangeSet) -> _Held:
-        """Return the error about a requested address that is somebody's, and whose it is."""
         content = self._reservations.owner(ip)
         container_id, ifname = store.parse_owner(content or b"")
         if content is None:
@@ -184,9 +176,8 @@ class _Taker:
         return None
 
     def _is_living(self, ip: Ip) -> bool:
-        """Tell whether a living pod has an address that is not reserved for it any more, and say so."""
         rtnl = self._call.host.rtnl
-        if not self._reservations.is_living(ip, lambda: living.addresses(rtnl), again=not self._lost):
+        if not self._reservations.is_living(ip, lambda: podaddresses.addresses(rtnl), again=not self._lost):
             return False
         if not self._lost:
             self._call.note(f"IPAM-003 {ip} is a living pod's, whose reservation is lost: it is not given again")
@@ -202,7 +193,6 @@ class _Taker:
 
 
 def _no_address_left(call: Call, ranges: RangeSet) -> tuple[str, str]:
-    """Return message and details."""
     data_dir = ipamconf.data_dir(call.config)
     other = [] if data_dir == ipamconf.DATA_DIR else ["--data-dir", data_dir]
     look = shlex.join(["weft", "ipam", "list", *other])
@@ -231,9 +221,8 @@ def _check(call: Call) -> None:
 
 
 def _gc(call: Call) -> None:
-    """Free the addresses of attachments that are not valid, and those whose files name none. Goes on after errors."""
     valid = cni.valid_attachments(call.config)
-    given = ipamrecord.given_to_valid(call)
+    given = store.given_to_valid(call)
     problems: list[str] = []
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         reservations.look_again()
@@ -250,7 +239,7 @@ def _gc(call: Call) -> None:
             continue
         try:
             # Once more by its record: an earlier configuration may have named another store.
-            ipamrecord.undo(call.host, attachment, known)
+            store.undo(call.host, attachment, known)
         except FileNotFoundError:
             continue
         except (OSError, JsonError) as error:
@@ -269,7 +258,6 @@ def _is_valid(content: bytes, valid: frozenset[tuple[str, str]]) -> bool:
 
 
 def _status(call: Call) -> None:
-    """Fail if a range set has no free address, and none that is leaked."""
     sets = ipamconf.parse_sets(call.config, call.version)
     full = _full_set(call, sets)
     if full and call.build.free_network(call.host, call.network):
@@ -279,7 +267,6 @@ def _status(call: Call) -> None:
 
 
 def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
-    """Return the first set without a free address; an empty one if there is none."""
     with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
         for index, ranges in enumerate(sets):
             candidates = ipamconf.candidates(ranges, reservations.last_reserved(index))
@@ -309,7 +296,7 @@ PLUGIN: Final = Plugin(
     gc=_gc,
     status=_status,
     about=about(NAME),
-    keeps=Subject(name=record.ADDRESSES, undo=ipamrecord.undo),
+    keeps=Subject(name=record.ADDRESSES, undo=store.undo),
     read=_read,
     allocate=allocate,
 )

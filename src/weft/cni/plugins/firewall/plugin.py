@@ -10,13 +10,13 @@ from typing import Final
 
 from weft.cni.attachment import owners
 from weft.cni.host import programs
+from weft.cni.host.host import Host
 from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
 from weft.cni.plugins.firewall import record as firewallrecord
 from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf, Kept
 from weft.cni.plugins.firewall.record import Done
 from weft.cni.sdk import record
-from weft.cni.sdk.host import Host
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
@@ -76,7 +76,7 @@ def _choose(call: Call, conf: FirewallConf) -> str:
 
 
 def _runs_firewalld(call: Call) -> bool:
-    """Ask the bus. One that gives no answer is as good as none: other backends need it not."""
+    """A bus that gives no answer is as good as none: other backends do not need it."""
     try:
         with firewalld.opened(call.host.files) as running:
             return running is not None
@@ -99,7 +99,7 @@ def _let_through(call: Call, conf: FirewallConf, done: Done) -> None:
 
 
 def _guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> None:
-    """Keep bridges apart. firewalld knows no such thing, so that there it is iptables or nf_tables all the same."""
+    """Under firewalld, which cannot keep bridges apart, it is iptables or nf_tables all the same."""
     if _policy_backend(done) == NFTABLES:
         nft.guard(call.host, bridge, isolated=conf.policy == ISOLATED)
     else:
@@ -117,7 +117,6 @@ def _families(addresses: Sequence[Ip]) -> list[int]:
 def _undo_known(
     host: Host, attachment: Attachment, known: Object, *, note: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Take back what was done for an attachment that is gone, from its record."""
     done = record.as_value(Done, known)
     if done is None:
         firewallrecord.forget(host, attachment, ())
@@ -143,7 +142,7 @@ def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str
 
 
 def _leave_zone(host: Host, zone: str, addresses: Sequence[Ip], note: Callable[[str], None]) -> None:
-    """Take addresses out of the zone. firewalld forgets them with its end, and may have forgotten some already."""
+    """It forgets the addresses with its end, and may have forgotten some already."""
     try:
         with firewalld.opened(host.files) as running:
             if running is None:
@@ -168,7 +167,7 @@ def _delete(call: Call) -> None:
 def _delete_strangers(call: Call) -> None:
     """Take back what somebody else has made for this attachment, or we before the state was lost.
 
-    Without `prevResult` its addresses are not known; with it, what cannot be looked at has most likely never been made.
+    Without `prevResult` its addresses are not known; what cannot be looked at has most likely never been made.
     """
     conf = call.read_for_delete(firewallconf.parse_for_delete, otherwise=Kept())
     result = call.previous_if_any()
@@ -230,7 +229,7 @@ def _gc(call: Call) -> None:
 def _collect_strangers(call: Call) -> None:
     """Take back what nothing is kept of: elements of this network without a valid attachment, bridges that are gone.
 
-    Which attachment upstream's rules belong to, nothing in them says.
+    Nothing in upstream's rules says which attachment they belong to.
     """
     is_lost = owners.lost(call.network, cni.valid_attachments(call.config))
     for what, act in (
@@ -245,7 +244,7 @@ def _collect_strangers(call: Call) -> None:
 
 
 def _is_gone(call: Call, bridge: str) -> bool:
-    """Tell whether a bridge is gone. Asked after its rules were seen: it is there before they are made."""
+    """Asked after its rules were seen: it is there before they are made."""
     return call.host.rtnl.link(bridge) is None
 
 

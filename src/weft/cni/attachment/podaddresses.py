@@ -1,18 +1,17 @@
-"""Which addresses living pods have, by the kernel: reservations on disk may be lost, and a pod lives on without."""
+"""Which addresses living pods have, by the kernel: a reservation on disk may be lost, and its pod lives on."""
 
-from weft.cni.sdk.host import RETIRED
+from weft.cni.host.host import RETIRED
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.net import Ip
 
 
 def is_nobodys(rtnl: Rtnl, ip: Ip, alive: frozenset[Ip] | None = None) -> bool:
-    """Tell whether it is proved that no pod of this host has an address, and that it is none of the host's own.
+    """Tell whether it is proved that neither a pod of this host nor the host has an address.
 
-    `alive` is what `addresses` returns, where many are asked for.
-
-    A pod is reached directly. Without a direct way there is none; a way over a bridge whose ports are pairs, or over a
-    pair, leads to namespaces that can be looked into. What lies behind other devices cannot be seen.
+    `alive` is what `addresses` returns. Without a direct way to the address there is no pod. A way over a pair, or a
+    bridge whose ports are pairs, leads to namespaces that can be looked into. What lies behind other devices cannot be
+    seen.
     """
     if ip in (addresses(rtnl) if alive is None else alive) or any(own.ip == ip for own in rtnl.addresses()):
         return False
@@ -30,10 +29,7 @@ def is_nobodys(rtnl: Rtnl, ip: Ip, alive: frozenset[Ip] | None = None) -> bool:
 
 
 def addresses(rtnl: Rtnl) -> frozenset[Ip]:
-    """Return the addresses in all namespaces that a pair of this one leads to.
-
-    It takes a dump for each, 0.1 ms. A pair that is about to be deleted leads nowhere any more.
-    """
+    """Return the addresses in all namespaces that a pair of this one leads to; a dump of each takes 0.1 ms."""
     found: set[Ip] = set()
     links = rtnl.links()
     for netns in {link.peer_netns for link in links if link.kind == "veth" and link.alias != RETIRED}:

@@ -1,9 +1,9 @@
-"""loopback: `lo` of the container up, and its addresses told (cni.md §6.1). CNI_IFNAME does not matter."""
+"""loopback: `lo` of the container up, and its addresses reported (cni.md §6.1). CNI_IFNAME does not matter."""
 
 from typing import Final
 
 from weft.cni.attachment import interface, veth
-from weft.cni.sdk.host import Container
+from weft.cni.host.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.reported import LinkInfo

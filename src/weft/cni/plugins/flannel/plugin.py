@@ -1,7 +1,7 @@
 """flannel: makes another plugin's configuration of subnet.env and runs that plugin (flannel.md §10).
 
-What it told the delegate is kept in a file, from which DEL works without subnet.env. The file stays until the
-delegate's DEL has succeeded; upstream drops it before, and leaks the address (Q-56).
+What the delegate got is kept in a file, from which DEL works without subnet.env. The file stays until the delegate's
+DEL has succeeded; upstream drops it before, and leaks the address (Q-56).
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from typing import Final
 
 from weft.cni.attachment.interface import reason
+from weft.cni.host.host import ClientGone
 from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.flannel.conf import FlannelConf, Kept
 from weft.cni.sdk import delegate, record
-from weft.cni.sdk.host import ClientGone
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.errors import ConfigError
 from weft.wire import cni, cnichain, cnijson, subnetenv
@@ -47,7 +47,7 @@ def _add(call: Call) -> bytes:
 
 
 def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Ran:
-    """Run the delegate. One of ours leaves nothing when it fails; of another that ran something may be left for DEL."""
+    """One of ours leaves nothing when it fails; of another that ran something may be left for DEL."""
     ours = call.build.find(plugin) is not None
     try:
         done = delegate.run(call, plugin, "ADD", stdin)
@@ -84,7 +84,7 @@ def _delete(call: Call) -> None:
 
 
 def _check(call: Call) -> None:
-    """Have the delegate check what it was told in ADD, with the result as the runtime knows it now."""
+    """Have the delegate check what it got in ADD, with the result as the runtime knows it now."""
     conf = flannelconf.parse(call.config)
     found = flannelstate.find(call, conf)
     if found is None:
@@ -158,7 +158,6 @@ def _status(call: Call) -> None:
 
 
 def _unavailable(call: Call, conf: FlannelConf) -> int:
-    """Return the code that says whether pods are attached, which nothing keeps connected now."""
     return cni.UNAVAILABLE_AND_LIMITED if flannelstate.is_used(call, conf) else cni.UNAVAILABLE
 
 

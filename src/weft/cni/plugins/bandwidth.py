@@ -5,14 +5,13 @@ bucket of its own. The buckets go with the veth; the device is found by our reco
 """
 
 import errno
+import hashlib
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Annotated, Final
 
 from weft.cni.attachment.interface import reason
-from weft.cni.plugins.bandwidth import buckets
-from weft.cni.plugins.bandwidth import conf as bandwidthconf
+from weft.cni.host.host import RETIRED, Container, Host
 from weft.cni.sdk import record
-from weft.cni.sdk.host import RETIRED, Container, Host
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.probe import link_kinds
 from weft.kernel.rtnetlink import tc
@@ -22,19 +21,97 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.reported import LinkInfo
-from weft.model.kernel.shaping import Bucket, Limit
-from weft.model.value import replace
+from weft.model.kernel.shaping import Bucket, Limit, Limits
+from weft.model.keyed import Key
+from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
+from weft.wire.cnivalue import decode_or_fail
 
+# In bytes; one less than fits the kernel's 32 bits, as upstream has it.
+_BURST_BYTES: Final = 0xFFFFFFFF
+# include/net/pkt_sched.h: a tick is 64 ns, on every kernel since 2.6.31 (/proc/net/psched says it as 3e8 40 f4240).
+_TICK_NANOSECONDS: Final = 64
+_MICROSECONDS: Final = 1_000_000
+_LATENCY_DIVISOR: Final = 40  # a packet waits at most 25 ms in the queue
+_LARGEST: Final = 0xFFFFFFFF
+_BITS: Final = 8
+_NAME_HEX: Final = 12
 NAME: Final = "bandwidth"
-
 _NO_IFB: Final = "HOST-002: load the kernel module ifb, or leave the key out"
 
 
+class Rates(Value):
+    ingress_rate: Annotated[
+        int | None, Key("ingressRate", "Bits a second towards the container.", default="no limit", least=0)
+    ] = None
+    ingress_burst: Annotated[
+        int | None, Key("ingressBurst", "Bits at once beyond that; needed with a rate.", least=0)
+    ] = None
+    egress_rate: Annotated[
+        int | None, Key("egressRate", "Bits a second from the container.", default="no limit", least=0)
+    ] = None
+    egress_burst: Annotated[
+        int | None, Key("egressBurst", "Bits at once beyond that; needed with a rate.", least=0)
+    ] = None
+
+
+class BandwidthConf(Rates):
+    runtime: Annotated[
+        Rates,
+        Key(
+            "bandwidth",
+            "The same four keys (capability `bandwidth`). Ignored if any of them stands above.",
+            at="runtimeConfig",
+        ),
+    ] = field(default_factory=Rates)
+
+
+def parse(config: Object) -> Limits:
+    """One key of its own counts more than all that the runtime says. Raises `CniError`."""
+    asked = decode_or_fail(BandwidthConf, config, failed="failed to parse network configuration")
+    own = (asked.ingress_rate, asked.ingress_burst, asked.egress_rate, asked.egress_burst)
+    rates: Rates = asked.runtime if own == (None,) * len(own) else asked
+    return Limits(
+        ingress=_limit("ingressRate", rates.ingress_rate or 0, rates.ingress_burst or 0),
+        egress=_limit("egressRate", rates.egress_rate or 0, rates.egress_burst or 0),
+    )
+
+
+def _limit(key: str, rate: int, burst: int) -> Limit | None:
+    if rate and not burst:
+        raise failure("if rate is set, burst must also be set")
+    if burst and not rate:
+        raise failure("if burst is set, rate must also be set")
+    if burst // _BITS >= _BURST_BYTES:
+        raise failure("burst cannot be more than 4GB")
+    if 0 < rate < _BITS:
+        raise failure(f"{key} of {rate} bits a second is less than one byte", "rates are in bits a second")
+    return Limit(rate=rate, burst=burst) if rate else None
+
+
+def bucket_of(limit: Limit) -> Bucket:
+    rate, burst = limit.rate // _BITS, limit.burst // _BITS
+    ticks = burst * _MICROSECONDS // rate * 1000 // _TICK_NANOSECONDS
+    return Bucket(rate=rate, limit=min(rate // _LATENCY_DIVISOR + burst, _LARGEST), buffer=min(ticks, _LARGEST))
+
+
+def ifb_names(attachment: Attachment) -> tuple[str, str]:
+    """Return upstream's name for the device of an attachment's egress, and one that no other interface shares.
+
+    Upstream's is made of network and container alone, so that a second interface of the two needs another.
+    """
+    shared = attachment.network + attachment.container_id
+    return _name(shared), _name(f"{shared}\0{attachment.ifname}")
+
+
+def _name(text: str) -> str:
+    return f"bwp{hashlib.sha512(text.encode('utf-8', 'surrogateescape')).hexdigest()[:_NAME_HEX]}"
+
+
 def _add(call: Call) -> bytes:
-    limits = bandwidthconf.parse(call.config)
+    limits = parse(call.config)
     result = call.previous("must be called as chained plugin")
     if limits:
         host_end = _host_end(call, call.container(), result)
@@ -55,7 +132,6 @@ def _add(call: Call) -> bytes:
 
 
 def _host_end(call: Call, container: Container, result: Result) -> LinkInfo:
-    """Return the other end of the container's interface: it must be here, and the chain must have told of it."""
     if not result.interfaces:
         raise failure("no interfaces provided")
     link = container.rtnl.link(call.ifname)
@@ -72,14 +148,15 @@ def _host_end(call: Call, container: Container, result: Result) -> LinkInfo:
 
 
 def _shape(rtnl: Rtnl, link: LinkInfo, limit: Limit) -> None:
-    for error in rtnl.batch([tc.set_bucket(link.index, buckets.bucket_of(limit))]).values():
+    for error in rtnl.batch([tc.set_bucket(link.index, bucket_of(limit))]).values():
         raise failure(f"failed to limit {link.name} to {limit.rate} bits a second: {reason(error)}") from error
 
 
 def _limit_egress(call: Call, host_end: LinkInfo, limit: Limit) -> LinkInfo:
-    """Send what the container sends through a shaped device of its own; return that."""
     rtnl = call.host.rtnl
-    name = _free_name(call)
+    _remove_ifb(call.host, call.attachment, only_ours=True)
+    shared, own = ifb_names(call.attachment)
+    name = own if rtnl.link(shared) is not None else shared  # another interface of the container may have that
     record.keep(call, NAME, {"ifb": name})
     try:
         ifb = rtnl.add_ifb(name, mtu=host_end.mtu, alias=_alias_of(call.attachment))
@@ -94,13 +171,6 @@ def _limit_egress(call: Call, host_end: LinkInfo, limit: Limit) -> LinkInfo:
     return ifb
 
 
-def _free_name(call: Call) -> str:
-    """Return upstream's name for the IFB device, or one of its own if another interface of the container has that."""
-    _remove_ifb(call.host, call.attachment, only_ours=True)
-    shared, own = buckets.ifb_names(call.attachment)
-    return own if call.host.rtnl.link(shared) is not None else shared
-
-
 def _alias_of(attachment: Attachment) -> str:
     return f"{ALIAS}ifb:{record.key_of(attachment)}"
 
@@ -108,7 +178,7 @@ def _alias_of(attachment: Attachment) -> str:
 def _remove_ifb(host: Host, attachment: Attachment, *, only_ours: bool = False) -> None:
     """Remove the attachment's IFB device. One that upstream made says nobody's name, unless `only_ours`."""
     known = record.look_up(host, NAME, attachment)
-    names = buckets.ifb_names(attachment) if known is None else (cnijson.text(known, "ifb"),)
+    names = ifb_names(attachment) if known is None else (cnijson.text(known, "ifb"),)
     aliases = (_alias_of(attachment),) if only_ours else ("", _alias_of(attachment))
     for name in names:
         link = host.rtnl.link(name)
@@ -118,7 +188,6 @@ def _remove_ifb(host: Host, attachment: Attachment, *, only_ours: bool = False) 
 
 
 def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
-    """Remove the IFB device of a leaked attachment; one of an earlier boot went with it."""
     if known.get("boot") == host.boot_id:
         _remove_ifb(host, attachment, only_ours=True)
 
@@ -150,7 +219,7 @@ def _delete(call: Call) -> None:
 
 
 def _check(call: Call) -> None:
-    limits = bandwidthconf.parse(call.config)
+    limits = parse(call.config)
     result = call.previous("must be called as a chained plugin")
     if not limits:
         return
@@ -159,7 +228,7 @@ def _check(call: Call) -> None:
     if limits.ingress:
         _check_bucket(rtnl, host_end, limits.ingress)
     if limits.egress:
-        names = buckets.ifb_names(call.attachment)
+        names = ifb_names(call.attachment)
         name = next((one.name for one in result.interfaces if one.name in names), names[0])
         ifb = rtnl.link(name)
         if ifb is None:
@@ -172,7 +241,7 @@ def _check(call: Call) -> None:
 
 
 def _check_bucket(rtnl: Rtnl, link: LinkInfo, limit: Limit) -> None:
-    wanted, seen = buckets.bucket_of(limit), _bucket_on(rtnl, link)
+    wanted, seen = bucket_of(limit), _bucket_on(rtnl, link)
     if seen is None:
         raise failure("Failed to find qdisc", f"{link.name}: a tbf qdisc expected, none at its root")
     for word, expected, there in (
@@ -201,7 +270,7 @@ def _gc(call: Call) -> None:
 
 
 def _status(call: Call) -> None:
-    limits = bandwidthconf.parse(call.config)
+    limits = parse(call.config)
     if limits.egress and not link_kinds(call.host.rtnl, ("ifb",)):
         raise CniError(cni.UNAVAILABLE, "egressRate needs IFB devices, which this kernel cannot make", _NO_IFB)
 

@@ -1,1 +1,0 @@
-"""loopback: `lo` of the container (cni.md §6.1)."""

@@ -1,1 +1,0 @@
-"""ptp: a pair of links for each container, and routes."""

@@ -1,1 +1,0 @@
-"""sbr: source-based routing (cni.md §6.5)."""

@@ -1,1 +1,0 @@
-"""static: addresses that the configuration names."""

@@ -1,1 +1,0 @@
-"""tuning: settings of a container and its interface (cni.md §6.4)."""
