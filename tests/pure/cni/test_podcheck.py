@@ -38,8 +38,8 @@ def test_the_containers_interface_is_found_by_name_and_namespace():
 def test_a_namespace_that_is_another_one(result, sandbox, found):
     with pytest.raises(Wrong) as caught:
         compare.container_interface(result, "eth0", "/now")
-    assert caught.value.text == f"Sandbox in prevResult {sandbox} doesn't match configured netns: /now"
-    assert caught.value.found == found
+    assert caught.value.msg == f"Sandbox in prevResult {sandbox} doesn't match configured netns: /now"
+    assert caught.value.details == f"CHECK-001: {found}"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_namespace_that_is_another_one(result, sandbox, found):
 def test_the_containers_end(link, text):
     with pytest.raises(Wrong) as caught:
         compare.check_container_end(ETH0, link, up=True)
-    assert caught.value.text == text
+    assert caught.value.msg == text
 
 
 def test_a_containers_end_that_is_as_it_should_be():
@@ -84,20 +84,20 @@ def test_a_containers_end_that_is_as_it_should_be():
 def test_the_bridge(link, text):
     with pytest.raises(Wrong) as caught:
         compare.check_bridge(RESULT, "cni0", link, promisc=False)
-    assert caught.value.text == text
+    assert caught.value.msg == text
 
 
 def test_promiscuous_mode_that_somebody_has_switched_off():
     with pytest.raises(Wrong, match="configured Promisc Mode true doesn't match current state: false") as caught:
         compare.check_bridge(RESULT, "cni0", BRIDGE, promisc=True)
-    assert caught.value.found == "promiscuous mode of cni0 was switched off by somebody"
+    assert caught.value.details == "CHECK-001: promiscuous mode of cni0 was switched off by somebody"
 
 
 def test_a_result_without_the_bridge():
-    with pytest.raises(Wrong, match=r"^Interface name missing$"):
+    with pytest.raises(Wrong, match=r"^Interface name missing; CHECK-001: "):
         compare.check_bridge(RESULT, "br1", BRIDGE, promisc=False)
     inside = Result(interfaces=(Interface(name="cni0", sandbox="/ns"),))
-    with pytest.raises(Wrong, match=r"^Interface cni0 should not be in sandbox$"):
+    with pytest.raises(Wrong, match=r"^Interface cni0 should not be in sandbox; CHECK-001: "):
         compare.check_bridge(inside, "cni0", BRIDGE, promisc=False)
 
 
@@ -119,7 +119,7 @@ def test_a_bridge_that_is_as_it_should_be():
 def test_the_hosts_end(link, text):
     with pytest.raises(Wrong) as caught:
         compare.check_host_end(RESULT, link, "gone")
-    assert caught.value.text == text
+    assert caught.value.msg == text
 
 
 def test_a_hosts_end_that_is_as_it_should_be():
@@ -151,25 +151,25 @@ def test_a_hosts_end_that_is_as_it_should_be():
 def test_a_port(link, text, found):
     with pytest.raises(Wrong) as caught:
         compare.check_port(link, BRIDGE, hairpin=True, isolated=False)
-    assert (caught.value.text, caught.value.found) == (text, found)
+    assert (caught.value.msg, caught.value.details) == (text, f"CHECK-001: {found}")
     compare.check_port(replace(VETH, port=PortInfo(hairpin=True)), BRIDGE, hairpin=True, isolated=False)
 
 
 def test_the_vlans_of_a_port():
     have = PortVlans(index=7, own=100, untagged=frozenset({100}), tagged=frozenset({101, 102}))
     compare.check_vlans(VETH, have, own=100, tagged=(101,))
-    with pytest.raises(Wrong, match=r"^Port veth0 is not in VLAN 1$") as caught:
+    with pytest.raises(Wrong, match=r"^Port veth0 is not in VLAN 1; CHECK-001: ") as caught:
         compare.check_vlans(VETH, have, own=1, tagged=())
-    assert caught.value.found == "its untagged frames belong to VLAN 100"
+    assert caught.value.details == "CHECK-001: its untagged frames belong to VLAN 100"
     with pytest.raises(Wrong) as caught:
         compare.check_vlans(VETH, PortVlans(index=7), own=1, tagged=())
-    assert caught.value.found == "its untagged frames belong to VLAN none"
-    with pytest.raises(Wrong, match=r"^Port veth0 does not carry VLAN 103$") as caught:
+    assert caught.value.details == "CHECK-001: its untagged frames belong to VLAN none"
+    with pytest.raises(Wrong, match=r"^Port veth0 does not carry VLAN 103; CHECK-001: ") as caught:
         compare.check_vlans(VETH, have, own=100, tagged=(101, 104, 103))
-    assert caught.value.found == "it carries tagged: 101, 102"
+    assert caught.value.details == "CHECK-001: it carries tagged: 101, 102"
     with pytest.raises(Wrong) as caught:
         compare.check_vlans(VETH, replace(have, tagged=frozenset()), own=100, tagged=(103,))
-    assert caught.value.found == "it carries tagged: none"
+    assert caught.value.details == "CHECK-001: it carries tagged: none"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_vlans_of_a_port():
 def test_addresses(addresses, routes, text, found):
     with pytest.raises(Wrong) as caught:
         compare.check_addresses(RESULT, ETH0, addresses, routes)
-    assert (caught.value.text, caught.value.found) == (text, found)
+    assert (caught.value.msg, caught.value.details) == (text, f"CHECK-001: {found}")
     compare.check_addresses(RESULT, ETH0, [THERE], [DIRECT])
 
 
@@ -264,5 +264,5 @@ def test_routes_that_are_there(want):
 def test_routes_that_are_not(want, text, found):
     with pytest.raises(Wrong) as caught:
         compare.check_routes([want], ROUTES)
-    assert caught.value.text == f"Expected Route {text} not found in routing table"
-    assert caught.value.found == found
+    assert caught.value.msg == f"Expected Route {text} not found in routing table"
+    assert caught.value.details == f"CHECK-001: {found}"

@@ -1,7 +1,5 @@
 """CHECK of what all plugins that make a pair of links share: the container's side and the masquerade."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from weft.cni.attachment import compare, masq
@@ -13,19 +11,11 @@ from weft.cni.sdk.startup import Call
 from weft.model.attachment import Cidr, Result
 from weft.model.kernel.reported import LinkInfo
 from weft.wire import cni
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import CniError
 
 NO_TOOL: Final = "HOST-002: install it, or leave the key out"
 
 _ALL_TABLES: Final = 0
-
-
-@contextmanager
-def reported() -> Iterator[None]:
-    try:
-        yield
-    except Wrong as wrong:
-        raise failure(wrong.text, f"CHECK-001: {wrong.found}") from wrong
 
 
 def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:

@@ -9,18 +9,17 @@ from typing import Final
 
 from weft.model.attachment import Interface, Result, RouteConfig
 from weft.model.kernel.reported import AddressInfo, LinkInfo, PortVlans, RouteInfo
+from weft.wire.cni import INTERNAL, CniError
 
 _LOCAL_TABLE: Final = 255
 _LONGEST_PREFIX: Final = {4: 32, 6: 128}
 
 
-class Wrong(Exception):
+class Wrong(CniError):
     """`text` says what is wrong, `found` what is there instead."""
 
     def __init__(self, text: str, found: str) -> None:
-        super().__init__(text)
-        self.text = text
-        self.found = found
+        super().__init__(INTERNAL, text, f"CHECK-001: {found}")
 
 
 def container_interface(result: Result, ifname: str, netns: str) -> Interface:

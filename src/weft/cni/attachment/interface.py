@@ -66,10 +66,7 @@ def configure(
 
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
     """
-    try:
-        addresses = pod.addresses_of(result, link.name)
-    except pod.Unfit as error:
-        raise failure(str(error)) from error
+    addresses = pod.addresses_of(result, link.name)
     if any(address.version == 6 for address in addresses):
         _allow_ipv6(call, container.sysctls, link.name)
     steps = list(first)

@@ -10,6 +10,7 @@ from typing import Final
 from weft.model.attachment import Cidr, IpConfig, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.value import Value, replace
+from weft.wire.cni import INTERNAL, CniError
 
 # The container's interface is the third of the result: bridge, the host's end, the container's end.
 CONTAINER_INDEX: Final = 2
@@ -21,8 +22,11 @@ _DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 _MAC_PREFIX: Final = b"\x0a\x58"
 
 
-class Unfit(Exception):
+class Unfit(CniError):
     """A result that cannot be applied, or an address that is in the way: the text is upstream's."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(INTERNAL, text)
 
 
 class AddressChange(Value):

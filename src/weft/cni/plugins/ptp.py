@@ -66,11 +66,7 @@ def _add(call: Call) -> bytes:
     container = call.container()
     with ExitStack() as undo:
         pair = attach.make_links(call, undo, container, mtu=conf.mtu, masq_kind=masq_kind, ipam_type=conf.ipam_type)
-        result = attach.allocate(call, undo, pair, conf.ipam_type)
-        try:
-            result = pod.behind_gateways(result, _CONTAINER_INDEX)
-        except pod.Unfit as error:
-            raise failure(str(error)) from error
+        result = pod.behind_gateways(attach.allocate(call, undo, pair, conf.ipam_type), _CONTAINER_INDEX)
         result = replace(
             result,
             interfaces=(Interface(name=pair.name), veth.container_interface(call, pair.link)),
@@ -149,12 +145,11 @@ def _check(call: Call) -> None:
     conf = parse(call.config)
     delegate.ask(call, conf.ipam_type, "CHECK")
     result = call.previous("ptp: Required prevResult missing")
-    with attachcheck.reported():
-        link = attachcheck.container_side(call, result)
-        missing = f"CNI veth created for {call.ifname} was not found"
-        _check_host_end(call, compare.check_host_end(result, veth.peer_of(call.host.rtnl, link), missing), result)
-        if conf.ip_masq:
-            attachcheck.masquerade(call, conf.masq_kind, result)
+    link = attachcheck.container_side(call, result)
+    missing = f"CNI veth created for {call.ifname} was not found"
+    _check_host_end(call, compare.check_host_end(result, veth.peer_of(call.host.rtnl, link), missing), result)
+    if conf.ip_masq:
+        attachcheck.masquerade(call, conf.masq_kind, result)
 
 
 def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:

@@ -42,20 +42,19 @@ def _check(call: Call) -> None:
         delegate.ask(call, conf.ipam_type, "CHECK")
     result = call.previous()
     rtnl = call.host.rtnl
-    with attachcheck.reported():
-        bridge = compare.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)
-        link = attachcheck.container_side(call, result, up=not conf.container_down)
-        missing = f"CNI veth created for bridge {conf.bridge} was not found"
-        end = compare.check_host_end(result, veth.peer_of(rtnl, link), missing)
-        compare.check_port(end, bridge, hairpin=conf.hairpin, isolated=conf.isolated)
-        if conf.vlan or conf.trunk:
-            _check_vlans(call, conf, bridge, end)
-        if conf.is_gateway:
-            _check_gateways(call, conf, result)
-        if conf.ip_masq and conf.ipam_type:
-            attachcheck.masquerade(call, conf.masq_kind, result)
-        if conf.spoof_check and not spoofcheck.is_there(call.attachment):
-            raise Wrong("spoof-check rules not found", f"nothing keeps {end.name} from sending with any MAC")
+    bridge = compare.check_bridge(result, conf.bridge, rtnl.link(conf.bridge), promisc=conf.promisc)
+    link = attachcheck.container_side(call, result, up=not conf.container_down)
+    missing = f"CNI veth created for bridge {conf.bridge} was not found"
+    end = compare.check_host_end(result, veth.peer_of(rtnl, link), missing)
+    compare.check_port(end, bridge, hairpin=conf.hairpin, isolated=conf.isolated)
+    if conf.vlan or conf.trunk:
+        _check_vlans(call, conf, bridge, end)
+    if conf.is_gateway:
+        _check_gateways(call, conf, result)
+    if conf.ip_masq and conf.ipam_type:
+        attachcheck.masquerade(call, conf.masq_kind, result)
+    if conf.spoof_check and not spoofcheck.is_there(call.attachment):
+        raise Wrong("spoof-check rules not found", f"nothing keeps {end.name} from sending with any MAC")
 
 
 def _check_vlans(call: Call, conf: BridgeConf, bridge: LinkInfo, end: LinkInfo) -> None:
