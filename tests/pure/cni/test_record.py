@@ -12,7 +12,7 @@ import pytest
 
 from weft.cni.host.files import RootedFiles
 from weft.cni.install.directories import Directories
-from weft.cni.plugins.firewall import record as firewallrecord
+from weft.cni.plugins.firewall import plugin as firewallrecord
 from weft.cni.plugins.flannel import state as flannelstate
 from weft.cni.plugins.hostlocal import store as ipamrecord
 from weft.cni.plugins.portmap import maps
@@ -98,19 +98,19 @@ def test_what_is_known_of_addresses(call, tmp_path: Path):
 def test_what_firewall_has_done_and_whose_an_address_is(call, tmp_path: Path):
     addresses = (ip_address("10.5.1.2"), ip_address("fd05::2"))
     done = firewallrecord.Done(boot="this boot", backend="firewalld", zone="trusted", addresses=addresses)
-    firewallrecord.keep(call, done)
+    firewallrecord.keep_done(call, done)
     expected = {"backend": "firewalld", "zone": "trusted", "addresses": ["10.5.1.2", "fd05::2"]}
     owners = {"firewall-owners/10.5.1.2": KEY, "firewall-owners/fd05::2": KEY}
     assert kept(tmp_path) == {f"firewall/{KEY}.json": OF_IT | expected, **owners}
-    assert firewallrecord.look_up(call.host, ATTACHMENT) == done
+    assert firewallrecord.find_done(call.host, ATTACHMENT) == done
     (tmp_path / "firewall-owners" / "fd05::2").write_text("another")
     assert firewallrecord.owned(call.host, ATTACHMENT, addresses) == addresses[:1]
-    firewallrecord.forget(call.host, ATTACHMENT, addresses)
+    firewallrecord.forget_done(call.host, ATTACHMENT, addresses)
     assert kept(tmp_path) == {"firewall-owners/fd05::2": "another"}
 
 
 def test_which_state_file_of_flannel_an_attachment_has(call, tmp_path: Path):
-    flannelstate.hold(call, "/var/lib/cni/flannel/c1")
+    record.keep(call, flannelstate.SUBJECT, {"path": "/var/lib/cni/flannel/c1"})
     assert kept(tmp_path) == {f"flannel/{KEY}.json": OF_IT | {"path": "/var/lib/cni/flannel/c1"}}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from weft.cni.commands import call, handback, install
+from weft.cni.commands import call, install
 from weft.cni.install.directories import Directories
 from weft.cni.runtime import cache
 from weft.cni.runtime.conf import load_all
@@ -327,4 +327,4 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # 
 
 cni.add_command(install.install_command)
 cni.add_command(install.uninstall_command)
-cni.add_command(handback.handback_command)
+cni.add_command(install.handback_command)

@@ -1,9 +1,10 @@
-"""`weft cni install` and `uninstall`: weft's plugins onto a node, and off it again."""
+"""`weft cni install`, `uninstall` and `handback`: weft's plugins onto a node, and off it again."""
 
 import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,11 +15,13 @@ from weft.cni.host import state
 from weft.cni.install import conflist, executables, giveback
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
-from weft.model.errors import ConfigError, Unavailable, WeftError
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
+from weft.screen.nodeoptions import need_root
 from weft.screen.say import say
+from weft.wire.cni import CniError
 from weft.wire.subnetenv import parse_for_cni
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -39,6 +42,11 @@ STATE_DIR: Final = click.option(
 )
 _NONE: Final = Path("none")
 _LOOK_AGAIN: Final = 0.2  # seconds; a daemon takes seconds for its lease
+_SAID: Final = {
+    "written": "written",
+    "there already": "the same was there already",
+    "kept": "stays as it is, somebody else's; remove it first if weft's is wanted",
+}
 
 
 @click.command("install")
@@ -156,13 +164,6 @@ def _remember(chosen: Directories) -> None:
         say(f"not written down ({error}): give each `weft cni` command {where}", err=True)
 
 
-_SAID: Final = {
-    "written": "written",
-    "there already": "the same was there already",
-    "kept": "stays as it is, somebody else's; remove it first if weft's is wanted",
-}
-
-
 def _check(bin_dir: Path, conf_dir: Path, output: str) -> None:
     from weft.cni.install import check as installcheck
 
@@ -227,3 +228,53 @@ def names(done: Mapping[str, str]) -> str:
 
 def report(output: str, data: object, text: str) -> None:
     show_report(output, data, text.rstrip("\n") + "\n")
+
+
+@click.command("handback")
+@BIN_DIR
+@STATE_DIR
+@click.option(
+    "--remove-network",
+    is_flag=True,
+    help="Remove weft's list of the network, too: the runtime starts and ends no pod until there is another list.",
+)
+@output_option
+def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, output: str) -> None:
+    """Leave attached pods to the reference plugins.
+
+    They go on, and upstream's plugins can detach them. Programs that weft's have replaced come back, then the port
+    maps of running pods are written as upstream's portmap does; addresses and links are upstream's already. A name
+    under which there was no program before stays weft's until another program takes it. A program that somebody has
+    put there since stays, if it is the plugin of that name. May be repeated, with the daemon running or not.
+
+    \b
+      weft cni handback
+      weft cni handback --remove-network
+    """  # noqa: D301 - as above
+    from weft.cni.host.host import open_node
+    from weft.cni.leaks.sweeper import node_host
+    from weft.cni.plugins.portmap.forms import hand_back
+
+    need_root("weft cni handback")
+    programs = giveback.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)
+    kept = [name for name, how in programs.items() if how in ("still weft's", "weft's again")]
+    done = {name: how for name, how in programs.items() if how != "still weft's" and "/" not in name}
+    networks = {name: how for name, how in programs.items() if "/" in name}
+    node = open_node(state_dir, retire=lambda _: None, lease_problem=str)
+    try:
+        with closing(node), node_host(node) as host:
+            rewritten = hand_back(host)
+    except CniError as error:
+        hint = "Ports that are left work on; repeat it when the cause is gone."
+        raise WeftError(Problem(code="CNI-003", where="weft cni handback", seen=str(error), hint=hint)) from error
+    data = {
+        "networks": networks,
+        "programs": done,
+        "still_weft": kept,
+        "port_maps": [fields_of(attachment) for attachment in rewritten],
+    }
+    lines = [names(each) for each in (networks, done) if each]
+    lines += [f"port maps of {each.container_id} {each.ifname} in {each.network}: upstream's" for each in rewritten]
+    if kept:
+        lines.append(f"still weft's, until you put other programs there: {', '.join(kept)}")
+    report(output, data, "\n".join(lines) or "nothing of weft's had to be handed back")

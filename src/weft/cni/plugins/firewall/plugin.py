@@ -2,33 +2,79 @@
 
 Always a later one in a chain: it takes the addresses from `prevResult` and returns that unchanged. What was done is
 kept, so that DEL and GC need neither the runtime's memory nor the container's namespace.
+
+Rules of upstream's form and sources of a zone say only which address they are for. An address that was freed under a
+dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with an
+address owns what stands for it.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final
 
 from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
-from weft.cni.plugins.firewall import record as firewallrecord
 from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf, Kept
-from weft.cni.plugins.firewall.record import Done
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Result
+from weft.model.keyed import Key
 from weft.model.net import Ip
+from weft.model.value import Value
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
+from weft.wire.cnivalue import encode
 
 NAME: Final = "firewall"
 
+_OWNERS: Final = "/firewall-owners"
 _NO_RESULT: Final = "missing prevResult from earlier plugin"
 _NO_TOOL: Final = "HOST-002: install the package that holds its program"
 _BROKEN: Final = "CHECK-001: somebody has changed or removed rules; recreate the pod"
+
+
+class Done(Value):
+    """`zone` is firewalld's."""
+
+    boot: Annotated[str, Key("boot")] = ""
+    backend: Annotated[str, Key("backend")] = ""
+    zone: Annotated[str, Key("zone")] = ""
+    addresses: Annotated[tuple[Ip, ...], Key("addresses")] = ()
+
+
+def keep_done(call: Call, done: Done) -> None:
+    """Keep it, before anything is done; the addresses are this attachment's from now on."""
+    record.keep(call, NAME, encode(done))
+    for address in done.addresses:
+        call.host.state.replace(f"{_OWNERS}/{address}", record.key_of(call.attachment).encode(), parents=0o700)
+
+
+def find_done(host: Host, attachment: Attachment) -> Done | None:
+    known = record.look_up(host, NAME, attachment)
+    return None if known is None else record.as_value(Done, known)
+
+
+def owned(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> tuple[Ip, ...]:
+    """Return the addresses without those that are another attachment's by now."""
+    return tuple(address for address in addresses if _owner(host, address) in ("", record.key_of(attachment)))
+
+
+def forget_done(host: Host, attachment: Attachment, addresses: Sequence[Ip]) -> None:
+    for address in owned(host, attachment, addresses):
+        with suppress(FileNotFoundError):
+            host.state.unlink(f"{_OWNERS}/{address}")
+    record.forget(host, NAME, attachment)
+
+
+def _owner(host: Host, address: Ip) -> str:
+    try:
+        return host.state.read(f"{_OWNERS}/{address}").decode("ascii", "replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _add(call: Call) -> bytes:
@@ -37,10 +83,10 @@ def _add(call: Call) -> bytes:
     addresses = _addresses(result)
     bridge = _bridge(result) if conf.policy != OPEN else ""
     done = Done(boot=call.host.boot_id, backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
-    before = firewallrecord.look_up(call.host, call.attachment)
+    before = find_done(call.host, call.attachment)
     if before is not None and before != done:
         _undo(call.host, call.attachment, before, note=call.note)
-    firewallrecord.keep(call, done)
+    keep_done(call, done)
     try:
         _let_through(call, conf, done)
         if bridge:
@@ -49,7 +95,7 @@ def _add(call: Call) -> bytes:
         with suppress(CniError, OSError):  # what went wrong first is what people must read
             _undo(call.host, call.attachment, done, note=call.note)
             if before is not None:
-                firewallrecord.keep(call, before)
+                keep_done(call, before)
                 _let_through(call, conf, before)
         raise
     return cniresult.render(result, call.version)
@@ -119,7 +165,7 @@ def _undo_known(
 ) -> None:
     done = record.as_value(Done, known)
     if done is None:
-        firewallrecord.forget(host, attachment, ())
+        forget_done(host, attachment, ())
     else:
         _undo(host, attachment, done, note=note)
 
@@ -129,7 +175,7 @@ def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str
 
     What was done in another boot ended with it: what is there for the same addresses is not this attachment's.
     """
-    addresses = firewallrecord.owned(host, attachment, done.addresses) if done.boot == host.boot_id else ()
+    addresses = owned(host, attachment, done.addresses) if done.boot == host.boot_id else ()
     match done.backend:
         case "iptables":
             iptables.remove(host, addresses)
@@ -138,7 +184,7 @@ def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str
             nft.remove(host, lambda comment: comment.startswith(owner))
         case _ if addresses:
             _leave_zone(host, done.zone, addresses, note)
-    firewallrecord.forget(host, attachment, done.addresses)
+    forget_done(host, attachment, done.addresses)
 
 
 def _leave_zone(host: Host, zone: str, addresses: Sequence[Ip], note: Callable[[str], None]) -> None:
@@ -157,7 +203,7 @@ def _leave_zone(host: Host, zone: str, addresses: Sequence[Ip], note: Callable[[
 
 
 def _delete(call: Call) -> None:
-    done = firewallrecord.look_up(call.host, call.attachment)
+    done = find_done(call.host, call.attachment)
     if done is None:
         _delete_strangers(call)
     else:
@@ -185,7 +231,7 @@ def _delete_strangers(call: Call) -> None:
 def _check(call: Call) -> None:
     conf = firewallconf.parse(call.config)
     result = call.previous(_NO_RESULT)
-    kept = firewallrecord.look_up(call.host, call.attachment)
+    kept = find_done(call.host, call.attachment)
     backend = kept.backend if kept else _choose(call, conf)
     done = Done(boot=call.host.boot_id, backend=backend, zone=conf.zone, addresses=_addresses(result))
     problem = _missing(call, conf, done)
@@ -220,7 +266,7 @@ def _gc(call: Call) -> None:
     def undo(attachment: Attachment, known: Object) -> None:
         _undo_known(call.host, attachment, known, note=call.note)
 
-    problems = record.undo_gone(call, firewallrecord.SUBJECT, undo)
+    problems = record.undo_gone(call, NAME, undo)
     _collect_strangers(call)
     if problems:
         raise failure(f"failed to remove rules: {'; '.join(problems)}")
@@ -268,5 +314,5 @@ PLUGIN: Final = Plugin(
     status=_status,
     versions=versions_from("0.4.0"),
     about=about(NAME),
-    keeps=Subject(name=firewallrecord.SUBJECT, undo=_undo_known),
+    keeps=Subject(name=NAME, undo=_undo_known),
 )

@@ -36,7 +36,7 @@ def _add(call: Call) -> bytes:
     with ExitStack() as undo:
         undo.callback(record.put_back, call, flannelstate.SUBJECT, held)
         undo.callback(_restore_state, call, path, before)
-        flannelstate.hold(call, path)
+        record.keep(call, flannelstate.SUBJECT, {"path": path})  # before the file itself
         call.host.files.replace(path, stdin, parents=0o700)
         done = _run(call, made["type"], stdin, undo)
         if done.exit:
@@ -71,7 +71,7 @@ def _restore_state(call: Call, path: str, before: bytes | None) -> None:
 def _delete(call: Call) -> None:
     found = flannelstate.find(call, call.read_for_delete(flannelconf.parse_for_delete, otherwise=Kept()))
     if found is None:
-        flannelstate.let_go(call)
+        record.forget(call.host, flannelstate.SUBJECT, call.attachment)
         return
     path, stdin = found
     try:

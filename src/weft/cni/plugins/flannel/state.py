@@ -37,10 +37,6 @@ def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
     return own, read(call.host, own)
 
 
-def hold(call: Call, path: str) -> None:
-    record.keep(call, SUBJECT, {"path": path})
-
-
 def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
     # By our record too: `dataDir` may have been changed since ADD.
     for own in (_own_path(conf, call.attachment), _recorded(call.host, call.attachment)):
@@ -64,10 +60,6 @@ def read(host: Host, path: str) -> bytes | None:
 def drop(call: Call, path: str) -> None:
     with suppress(FileNotFoundError):
         call.host.files.unlink(path)
-    let_go(call)
-
-
-def let_go(call: Call) -> None:
     record.forget(call.host, SUBJECT, call.attachment)
 
 

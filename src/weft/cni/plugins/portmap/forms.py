@@ -66,10 +66,6 @@ def everything(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
-def forget(host: Host, attachment: Attachment) -> None:
-    record.forget(host, SUBJECT, attachment)
-
-
 def undo(host: Host, attachment: Attachment, kept: KeptPorts, *, note: Callable[[str], None]) -> None:
     """Remove what was made, and end the UDP flows that led there. Shared ports go to a sibling."""
     FORMS[kept.form].remove(host, attachment, kept.wanted)
@@ -85,7 +81,7 @@ def undo_known(
     kept = _read(known) if known.get("boot") == host.boot_id else None
     if kept is not None:
         undo(host, attachment, kept, note=note)
-    forget(host, attachment)
+    record.forget(host, SUBJECT, attachment)
 
 
 def share(host: Host, attachment: Attachment, holder: Element) -> bool:
@@ -165,7 +161,7 @@ def hand_back(host: Host) -> list[Attachment]:
             FORMS[programs.choose()].add(host, attachment, kept.wanted)
             FORMS[MAPS].remove(host, attachment, kept.wanted)
             rewritten.append(attachment)
-        forget(host, attachment)
+        record.forget(host, SUBJECT, attachment)
     _remove_table(host)
     return rewritten
 

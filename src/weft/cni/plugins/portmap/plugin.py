@@ -98,7 +98,7 @@ def _unmap(call: Call, before: KeptPorts | None) -> None:
     try:
         if kept is not None:
             forms.undo(call.host, call.attachment, kept, note=call.note)
-            forms.forget(call.host, call.attachment)
+            record.forget(call.host, NAME, call.attachment)
         if before is not None:
             forms.keep(call, before)
             FORMS[before.form].add(call.host, call.attachment, before.wanted)
@@ -128,7 +128,7 @@ def _delete(call: Call) -> None:
         _remove_strangers(call, mapped=call.read_for_delete(portmapconf.is_mapped, otherwise=True))
     else:
         forms.undo(host, attachment, kept, note=call.note)
-    forms.forget(host, attachment)
+    record.forget(host, NAME, attachment)
 
 
 def _remove_strangers(call: Call, *, mapped: bool) -> None:
