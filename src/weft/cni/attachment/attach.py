@@ -1,7 +1,4 @@
-"""The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails.
-
-Beside them, what turns the host into a router for its pods, without taking its own default route away.
-"""
+"""The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """What CHECK finds wrong with an attachment: the result of its ADD against what is there now (cni.md §3.8).
 
-Decides, and touches nothing. The first thing that is wrong is raised as `Wrong`, in upstream's words where it has some.
-Plugins later in the chain may have changed what is not named here (MTU, settings, the table of a route).
+Decides, and touches nothing. The first `Wrong` thing is raised, in upstream's words where it has some. Later plugins
+may have changed what is not named here (MTU, settings, the table of a route).
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,6 @@
 """Taking attachments down: DEL of one, GC of those that are gone (cni.md §3.7, §3.9).
 
-Both work from whatever is still known: the link, our record, the runtime's result. An attachment is made useless before
-its address is free for others, and our record of it is forgotten last.
+An attachment is made useless before its address is free for others, and our record of it is forgotten last.
 """
 
 from collections.abc import Iterator

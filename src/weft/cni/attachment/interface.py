@@ -62,7 +62,7 @@ def configure(
     before_routes: Sequence[Step] = (),
     after_routes: Sequence[Step] = (),
 ) -> None:
-    """Give the interface what the result says: addresses, then up, then routes. Raises `CniError`.
+    """Addresses come first, then up, then routes. Raises `CniError`.
 
     `settle` waits between addresses and routes until duplicates would have shown; without it none are looked for.
     """

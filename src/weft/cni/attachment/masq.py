@@ -57,8 +57,7 @@ def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None
 def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
     """Remove what is left of attachments that are not valid any more, upstream's too.
 
-    Rules are found by network and container in their comments. An iptables chain that a valid container shares with a
-    `gone` interface of it only loses the addresses of that.
+    An iptables chain that a valid container shares with a `gone` interface of it only loses the addresses of that.
     """
     valid = cni.valid_attachments(call.config)
     if kind == NFTABLES:
@@ -121,10 +120,9 @@ def removals(have: iptables.Table, chain: str, addresses: Sequence[Cidr]) -> lis
 def leftovers(
     have: iptables.Table, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]
 ) -> list[str]:
-    """Return the lines that remove what a network has left behind.
+    """Return the lines that remove what a network has left behind, found by its comment.
 
-    Its chains are those whose rules, or the jumps to which, have its comment. A chain in `valid` only loses the jumps
-    of the addresses that it has `lost`.
+    A chain in `valid` only loses the jumps of the addresses that it has `lost`.
     """
     mark = iptables.comment(comment_of(network, "")).removesuffix('\\""')
     found = [

@@ -59,8 +59,8 @@ def behind_gateways(result: Result, index: int) -> Result:
 def mac_of(result: Result) -> Mac | None:
     """Return the MAC that goes with a pod's IPv4 address, None unless it has exactly one.
 
-    An address that is given again then has the MAC that neighbours remember, and nothing is announced (decision 0016).
-    Of two, the second might come again with another first one, and so with another MAC.
+    An address that is given again then has the MAC that neighbours remember (decision 0016). Of two addresses, the
+    second might come again with another first one.
     """
     found = [ip.address.ip.packed for ip in result.ips if ip.address.version == 4]
     return Mac(_MAC_PREFIX + found[0]) if len(found) == 1 else None

@@ -9,9 +9,8 @@ from weft.model.net import Ip
 def is_nobodys(rtnl: Rtnl, ip: Ip, alive: frozenset[Ip] | None = None) -> bool:
     """Tell whether it is proved that neither a pod of this host nor the host has an address.
 
-    `alive` is what `addresses` returns. Without a direct way to the address there is no pod. A way over a pair, or a
-    bridge whose ports are pairs, leads to namespaces that can be looked into. What lies behind other devices cannot be
-    seen.
+    `alive` is what `addresses` returns. A pod is reached directly, over a pair or a bridge whose ports are pairs: they
+    lead to namespaces that can be looked into. What lies behind other devices cannot be seen.
     """
     if ip in (addresses(rtnl) if alive is None else alive) or any(own.ip == ip for own in rtnl.addresses()):
         return False

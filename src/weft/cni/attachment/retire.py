@@ -1,7 +1,7 @@
 """Links are deleted after the answer, in groups: a deletion waits 16 ms for a grace period, a group waits once.
 
-A link that comes here is down and off its bridge, so nothing can reach it. It is found by index: its name may belong to
-its successor by then. What a crash leaves is found by its alias.
+Nothing can reach a link that comes here. It is found by index: its name may belong to its successor by then. What a
+crash leaves is found by its alias.
 """
 
 import errno

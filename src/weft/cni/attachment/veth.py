@@ -91,8 +91,8 @@ def is_unused(call: Call, container: Container, link: LinkInfo) -> bool:
 def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
     """Return the container's end in DEL; None if it is gone, or another attachment's.
 
-    A late DEL's path may lead to another container by now, whose interface has the same name. For a `later` plugin of a
-    chain, an interface that its container has in any network is its own.
+    A late DEL's path may lead to another container by now. For a `later` plugin of a chain, an interface that its
+    container has in any network is its own.
     """
     container = call.container_if_any()
     link = container.rtnl.link(call.ifname) if container is not None else None

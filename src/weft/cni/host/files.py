@@ -1,8 +1,7 @@
 """Files below a root descriptor, and nothing outside it.
 
-Paths of plugin configuration come from the caller's mount namespace. They are opened relative to a descriptor of the
-caller's `/`, by `weft.cni.host.openat`. No other module of `cni/` opens files, but for `weft.cni.host.sysctls`. A new
-file is written under a name of ours first, then renamed (renameat2(2)).
+The root is the caller's: paths of plugin configuration come from its mount namespace. No other module of `cni/` opens
+files, but for `weft.cni.host.sysctls`. A new file is written under a name of ours first, then renamed (renameat2(2)).
 """
 
 import ctypes
@@ -42,11 +41,10 @@ _RENAME_EXCHANGE: Final = 2
 
 
 class RootedFiles:
-    """Files below a root; every path is absolute in it (`/var/lib/cni/x`), symbolic links stay inside it.
+    """Every path is absolute in the root (`/var/lib/cni/x`), symbolic links stay inside it.
 
     Failures are `OSError` with the kernel's errno. Modes are exact: the umask does not apply. Nothing is fsynced: no
-    file of a plugin outlives a boot in value (settled.md §9). With `own` all files are ours, and anything else is
-    spoilt.
+    file of a plugin outlives a boot in value (settled.md §9). With `own` a file that is not ours is spoilt.
     """
 
     def __init__(self, root: int, *, own: bool = False) -> None:
@@ -144,10 +142,7 @@ class RootedFiles:
             raise OSError(wrong, os.strerror(wrong))
 
     def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
-        """Write over the old content, or make the file. Costs an eighth of `replace`.
-
-        For hints only: a crash may leave a mixture of the two.
-        """
+        """Write over the old content; costs an eighth of `replace`. For hints only: a crash may leave a mixture."""
         try:
             fd = self._open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
@@ -273,10 +268,9 @@ class RootedFiles:
 
 
 class ByteLocks:
-    """Locks on single bytes of a file; the bytes need not exist.
+    """Open file description locks (fcntl(2)) on bytes, which need not exist.
 
-    Open file description locks (fcntl(2)): threads exclude each other, and they end with their process. A file for each
-    lock would cost ext4 ten times as much.
+    Threads exclude each other, and locks end with their process. A file for each would cost ext4 ten times as much.
     """
 
     def __init__(self, fd: int) -> None:
@@ -319,8 +313,8 @@ def _rename(directory: int, old: str, new: str, how: int) -> int:
 def _put(directory: int, fresh: str, name: str) -> None:
     """Give a temporary file the name, in place of any other.
 
-    To rename over a file makes ext4 write the new content to the disk first (auto_da_alloc), 1.2 ms for the sake of a
-    crash that none of these files outlives; to exchange the two and remove the old one 0.2 ms.
+    A rename over a file makes ext4 write the new content to the disk first (auto_da_alloc), which takes 1.2 ms; to
+    exchange the two and remove the old one takes 0.2 ms.
     """
     if not _rename(directory, fresh, name, _RENAME_NOREPLACE):
         return

@@ -1,12 +1,10 @@
 """What a plugin gets and what it may use: a request, and the `Host` over open descriptors that the client has sent.
 
-A plugin works for clients that see other files than its own process does. It reaches the world through `Host` alone: no
-plugin opens a path, starts a process, enters a namespace, or reads a clock or the environment itself. Nothing here
-opens a path of the container, and each descriptor is checked before it is used. The descriptors belong to the caller
-of `Host`, who closes them.
+Clients see other files than this process does. A plugin reaches the world through `Host` alone: it opens no path,
+starts no process, enters no namespace, and reads neither a clock nor the environment itself. The descriptors belong to
+the caller of `Host`, who closes them.
 
-All calls are synchronous. A plugin runs in a worker thread, one request a thread, and the `Rtnl` objects of a host
-belong to that request alone while it runs.
+All calls are synchronous, in a worker thread for each request, to which the `Rtnl` objects belong while it runs.
 """
 
 import errno
@@ -60,7 +58,7 @@ Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
 
 
 class Request(Value):
-    """One call of a plugin. `command` is CNI_COMMAND (empty: not set); `env` holds the other `CNI_*` variables too.
+    """`command` is CNI_COMMAND (empty: not set); `env` holds the other `CNI_*` variables too.
 
     `stdin_error` says why stdin could not be read. `waited` is how many seconds it took until it was this call's turn.
     """
@@ -147,10 +145,7 @@ def describe_netns_problem(problem: str, path: str) -> str:
 
 
 def is_gone(problem: str) -> bool:
-    """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there.
-
-    After a crash or a reboot that may be the file on which it was mounted, or a process that is no more.
-    """
+    """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there."""
     return problem in _GONE or problem.startswith("magic ")
 
 
@@ -167,9 +162,9 @@ def check_settings(name: str, fd: int) -> None:
 class NodeHandles(Value):
     """What all requests on a node share. `state` is the directory `cni` below `--state-dir`.
 
-    `namespace` is device and inode of the host's: what is missing elsewhere is no proof that it is gone. `retire`
-    deletes a link later, by index; it is down, off its bridge and marked `RETIRED`. `lease_problem` says for people why
-    the daemon has written no subnet.env yet, `unready` why pods cannot be served now; empty if nothing is known.
+    `namespace` is device and inode of the host's: a link that is missing elsewhere need not be gone. `retire` deletes a
+    link later, by index; it is down, off its bridge and marked `RETIRED`. `lease_problem` says for people why there is
+    no subnet.env yet, `unready` why pods cannot be served now.
     """
 
     namespace: NamespaceId

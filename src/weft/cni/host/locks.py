@@ -1,11 +1,10 @@
 """One request of a container at a time, whichever process serves it: the daemon, or a stand-in.
 
-GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, does not know that the
-ADD still runs, and may ask for GC with a list that lacks it.
+GC has the node to itself: a runtime that takes an ADD for failed, because its client was killed, may ask for GC with a
+list that lacks it while the ADD still runs.
 
-The lock is one byte of a file under `--state-dir`; a checksum of the container's id says which. A delegate that is not
-ours may call a plugin of ours for the same container while the lock is held on its behalf: it carries the holder's
-token in its environment and is let through.
+The lock is one byte of a file under `--state-dir`, at a checksum of the container's id. A delegate that is not ours may
+call a plugin of ours for the same container meanwhile: the holder's token in its environment lets it through.
 
 No request waits for long: what holds a turn may hang, and a caller that learns it in time can act.
 """

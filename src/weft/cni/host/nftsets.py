@@ -1,6 +1,6 @@
 """Tables of our own in nf_tables, with an element of a set for each pod: one transaction for a change, and no program.
 
-`nft` is started once on a node, when a table is missing. What a table holds, its plugin decides.
+`nft` is started once on a node, when a table is missing.
 """
 
 import errno
@@ -49,8 +49,8 @@ def change(
 ) -> None:
     """Carry out these changes, or what `look` finds to be right instead, until it holds: all or nothing.
 
-    With `frame` a table that is missing is made. Raises `Unusable`, and `CniError` where the kernel refuses a change
-    for what it is, or where it never holds.
+    With `frame` a missing table is made. Raises `Unusable`, and `CniError` where the kernel refuses a change for what
+    it is, or where it never holds.
     """
     refused: dict[int, NetlinkError] = {}
     for _ in range(_ATTEMPTS):

@@ -1,7 +1,4 @@
-"""The host's programs for firewall rules, run in the caller's namespace. No other module of a plugin starts any.
-
-Text of a request reaches them by standard input or as one argument, never through a shell.
-"""
+"""The host's programs for firewall rules, run in the caller's namespace. No other module of a plugin starts any."""
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
@@ -61,8 +58,8 @@ def settle(look: Callable[[], Sequence[T]], commit: Callable[[Sequence[T]], None
     """Commit what `look` finds to be needed, if anything. Raises `CniError` if it never succeeds.
 
     What something else changes between look and commit makes the commit fail: then both are done again, also if the
-    same is needed as before. A change of other rules of the table fails a commit of legacy iptables (EAGAIN), and what
-    was in the way may be gone when it is looked for.
+    same is needed as before. A change of other rules fails a commit of legacy iptables (EAGAIN), and what was in the
+    way may be gone.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         needed = look()

@@ -24,8 +24,7 @@ _MAX_PATH: Final = 4096
 def publish(socket: str, state_dir: str) -> None:
     """Write down beside the socket which directory its daemon has, for those who work without it.
 
-    Only root can enter that directory, and it is gone with the boot, as is all that the state speaks of. A stand-in
-    that serves already goes on where nothing changes (client/standin.c).
+    Only root can enter that directory, and it is gone with the boot, as is all that the state speaks of.
     """
     directory, _ = os.path.split(os.path.abspath(socket))
     path = os.path.abspath(state_dir)

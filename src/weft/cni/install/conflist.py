@@ -1,7 +1,7 @@
 """The network that weft configures on a node, under flannel's own name: flannel's list (flannel.md §10.7), or a copy.
 
-A file of that name with other content is somebody's network, with pods in it: flannel's list does not take its place. A
-copy does, as that of flannel's `install-conf`.
+A file of that name with other content is somebody's network: only a copy takes its place, as that of flannel's
+`install-conf`.
 """
 
 import json

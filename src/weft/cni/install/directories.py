@@ -1,7 +1,7 @@
 """Where `weft cni install` has put plugins and networks, for the commands that are told nothing else.
 
-It is written down in the state directory if that is not the usual place. In a pod, which has the node's directories
-mounted elsewhere, WEFT_BIN_DIR and WEFT_CONF_DIR say where.
+The state directory says so, if that is not the usual place. In a pod, which has the node's directories mounted
+elsewhere, WEFT_BIN_DIR and WEFT_CONF_DIR do.
 """
 
 import json

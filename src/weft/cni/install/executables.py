@@ -39,9 +39,9 @@ class Installed(Value):
 def install(bin_dir: Path, *, interpreter: Path | None = PYTHON) -> Installed:
     """Put every plugin and `.weft-python` into a directory, each by rename: a runtime never sees half a program.
 
-    Each plugin is a file of its own, so that a program which is copied over one changes no other. What others have
-    under their names makes room and is kept. `ConfigError` if root could be made to execute something by another user
-    who may write to `interpreter` or to its directory, or if weft was built without its client.
+    Each plugin is a file of its own, so that a program which is copied over one changes no other. `ConfigError` if
+    another user who may write to `interpreter` or to its directory could make root execute something, or if weft was
+    built without its client.
     """
     if interpreter is not None:
         _check_interpreter(interpreter)
@@ -127,8 +127,7 @@ def _steps(path: Path) -> Iterator[Path]:
 def _roots() -> set[int]:
     """Return the users that root's files may seem to belong to.
 
-    In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number. There uid 0
-    is that ordinary user, who runs this interpreter already.
+    In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number.
     """
     inside, _, count = map(int, Path("/proc/self/uid_map").read_text().split()[:3])
     if inside == 0 and count == _ALL_USERS:

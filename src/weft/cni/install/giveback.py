@@ -17,7 +17,7 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
     """Take everything of ours away, and put back what it has replaced; return what was done with each.
 
     The configuration goes first, so that no runtime looks for a plugin that has gone; `.weft-python` goes last: a
-    client that runs at this moment may need it.
+    client may need it now.
     """
     bin_dir = inventory.bin_dir
     if not bin_dir.is_dir():
@@ -88,7 +88,7 @@ def _fate(there: Found, before: Found, *, for_good: bool) -> Done:
     """Say what becomes of a name, by what is there and by what was there first.
 
     A program that others have put there since stays if it serves. One that was there first comes back if it can serve,
-    or for good: then the node is to be as it was.
+    or for good.
     """
     if there.serves:
         return "left"

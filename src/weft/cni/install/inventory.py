@@ -1,7 +1,6 @@
 """What weft has put into a node's CNI directories, so that exactly that is taken away.
 
-The list lies in the bin directory as `.weft-installed`. A file is ours as long as it has content that we gave it.
-Programs of ours are known without it (`judging`).
+A file is ours as long as it has content that we gave it. Programs of ours are known without the list (`judging`).
 """
 
 import json

@@ -1,7 +1,7 @@
 """What lies under the names of plugins in a directory: weft's programs, those of others, or what cannot serve there.
 
-Weft's is a regular file of its own with the client's content. One that is not as weft leaves it is `spoilt`, such as
-two that are one file: a program that is copied over one of them changes the other.
+Weft's is a regular file of its own with the client's content. It is `spoilt` if it is not as weft leaves it, such as
+two that are one file: what is copied over one changes the other.
 """
 
 import hashlib

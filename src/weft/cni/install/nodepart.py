@@ -1,11 +1,10 @@
 """weft's node part: a copy of this installation that needs nothing of the node that it is put on.
 
-Where weftd is a pod, the node has no weft, often no Python, and maybe another C library. What stands in for weftd there
+Where weftd is a pod, the node may have no Python and another C library. What stands in for weftd there
 (client/standin.c) is run by this copy: the interpreter, its loader and libraries, weft and its packages, and the
 programs that change firewall rules. `bin/weft` in it serves people. launch/launch.c starts it.
 
-Versions lie beside each other, named by their content, so the one that is in use is never changed. `current` is the
-latest; it and the one before are kept.
+Versions lie beside each other, named by their content. `current` is the latest; it and the one before are kept.
 """
 
 import ctypes

@@ -48,9 +48,9 @@ class Replaced(Value):
     def keep(self, name: str, found: Found, ours: Collection[str]) -> bool:
         """Keep what somebody has put under a name, unless it is kept already; tell whether it is the first.
 
-        What cannot serve is not the first under a name that was `ours` before. It stays in place until another file
-        gets the name, but for a directory. It is copied: with a second name of the same file, who writes to it there
-        would change what is kept.
+        What cannot serve is not the first under a name that was `ours` before. It is copied, and stays in place until
+        another file gets the name: with a second name of the same file, who writes to it there would change what is
+        kept.
         """
         if found.state in ("missing", "ours", "spoilt"):
             return False

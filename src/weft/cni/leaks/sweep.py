@@ -1,7 +1,7 @@
 """Frees what leaked attachments hold: addresses, state files, rules, records (settled.md §9).
 
-Nothing is freed without proof (`desired.leaks`), and nothing while a request of that container runs. What a plugin made
-is removed by the `undo` of its `Subject`; an attachment that cannot be freed whole keeps its records.
+Nothing is freed without proof (`desired.leaks`), nor while a request of that container runs. The `undo` of each
+`Subject` removes what a plugin made; an attachment that cannot be freed whole keeps its records.
 """
 
 import time
@@ -91,8 +91,8 @@ def free_own(host: Host, attachment: Attachment) -> str:
 def undo_own(host: Host, attachment: Attachment) -> None:
     """Undo an attachment that a chain of plugins has just begun, at which a later one fails; the turn is the caller's.
 
-    Left to DEL is what we cannot undo (an IPAM program of others has a configuration that a later plugin does not get),
-    and what was made so long ago that it is no beginning.
+    Left to DEL is what we cannot undo (an IPAM program of others has another configuration than the later plugin), and
+    what was made too long ago.
     """
     records = _records(host, attachment)
     found = records.get(record.LINKS, {})
@@ -111,8 +111,8 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
     """Tell whether a plugin has made its part of an attachment since a moment, in nanoseconds since 1970.
 
     Our records prove it: of the first plugin of a chain also those of its delegates, links and address. An interface
-    without a record of its links is ours only if nothing was done with it: another program may have made it. A plugin
-    that keeps nothing has made nothing that its DEL must spare.
+    without a record of its links is ours only if nothing was done with it. A plugin that keeps nothing has made nothing
+    that its DEL must spare.
     """
     if plugin.keeps is None:
         return True
@@ -182,7 +182,7 @@ def set_aside_torn(host: Host) -> list[Problem]:
 def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
     """Remove what a death in the middle of writing has left; return what the next call must get as `seen`.
 
-    A temporary file lives for microseconds: one that was there at an earlier look has lost its writer.
+    A temporary file that was there at an earlier look has lost its writer.
     """
     found = set()
     for files, path in _temporaries(host):

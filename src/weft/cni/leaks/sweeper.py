@@ -1,7 +1,7 @@
 """Sweeps for leaked attachments while the daemon runs: at its start, and every few minutes.
 
-Host ports and masquerade that somebody has deleted are put back on the way. A thread looks at one attachment at a time
-with a pause after each, so that requests never wait for more.
+Host ports and masquerade that somebody has deleted are put back on the way. There is a pause after each attachment, so
+that requests never wait for more.
 """
 
 import logging
@@ -33,10 +33,9 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def node_host(node: NodeHandles) -> Iterator[Host]:
-    """Give a host that belongs to no request: no container, no client to run programs.
+    """Give a host that belongs to no request, in the node's own network namespace.
 
-    Its files are those of the first client: the daemon may live in another mount namespace. To be called in the node's
-    own network namespace.
+    Its files are those of the first client: the daemon may live in another mount namespace.
     """
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     root = os.dup(node.roots[0]) if node.roots else open_root("/")
@@ -80,7 +79,7 @@ def stranded(node: NodeHandles, bridges: Mapping[str, str]) -> list[Stranded]:
 class PodNames:
     """Knows pods' namespaces and names by the aliases of their links: a record is read once, while its link is there.
 
-    To be called in the node's own network namespace, by one at a time.
+    For one thread, in the node's own network namespace.
     """
 
     def __init__(self, node: NodeHandles) -> None:

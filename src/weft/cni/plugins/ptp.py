@@ -1,8 +1,7 @@
 """ptp: a veth pair between a container and the host, which routes to each address by itself.
 
-Behaves as upstream's, for which no specification was written: the host's end has each gateway as a single address and a
-route to each address of the container; the container reaches its gateway directly and all else, its own subnet too,
-through it. Its keys are those of bridge's that make sense without a bridge.
+As upstream's, for which no specification was written: the host's end has each gateway as a single address and a route
+to each address of the container, which reaches its gateway directly and all else, its own subnet too, through it.
 """
 
 from contextlib import ExitStack

@@ -195,7 +195,7 @@ def _clear_main(
 ) -> None:
     """Take the routes that were copied out of the main table; with hints subnets stay there, with their source.
 
-    A route that no address may take (of another family, say) stays where it is, while upstream's loses it.
+    A route that no address may take (of another family, say) stays, while upstream's loses it.
     """
     for one in (routes[number] for number in sorted({number for source in sources for number in source.routes})):
         hint = next((source.address for source in sources if is_subnet(one, source.address)), None)

@@ -1,8 +1,7 @@
 """tuning: settings of the container's namespace and of its interface (cni.md §6.4).
 
-What the interface was like is kept in upstream's backup file, which DEL puts back; settings of the namespace end with
-it. They are written through the container's own directories, so that none can reach the host's, and no name leads out
-of `net`. A record says where the backup lies, so that what leaks does not leave it. Texts of errors are upstream's.
+What the interface was like is kept in upstream's backup file, which DEL puts back. Settings are written through the
+container's own directories, so that none can reach the host's. Texts of errors are upstream's.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Networks in a runtime's configuration directory: every file of it, and the one that has a name (cni.md §2.2, §2.3).
 
-A file that cannot be read hides nothing but itself. It is reported beside what was found, because it may be the
-one that was meant.
+A file that cannot be read is reported beside what was found, because it may be the one that was meant.
 """
 
 from collections.abc import Iterator

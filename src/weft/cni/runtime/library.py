@@ -95,8 +95,7 @@ class Runtime(Value):
         """Free what belongs to no valid attachment, each a container id and an interface.
 
         What is remembered of others is ended by DEL; from version 1.1.0 on the plugins are then asked. None and an
-        empty list both mean that nothing is valid; with None the plugins get no list, as libcni does it. All
-        failures are raised together, a cache that cannot be read among them.
+        empty list both mean that nothing is valid; with None the plugins get no list. All failures are raised together.
         """
         if network.disable_gc:
             return

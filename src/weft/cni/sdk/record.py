@@ -1,8 +1,8 @@
 """What we know of an attachment beyond upstream's files, below the state directory (settled.md §9).
 
-One small file for each attachment and subject: the proof by which an address may one day be called leaked, the way
-to the host's end when the container's namespace is gone, what a plugin must undo whatever the runtime remembers. It
-lives as long as the attachment, at most as long as the boot; one that is torn, empty or of another boot says nothing.
+One small file for each attachment and subject: the proof that an address is leaked, the way to the host's end when the
+container's namespace is gone, what a plugin must undo whatever the runtime remembers. It says nothing if it is torn,
+empty or of another boot.
 """
 
 import hashlib

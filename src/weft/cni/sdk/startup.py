@@ -1,7 +1,6 @@
 """The frame that all plugins share: the start-up algorithm of cni.md §1.3, in its exact order and words.
 
-A plugin is two functions. What is wrong with a call before they run is found here, and what they raise becomes an
-error object here; no plugin prints or exits.
+What plugins raise becomes an error object here; no plugin prints or exits.
 """
 
 import traceback
@@ -41,10 +40,9 @@ class Subject(Value):
 class Plugin(Value):
     """A plugin: its name, the versions it speaks, and its verbs. `add` returns what goes to stdout.
 
-    A verb that is `None` has nothing to do and succeeds. `about` is for a person who starts the program by hand.
-    `read` reads the configuration of an ADD and does no more, so that a wrong one is refused before another
-    plugin makes anything for this one. `allocate` is the `add` of a plugin that gives addresses, with a value as its
-    result: others call that and `delete` as functions, where it is there.
+    A verb that is `None` has nothing to do and succeeds. `about` is for a person who starts the program. `read` refuses
+    a wrong configuration of an ADD before another plugin makes anything for this one. `allocate` is the `add` of a
+    plugin that gives addresses, as a function: others call that and `delete` where it is there.
     """
 
     name: str
@@ -63,12 +61,10 @@ class Plugin(Value):
 class Build(Value):
     """What plugins may use of the rest of this build, which they must not import.
 
-    `find` returns a plugin of ours by type. `holder` returns container id and interface that host-local has reserved an
-    address of the call's network for. `free` frees what an attachment holds if that is proved to be leaked, and
-    returns the proof, else nothing; it raises what `Subject.undo` does. `free_own` does so for the attachment of the
-    call itself, `free_network` for a whole network, and returns how many attachments that were. `undo_own` undoes what
-    the plugins before this one have made of its attachment just now, if they were ours. `is_kept` tells whether a
-    subject has a record of an attachment, `is_made_since` whether a plugin made its part of one since some moment.
+    `holder` returns the container id and interface that an address of the call's network is reserved for. `free` frees
+    what an attachment holds if that is proved to be leaked, and returns the proof; it raises what `Subject.undo` does.
+    `free_own` does so for the call's attachment, `free_network` for a whole network, and returns how many that were.
+    `undo_own` undoes what plugins of ours before this one have made of its attachment just now.
     """
 
     find: Callable[[str], Plugin | None]

@@ -1,7 +1,7 @@
 """Accepts CNI clients and reads their requests, in the event loop; the work is done in threads (`session`).
 
-Nothing here waits: a slow client costs descriptors and a timer, a plugin that blocks costs a thread. How many there may
-be at a time is limited; those above wait in the socket's backlog, and after a while a stand-in does their work.
+Nothing here waits: a slow client costs descriptors and a timer, a plugin that blocks costs a thread. Clients above a
+limit wait in the socket's backlog, and after a while a stand-in does their work.
 """
 
 import asyncio

@@ -34,8 +34,7 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     """Serve clients of the socket with this name until none has come for some seconds, or SIGTERM does.
 
     With `daemon_comes` the first pods of a node wait for the lease of a daemon that is being started: a runtime tries
-    again only after ten seconds. Raises what `open_node` does, and `ConfigError` where it could serve nobody: the
-    client that has started it tells the reason.
+    again only after ten seconds. Raises what `open_node` does, and `ConfigError` where it could serve nobody.
     """
     if not capabilities.held() & _NET_ADMIN:
         hint = "The runtime that calls lacks it: give it this right, or start weftd, which serves all"

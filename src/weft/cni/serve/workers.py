@@ -1,7 +1,6 @@
 """Worker threads for synchronous work: jobs of one key in order, all others at once. Knows nothing of CNI.
 
-A job that finds no idle thread gets a new one. A few idle threads are kept, the others end: each counts against a limit
-of processes. The caller limits how many jobs there are.
+A job that finds no idle thread gets a new one. Few idle ones are kept: each counts against a limit of processes.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """bridge: a veth pair between a container and a bridge of the host (cni.md §3).
 
 ADD succeeds whole or leaves nothing of the attachment; the bridge, its addresses and forwarding are the node's and
-stay. DEL answers once the attachment can carry nothing, and the links are deleted later (settled.md §2). CHECK looks
-at all that ADD makes, upstream's at the links, addresses and routes alone. STATUS says what would make an ADD fail.
+stay. DEL answers once the attachment can carry nothing, and the links are deleted later (settled.md §2). CHECK looks at
+all that ADD makes, upstream's at links, addresses and routes alone.
 """
 
 from contextlib import ExitStack
@@ -189,9 +189,9 @@ def _own_mac(call: Call, conf: BridgeConf, bridge: LinkInfo, result: Result) -> 
 def _announce(call: Call, container: Container, bridge: LinkInfo, link: LinkInfo, result: Result) -> None:
     """Announce the container's MAC to neighbours with a stale or missing entry, by as few frames as will do (0016).
 
-    Only now that the port forwards. When the link came up it may not have, and what the kernel announces then is lost:
-    an address that is used again would not be reached until the others forget, up to a minute later. (On a bridge with
-    STP a port forwards much later; then this is lost too.)
+    Only now that the port forwards. What the kernel announces when the link comes up may be lost: an address that is
+    used again would not be reached until the others forget, up to a minute later. (With STP a port forwards much later;
+    then this is lost too.)
     """
     has_v6 = any(ip.address.version == 6 for ip in result.ips)
     if has_v6:

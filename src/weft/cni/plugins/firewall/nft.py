@@ -1,9 +1,8 @@
 """firewall in our own nf_tables sets: the frame, and what stands in it for one attachment and for one bridge.
 
 Upstream has no such backend; the rules mean what its iptables rules mean. A pod is one element for each address, so
-that neither a packet nor a change gets slower with the number of pods.
-
-In nf_tables an accept ends only the table that it stands in: what another table drops stays dropped.
+that neither a packet nor a change gets slower with the number of pods. An accept ends only the table that it stands in:
+what another table drops stays dropped.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,11 +1,10 @@
 """firewall: lets a container's packets be forwarded, and keeps them from other bridges if asked to (cni.md §6.3).
 
-Always a later one in a chain: it takes the addresses from `prevResult` and returns that unchanged. What was done is
-kept, so that DEL and GC need neither the runtime's memory nor the container's namespace.
+What was done is kept, so that DEL and GC need neither the runtime's memory nor the container's namespace.
 
 Rules of upstream's form and sources of a zone say only which address they are for. An address that was freed under a
-dead pod may be a living one's by the time that the dead one is cleaned up, whose rules must stay: the last ADD with an
-address owns what stands for it.
+dead pod may be a living one's by the time that the dead one is cleaned up: the last ADD with an address owns what
+stands for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -171,7 +170,7 @@ def _undo_known(
 
 
 def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str], None]) -> None:
-    """Take back what was done for an attachment alone, and forget it. May be repeated.
+    """May be repeated.
 
     What was done in another boot ended with it: what is there for the same addresses is not this attachment's.
     """
@@ -211,7 +210,7 @@ def _delete(call: Call) -> None:
 
 
 def _delete_strangers(call: Call) -> None:
-    """Take back what somebody else has made for this attachment, or we before the state was lost.
+    """Take back what upstream has made for this attachment, or we before the state was lost.
 
     Without `prevResult` its addresses are not known; what cannot be looked at has most likely never been made.
     """

@@ -1,7 +1,7 @@
 """flannel's state files: what each delegate got, and whose file is whose (flannel.md §10.5, settled.md §9).
 
 A container's first attachment has upstream's file `<id>`, a further one `<id>.<hash of network and interface>`. Our
-record says which one an attachment has, and is written before the file. Without a record a file is upstream's.
+record says which, and is written before the file. Without a record a file is upstream's.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Remove the state file of a leaked attachment, unless a plugin that is not ours needs it for its own DEL.
 
     `FileNotFoundError` if the directory cannot be seen. `JsonError` if it is torn and new: upstream writes in place, so
-    it may be whole in a moment, and with our record gone it could not be told whose it is.
+    it may be whole in a moment, and only our record tells whose it is.
     """
     path = cnijson.text(known, "path")
     content = read(host, path)

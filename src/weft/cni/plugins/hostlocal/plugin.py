@@ -1,7 +1,6 @@
 """host-local: addresses from ranges, remembered as files that upstream's host-local reads too (cni.md §4).
 
-An address belongs to whom its file names. ADD, DEL, CHECK and STATUS read no more files than they name; GC reads them
-all.
+ADD, DEL, CHECK and STATUS read no more files than they name; GC reads them all.
 """
 
 import shlex

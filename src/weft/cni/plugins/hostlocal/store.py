@@ -1,11 +1,11 @@
 """host-local's directory of reservations, as upstream reads and writes it (cni.md §4.4), and our record beside it.
 
-A reservation is a file named by its address that holds its owner; it exists whole or not at all, and making it fails if
-it exists: that alone decides who gets an address. Memory of the directory only saves reading it; one that someone else
-has changed has another time of modification, and is read again.
+A reservation is a file named by its address that holds its owner; making it fails if it exists: that alone decides who
+gets an address. Memory of the directory only saves reading it; one that someone else has changed has another time of
+modification, and is read again.
 
 Our record says which addresses an attachment got, and where (settled.md §9). It is written before a reservation is
-made, so that no address is without it. It never names an address that the reservation does not give to the attachment.
+made, so that no address is without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Store:
     def is_living(self, ip: Ip, look: Callable[[], frozenset[Ip]], *, again: bool) -> bool:
         """Tell whether a living pod has an address, even one reserved for another: a reservation may have got lost.
 
-        `look` asks the kernel: once for each reading of the directory, because we see to what comes later, and `again`
+        `look` asks the kernel, once for each reading of the directory, because we see to what comes later; and `again`
         when the answer would be yes, because pods end.
         """
         if self._view.living is None or (again and ip in self._view.living):

@@ -106,8 +106,7 @@ def free_if_dead(call: Call, holder: Element) -> bool:
 def put_back(host: Host, attachment: Attachment) -> bool:
     """Make an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
 
-    Returns whether that was so and all is well now. Skips containers with a request in progress, and ports that now
-    belong to another.
+    Returns whether that was so and all is well now. Skips containers with a request in progress.
     """
     with host.claim(attachment.container_id) as claimed:
         return claimed and _complete(host, attachment)
@@ -151,9 +150,8 @@ def _read(known: Object | None) -> KeptPorts | None:
 def hand_back(host: Host) -> list[Attachment]:
     """Rewrite what is in our maps to upstream's rules, so that its plugin can remove them (settled.md §8).
 
-    A port works all the time: upstream's rules come before ours go. iptables' form is taken where iptables works. What
-    is in upstream's form already is only forgotten. May be repeated. Raises `CniError`; what has been rewritten until
-    then is done.
+    A port works all the time: upstream's rules come before ours go. What is in upstream's form already is only
+    forgotten. Raises `CniError`; what has been rewritten until then is done.
     """
     rewritten = []
     for attachment, kept in everything(host):

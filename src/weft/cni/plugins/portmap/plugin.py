@@ -1,8 +1,7 @@
 """portmap: ports of the host that lead to the container (cni.md §5).
 
-Always the second in a chain: it takes the container's addresses from `prevResult` and returns that unchanged. The ports
-work in one of three forms (`forms`): our own maps, unless the configuration asks for upstream's rules or the host has
-no nf_tables.
+It returns `prevResult` unchanged. The ports work in one of three forms (`forms`): our own maps, unless the
+configuration asks for upstream's rules or the host has no nf_tables.
 """
 
 from contextlib import suppress
@@ -132,7 +131,7 @@ def _delete(call: Call) -> None:
 
 
 def _remove_strangers(call: Call, *, mapped: bool) -> None:
-    """Remove what somebody else has made for this attachment: upstream, or we before the state was lost.
+    """Remove what upstream has made for this attachment, or we before the state was lost.
 
     Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables.
     """

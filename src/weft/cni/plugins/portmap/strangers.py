@@ -1,7 +1,7 @@
 """Port rules of upstream's form that come before ours: whose they are, and whether anybody is there any more.
 
-Upstream's portmap leaves them when a pod goes without DEL, and its chains are asked before our maps: a new pod's port
-would lead to the dead one's address. They are removed if nobody has that address; else the port is the other's.
+Upstream's portmap leaves them when a pod goes without DEL, and a new pod's port would lead to the dead one's address.
+They are removed if nobody has that address; else the port is the other's.
 """
 
 import re
