@@ -231,6 +231,22 @@ def test_deleting_an_interface_that_has_none_spares_the_others_device(site, pod)
     assert ifbs(site.host) == [IFB]
 
 
+def test_upstreams_device_goes_with_the_interface_whose_result_names_it(site, pod):
+    eth0 = config(join(site, pod), **SMALL)
+    eth0["prevResult"] = call(site, "ADD", eth0, pod, by="debian").result
+    eth1 = config(join(site, pod, "eth1", veth="veth1"))
+    assert call(site, "DEL", eth1, pod, ifname="eth1").exit == 0
+    assert ifbs(site.host) == [IFB]
+    assert call(site, "DEL", eth0, pod).exit == 0
+    assert ifbs(site.host) == []
+
+
+def test_without_a_result_upstreams_device_goes_as_with_upstreams_plugin(site, pod):
+    assert call(site, "ADD", config(join(site, pod), **SMALL), pod, by="debian").exit == 0
+    assert call(site, "DEL", config(None), pod).exit == 0
+    assert ifbs(site.host) == []
+
+
 def test_the_name_is_free_at_once_though_the_device_goes_later(site, pod):
     site.deletes = False
     conf = config(join(site, pod), **SMALL)

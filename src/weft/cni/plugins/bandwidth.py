@@ -215,7 +215,10 @@ def _clear_ingress(rtnl: Rtnl, link: LinkInfo) -> None:
 
 
 def _delete(call: Call) -> None:
-    _remove_ifb(call.host, call.attachment)
+    """Without our record the result tells whose upstream's device is, which all of a container's would name so."""
+    told = None if record.is_kept(call.host, NAME, call.attachment) else call.previous_if_any()
+    others = told is not None and all(one.name not in ifb_names(call.attachment) for one in told.interfaces)
+    _remove_ifb(call.host, call.attachment, only_ours=others)
 
 
 def _check(call: Call) -> None:
