@@ -192,6 +192,23 @@ def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, ma
     assert seen(site) == before
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["made", "there before"])
+def test_an_add_that_is_made_again_ends_what_a_delegate_of_others_has_made(site, make_netns, own):
+    pod = make_netns()
+    conf = {**config_of(site, "flannel"), "delegate": {"type": "theirs"}}
+    foreign = site.foreign("ptp")
+    called = time.time_ns() - NS_OF_A_TICK
+    if not own:
+        pod.run("ip link add eth0 type veth peer name x0")
+    before = pod.json("ip -j link show")
+    assert site.call("flannel", "ADD", conf, container=pod, id_="c1", extra=foreign).exit == (0 if own else 1)
+    again = site.call("flannel", "ADD", conf, container=pod, id_="c1", extra={**foreign, CALLED: str(called)})
+    assert again.exit == (0 if own else 1), again
+    assert own or pod.json("ip -j link show") == before
+    assert len(site.reservations(NETWORK)) == own
+    assert len([link for link in site.host.rtnl.links() if link.kind == "veth"]) == own
+
+
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_netns, plugin):
     """Its server died between the two."""

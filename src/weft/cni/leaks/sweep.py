@@ -111,8 +111,8 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
     """Tell whether a plugin has made its part of an attachment since a moment, in nanoseconds since 1970.
 
     Our records prove it: of the first plugin of a chain also those of its delegates, links and address. An interface
-    without a record of its links is ours only if nothing was done with it. A plugin that keeps nothing has made nothing
-    that its DEL must spare.
+    without a record of its links is ours only if nothing was done with it, or if there was none before. A plugin that
+    keeps nothing has made nothing that its DEL must spare.
     """
     if plugin.keeps is None:
         return True
@@ -125,7 +125,10 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
         return False
     container = None if chained or record.LINKS in times else call.host.container
     link = container.rtnl.link(call.ifname) if container is not None else None
-    return bool(times) if container is None or link is None else veth.is_unused(call, container, link)
+    if container is None or link is None:
+        return bool(times)
+    known = record.recall(call.host, plugin.keeps.name, call.attachment) or {}
+    return known.get("first") is True or veth.is_unused(call, container, link)
 
 
 def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:

@@ -36,7 +36,7 @@ def _add(call: Call) -> bytes:
     with ExitStack() as undo:
         undo.callback(record.put_back, call, flannelstate.SUBJECT, held)
         undo.callback(_restore_state, call, path, before)
-        record.keep(call, flannelstate.SUBJECT, {"path": path})  # before the file itself
+        record.keep(call, flannelstate.SUBJECT, {"path": path, **_first(call, made["type"])})  # before the file itself
         call.host.files.replace(path, stdin, parents=0o700)
         done = _run(call, made["type"], stdin, undo)
         if done.exit:
@@ -44,6 +44,12 @@ def _add(call: Call) -> bytes:
         cnichain.raise_for(done)
         undo.pop_all()
     return done.stdout
+
+
+def _first(call: Call, plugin: str) -> Object:
+    """Say if there is no interface yet: then one that is there after a death is that of a delegate that is not ours."""
+    container = None if call.build.find(plugin) else call.host.container
+    return {"first": True} if container is not None and container.rtnl.link(call.ifname) is None else {}
 
 
 def _run(call: Call, plugin: str, stdin: bytes, undo: ExitStack) -> Ran:
