@@ -9,7 +9,7 @@ import click
 
 from weft.cni.install.directories import Directories
 from weft.diag.sight.look import Places
-from weft.screen.nodeoptions import INSTANCE
+from weft.screen.groups import INSTANCE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -1,15 +1,29 @@
-"""Groups of commands: their help lists each command whole, and an unknown name gets a suggestion."""
+"""Groups of commands, which suggest a name for an unknown one, and what commands about a node have in common."""
 
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
+from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 _LONGEST = 1000  # characters of a help line: click would cut at 45
+
+INSTANCE: Final = click.option(
+    "--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."
+)
+FROM: Final = click.option(
+    "--from",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Answer of a bundle (`weft bundle`) instead of this node; for that you need not be root.",
+)
 
 
 class Group(click.Group):
@@ -87,3 +101,10 @@ class LateGroup(Group):
         if name not in self._late:
             return super().about(name)
         return self._late[name].about or self._late[name].load().get_short_help_str(_LONGEST)
+
+
+def need_root(command: str) -> None:
+    """Refuse other users: to them everything would look empty."""
+    if os.geteuid() != 0:
+        seen, hint = f"run by user {os.geteuid()}", "Run the same command as root."
+        raise ConfigError(Problem(code="HOST-002", where=command, seen=seen, expected="root", hint=hint))

@@ -21,7 +21,7 @@ from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.screen.nodeoptions import INSTANCE, need_root
+from weft.screen.groups import INSTANCE, need_root
 from weft.screen.say import say
 from weft.ui import export as exporting
 from weft.ui.app import STATIC, make

@@ -9,7 +9,7 @@ from weft.daemon.commands.peers import Row, change, changed, rows, text
 from weft.model.errors import Problem, Unavailable
 from weft.model.node.nodestate import PeerState, RefusedState
 from weft.model.value import replace
-from weft.screen.watching import watched
+from weft.screen.documents import watched
 
 CLASH = Problem(code="ADDR-002", where="lease", seen="clashes")
 

@@ -2,11 +2,13 @@
 
 import re
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.screen.paint import emphasised, painted
+from weft.screen import say
+from weft.screen.say import painted, title
 
 ESCAPES = re.compile(r"\033\]8;;[^\033]*\033\\|\033\[[0-9;]*m")
 STYLES = {"1": "heading", "31": "bad", "32": "good", "33": "notable", "2": "faint"}
@@ -63,5 +65,14 @@ def test_without_what_is_added_it_is_the_text(text):
     assert ESCAPES.sub("", painted(text, lambda code: f"page#{code}")) == text
 
 
-def test_a_heading():
-    assert emphasised("One") == "\033[1mOne\033[0m"
+@pytest.mark.parametrize("colour", [True, False])
+def test_a_heading_and_a_code_on_a_terminal_and_elsewhere(monkeypatch, colour):
+    printed: list[str] = []
+    monkeypatch.setattr(say, "shows_colour", lambda _: colour)
+    monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
+    title("One")
+    say.say("MTU-001")
+    heading, code = printed
+    assert heading == ("\033[1mOne\033[0m" if colour else "One")
+    assert ESCAPES.sub("", code) == "MTU-001"
+    assert ("#mtu-001" in code) == colour

@@ -14,9 +14,8 @@ import yaml
 
 from weft import cli
 from weft.model.errors import Problem, Unavailable
-from weft.screen import watching
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import complain, piece, show_report
+from weft.screen import documents
+from weft.screen.documents import Progress, complain, next_commands, piece, show_report
 from weft.screen.say import PAGE, say
 
 WEFT = Path(sys.executable).with_name("weft")
@@ -106,7 +105,7 @@ def redrawn(output: str, *seen: str) -> None:
         return text
 
     with pytest.raises(Over):
-        watching.redraw(output, look, lambda text: ({"text": text}, f"{text}\n"), sleep=lambda _: None)
+        documents.redraw(output, look, lambda text: ({"text": text}, f"{text}\n"), sleep=lambda _: None)
 
 
 def test_a_report_that_goes_on_is_shown_again_when_it_has_changed(capsys):
@@ -118,7 +117,7 @@ def test_a_report_that_goes_on_is_shown_again_when_it_has_changed(capsys):
 
 
 def test_on_a_terminal_a_report_takes_the_place_of_the_one_before(capsys, monkeypatch):
-    monkeypatch.setattr(watching, "is_screen", lambda _: True)
+    monkeypatch.setattr(documents, "is_screen", lambda _: True)
     monkeypatch.setattr(click, "echo", partial(click.echo, color=True))  # which it takes out elsewhere
     redrawn("text", "one", "two")
     assert capsys.readouterr().out == "\033[H\033[Jone\n\033[H\033[Jtwo\n"
@@ -129,7 +128,7 @@ def test_a_watch_of_what_was_never_there_fails():
         raise Unavailable(Problem(code="INST-003", where="weftd", seen="away"))
 
     with pytest.raises(Unavailable):
-        watching.redraw("text", look, lambda text: (text, text), sleep=lambda _: None)
+        documents.redraw("text", look, lambda text: (text, text), sleep=lambda _: None)
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_a_wait_ends_when_nobody_reads_any_more(unread, monkeypatch):
     with os.fdopen(os.dup(unread), "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(BrokenPipeError):
-            watching.pause(3600)
+            documents.pause(3600)
 
 
 def test_a_wait_lasts_while_somebody_may_read(tmp_path, monkeypatch):
@@ -158,7 +157,7 @@ def test_a_wait_lasts_while_somebody_may_read(tmp_path, monkeypatch):
     with os.fdopen(writes, "w") as pipe, (tmp_path / "file").open("w") as file:
         for stream in (pipe, file):
             monkeypatch.setattr(sys, "stdout", stream)
-            watching.pause(0.001)
+            documents.pause(0.001)
     os.close(reads)
 
 

@@ -19,7 +19,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.table import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
-from weft.screen.nodeoptions import need_root
+from weft.screen.groups import need_root
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.subnetenv import parse_for_cni

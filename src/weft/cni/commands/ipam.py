@@ -25,8 +25,7 @@ from weft.model.net import Ip
 from weft.model.table import table
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
-from weft.screen.groups import Group
-from weft.screen.nodeoptions import need_root
+from weft.screen.groups import Group, need_root
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError

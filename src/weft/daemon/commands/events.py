@@ -13,10 +13,9 @@ from weft.kernel import asking
 from weft.model.node.following import Follower
 from weft.model.node.history import Event, EventsSince
 from weft.model.value import replace
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import output_option, show_report, watched
 from weft.screen.eventlines import line, show_event, since_option
-from weft.screen.nodeoptions import FROM, INSTANCE, need_root
-from weft.screen.watching import watched
+from weft.screen.groups import FROM, INSTANCE, need_root
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
 

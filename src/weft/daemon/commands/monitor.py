@@ -8,10 +8,9 @@ from weft.kernel import asking
 from weft.model.node.following import Follower, recent
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState
-from weft.screen.documents import output_option
+from weft.screen.documents import output_option, watched
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
-from weft.screen.nodeoptions import INSTANCE, need_root
-from weft.screen.watching import watched
+from weft.screen.groups import INSTANCE, need_root
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions, of which an answer without news has some hundred bytes
 

@@ -13,10 +13,9 @@ from weft.model.node.nodestate import NodeState, PeerState, RefusedState
 from weft.model.table import table
 from weft.model.text import one_line, shortly, shown_amount
 from weft.model.value import Value, field, fields_of, replace
-from weft.screen.documents import DOCUMENTS, output_with, piece, show_report
-from weft.screen.nodeoptions import FROM, INSTANCE, need_root
+from weft.screen.documents import DOCUMENTS, output_with, piece, show_report, watched
+from weft.screen.groups import FROM, INSTANCE, need_root
 from weft.screen.say import say
-from weft.screen.watching import watched
 
 _LOOK_AGAIN: Final = 1.0  # seconds between two questions of a watch
 _AT_LEAST: Final = 10  # questions: that an object is not there yet is no event

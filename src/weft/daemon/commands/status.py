@@ -12,7 +12,7 @@ from weft.model.node.nodestate import LoopState, NodeState
 from weft.model.node.wrong import not_whole, wrong
 from weft.model.text import counted, one_line, shortly
 from weft.screen.documents import output_option, show_report, watch_option
-from weft.screen.nodeoptions import FROM, INSTANCE, need_root
+from weft.screen.groups import FROM, INSTANCE, need_root
 
 
 @click.command()
@@ -40,7 +40,7 @@ def status(output: str, instance: str | None, file: Path | None, *, watch: bool)
 
         look = partial(msgspec.json.encode, state_in(bundle_at(file, "instance", "watch"), file))
     if watch:
-        from weft.screen.watching import redraw
+        from weft.screen.documents import redraw
 
         redraw(output, look, _rendered)
     answer = look()

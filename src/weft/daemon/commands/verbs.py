@@ -22,7 +22,7 @@ from weft.model.node.planned import Plan
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option
-from weft.screen.nodeoptions import need_root
+from weft.screen.groups import need_root
 from weft.screen.say import say
 
 _OTHER: Final = "a start with the flags of the weftd that runs here, but for those given here"

@@ -19,7 +19,7 @@ from weft.model.errors import Unavailable
 from weft.model.node.history import EventsSince
 from weft.model.text import counted, one_line
 from weft.screen.documents import output_option, show_report
-from weft.screen.nodeoptions import need_root
+from weft.screen.groups import need_root
 
 _STDOUT: Final = "-"
 

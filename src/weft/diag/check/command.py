@@ -28,9 +28,8 @@ from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.trace.command import both_ways
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import output_with, show_report
-from weft.screen.nodeoptions import need_root
+from weft.screen.documents import Progress, next_commands, output_with, show_report
+from weft.screen.groups import need_root
 
 _TRACED: Final = 4  # causes of which an example is traced
 

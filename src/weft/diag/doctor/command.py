@@ -21,7 +21,7 @@ from weft.diag.sight.node import Sight
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted, one_line
 from weft.screen.documents import document, output_with, show_report
-from weft.screen.nodeoptions import FROM, need_root
+from weft.screen.groups import FROM, need_root
 from weft.screen.say import say
 
 _SECONDS: Final = 60.0  # for a command that mends: firewalld reads all of its configuration again

@@ -23,7 +23,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
-from weft.screen.nodeoptions import FROM, need_root
+from weft.screen.groups import FROM, need_root
 
 SIZE: Final = click.option(
     "--size",

@@ -17,8 +17,7 @@ from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.table import table
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import next_commands, output_option, show_report
 
 _SEEN_ELSEWHERE = "peer-away"
 

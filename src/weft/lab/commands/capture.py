@@ -23,8 +23,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted, one_of
 from weft.model.value import replace
-from weft.screen.beside import next_commands
-from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, output_option, show_report
 from weft.screen.say import say
 from weft.wire.packet import USUAL
 

@@ -25,8 +25,7 @@ from weft.lab.report import LabReport
 from weft.lab.trials import IN_A_LAB, trials
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import counted
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import output_with, show_report
+from weft.screen.documents import Progress, next_commands, output_with, show_report
 
 _PORT: Final = 40000  # of a packet that is traced: trials have ports that the kernel chose
 _EXAMINED: Final = 4  # nodes whose doctor is asked, and causes of which an example is traced

@@ -16,9 +16,7 @@ from weft.model.node.nodestate import NodeState
 from weft.model.node.wrong import wrong
 from weft.model.table import table
 from weft.model.text import counted, one_line, shortly
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report, watch_option
-from weft.screen.watching import redraw
+from weft.screen.documents import next_commands, output_option, redraw, show_report, watch_option
 
 _HEADING = ("NODE", "DAEMON", "UP", "POD SUBNET", "LEASE", "PEERS", "REPAIRS", "CALLS", "FAILED", "VERSION")
 

@@ -8,8 +8,7 @@ from weft.lab.commands.choose import ask, base, lab_option, pods, within
 from weft.lab.commands.choose import services as names
 from weft.lab.report import LabReport, Nothing, ServiceReport
 from weft.lab.services.choice import NODE_PORTS
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import next_commands, output_option, show_report
 
 _PORT = click.IntRange(1, 65535)
 

@@ -14,8 +14,7 @@ from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab
 from weft.lab.report import LabReport, NewsReport
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.table import table
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import DOCUMENTS, document, output_option, show_report
+from weft.screen.documents import DOCUMENTS, Progress, document, next_commands, output_option, show_report
 from weft.screen.say import say
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)

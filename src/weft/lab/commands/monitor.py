@@ -18,10 +18,9 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.node.following import Follower, merged, recent
 from weft.model.node.history import Event
 from weft.model.text import one_of
-from weft.screen.documents import PEOPLE, output_option
+from weft.screen.documents import PEOPLE, output_option, pause
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.say import say
-from weft.screen.watching import pause
 
 _LOOK_AGAIN: Final = 0.5  # seconds
 

@@ -12,8 +12,7 @@ from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pod
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, output_with, show_report, watch_option
+from weft.screen.documents import next_commands, output_option, output_with, show_report, watch_option
 
 
 @click.command()
@@ -32,7 +31,7 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
         return report, show.lab(report, wide=output == "wide")
 
     if watch:
-        from weft.screen.watching import redraw
+        from weft.screen.documents import redraw
 
         redraw(output, look, render)
     report = look()

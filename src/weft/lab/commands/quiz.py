@@ -21,8 +21,7 @@ from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
 from weft.model.value import Value
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import Progress, next_commands, output_option, show_report
 from weft.screen.groups import Group
 
 _NOTE: Final = "quiz"

@@ -14,9 +14,8 @@ from weft.lab.report import Carried, TrafficReport
 from weft.lab.traffic import rates
 from weft.model.table import table
 from weft.model.text import shown_amount
-from weft.screen.documents import DOCUMENTS, output_option, show_report
+from weft.screen.documents import DOCUMENTS, output_option, pause, redraw, show_report
 from weft.screen.say import is_screen
-from weft.screen.watching import pause, redraw
 
 _SECONDS: Final = 1.0  # between two readings
 _AROUND: Final = 10  # lines of a screen that are no rows: headings, empty lines, the prompt

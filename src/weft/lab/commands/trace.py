@@ -24,8 +24,7 @@ from weft.lab.itinerary import goal as goal_of
 from weft.lab.places import Place
 from weft.lab.report import LabReport, SentReport
 from weft.model.value import replace
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_with, show_report
+from weft.screen.documents import next_commands, output_with, show_report
 
 _MOST_NODES: Final = 6
 

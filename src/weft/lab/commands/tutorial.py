@@ -16,9 +16,8 @@ from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
-from weft.screen.beside import Progress as Clock
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import Progress as Clock
+from weft.screen.documents import next_commands, output_option, show_report
 from weft.screen.groups import Group
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -10,8 +10,7 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, hand_down, lab_option, within
 from weft.lab.links import DAEMON
 from weft.lab.report import LabReport
-from weft.screen.beside import next_commands
-from weft.screen.documents import document, output_option, show_report
+from weft.screen.documents import document, next_commands, output_option, show_report
 from weft.screen.groups import Group
 
 

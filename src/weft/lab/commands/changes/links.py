@@ -12,8 +12,7 @@ from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_sto
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.report import LinksReport
 from weft.model.errors import ConfigError, Problem
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import next_commands, output_option, show_report
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no argument for it

@@ -7,8 +7,7 @@ from weft.lab.commands import show, start
 from weft.lab.commands.choose import base, lab_option, within
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
-from weft.screen.beside import Progress, next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import Progress, next_commands, output_option, show_report
 
 
 @click.command()

@@ -7,8 +7,7 @@ from weft.lab.changes import Verb
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import ask, base, lab_option, things, within
 from weft.lab.report import TurnReport
-from weft.screen.beside import next_commands
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import next_commands, output_option, show_report
 
 _THINGS = click.argument("things", nargs=-1, required=True, metavar="NODE|NODE/weftd|store …", shell_complete=things)
 

@@ -18,8 +18,7 @@ from weft.lab.itinerary import end_of
 from weft.lab.places import Place
 from weft.lab.report import ExecReport, LabReport, ThroughputReport
 from weft.model.errors import CannotRun, Problem, Unavailable
-from weft.screen.beside import Progress
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import Progress, output_option, show_report
 
 _PROGRAM: Final = "iperf3"
 _LISTENS: Final = b"Server listening"

@@ -22,9 +22,8 @@ from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
 from weft.model.value import Value
-from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, piece, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, pause, piece, show_report
 from weft.screen.say import say
-from weft.screen.watching import pause
 
 _LOOK_AGAIN: Final = 0.2  # seconds
 
