@@ -436,11 +436,11 @@ def test_the_page_of_metrics_is_made_once_a_second(monkeypatch: pytest.MonkeyPat
             made.append(1)
             return STATE
 
-        def pods(self, _: object) -> dict[str, str]:
-            raise OSError
+    def unreadable(_: object) -> dict[str, str]:
+        raise OSError
 
     async def ask() -> None:
-        scrapes = services.Scrapes(Report(), pods=True)  # type: ignore[arg-type]
+        scrapes = services.Scrapes(Report(), unreadable)  # type: ignore[arg-type]
         pages = await asyncio.gather(*(scrapes.page() for _ in range(50)))
         assert len(set(pages)) == len(made) == 1
         monkeypatch.setattr(services, "_SCRAPE_SECONDS", 0.0)
