@@ -29,17 +29,16 @@ from weft.daemon.backends.wireguard.plane import WireguardPlane
 from weft.daemon.planes.contract import Place, Plane
 from weft.daemon.planes.kernel import NodeKernel
 from weft.desired.backends import BACKENDS
+from weft.desired.backends.extension import Command
 from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.ipsec.objects import Connection, SharedKey
 from weft.desired.backends.wireguard import Keys
 from weft.desired.inputs import Inputs
 from weft.desired.node import shared
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.command import Command
 from weft.model.kernel.objects import KernelState
 from weft.model.lease import Lease
-from weft.model.secret import Secret
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 from weft.plan.diff import Put
 
 FEW, MANY, MORE = 10, 1000, 50

@@ -21,7 +21,7 @@ from weft.cluster.etcd.link import BrokenError
 from weft.cluster.reach import Endpoint
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 PASSWORD = "hunter2-8a91"
 

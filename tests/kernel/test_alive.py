@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.netns import Netns, wire
 from tests.support.weftd import carrying
-from weft.kernel.alive import answers
+from weft.kernel.icmp import answers
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.netns import Netns
 from weft.desired.backends.vxlan import VxlanLink
+from weft.kernel.cooperative import at_once, in_turns
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkSocket
 from weft.kernel.rtnetlink.observe import looking, observe
 from weft.kernel.rtnetlink.route import list_routes
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.slices import at_once, in_turns
 from weft.model.errors import Failure
 from weft.model.kernel.links import NodeLink
 from weft.model.kernel.marks import PROTOCOL

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.netns import Netns
 from tests.support.weftd import eventually
-from weft.kernel import capabilities, portholders
+from weft.kernel import namespaces, portholders
 from weft.kernel.portholders import Askers, asker
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import ObjectChanged
@@ -76,7 +76,7 @@ class Route:
         """What a daemon sees, which may not look at the files of programs that have more rights."""
 
         def look() -> str:
-            capabilities.keep(1 << 12)
+            namespaces.keep(1 << 12)
             return asker(port)
 
         return self.netns.call(look)

@@ -19,7 +19,7 @@ from weft.daemon.backends.ipsec.session import Session
 from weft.daemon.planes.contract import Place
 from weft.desired.backends.ipsec.objects import SharedKey
 from weft.model.errors import Failure
-from weft.model.secret import Secret
+from weft.model.value import Secret
 from weft.plan.diff import Put
 from weft.wire import vici
 

@@ -349,7 +349,7 @@ def test_gc_removes_what_is_gone_and_nothing_else(site, pod, make_netns):
 def test_status_tells_what_the_kernel_lacks(site, monkeypatch):
     conf = {"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth"}
     assert site.call("bandwidth", "STATUS", conf | SMALL).exit == 0
-    monkeypatch.setattr("weft.cni.plugins.bandwidth.link_kinds", lambda *_: frozenset())
+    monkeypatch.setattr("weft.kernel.rtnetlink.rtnl.Rtnl.knows", lambda *_: False)
     assert site.call("bandwidth", "STATUS", conf).exit == 0
     answer = site.call("bandwidth", "STATUS", conf | SMALL)
     assert (answer.code, answer.msg) == (50, "egressRate needs IFB devices, which this kernel cannot make")

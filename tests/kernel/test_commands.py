@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.weftd import eventually
 from weft.daemon.backends.extension.commands import run
-from weft.model.command import Command
+from weft.desired.backends.extension import Command
 
 
 def shell(text: str) -> Command:

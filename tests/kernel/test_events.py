@@ -183,7 +183,7 @@ def test_our_own_changes_are_not_news(watched: Watched) -> None:
     watched.read()
     watched.put(*PEER)
     rtnl = watched.netns.rtnl
-    rtnl.delete_route(ip_network("10.1.2.0/24"))
+    rtnl.request(route.delete_route(ip_network("10.1.2.0/24")))
     watched.put(*PEER)
     assert set(watched.read()) <= {ObjectChanged(thing.key, thing) for thing in PEER}
     # Beside it may stand what the kernel has to say of IPv6 addresses by then.

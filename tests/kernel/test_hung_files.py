@@ -18,8 +18,7 @@ from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import TokenFile
 from weft.model.errors import Unavailable
-from weft.model.secret import Secret
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 
 QUICK = Timing(connect=0.3, call=0.3)
 

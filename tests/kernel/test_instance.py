@@ -15,7 +15,7 @@ import pytest
 from tests.support.netns import Netns
 from tests.support.squatter import ROOT, ROOT_IN_A_USER_NAMESPACE, USER, squatting
 from weft.daemon.disk import instance
-from weft.kernel import asking, daemons, unixsockets
+from weft.kernel import daemons, unixsockets
 from weft.kernel.unixsockets import Holder
 from weft.model.errors import ConfigError, Unavailable
 
@@ -152,7 +152,7 @@ def test_no_answer_is_read_for_ever(
 ) -> None:
     """Of a process that has all rights, and is no daemon all the same."""
     monkeypatch.setattr(daemons, "MOST", 1 << 16)
-    monkeypatch.setattr(asking, "_SECONDS", 1.0)
+    monkeypatch.setattr(daemons, "_SECONDS", 1.0)
     [listening] = netns.call(lambda: instance.claim(["instance/odd"]))
     done = threading.Event()
 
@@ -166,7 +166,7 @@ def test_no_answer_is_read_for_ever(
     thread.start()
     try:
         with pytest.raises(Unavailable, match=f"INST-003 weftd of instance odd: .*{seen}"):
-            netns.call(lambda: asking.ask("odd", daemons.ASK_STATE))
+            netns.call(lambda: daemons.ask("odd", daemons.ASK_STATE))
     finally:
         done.set()
         thread.join()

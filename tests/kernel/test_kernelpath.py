@@ -17,11 +17,11 @@ from scapy.packet import Raw
 from tests.support.netns import Netns, wire
 from tests.support.relay.relaysite import DEVICE, LOCAL, PEER, POD, PORT, THERE, Site, packet
 from tests.support.weftd import eventually
-from weft.forward import hooks, kernelpath
+from weft.forward import kernelpath
 from weft.forward.build import PATH
 from weft.forward.control import Change
 from weft.forward.kernelpath import Forward, Job, Programs
-from weft.kernel.rtnetlink import tcbpf
+from weft.kernel.rtnetlink import tc
 
 NET = IPv4Network("10.5.2.0/24")
 CLSACT = "clsact"
@@ -265,7 +265,7 @@ def test_one_program_alone_is_none(site: Site, taken: str):
     site.here.run(f"tc filter del dev {taken}")
     assert not site.here.call(path(site).is_attached)
     assert site.here.call(lambda: Programs.find(DEVICE)) is None
-    assert site.here.call(hooks.present) == ["eth0" if taken.startswith(DEVICE) else DEVICE]
+    assert site.here.call(kernelpath.present) == ["eth0" if taken.startswith(DEVICE) else DEVICE]
 
 
 def test_another_build_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch):
@@ -278,21 +278,21 @@ def test_another_build_is_replaced(site: Site, monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_attached_goes_and_what_others_have_attached_stays(site: Site):
     site.here.run("tc filter add dev eth0 ingress prio 7 protocol ip u32 match u32 0 0 flowid 1:1")
-    assert sorted(site.here.call(lambda: hooks.detach_all(wholly=True))) == ["eth0", DEVICE]
+    assert sorted(site.here.call(lambda: kernelpath.detach_all(wholly=True))) == ["eth0", DEVICE]
     assert CLSACT in site.here.run("tc qdisc show dev eth0")
     assert "u32" in site.here.run("tc filter show dev eth0 ingress")
     assert CLSACT not in site.here.run(f"tc qdisc show dev {DEVICE}")
-    assert site.here.call(hooks.detach_all) == []
+    assert site.here.call(kernelpath.detach_all) == []
 
 
 def test_with_an_ingress_qdisc_of_somebodys_it_is_attached_and_found(site: Site):
-    site.here.call(lambda: hooks.detach_all(wholly=True))
+    site.here.call(lambda: kernelpath.detach_all(wholly=True))
     site.here.run("tc qdisc add dev eth0 ingress")
     programs = site.here.call(site.attach)
     site.here.closing.callback(programs.close)
     assert site.here.call(programs.is_attached)
     assert "weft-udp" in site.here.run("tc filter show dev eth0 ingress")
-    assert sorted(site.here.call(lambda: hooks.detach_all(wholly=True))) == ["eth0", DEVICE]
+    assert sorted(site.here.call(lambda: kernelpath.detach_all(wholly=True))) == ["eth0", DEVICE]
     assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress")
     assert "qdisc ingress" in site.here.run("tc qdisc show dev eth0")
 
@@ -307,12 +307,12 @@ OTHERS = {
 @pytest.mark.parametrize("point", ["eth0 ingress", f"{DEVICE} egress"])
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, point: str, other: str):
-    site.here.call(hooks.detach_all)
-    site.here.run(f"tc filter add dev {point} pref {tcbpf.PRIORITY} {other}")
+    site.here.call(kernelpath.detach_all)
+    site.here.run(f"tc filter add dev {point} pref {tc.PRIORITY} {other}")
 
     def strangers() -> str:
         shown = site.here.run(f"tc filter show dev {point}").splitlines()
-        return "\n".join(line for line in shown if f"pref {tcbpf.PRIORITY} " in line)
+        return "\n".join(line for line in shown if f"pref {tc.PRIORITY} " in line)
 
     before = strangers()
     assert before
@@ -331,18 +331,18 @@ def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, p
     pod.sendto(b"there", (THERE, 7))
     assert site.peer.recv(100)[28:] == b"there"
     assert programs.packets()["sent"] == 1, "it leaves the packet to what is behind it"
-    site.here.call(lambda: hooks.detach_all(wholly=True))
+    site.here.call(lambda: kernelpath.detach_all(wholly=True))
     assert strangers() == before
     assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress; tc filter show dev flannel0 egress")
     site.here.closing.callback(site.here.call(site.attach).close)
-    site.here.run(f"tc filter del dev {point} pref {tcbpf.PRIORITY}")
+    site.here.run(f"tc filter del dev {point} pref {tc.PRIORITY}")
     programs = site.here.call(site.attach)
     site.here.closing.callback(programs.close)
     assert programs.behind == (), "nobody is there any more"
 
 
 def test_where_programs_for_what_is_sent_cannot_be_it_is_said(site: Site):
-    site.here.call(lambda: hooks.detach_all(wholly=True))
+    site.here.call(lambda: kernelpath.detach_all(wholly=True))
     site.here.run(f"tc qdisc add dev {DEVICE} ingress")
     with pytest.raises(OSError, match="a qdisc that takes no programs for what is sent"):
         site.here.call(site.attach)

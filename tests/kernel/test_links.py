@@ -8,7 +8,8 @@ import pytest
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
 from weft.desired.backends.vxlan import VxlanLink
-from weft.kernel.rtnetlink import linkdata
+from weft.kernel.rtnetlink import codec
+from weft.kernel.rtnetlink.link import set_port
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.net import Mac
 from weft.model.value import replace
@@ -92,7 +93,9 @@ def test_a_vtep_that_we_make(netns: Netns, eth0: int, local: str) -> None:
     wanted = VxlanLink(
         name="flannel.1", vni=7, port=4789, local=ip_address(local), parent=eth0, mac=MAC, mtu=1400, gbp=True
     )
-    made = netns.rtnl.add_link("vxlan", linkdata.encode(wanted), name="flannel.1", mtu=1400, mac=MAC, alias="weft:vtep")
+    made = netns.rtnl.add_link(
+        "vxlan", codec.encode_data(wanted), name="flannel.1", mtu=1400, mac=MAC, alias="weft:vtep"
+    )
     seen = ip_link(netns, "flannel.1")
     data = seen["linkinfo"]["info_data"]
     assert (data["id"], data["port"], data["link"], data["learning"]) == (7, 4789, "eth0", False)
@@ -100,8 +103,8 @@ def test_a_vtep_that_we_make(netns: Netns, eth0: int, local: str) -> None:
     assert data.get("local", data.get("local6")) == local
     assert (seen["address"], seen["mtu"], seen["txqlen"], seen["ifalias"]) == (str(MAC), 1400, 1000, "weft:vtep")
     own = {"vni": 7, "port": 4789, "local": ip_address(local), "parent": eth0, "learning": False, "gbp": True}
-    assert linkdata.decode(VxlanLink, made.data) == own
-    netns.rtnl.change_link(made.index, "vxlan", linkdata.encode(replace(wanted, learning=True), live=True))
+    assert codec.decode_data(VxlanLink, made.data) == own
+    netns.rtnl.change_link(made.index, "vxlan", codec.encode_data(replace(wanted, learning=True), live=True))
     assert ip_link(netns, "flannel.1")["linkinfo"]["info_data"]["learning"] is True
 
 
@@ -117,11 +120,11 @@ def test_links_that_others_make(netns: Netns, eth0: int) -> None:
         "bridge link set dev p0 hairpin on isolated on"
     )
     links = {link.name: link for link in netns.rtnl.links()}
-    vx = linkdata.decode(VxlanLink, links["vx"].data)
+    vx = codec.decode_data(VxlanLink, links["vx"].data)
     assert vx is not None
     assert (vx["vni"], vx["learning"], vx["gbp"]) == (5, False, True)
-    assert linkdata.decode(VxlanLink, links["ext"].data) is None
-    assert linkdata.decode(VxlanLink, links["grp"].data) is None
+    assert codec.decode_data(VxlanLink, links["ext"].data) is None
+    assert codec.decode_data(VxlanLink, links["grp"].data) is None
     assert (links["br9"].kind, links["br9"].mtu) == ("bridge", 1500)
     assert links["br9"].bridge is not None
     assert (links["tun0"].kind, links["tun0"].mac, links["tun0"].point_to_point) == ("tun", None, True)
@@ -142,13 +145,13 @@ def test_a_link_that_we_change(netns: Netns) -> None:
     br0 = netns.rtnl.add_bridge("br0").index
     v0 = netns.rtnl.add_veth("v0", peer="v1").index
     netns.rtnl.set_link(v0, mtu=1300, master=br0, name="new0", mac=MAC, alias="weft:x", promisc=True, up=True)
-    netns.rtnl.set_port(v0, hairpin=True, isolated=True)
+    netns.rtnl.request(set_port(v0, hairpin=True, isolated=True))
     seen = ip_link(netns, "new0")
     assert (seen["mtu"], seen["master"], seen["address"], seen["ifalias"]) == (1300, "br0", str(MAC), "weft:x")
     assert {"UP", "PROMISC"} <= set(seen["flags"])
     assert seen["linkinfo"]["info_slave_data"]["hairpin"] is True
     assert seen["linkinfo"]["info_slave_data"]["isolated"] is True
-    netns.rtnl.set_port(v0, hairpin=False)
+    netns.rtnl.request(set_port(v0, hairpin=False, isolated=None))
     assert ip_link(netns, "new0")["linkinfo"]["info_slave_data"]["isolated"] is True
     netns.rtnl.set_link(v0, master=0, alias="", promisc=False, up=False)
     seen = ip_link(netns, "new0")

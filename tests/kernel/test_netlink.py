@@ -9,6 +9,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
+from weft.kernel.rtnetlink import route
 from weft.kernel.rtnetlink.link import create_bridge, delete_link
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.rtnetlink.route import RTM_GETROUTE, add_route
@@ -18,7 +19,7 @@ from weft.model.kernel.marks import PROTOCOL
 
 def test_a_refusal_carries_the_kernels_own_words(netns: Netns) -> None:
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.add_route(ip_network("10.0.0.0/8"), via=ip_address("192.0.2.1"))
+        netns.rtnl.request(route.add_route(ip_network("10.0.0.0/8"), via=ip_address("192.0.2.1")))
     assert refused.value.errno == errno.ENETUNREACH
     assert refused.value.extended == "Nexthop has invalid gateway"
     assert str(refused.value) == "[Errno 101] Network is unreachable: Nexthop has invalid gateway"

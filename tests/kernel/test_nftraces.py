@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.netns import Netns
-from weft.kernel.netfilter.traces import traces
+from weft.kernel.netfilter.firewall import traces
 
 NFT = {4: ("ruleset", "nft", 4), 6: ("ruleset", "nft", 6)}
 IPTABLES = {4: ("ruleset", "iptables-nft", 4), 6: ("ruleset", "iptables-nft", 6)}

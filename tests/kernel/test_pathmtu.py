@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.netns import wire
-from weft.kernel import pathmtu
-from weft.kernel.pathmtu import Refusal
+from weft.kernel import icmp
+from weft.kernel.icmp import Refusal
 
 NARROW = 1400
 HEADERS = {4: 28, 6: 48}
@@ -45,26 +45,26 @@ def site(request: pytest.FixtureRequest, make_netns) -> Iterator[Site]:
     end.run(f"ip -{family} route add default via {far}{point}1")
     opened = socket.AF_INET if family == 4 else socket.AF_INET6
     with start.call(lambda: socket.socket(opened, socket.SOCK_DGRAM)) as sock:
-        pathmtu.never_fragment(sock, family)
-        pathmtu.keep_errors(sock, family)
+        icmp.never_fragment(sock, family)
+        icmp.keep_errors(sock, family)
         yield Site(family, sock, f"{near}{point}2", f"{far}{point}2")
 
 
 def test_the_own_kernel_refuses_what_its_link_does_not_carry(site: Site):
     with pytest.raises(OSError, match="Message too long"):
         site.send(1501)
-    assert pathmtu.refusals(site.sock, site.family) == [Refusal(mtu=1500)]
-    assert pathmtu.refusals(site.sock, site.family) == []
+    assert icmp.refusals(site.sock, site.family) == [Refusal(mtu=1500)]
+    assert icmp.refusals(site.sock, site.family) == []
 
 
 def test_a_router_says_what_the_next_link_carries_and_is_asked_each_time(site: Site):
     for _ in range(2):
         site.send(NARROW + 1)
         assert select.select([site.sock], [], [], 10)[0]
-        assert pathmtu.refusals(site.sock, site.family) == [Refusal(mtu=NARROW, by=site.router)]
+        assert icmp.refusals(site.sock, site.family) == [Refusal(mtu=NARROW, by=site.router)]
 
 
 def test_other_errors_are_no_refusals(site: Site):
     site.send(NARROW)  # arrives, where no socket has the port
     assert select.select([site.sock], [], [], 10)[0]
-    assert pathmtu.refusals(site.sock, site.family) == []
+    assert icmp.refusals(site.sock, site.family) == []

@@ -37,7 +37,7 @@ from tests.support.relay.relaysite import (
     way,
 )
 from tests.support.weftd import eventually
-from weft.forward import build, processes
+from weft.forward import build, start
 from weft.forward.control import Call, Change
 
 __all__ = ["relay", "way"]
@@ -350,9 +350,9 @@ class TestControl:
 
     def test_it_is_found_without_its_socket(self, relay: Site):
         relay.second()
-        relay.there.call(processes.end_all)
+        relay.there.call(start.end_all)
         assert relay.call.state().pid == relay.pid, "one of another network namespace"
-        relay.here.call(processes.end_all)
+        relay.here.call(start.end_all)
         assert relay.ended() == -signal.SIGKILL
 
     def test_it_ends_with_its_device(self, relay: Site):

@@ -9,8 +9,10 @@ import pytest
 
 from tests.support.netns import SECONDS, Netns
 from tests.support.weftd import eventually
+from weft.kernel.rtnetlink import neigh, route
 from weft.kernel.rtnetlink.neigh import learn_fdb
 from weft.kernel.rtnetlink.netlink import NetlinkError
+from weft.kernel.rtnetlink.rtnl import IPV6_ADDRESSES
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import NextHop, RuleInfo
 from weft.model.net import Mac
@@ -50,7 +52,7 @@ def test_addresses(netns: Netns, eth0: int, pyroute2) -> None:
 
 def test_waiting_for_an_address_to_change(netns: Netns) -> None:
     lo = 1
-    with netns.rtnl.ipv6_address_notices() as wait:
+    with netns.rtnl.notices(IPV6_ADDRESSES) as wait:
         started = time.monotonic()
         wait(0.05)
         assert time.monotonic() - started >= 0.05  # nobody changed anything
@@ -89,7 +91,7 @@ def test_routes(netns: Netns, eth0: int, pyroute2, prefix: str, gateway: str) ->
     dst, via = ip_network(prefix), ip_address(gateway)
     default = 0 if dst.version == 4 else 1024
     family = f"-{dst.version}"
-    netns.rtnl.add_route(dst, via=via, index=eth0)
+    netns.rtnl.request(route.add_route(dst, via=via, index=eth0))
     [seen] = netns.json(f"ip {family} -j route show {prefix}")
     assert (seen["gateway"], seen["dev"], seen["protocol"]) == (gateway, "eth0", str(PROTOCOL))
     [ours] = netns.rtnl.routes(family=dst.version, protocol=PROTOCOL)
@@ -99,23 +101,23 @@ def test_routes(netns: Netns, eth0: int, pyroute2, prefix: str, gateway: str) ->
     assert [(each.get_attr("RTA_DST"), each.get_attr("RTA_GATEWAY")) for each in theirs] == [
         (prefix.partition("/")[0], gateway)
     ]
-    netns.rtnl.add_route(dst, via=via + 1, index=eth0, mtu=1300, advmss=1200)
+    netns.rtnl.request(route.add_route(dst, via=via + 1, index=eth0, mtu=1300, advmss=1200))
     [seen] = netns.json(f"ip {family} -j route show {prefix}")
     assert seen["gateway"] == str(via + 1)
     assert seen["metrics"] == [{"mtu": 1300, "advmss": 1200}]
     [ours] = netns.rtnl.routes(family=dst.version, protocol=PROTOCOL)
     assert (ours.mtu, ours.advmss) == (1300, 1200)
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.add_route(dst, via=via, index=eth0, mode="create")
+        netns.rtnl.request(route.add_route(dst, via=via, index=eth0, mode="create"))
     assert refused.value.errno == errno.EEXIST
-    netns.rtnl.add_route(dst, via=via, index=eth0, priority=77, table=1000)
+    netns.rtnl.request(route.add_route(dst, via=via, index=eth0, priority=77, table=1000))
     assert [route.priority for route in netns.rtnl.routes(1000)] == [77]
     assert len(netns.json(f"ip {family} -j route show table 1000")) == 1
     assert netns.rtnl.routes(4711) == []
-    netns.rtnl.delete_route(dst)
-    netns.rtnl.delete_route(dst, table=1000)
+    netns.rtnl.request(route.delete_route(dst))
+    netns.rtnl.request(route.delete_route(dst, table=1000))
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.delete_route(dst)
+        netns.rtnl.request(route.delete_route(dst))
     assert refused.value.errno == errno.ESRCH
     assert netns.rtnl.routes(0, protocol=PROTOCOL) == []
 
@@ -124,7 +126,7 @@ def test_routes(netns: Netns, eth0: int, pyroute2, prefix: str, gateway: str) ->
     "prefix, gateway", [("10.1.0.0/24", "10.1.0.0"), ("fd01::/64", "fd01::"), ("10.2.0.0/24", "fd01::")]
 )
 def test_onlink_routes(netns: Netns, vtep: int, prefix: str, gateway: str) -> None:
-    netns.rtnl.add_route(ip_network(prefix), via=ip_address(gateway), index=vtep, onlink=True)
+    netns.rtnl.request(route.add_route(ip_network(prefix), via=ip_address(gateway), index=vtep, onlink=True))
     family = f"-{ip_network(prefix).version}"
     [seen] = netns.json(f"ip {family} -j route show {prefix}")
     assert "onlink" in seen["flags"]
@@ -135,7 +137,7 @@ def test_onlink_routes(netns: Netns, vtep: int, prefix: str, gateway: str) -> No
 
 @pytest.mark.parametrize("prefix", ["10.1.0.0/24", "fd01::/64"])
 def test_blackhole_routes(netns: Netns, prefix: str) -> None:
-    netns.rtnl.add_route(ip_network(prefix), blackhole=True, priority=9)
+    netns.rtnl.request(route.add_route(ip_network(prefix), kind=route.RTN_BLACKHOLE, priority=9))
     [seen] = netns.json(f"ip -{ip_network(prefix).version} -j route show {prefix}")
     assert (seen["type"], seen["metric"]) == ("blackhole", 9)
     assert [route.kind for route in netns.rtnl.routes(protocol=PROTOCOL)] == [6]
@@ -198,7 +200,7 @@ def test_one_neighbour_and_one_entry_of_a_bridge(netns: Netns) -> None:
 
 def test_neighbours(netns: Netns, vtep: int, pyroute2) -> None:
     for text in ("10.1.0.0", "fd01::"):
-        netns.rtnl.add_neighbour(vtep, ip_address(text), mac=MAC)
+        netns.rtnl.request(neigh.add_neighbour(vtep, ip_address(text), mac=MAC))
         [seen] = netns.json(f"ip -{ip_address(text).version} -d -j neigh show {text} dev flannel.1")
         assert (seen["lladdr"], seen["state"], seen["protocol"]) == (str(MAC), ["PERMANENT"], str(PROTOCOL))
     found = [each for each in netns.rtnl.neighbours(vtep) if each.state == 0x80]
@@ -209,39 +211,39 @@ def test_neighbours(netns: Netns, vtep: int, pyroute2) -> None:
     theirs = [each for each in pyroute2(lambda oracle: oracle.get_neighbours(ifindex=vtep)) if each["state"] == 0x80]
     assert {each.get_attr("NDA_DST") for each in theirs} == {"10.1.0.0", "fd01::"}
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.add_neighbour(vtep, ip_address("fd01::"), mac=MAC, replace=False)
+        netns.rtnl.request(neigh.add_neighbour(vtep, ip_address("fd01::"), mac=MAC, replace=False))
     assert refused.value.errno == errno.EEXIST
-    netns.rtnl.delete_neighbour(vtep, ip_address("fd01::"))
+    netns.rtnl.request(neigh.delete_neighbour(vtep, ip_address("fd01::")))
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.delete_neighbour(vtep, ip_address("fd01::"))
+        netns.rtnl.request(neigh.delete_neighbour(vtep, ip_address("fd01::")))
     assert refused.value.errno == errno.ENOENT
 
 
 def test_forwarding_entries(netns: Netns, vtep: int, pyroute2) -> None:
-    netns.rtnl.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7"))
+    netns.rtnl.request(neigh.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7")))
     [seen] = netns.json("bridge -j fdb show dev flannel.1")
     assert (seen["mac"], seen["dst"], seen["flags"], seen["state"]) == (str(MAC), "10.0.0.7", ["self"], "permanent")
     [theirs] = [each for each in pyroute2(lambda oracle: oracle.fdb("dump")) if each["ifindex"] == vtep]
     assert (theirs.get_attr("NDA_DST"), theirs["state"], theirs["flags"]) == ("10.0.0.7", 0x80, 0x02)
-    netns.rtnl.add_fdb(vtep, MAC, remote=ip_address("10.0.0.8"))
+    netns.rtnl.request(neigh.add_fdb(vtep, MAC, remote=ip_address("10.0.0.8")))
     [found] = netns.rtnl.fdb(vtep)
     assert (found.mac, found.remote, found.port, found.vni, found.via) == (MAC, ip_address("10.0.0.8"), 0, 0, 0)
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7"), replace=False)
+        netns.rtnl.request(neigh.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7"), replace=False))
     assert refused.value.errno == errno.EEXIST
     netns.run("bridge fdb replace 02:00:00:00:01:07 dev flannel.1 dst 10.0.0.9 port 99 vni 5 via eth0")
     [found] = netns.rtnl.fdb(vtep)
     eth0 = netns.rtnl.link("eth0")
     assert eth0 is not None
     assert (found.remote, found.port, found.vni, found.via) == (ip_address("10.0.0.9"), 99, 5, eth0.index)
-    netns.rtnl.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7"))
+    netns.rtnl.request(neigh.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7")))
     [found] = netns.rtnl.fdb(vtep)
     assert (found.remote, found.port, found.vni, found.via, found.state) == (ip_address("10.0.0.7"), 0, 0, 0, 0x80)
     netns.run("for i in 7 8; do bridge fdb append 00:00:00:00:00:00 dev flannel.1 dst 10.0.0.$i; done")
-    netns.rtnl.delete_fdb(vtep, Mac(bytes(6)), remote=ip_address("10.0.0.7"))
+    netns.rtnl.request(neigh.delete_fdb(vtep, Mac(bytes(6)), remote=ip_address("10.0.0.7")))
     assert {each.remote for each in netns.rtnl.fdb(vtep)} == {ip_address("10.0.0.7"), ip_address("10.0.0.8")}
-    netns.rtnl.delete_fdb(vtep, Mac(bytes(6)))
-    netns.rtnl.delete_fdb(vtep, MAC)
+    netns.rtnl.request(neigh.delete_fdb(vtep, Mac(bytes(6))))
+    netns.rtnl.request(neigh.delete_fdb(vtep, MAC))
     assert netns.rtnl.fdb(vtep) == []
 
 
@@ -250,7 +252,7 @@ def test_only_the_asked_devices_forwarding_entries_are_listed(netns: Netns, vtep
         "ip link add vx2 type vxlan id 2 dstport 8472\n"
         "for i in 1 2 3; do bridge fdb add 02:00:00:00:02:0$i dev vx2 dst 10.0.0.9; done"
     )
-    netns.rtnl.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7"))
+    netns.rtnl.request(neigh.add_fdb(vtep, MAC, remote=ip_address("10.0.0.7")))
     assert [each.mac for each in netns.rtnl.fdb(vtep)] == [MAC]
     assert {each.index for each in netns.rtnl.neighbours(vtep)} <= {vtep}
     assert len([each for each in netns.rtnl.fdb() if each.remote]) == 4
@@ -261,17 +263,17 @@ def test_rules(netns: Netns, family: int, src: str) -> None:
     rule = RuleInfo(
         family=family, priority=500, table=1000, src=ip_network(src), mark=3, mask=0xFF, iif="lo", protocol=PROTOCOL
     )
-    netns.rtnl.add_rule(rule)
+    netns.rtnl.request(route.add_rule(rule))
     [seen] = [each for each in netns.json(f"ip -{family} -j rule") if each["priority"] == 500]
     assert (f"{seen['src']}/{seen['srclen']}", seen["table"], seen["iif"]) == (src, "1000", "lo")
     assert (seen["fwmark"], seen["fwmask"], seen["protocol"]) == ("0x3", "0xff", str(PROTOCOL))
     assert [each for each in netns.rtnl.rules(family=family) if each.priority == 500] == [rule]
     with pytest.raises(NetlinkError) as refused:
-        netns.rtnl.add_rule(rule)
+        netns.rtnl.request(route.add_rule(rule))
     assert refused.value.errno == errno.EEXIST
-    netns.rtnl.delete_rule(rule)
+    netns.rtnl.request(route.delete_rule(rule))
     assert all(each.priority != 500 for each in netns.rtnl.rules())
     netns.run(f"ip -{family} rule add not to {src} oif lo lookup 7 pref 600")
     [found] = [each for each in netns.rtnl.rules() if each.priority == 600]
     assert (found.invert, found.dst, found.oif, found.table) == (True, ip_network(src), "lo", 7)
-    netns.rtnl.delete_rule(replace(found, protocol=0))
+    netns.rtnl.request(route.delete_rule(replace(found, protocol=0)))

@@ -13,7 +13,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.sight.look import Places, look
 from weft.diag.sight.node import Sight
 from weft.diag.trace.predict import Entry, follow
-from weft.kernel.pathmtu import never_fragment
+from weft.kernel.icmp import never_fragment
 from weft.model.value import replace
 
 PORT = 7000

@@ -28,7 +28,7 @@ from weft.config.kubernetes import Surroundings
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 QUICK = Timing(connect=0.5, call=0.5, backoff=0.01, backoff_most=0.05)
 

@@ -21,7 +21,7 @@ from weft.config.kubernetes import Surroundings
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, Revoked
 from weft.model.errors import Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 N1 = Surroundings(node="n1")
 QUICK = Timing(connect=1.0, call=3.0, backoff=0.02, backoff_most=0.2)

@@ -22,8 +22,7 @@ from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs
 from weft.model.errors import Failure
 from weft.model.kernel.links import Link
-from weft.model.kernel.objects import Address, KernelState, Key, Object, Objects, Route
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Address, KernelState, Key, Object, Objects, Ownership, Route
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import Value, put_in, replace
 from weft.plan.diff import Put, Step

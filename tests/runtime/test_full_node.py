@@ -18,6 +18,7 @@ from tests.runtime.cri import Sandbox
 from tests.runtime.runtimenode import Node
 from tests.support import namespaces
 from tests.support.weftd import DUAL, ONLY_V6, VXLAN, Cluster, Underlay
+from weft.kernel.rtnetlink import neigh
 from weft.kernel.rtnetlink.rtnl import Rtnl
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Inside:
         assert link is not None
         for neighbour in self.rtnl.neighbours(link.index):
             if not neighbour.ip.is_multicast:
-                self.rtnl.delete_neighbour(link.index, neighbour.ip)
+                self.rtnl.request(neigh.delete_neighbour(link.index, neighbour.ip))
 
 
 def _bound(ip: str) -> socket.socket:

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.config.re2 import Pattern
 from weft.model.net import Ip, is_reachable
-from weft.model.secret import Secret
-from weft.model.value import Value, replace
+from weft.model.value import Secret, Value, replace
 
 LogFormat = Literal["text", "json"]
 Kind = Literal["bool", "int", "text", "list"]

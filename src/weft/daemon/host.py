@@ -13,7 +13,7 @@ from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
 from weft.model.errors import Problem
 from weft.model.kernel.marks import BRIDGE_NETFILTER
-from weft.model.kernel.snapshot import Snapshot
+from weft.model.kernel.objects import Snapshot
 from weft.model.net import Mac
 from weft.wire import subnetenv
 

@@ -27,7 +27,7 @@ from weft.desired.node import served
 from weft.kernel.netfilter.firewall import Tooling
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.links import NodeLink
-from weft.model.kernel.snapshot import Snapshot
+from weft.model.kernel.objects import Snapshot
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value, replace

@@ -22,9 +22,8 @@ from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.tools import Tools
 from weft.model.errors import Unavailable
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Ownership, Snapshot
 from weft.model.kernel.reported import LinkInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.node.status import Status
 from weft.model.value import replace
 

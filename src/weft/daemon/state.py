@@ -23,7 +23,7 @@ from weft.daemon.reconcile import Reconciler
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.kernel import daemons
-from weft.kernel.slices import Slices, in_turns
+from weft.kernel.cooperative import Slices, in_turns
 from weft.model.errors import Problem, WeftError
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
@@ -41,13 +41,13 @@ from weft.model.node.nodestate import (
 )
 from weft.model.node.planned import Plan, PlanAnswer
 from weft.model.node.status import Status
-from weft.model.value import replace
+from weft.model.value import Value, replace
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
 _NOTHING: Final[Mapping[Key, Traffic]] = {}
 
 
-class _Question(msgspec.Struct):
+class _Question(Value):
     ask: str
     after: int = 0
 

@@ -15,7 +15,7 @@ from weft.daemon.process.supervise import Supervisor
 from weft.desired import changes
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.kernel.snapshot import Snapshot
+from weft.model.kernel.objects import Snapshot
 from weft.model.lease import LeaseAttrs
 from weft.model.node.status import Status
 from weft.model.value import replace

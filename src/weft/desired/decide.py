@@ -13,8 +13,7 @@ from weft.desired.leasecheck import ours
 from weft.desired.node import SHARED, Wanted, ownership, shared
 from weft.desired.roster import Roster
 from weft.model.errors import PeerError, Problem
-from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Key, Object, Objects, Ownership
 from weft.model.lease import Lease
 from weft.model.net import Ip
 

@@ -14,8 +14,8 @@ from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
 from weft.desired.uplink import Found, NotFoundError, Question, is_ours, look_ups, lost_address, usable
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
 
 _CODE: Final = "IFACE-001"

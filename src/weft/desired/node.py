@@ -7,9 +7,7 @@ returns the keys that are touched, so that no caller iterates over peers when on
 from weft.desired.inputs import Inputs
 from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
-from weft.model.kernel.objects import KernelState, Key, Object, Objects, Route, Sysctl
-from weft.model.kernel.ownership import Ownership
-from weft.model.kernel.snapshot import Snapshot
+from weft.model.kernel.objects import KernelState, Key, Object, Objects, Ownership, Route, Snapshot, Sysctl
 from weft.model.value import replace
 
 SHARED = ""

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from weft.desired.uplink import UNICAST
 from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)

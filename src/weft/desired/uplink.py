@@ -13,8 +13,8 @@ from weft.config.options import Options
 from weft.config.re2 import Pattern
 from weft.desired.inputs import Uplink
 from weft.model.kernel.marks import ALIAS, MAIN_TABLE
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
 from weft.model.value import Value
 

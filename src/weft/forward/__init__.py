@@ -1,1 +1,1 @@
-"""What carries packets in user space: the relay of back end udp, a process of its own, and the way to it."""
+"""The relay of back end udp, a process of its own, and the eBPF programs that relieve it."""

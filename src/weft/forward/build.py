@@ -1,6 +1,6 @@
-"""Builds what carries packets from its source beside this file: `python -m weft.forward.build`.
+"""Builds the relay and the eBPF programs from their source: `python -m weft.forward.build`.
 
-Without the relay there is no back end udp; without the programs for the kernel all packets go by the relay.
+Without the relay there is no back end udp; without the programs the relay carries all packets.
 """
 
 import sys

@@ -1,8 +1,7 @@
-"""What a daemon says to a relay and asks it, over a socket that only root is answered at.
+"""The protocol between a daemon and a relay, over a socket that only root may serve.
 
-The socket is SOCK_SEQPACKET in the instance's directory, which is root's alone, so that a daemon finds the relay that
-an earlier one has started. It has no abstract name: any root of the network namespace could use that, as a container in
-the host's, whatever it may do otherwise. A request is a letter and three zero bytes, then what it needs:
+The socket is SOCK_SEQPACKET in the instance's directory, so that a daemon finds the relay of an earlier one. It has no
+abstract name, which any root in the network namespace could take. A request is a letter and three zero bytes, then:
 
 | letter | then | answer |
 |---|---|---|
@@ -12,9 +11,9 @@ the host's, whatever it may do otherwise. A request is a letter and three zero b
 | P | number of the first (u32) | counters of peers, likewise |
 | E | | none: it ends |
 
-A change is 36 bytes: what (u8: 1 sets a route, 2 deletes one, 3 all), the prefix length (u8), two zero bytes, network
-and peer's address. Addresses are IPv6's; one of IPv4 is mapped into them (RFC 4291 section 2.5.5.2), with 96 bits more
-of prefix. All else is in the machine's order. `relay/control.c` is the other end.
+A change is 36 bytes: what (u8: 1 sets a route, 2 deletes one, 3 deletes all), the prefix length (u8), two zero bytes,
+network and peer's address. Addresses are IPv6's or mapped ones (RFC 4291 section 2.5.5.2), whose prefixes are 96 bits
+longer. Other numbers are in the machine's order. `relay/control.c` is the other end.
 """
 
 import os
@@ -57,10 +56,10 @@ DONE: Final = Struct("=IxxxxQ")
 
 
 class State(Value):
-    """How a relay is: its protocol and process, how often its routes were changed, what it was started for.
+    """A relay's state. `generation` counts changes of its routes; `about` is what it was started for.
 
-    It is `confined` if the kernel has taken from it what it does not need. `sent` and `received` count packets and
-    bytes, `dropped` packets by the reason.
+    `confined`: the kernel has taken its unneeded rights. `sent` and `received` are packets and bytes, `dropped`
+    packets.
     """
 
     protocol: int
@@ -74,14 +73,14 @@ class State(Value):
 
 
 class Change(Value, kw_only=False):
-    """One change of the routes: `peer` is None for a route that goes."""
+    """`peer` is None for a route that goes."""
 
     network: Net
     peer: Ip | None
 
 
 def listen(path: Path) -> socket.socket:
-    """Make the socket that a relay answers at, in place of what an earlier one has left. `OSError` if that fails."""
+    """Make the socket at which a relay answers, in place of an earlier one's. Raises `OSError`."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         path.unlink(missing_ok=True)
@@ -95,14 +94,14 @@ def listen(path: Path) -> socket.socket:
 
 
 class Call:
-    """A connection to a relay. Each method raises `OSError` when it has gone, or makes no sense."""
+    """A connection to a relay. Each method raises `OSError` when it has gone, or answers nonsense."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     @classmethod
     def to(cls, path: Path) -> Self | None:
-        """Connect to the relay that answers at a socket; None if there is none, or it is not root's."""
+        """Connect to the relay at a socket; None if there is none, or it is not root's."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.settimeout(_PATIENCE)
         with suppress(OSError):
@@ -117,7 +116,6 @@ class Call:
         self._connection.close()
 
     def state(self) -> State:
-        """Ask how it is."""
         answer = self._ask(b"S")
         _check(len(answer) >= STATE.size)
         protocol, pid, confined, generation, *counters = STATE.unpack_from(answer)
@@ -141,20 +139,19 @@ class Call:
         return self._change([CHANGE.pack(CLEAR, 0, bytes(16), bytes(16))])
 
     def routes(self) -> dict[Net, Ip]:
-        """Ask for all routes: which peer has which subnet."""
         return {
             _read_network(network, length): read_address(peer) for _, length, network, peer in self._all(b"R", CHANGE)
         }
 
     def peers(self) -> dict[Ip, tuple[tuple[int, int], tuple[int, int]]]:
-        """Ask for packets and bytes that were sent to each peer, and received from it."""
+        """Packets and bytes that were sent to each peer, and received from it."""
         found = {}
         for peer, sent, sent_bytes, received, received_bytes in self._all(b"P", PEER):
             found[read_address(peer)] = (sent, sent_bytes), (received, received_bytes)
         return found
 
     def end(self) -> None:
-        """Have it end, and wait until it has."""
+        """Have it end, and wait for that."""
         self._connection.send(b"E\0\0\0")
         with suppress(ConnectionResetError):
             self._connection.recv(1)
@@ -183,7 +180,7 @@ class Call:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Name a socket shortly: a name has room for 107 bytes (unix(7)), and `--state-dir` may be longer."""
+    """A short name for a socket: names have room for 107 bytes (unix(7)), and `--state-dir` may be longer."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -192,7 +189,6 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def encode(change: Change) -> bytes:
-    """Return a change as a relay takes it."""
     network = change.network
     length = network.prefixlen + (MAPPED if network.version == 4 else 0)
     peer = bytes(16) if change.peer is None else write_address(change.peer)
@@ -201,12 +197,10 @@ def encode(change: Change) -> bytes:
 
 
 def write_address(address: Ip) -> bytes:
-    """Return an address as it stands in messages."""
     return _MAPPED + address.packed if address.version == 4 else address.packed
 
 
 def read_address(packed: bytes) -> Ip:
-    """The address that stands in a message."""
     return IPv4Address(packed[12:]) if packed.startswith(_MAPPED) else IPv6Address(packed)
 
 

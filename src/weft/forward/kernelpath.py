@@ -1,6 +1,7 @@
-"""The kernel's own way between the relay's device and the uplink: two eBPF programs, and what they know of peers.
+"""Two eBPF programs between the relay's device and the uplink, and what they know of peers.
 
-They outlive the process that attached them. The programs are `bpf/path.c`; whatever they leave, the relay does.
+They outlive the process that attached them, and leave to the relay what they cannot do. Their source is `bpf/path.c`. A
+program is attached as `weft-udp-BUILD-NUMBER-in` or `-out`; a pair has one build and number. Others are not ours.
 """
 
 import errno
@@ -9,18 +10,19 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from fcntl import ioctl
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
+from itertools import count
 from struct import Struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from weft.forward.build import PATH
-from weft.forward.hooks import HOOKS, MARK, Attached, Hooks
-from weft.kernel import tun
-from weft.kernel.bpf import calls, objectfile
+from weft.kernel import bpf, tun
+from weft.kernel.rtnetlink import tc
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.value import Value
 
 _COUNTERS: Final = ("sent", "received")  # as in path.c
@@ -31,16 +33,16 @@ _COUNT: Final = Struct("=Q")
 _MOST_FORWARDS: Final = 1 << 16
 # As in path.c.
 _MAPS: Final = {
-    "settings": partial(calls.create_map, calls.MAP_ARRAY, key=4, value=_SETTINGS.size, entries=1),
+    "settings": partial(bpf.create_map, bpf.MAP_ARRAY, key=4, value=_SETTINGS.size, entries=1),
     "forwards": partial(
-        calls.create_map,
-        calls.MAP_LPM_TRIE,
+        bpf.create_map,
+        bpf.MAP_LPM_TRIE,
         key=_SUBNET.size,
         value=_FORWARD.size,
         entries=_MOST_FORWARDS,
-        flags=calls.F_NO_PREALLOC,
+        flags=bpf.F_NO_PREALLOC,
     ),
-    "counters": partial(calls.create_map, calls.MAP_PERCPU_ARRAY, key=4, value=_COUNT.size, entries=len(_COUNTERS)),
+    "counters": partial(bpf.create_map, bpf.MAP_PERCPU_ARRAY, key=4, value=_COUNT.size, entries=len(_COUNTERS)),
 }
 _OLDEST: Final = (5, 12)  # before, bpf_fib_lookup does not tell that a packet is too long for its path
 _FIRST: Final = bytes(4)  # the key of the only settings
@@ -48,10 +50,14 @@ _SIOCGIFHWADDR: Final = 0x8927  # linux/sockios.h
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq: name, family of the address, which is the kind of device
 _LINK_HEADER: Final = {1: 14, 772: 14, 512: 0, 768: 0, 778: 0, 0xFFFE: 0}  # bytes by ARPHRD_* (linux/if_arp.h)
 _UNKNOWN_HEADER: Final = 0xFFFF  # no packet is so long: what comes is left to the relay
+HOOKS: Final = {"in": tc.INGRESS, "out": tc.EGRESS}
+MARK: Final = "weft-udp"
+_GONE: Final = (errno.ENOENT, errno.ENODEV, errno.EINVAL)
+_NAME: Final = re.compile(rf"(?P<pair>{MARK}-(?P<build>[0-9a-f]+)-[0-9]+)-(?P<direction>in|out)")
 
 
 class Job(Value):
-    """What the programs do: packets of `device` go to peers from `local` and to `port` out of `uplink`, and back."""
+    """Packets of `device` go out of `uplink` to peers, from `local` and to `port`, and come back."""
 
     device: str
     uplink: str
@@ -60,16 +66,97 @@ class Job(Value):
 
 
 class Forward(Value, kw_only=False):
-    """Where the packets of a subnet go and come from. The relay sends them unless the peer's `kernel` takes them."""
+    """The peer of a subnet. The relay sends its packets unless the `kernel` programs can."""
 
     via: IPv4Address
     kernel: bool
 
 
-class Programs:
-    """Programs that are attached, and their maps. Each method raises `OSError`. One thread at a time.
+class Attached(NamedTuple):
+    """A program at a device (by index)."""
 
-    `behind` says of what is before them at a device.
+    device: int
+    direction: str
+    priority: int
+    build: str
+    pair: str
+    program: int
+
+
+class Hooks:
+    """The programs attached to the devices of a network namespace."""
+
+    def __enter__(self) -> Self:
+        self._socket = NetlinkSocket.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def attach(self, index: int, hook: int, name: str, program: int) -> str:
+        """Attach a program in place of ours. EBUSY where somebody else's qdisc does not allow it.
+
+        It comes behind another's program with our priority; the text says so, else it is empty.
+        """
+        self._request(tc.add_clsact(index), but=(errno.EEXIST,))
+        if hook not in self._hooks(index):
+            raise OSError(errno.EBUSY, "a qdisc that takes no programs for what is sent")
+        there = list(self._filters(index, hook))
+        ours = (each.priority for each in there if _NAME.fullmatch(each.name))
+        taken = {each.priority: each for each in there}
+        priority = next(ours, next(number for number in count(tc.PRIORITY) if number not in taken))
+        self._request(tc.set_program(index, hook, priority, name, program))
+        first = taken.get(tc.PRIORITY)  # who was there may have gone since
+        return "" if first is None or _NAME.fullmatch(first.name) else _words(first, index, hook, priority)
+
+    def detach(self, attached: Attached) -> None:
+        """Remove a program but leave the qdisc: removing that too loses the device's packets of a moment."""
+        self._request(tc.delete_program(attached.device, HOOKS[attached.direction], attached.priority), but=_GONE)
+
+    def delete_empty(self, index: int) -> None:
+        """Delete a device's qdisc for programs if it holds none and is not somebody else's."""
+        hooks = self._hooks(index)
+        if len(hooks) == len(HOOKS) and not any(self._socket.dump(*tc.list_filters(index, hook)) for hook in hooks):
+            self._request(tc.delete_clsact(index), but=_GONE)
+
+    def attached(self) -> Iterator[Attached]:
+        """All our programs, of whatever build."""
+        for index, hooks in map(tc.hooks_in, self._socket.dump(*tc.list_qdiscs())):
+            for direction in (direction for direction, hook in HOOKS.items() if hook in hooks):
+                for found in self._filters(index, HOOKS[direction]):
+                    named = _NAME.fullmatch(found.name)
+                    if found.program and named and named["direction"] == direction:
+                        yield Attached(index, direction, found.priority, named["build"], named["pair"], found.program)
+
+    def _filters(self, index: int, hook: int) -> Iterator[tc.Filter]:
+        return map(tc.filter_in, self._socket.dump(*tc.list_filters(index, hook)))
+
+    def _hooks(self, index: int) -> tuple[int, ...]:
+        qdiscs = map(tc.hooks_in, self._socket.dump(*tc.list_qdiscs()))
+        return next((hooks for device, hooks in qdiscs if device == index and hooks), ())
+
+    def _request(self, message: Message, *, but: Collection[int] = ()) -> None:
+        try:
+            self._socket.request(message)
+        except NetlinkError as error:
+            if error.errno not in but:
+                raise
+
+
+def _words(there: tc.Filter, index: int, hook: int, priority: int) -> str:
+    direction = "ingress" if hook == tc.INGRESS else "egress"
+    named = f" {there.name!r}" if there.name else ""
+    numbered = f", program {there.program}" if there.program else ""
+    return (
+        f"{socket.if_indextoname(index)} {direction}: a filter of another program ({there.kind}{named}{numbered}) has"
+        f" priority {tc.PRIORITY}, so ours has {priority}: packets that it keeps do not reach ours"
+    )
+
+
+class Programs:
+    """Attached programs and their maps. Each method raises `OSError`. One thread at a time.
+
+    `behind` says what is before them at a device.
     """
 
     def __init__(self, job: Job, maps: Mapping[str, int], there: Sequence[Attached], held: ExitStack) -> None:
@@ -80,7 +167,7 @@ class Programs:
         self._held = held
 
     def close(self) -> None:
-        """Let go of the maps; packets go on."""
+        """Let go of the maps; the programs stay attached."""
         self._held.close()
 
     def is_attached(self) -> bool:
@@ -89,13 +176,12 @@ class Programs:
             return list(hooks.attached()) == self._there
 
     def change(self, changes: Mapping[IPv4Network, Forward | None]) -> None:
-        """Set the forwards of subnets; None deletes one."""
+        """None deletes a forward."""
         _change(self._maps["forwards"], changes)
 
     def forwards(self) -> dict[IPv4Network, Forward]:
-        """All that is known of peers."""
         found = {}
-        for key, value in calls.entries(self._maps["forwards"], _SUBNET.size, _FORWARD.size):
+        for key, value in bpf.entries(self._maps["forwards"], _SUBNET.size, _FORWARD.size):
             length, address = _SUBNET.unpack(key)
             via, kernel = _FORWARD.unpack(value)
             found[IPv4Network((address, length))] = Forward(IPv4Address(via), bool(kernel))
@@ -103,16 +189,16 @@ class Programs:
 
     def packets(self) -> dict[str, int]:
         """How many packets were `sent` and `received` since the programs were attached."""
-        size = _COUNT.size * calls.processors()
+        size = _COUNT.size * bpf.processors()
         found = {}
         for number, name in enumerate(_COUNTERS):
-            values = calls.lookup(self._maps["counters"], number.to_bytes(4, sys.byteorder), size)
+            values = bpf.lookup(self._maps["counters"], number.to_bytes(4, sys.byteorder), size)
             found[name] = sum(value for (value,) in _COUNT.iter_unpack(values))
         return found
 
     @classmethod
     def attach(cls, job: Job, forwards: Mapping[IPv4Network, Forward]) -> Self:
-        """Load and attach the programs, in place of those that are there; they know these forwards from the first."""
+        """Load and attach the programs in place of older ones, with these forwards from the first packet on."""
         with ExitStack() as held, ExitStack() as loading, Hooks() as hooks:
             programs, maps = _load(held, loading)
             _change(maps["forwards"], forwards)
@@ -124,8 +210,8 @@ class Programs:
                 indexes["in"],
                 indexes["out"],
             )
-            calls.update(maps["settings"], _FIRST, settings)
-            pair = f"{MARK}-{_build()}-{calls.map_id(maps['settings'])}"
+            bpf.update(maps["settings"], _FIRST, settings)
+            pair = f"{MARK}-{_build()}-{bpf.map_id(maps['settings'])}"
             behind = [
                 hooks.attach(index, HOOKS[direction], f"{pair}-{direction}", programs[direction])
                 for direction, index in indexes.items()
@@ -139,18 +225,18 @@ class Programs:
 
     @classmethod
     def find(cls, device: str) -> Self | None:
-        """Find what is attached whole, by this build; None for anything else. `PermissionError` without SYS_ADMIN."""
+        """Find a complete pair of this build, else None. `PermissionError` without SYS_ADMIN."""
         with Hooks() as hooks:
             there = list(hooks.attached())
         if len(there) != len(HOOKS) or len({each.pair for each in there}) != 1 or there[0].build != _build():
             return None
         with ExitStack() as held:
-            maps = calls.maps_of(there[0].program)
+            maps = bpf.maps_of(there[0].program)
             for descriptor in maps.values():
                 held.callback(os.close, descriptor)
             if not maps.keys() >= _MAPS.keys():
                 return None
-            local, port, _, *indexes = _SETTINGS.unpack(calls.lookup(maps["settings"], _FIRST, _SETTINGS.size))
+            local, port, _, *indexes = _SETTINGS.unpack(bpf.lookup(maps["settings"], _FIRST, _SETTINGS.size))
             if {each.direction: each.device for each in there} != dict(zip(HOOKS, indexes, strict=True)):
                 return None
             uplink, found = map(socket.if_indextoname, indexes)
@@ -160,9 +246,9 @@ class Programs:
 
 
 def missing(*, attach: bool) -> str:
-    """Say why this machine cannot have it; empty if it can: the kernel takes the programs.
+    """Say why this machine cannot load the programs; empty if it can.
 
-    With `attach` they are attached to a device as well, which is made for that and gone at the end.
+    With `attach` it also attaches them to a device that it makes for a moment.
     """
     if PATH.built() is None:
         return "this weft was built without clang"
@@ -185,39 +271,59 @@ def _change(forwards: int, changes: Mapping[IPv4Network, Forward | None]) -> Non
     for network, forward in changes.items():
         key = _SUBNET.pack(network.prefixlen, network.network_address.packed)
         if forward is not None:
-            calls.update(forwards, key, _FORWARD.pack(forward.via.packed, forward.kernel))
+            bpf.update(forwards, key, _FORWARD.pack(forward.via.packed, forward.kernel))
             continue
         with suppress(FileNotFoundError):
-            calls.delete(forwards, key)
+            bpf.delete(forwards, key)
 
 
 def _load(held: ExitStack, loading: ExitStack) -> tuple[dict[str, int], dict[str, int]]:
-    """Load the programs: their descriptors, which `loading` closes, and those of their maps, which `held` does."""
+    """Returns the programs' descriptors, which `loading` closes, and those of the maps, which `held` closes."""
     file = PATH.built()
     if file is None:
         raise OSError(errno.ENOENT, PATH.hint)
     try:
-        read = objectfile.read(file.read_bytes())
-    except objectfile.Unreadable as error:
+        read = bpf.read(file.read_bytes())
+    except bpf.Unreadable as error:
         raise OSError(errno.ENOEXEC, f"{file}: {error}") from None
     maps, programs = {}, {}
     for name, made in _MAPS.items():
         maps[name] = made(name)
         held.callback(os.close, maps[name])
     for name, program in read.programs.items():
-        programs[name] = calls.load_program(f"weft_udp_{name}", program.with_maps(maps), read.license)
+        programs[name] = bpf.load_program(f"weft_udp_{name}", program.with_maps(maps), read.license)
         loading.callback(os.close, programs[name])
     return programs, maps
 
 
 def _build() -> str:
-    """What tells one build of the programs from another."""
+    """A digest of the object file."""
     file = PATH.built()
     return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _link_header(uplink: str) -> int:
-    """Bytes before a packet that a device has received."""
+    """The size of the header before packets that a device has received."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         answer = ioctl(any_socket, _SIOCGIFHWADDR, _IFREQ.pack(uplink.encode(), 0))
     return _LINK_HEADER.get(_IFREQ.unpack(answer)[1], _UNKNOWN_HEADER)
+
+
+def detach_all(*, wholly: bool = False) -> list[str]:
+    """Detach all our programs in this network namespace, and return the names of their devices.
+
+    `wholly`: delete the qdiscs too, unless they hold something else; this loses the packets of a moment.
+    """
+    with Hooks() as hooks:
+        there = list(hooks.attached())
+        for each in there:
+            hooks.detach(each)
+            if wholly:
+                hooks.delete_empty(each.device)
+    return [socket.if_indextoname(each.device) for each in there]
+
+
+def present() -> list[str]:
+    """The names of the devices at which our programs are attached."""
+    with Hooks() as hooks:
+        return [socket.if_indextoname(each.device) for each in hooks.attached()]

@@ -1,6 +1,7 @@
-"""Starts the relay of a device: what it works with is opened here, so that it needs no right of its own."""
+"""Starts and ends relays. What a relay needs is opened here, so that it needs no rights of its own."""
 
 import os
+import signal
 import socket
 from contextlib import ExitStack, suppress
 from ipaddress import IPv6Address
@@ -10,8 +11,8 @@ from typing import Final
 
 from weft.forward import control
 from weft.kernel import tun
-from weft.kernel.buffers import widen
-from weft.kernel.ending import spawn
+from weft.kernel.ending import end, spawn
+from weft.kernel.rtnetlink.netlink import widen
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -30,10 +31,10 @@ _MOST_QUEUES: Final = 4
 
 
 class Job(Value):
-    """What a relay does: packets of `device` go to peers from `local` and to `port`, and come back so.
+    """Packets of `device` go to peers, from `local` and to `port`, and come back.
 
-    Datagrams may be `joined` by the kernel before it gets them, unless something before it looks at each. Errors about
-    IPv6 packets come from `own6`, the device's address; None in a network without IPv6.
+    The kernel may join datagrams (`joined`) unless something before the relay looks at each. Errors about IPv6 packets
+    come from `own6`, the device's address; None in a network without IPv6.
     """
 
     device: str
@@ -44,10 +45,7 @@ class Job(Value):
 
 
 def start(job: Job, about: str, program: Path, socket_path: Path) -> int:
-    """Start the relay of a device that is there; returns its process id. It answers at `socket_path`.
-
-    Raises `OSError` if it cannot be started.
-    """
+    """Start the relay of an existing device; returns its process id. Raises `OSError`."""
     # Half of the processors are for what sends and receives.
     queues = max(1, min((os.cpu_count() or 1) // 2, _MOST_QUEUES))
     with ExitStack() as held:
@@ -62,7 +60,7 @@ def start(job: Job, about: str, program: Path, socket_path: Path) -> int:
 
 
 def namespace() -> str:
-    """What tells this thread's network namespace from all others of this boot."""
+    """An identifier of this thread's network namespace, unique in this boot."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         return made.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8).hex()
     seen = Path("/proc/thread-self/ns/net").stat()  # whose number another one may have later
@@ -70,7 +68,7 @@ def namespace() -> str:
 
 
 def _udp(held: ExitStack, job: Job) -> int:
-    """Open the socket of the port, alone: with SO_REUSEPORT any root, as a container's, would get its share."""
+    """Open the socket of the port, exclusively: with SO_REUSEPORT a container's root would get a share."""
     family = socket.AF_INET if job.local.version == 4 else socket.AF_INET6
     opened = held.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
     widen(opened, _SENDS, socket.SO_SNDBUF)
@@ -85,16 +83,35 @@ def _udp(held: ExitStack, job: Job) -> int:
 
 
 def _icmp(held: ExitStack) -> int:
-    """Open the socket by which errors about IPv4 are told, which hears of nothing."""
+    """Open a socket that sends errors about IPv4 packets and receives nothing."""
     opened = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
     opened.setsockopt(_SOL_RAW, _ICMP_FILTER, pack("=I", 0xFFFFFFFF))
     return opened.fileno()
 
 
 def _icmp6(held: ExitStack, own: IPv6Address) -> int:
-    """Open the same for IPv6. The device may get its address a moment later."""
+    """The same for IPv6. The device may get its address a moment later."""
     opened = held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6))
     opened.setsockopt(socket.IPPROTO_ICMPV6, _ICMPV6_FILTER, b"\xff" * 32)
     opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
     opened.bind((str(own), 0))
     return opened.fileno()
+
+
+def end_all() -> None:
+    """End all relays of this thread's network namespace, also those whose sockets the daemon does not know.
+
+    Such a relay (`--state-dir` has changed, an older weft) would go on taking its share of the device's packets.
+    """
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            end(int(entry.name), _is_relay_here, signal.SIGKILL)
+
+
+def _is_relay_here(pid: int) -> bool:
+    try:
+        program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+        spaces = (Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", pid))
+        return program.endswith(b"/weft-relay") and os.path.samestat(*spaces)
+    except OSError:  # it has ended meanwhile, or is none that we may look at
+        return False

@@ -9,9 +9,13 @@ import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from weft.kernel.unixsockets import SEAL, Holder, holders_below, seal
+import msgspec
+
+from weft.kernel.unixsockets import SEAL, Holder, holders_below, is_root, peer_of, seal
+from weft.model.errors import Problem, Unavailable
+from weft.model.node.nodestate import HealthState, NodeState
 
 PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
@@ -20,6 +24,13 @@ MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of 
 ASK_STATE: Final = b'{"ask":"state"}\n'
 ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.planned.PlanAnswer`
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
+if TYPE_CHECKING:
+    from weft.model.node.history import EventsSince
+    from weft.model.node.planned import Plan
+
+_SECONDS: Final = 10.0  # for all of an answer
+
+T = TypeVar("T")
 
 
 def ask_events(after: int) -> bytes:
@@ -77,3 +88,83 @@ def said(connection: socket.socket, *, seconds: float) -> bytes:
 
 def address(name: str) -> str:
     return f"\0{PREFIX}{INSTANCE}{name}"
+
+
+def choose(wanted: str | None) -> str:
+    """Return the name of the daemon that is meant. `Unavailable` if there is none, or several and no name."""
+    names = living()
+    if wanted is not None and wanted not in names:
+        raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
+    if not names:
+        hint = "Start weftd, or enter its network namespace; its log says why it ended"
+        raise Unavailable(_problem("this network namespace", "no weftd runs here", hint=hint))
+    if wanted is None and len(names) > 1:
+        raise Unavailable(_problem("--instance", f"{len(names)} daemons run here", expected=" or ".join(names)))
+    return wanted or names[0]
+
+
+def ask(name: str, question: bytes) -> bytes:
+    where = f"weftd of instance {name}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_SECONDS)
+            asking.connect(address(name))
+            if not is_root(asking):
+                raise Unavailable(_problem(where, "another user's process has its name"))
+            asking.sendall(question)
+            answer = said(asking, seconds=_SECONDS)
+    except OSError as error:
+        seen = f"does not answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
+        raise Unavailable(_problem(where, seen, hint="It may be stopped or stuck: see its log")) from error
+    if not answer:
+        raise Unavailable(_problem(where, "gave no answer", hint="It may be of another version"))
+    return answer
+
+
+def process(name: str) -> int:
+    """Return the daemon's process id, 0 if it is in another pid namespace."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_SECONDS)
+            asking.connect(address(name))
+            pid, uid = peer_of(asking)
+            return 0 if uid else pid
+    except OSError as error:
+        raise Unavailable(_problem(f"weftd of instance {name}", str(error.strerror))) from error
+
+
+def state(name: str) -> NodeState:
+    return _read(name, ASK_STATE, NodeState)
+
+
+def events(name: str, after: int) -> "EventsSince":
+    """Return what happened after the event of that number."""
+    from weft.model.node.history import EventsSince
+
+    return _read(name, ask_events(after), EventsSince)
+
+
+def plan(name: str) -> "Plan":
+    """What it would do now."""
+    from weft.model.node.planned import PlanAnswer
+
+    answer = _read(name, ASK_PLAN, PlanAnswer)
+    if answer.plan is None:
+        raise Unavailable(*answer.unable)
+    return answer.plan
+
+
+def health(name: str) -> HealthState:
+    return _read(name, ASK_HEALTH, HealthState)
+
+
+def _read(name: str, question: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(ask(name, question), type=kind)
+    except msgspec.MsgspecError as error:
+        hint = "It may have ended meanwhile, or be of another version"
+        raise Unavailable(_problem(f"weftd of instance {name}", f"its answer is broken: {error}", hint=hint)) from error
+
+
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "") -> Problem:
+    return Problem(code="INST-003", where=where, seen=seen, expected=expected, hint=hint)

@@ -1,14 +1,33 @@
 """Raw sockets for some kinds of ICMP or ICMPv6 messages (icmp(7); linux/icmp.h, linux/icmpv6.h)."""
 
+import asyncio
+import errno
+import os
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final
+
+from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.net import Ip
+from weft.model.value import Value
 
 _SOL_RAW: Final = 255  # linux/socket.h
 _ICMP_FILTER: Final = 1  # a bit for each type that is not wanted
 _ICMP6_FILTER: Final = 1  # the same, 256 bits
 _WORDS: Final = 8
+_MTU_DISCOVER: Final = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}  # IP_MTU_DISCOVER, IPV6_MTU_DISCOVER
+_RECVERR: Final = {4: (socket.IPPROTO_IP, 11), 6: (socket.IPPROTO_IPV6, 25)}  # IP_RECVERR, IPV6_RECVERR
+_PROBE: Final = 3  # IP_PMTUDISC_PROBE: don't fragment, and believe no path MTU of before
+_ERROR: Final = struct.Struct("=IBBBxII")  # linux/errqueue.h: errno, origin, type, code, info, data; then the offender
+_LOCAL: Final = 1  # SO_EE_ORIGIN_LOCAL
+_ADDRESS: Final = {4: slice(4, 8), 6: slice(8, 24)}  # of sockaddr_in and sockaddr_in6
+_ROOM: Final = 512
+_NUD_REACHABLE: Final = 0x02  # linux/neighbour.h
+_POLL_SECONDS: Final = 0.02
+_ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 129)}  # protocol, request, reply
 
 
 def listen(version: int, kinds: Iterable[int]) -> socket.socket:
@@ -24,3 +43,83 @@ def listen(version: int, kinds: Iterable[int]) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("=8I", *unwanted))
     sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
     return sock
+
+
+class Refusal(Value):
+    """A packet was too large for a link of `mtu` bytes. `by` is the router that said so, empty for this kernel."""
+
+    mtu: int
+    by: str = ""
+
+
+def never_fragment(sock: socket.socket, version: int) -> None:
+    """Send packets whole, as large as the link may carry, or not at all. `version` is 4 or 6."""
+    sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
+
+
+def keep_errors(sock: socket.socket, version: int) -> None:
+    """Have the kernel keep the errors that come back to a socket, for `refusals`."""
+    sock.setsockopt(*_RECVERR[version], 1)
+
+
+def refusals(sock: socket.socket, version: int) -> list[Refusal]:
+    """What was said of too large packets since the last call."""
+    found = list[Refusal]()
+    while True:
+        try:
+            _, ancillary, _, _ = sock.recvmsg(1, _ROOM, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return found
+        found += [refusal for level, kind, data in ancillary if (refusal := _refusal(level, kind, data, version))]
+
+
+def _refusal(level: int, kind: int, data: bytes, version: int) -> Refusal | None:
+    if (level, kind) != _RECVERR[version]:
+        return None
+    number, origin, _, _, mtu, _ = _ERROR.unpack_from(data)
+    if number != errno.EMSGSIZE:
+        return None
+    offender = data[_ERROR.size :][_ADDRESS[version]]
+    return Refusal(mtu=mtu, by="" if origin == _LOCAL else str(ip_address(offender)))
+
+
+async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
+    """Wait at most `within` seconds; False means that no machine is known to be there."""
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    protocol, request, reply = _ECHO[ip.version]
+    loop = asyncio.get_running_loop()
+    with socket.socket(family, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol) as echo:
+        try:
+            # Connected, so that only packets from that address come in.
+            echo.connect((str(ip), 0))
+            echo.send(_echo_request(request, ip.version))
+        except OSError:
+            return False  # no way there
+        end = loop.time() + within
+        while loop.time() < end:
+            if _replied(echo, reply, ip.version) or _resolved(rtnl, ip):
+                return True
+            await asyncio.sleep(_POLL_SECONDS)
+    return False
+
+
+def _echo_request(kind: int, version: int) -> bytes:
+    """Without data; the kernel fills in the checksum of ICMPv6 alone (RFC 792, RFC 4443)."""
+    identifier = os.getpid() & 0xFFFF
+    checksum = 0 if version == 6 else ~((kind << 8) + identifier + 1) % 0x10000
+    if version == 4 and (kind << 8) + identifier + 1 > 0xFFFF:
+        checksum = (checksum - 1) % 0x10000  # the carry, added back (RFC 1071)
+    return struct.pack("!BBHHH", kind, 0, checksum, identifier, 1)
+
+
+def _replied(echo: socket.socket, kind: int, version: int) -> bool:
+    with suppress(OSError):
+        while packet := echo.recv(256):
+            start = 0 if version == 6 else (packet[0] & 0x0F) * 4  # an IPv4 raw socket shows the IP header
+            if len(packet) > start and packet[start] == kind:
+                return True
+    return False
+
+
+def _resolved(rtnl: Rtnl, ip: Ip) -> bool:
+    return any(each.ip == ip and each.state & _NUD_REACHABLE for each in rtnl.neighbours())

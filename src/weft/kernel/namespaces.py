@@ -2,7 +2,9 @@
 
 import ctypes
 import os
+import struct
 from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,13 @@ CLONE_NEWPID: Final = 0x20000000
 CLONE_NEWNET: Final = 0x40000000
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_VERSION_3: Final = 0x20080522
+_HEADER: Final = struct.Struct("=Ii")  # struct __user_cap_header_struct: version, pid (0: this thread)
+_DATA: Final = struct.Struct("=IIIIII")  # two of struct __user_cap_data_struct: effective, permitted, inheritable
+_PR_CAPBSET_READ: Final = 23
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
 def unshare(flags: int) -> None:
@@ -44,3 +53,31 @@ def checked(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)
+
+
+def held() -> int:
+    """The effective capabilities as bits; 0 if the kernel does not tell."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0)), ctypes.create_string_buffer(_DATA.size)
+    if libc.capget(header, data):
+        return 0
+    low, _, _, high, _, _ = _DATA.unpack(data.raw)
+    return int(low | high << 32)
+
+
+def keep(bits: int) -> None:
+    """Drop all other capabilities of the calling thread; those that the kernel does not drop stay."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel says no of the first number that it does not know.
+    for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):
+        if not bits >> number & 1:
+            libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0))
+    held = ctypes.create_string_buffer(_DATA.size)
+    if libc.capget(header, held):
+        return
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    effective, permitted, _, high_effective, high_permitted, _ = _DATA.unpack(held.raw)
+    left = _DATA.pack(effective & low, permitted & low, 0, high_effective & high, high_permitted & high, 0)
+    libc.capset(header, left)

@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Final
 
-from weft.kernel.buffers import widen
+from weft.kernel.rtnetlink.netlink import widen
 
 _ETH_P_ALL: Final = 3  # linux/if_ether.h
 _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h

@@ -2,14 +2,13 @@
 
 from typing import Literal
 
-import msgspec
-
 from weft.lab.links import Change
+from weft.model.value import Value
 
 Verb = Literal["start", "stop", "restart", "kill"]
 
 
-class SetLinks(msgspec.Struct, frozen=True, tag=True):
+class SetLinks(Value, kw_only=False, tag=True):
     """Change the links of some nodes, or with none of all. Answered by a `LinksReport`.
 
     A word of `nodes`, and of the requests below, may mean several: see `links.group`.
@@ -19,7 +18,7 @@ class SetLinks(msgspec.Struct, frozen=True, tag=True):
     change: Change
 
 
-class Partition(msgspec.Struct, frozen=True, tag=True):
+class Partition(Value, kw_only=False, tag=True):
     """Cut each way from `source` to `target`, and unless `one_way` the way back. Answered by a `LinksReport`."""
 
     source: str
@@ -27,13 +26,13 @@ class Partition(msgspec.Struct, frozen=True, tag=True):
     one_way: bool
 
 
-class Heal(msgspec.Struct, frozen=True, tag=True):
+class Heal(Value, kw_only=False, tag=True):
     """End the cuts between two groups of places, or with none all. Answered by a `LinksReport`."""
 
     places: list[str]
 
 
-class Turn(msgspec.Struct, frozen=True, tag=True):
+class Turn(Value, kw_only=False, tag=True):
     """Start, stop, restart or kill each of `things`, in this order. Answered by a `TurnReport`.
 
     A thing is a node, a node's daemon (`node1/weftd`) or the store (`store`).
@@ -43,14 +42,14 @@ class Turn(msgspec.Struct, frozen=True, tag=True):
     things: list[str]
 
 
-class Scale(msgspec.Struct, frozen=True, tag=True):
+class Scale(Value, kw_only=False, tag=True):
     """Have so many nodes: new ones with `pods` each, or with as many as the first has. Answered by a `LabReport`."""
 
     nodes: int
     pods: int | None
 
 
-class Configure(msgspec.Struct, frozen=True, tag=True):
+class Configure(Value, kw_only=False, tag=True):
     """Put another network configuration into the store; `where` is its file. Answered by a `LabReport`.
 
     Daemons take it when they start again.
@@ -60,7 +59,7 @@ class Configure(msgspec.Struct, frozen=True, tag=True):
     where: str
 
 
-class Broke(msgspec.Struct, frozen=True, tag=True):
+class Broke(Value, kw_only=False, tag=True):
     """Have the lab's history say that a command breaks a node by a fault, or mends it. Answered by `Nothing`.
 
     The fault is a script that the command runs on the node; with `failed`, why it did not work.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
 from typing import Final
 
-from weft.model.duration import seconds_in
+from weft.model.text import seconds_in
 from weft.model.value import Value
 
 _DATED: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")

@@ -3,10 +3,9 @@
 import shutil
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from weft.lab import spec
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
 
 
 def located(lab: spec.Lab, path: str) -> spec.Lab:

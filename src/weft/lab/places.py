@@ -59,7 +59,7 @@ class Place(Value, kw_only=False):
             return msgspec.json.decode((self._notes / f"{name}.json").read_bytes(), type=kind)
         return None
 
-    def keep(self, name: str, value: msgspec.Struct) -> None:
+    def keep(self, name: str, value: Value) -> None:
         """Keep a value with the lab, until its end."""
         self._notes.mkdir(mode=0o700, exist_ok=True)
         _write(self._notes / f"{name}.json", msgspec.json.encode(value).decode())

@@ -10,11 +10,12 @@ from weft.lab import spec
 from weft.lab.fitting import share, understand
 from weft.lab.inside import underlay
 from weft.model.net import Family, Net
+from weft.model.value import Value
 
 _FIRST: Final = 2  # of a subnet's addresses: the bridge has the one before, and host-local gives out the others in turn
 
 
-class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedNode(Value):
     """A node. `subnets` are empty where Kubernetes gives them out; `ports` are those of the machine that lead to it.
 
     `daemon` is the program that serves it in weftd's place, or empty.
@@ -27,7 +28,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     daemon: str
 
 
-class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedPod(Value):
     """A pod. `addresses` are empty where the node's subnets are not known."""
 
     name: str
@@ -35,7 +36,7 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
     addresses: list[str]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Value):
     """A whole lab. `network` is its net-conf, `store` what holds the leases, `nat` are the segments behind a NAT."""
 
     name: str

@@ -16,14 +16,14 @@ from weft.diag.trace.probes import Kind
 from weft.lab import changes
 from weft.lab.spec import Lab, Pod, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
-from weft.model.value import fields_of
+from weft.model.value import Value, field, fields_of
 
 T = TypeVar("T")
 
 MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_MAX_FD)
 
 
-class Up(msgspec.Struct, frozen=True, tag=True):
+class Up(Value, kw_only=False, tag=True):
     """Build the lab; the first request of its life. Closing the connection before `Done` ends the lab.
 
     `environ` is for the daemons and plugins: PATH and the like. Sockets of the machine's that listen come along, by
@@ -36,15 +36,15 @@ class Up(msgspec.Struct, frozen=True, tag=True):
     keep: bool = False
 
 
-class Ps(msgspec.Struct, frozen=True, tag=True):
+class Ps(Value, kw_only=False, tag=True):
     """Answered by a `LabReport`."""
 
 
-class States(msgspec.Struct, frozen=True, tag=True):
+class States(Value, kw_only=False, tag=True):
     """Ask the daemon of each node how it is. Answered by a `StatesReport`."""
 
 
-class AskNews(msgspec.Struct, frozen=True, tag=True):
+class AskNews(Value, kw_only=False, tag=True):
     """Ask the daemon of each node what happened there after the event of that number. Answered by a `NewsReport`.
 
     Of a node that is not in `after` all events are wanted; `ITSELF` stands there for what was done to the lab.
@@ -53,33 +53,33 @@ class AskNews(msgspec.Struct, frozen=True, tag=True):
     after: dict[str, int]
 
 
-class Interfaces(msgspec.Struct, frozen=True, tag=True):
+class Interfaces(Value, kw_only=False, tag=True):
     """What the kernel has of a node's or a pod's links. Answered by an `InterfacesReport`."""
 
     where: str
 
 
-class Traffic(msgspec.Struct, frozen=True, tag=True):
+class Traffic(Value, kw_only=False, tag=True):
     """Ask what nodes, pods and ways between nodes have carried so far. Answered by a `TrafficReport`."""
 
 
-class Describe(msgspec.Struct, frozen=True, tag=True):
+class Describe(Value, kw_only=False, tag=True):
     """Ask what would have to be started to have this lab again. Answered by a `Lab`."""
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class Run(Value, kw_only=False, tag=True):
     """Start a pod. Answered by its `PodReport`."""
 
     pod: Pod
 
 
-class Remove(msgspec.Struct, frozen=True, tag=True):
+class Remove(Value, kw_only=False, tag=True):
     """End a pod. Answered by `Nothing`."""
 
     pod: str
 
 
-class Exec(msgspec.Struct, frozen=True, tag=True):
+class Exec(Value, kw_only=False, tag=True):
     """Run a command in a node or pod with the three descriptors that come along. Answered by an `ExecReport`.
 
     It runs in `directory`, or in / where there is no such one. With `tty` the descriptors are a terminal that becomes
@@ -93,13 +93,13 @@ class Exec(msgspec.Struct, frozen=True, tag=True):
     directory: str = "/"
 
 
-class Signal(msgspec.Struct, frozen=True, tag=True):
+class Signal(Value, kw_only=False, tag=True):
     """Send a signal to the command that this connection has started."""
 
     number: int
 
 
-class Ping(msgspec.Struct, frozen=True, tag=True):
+class Ping(Value, kw_only=False, tag=True):
     """Ping from one node or pod to another, `count` times. Answered by a `PingReport`."""
 
     source: str
@@ -107,24 +107,24 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     count: int
 
 
-class PingAll(msgspec.Struct, frozen=True, tag=True):
+class PingAll(Value, kw_only=False, tag=True):
     """Ping from every pod and every node to every pod. Answered by a `PingReport`."""
 
 
-class Try(msgspec.Struct, frozen=True, tag=True):
+class Try(Value, kw_only=False, tag=True):
     """Try what a check asks. Answered by a `TriedReport`."""
 
     trials: list[Trial]
 
 
-class Capture(msgspec.Struct, frozen=True, tag=True):
+class Capture(Value, kw_only=False, tag=True):
     """Open a packet socket in a node or pod, on one link or with "" on all. Answered by `Nothing` and the socket."""
 
     where: str
     link: str
 
 
-class Probe(msgspec.Struct, frozen=True, tag=True):
+class Probe(Value, kw_only=False, tag=True):
     """Send a probe with each of `numbers` from an address of a node or pod. `SentReport` answers.
 
     With `kind` "icmp" there is no port. Each is as large as `sizes` says in the same order, or small without.
@@ -136,10 +136,10 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     kind: Kind
     numbers: list[int]
     port: int = 0
-    sizes: list[int] = []
+    sizes: list[int] = field(default_factory=list)
 
 
-class Open(msgspec.Struct, frozen=True, tag=True):
+class Open(Value, kw_only=False, tag=True):
     """Open a path as a node or pod sees it. Answered by an `OpenReport` and, if there is something, its descriptor.
 
     The descriptor stands for the place and gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
@@ -149,25 +149,25 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     path: str
 
 
-class Names(msgspec.Struct, frozen=True, tag=True):
+class Names(Value, kw_only=False, tag=True):
     """Hand out nodes' network namespaces, from the node number `start` on. Answered by a `NamesReport`."""
 
     start: int
 
 
-class Expose(msgspec.Struct, frozen=True, tag=True):
+class Expose(Value, kw_only=False, tag=True):
     """Begin a Service. Answered by its `ServiceReport`."""
 
     service: Service
 
 
-class Unexpose(msgspec.Struct, frozen=True, tag=True):
+class Unexpose(Value, kw_only=False, tag=True):
     """End a Service. Answered by `Nothing`."""
 
     service: str
 
 
-class Down(msgspec.Struct, frozen=True, tag=True):
+class Down(Value, kw_only=False, tag=True):
     """End the lab. Answered by `Nothing` just before the end."""
 
 
@@ -196,19 +196,19 @@ Request = (
 )
 
 
-class Note(msgspec.Struct, frozen=True, tag=True):
+class Note(Value, kw_only=False, tag=True):
     """What is going on, in a few words."""
 
     text: str
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class Done(Value, kw_only=False, tag=True):
     """The end: `data` is the JSON of one of the reports."""
 
     data: msgspec.Raw
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class Failed(Value, kw_only=False, tag=True):
     """The end: problems, in the fields of `Problem`, and the `status` of the error: see `weft.model.errors`."""
 
     problems: list[dict[str, str]]

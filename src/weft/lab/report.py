@@ -11,6 +11,7 @@ from weft.lab.spec import HostPort, Protocol
 from weft.model.net import Family
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
+from weft.model.value import Value, field
 
 FLANNELD: Final = "flanneld"
 
@@ -20,7 +21,7 @@ def serves(daemon: str) -> bool:
     return daemon in ("ready", FLANNELD)
 
 
-class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+class NodeReport(Value):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
     `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `flanneld` if that serves the
@@ -42,20 +43,20 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
 
 
-class StatesReport(msgspec.Struct, frozen=True, kw_only=True):
+class StatesReport(Value):
     """What each node's daemon says of itself, by the node's name; None of one that does not answer."""
 
     states: dict[str, NodeState | None]
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
+class News(Value):
     """What happened on a node since, and what its daemon says is wrong now."""
 
     told: EventsSince
     health: HealthState
 
 
-class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
+class NewsReport(Value):
     """The news of each node, by its name; None of one whose daemon does not answer.
 
     `lab` is what commands have done to the lab itself.
@@ -65,13 +66,13 @@ class NewsReport(msgspec.Struct, frozen=True, kw_only=True):
     lab: EventsSince
 
 
-class InterfacesReport(msgspec.Struct, frozen=True, kw_only=True):
+class InterfacesReport(Value):
     """The links of a node or a pod, in the kernel's order."""
 
     interfaces: list[InterfaceState]
 
 
-class PodReport(msgspec.Struct, frozen=True, kw_only=True):
+class PodReport(Value):
     """One pod. `netns` is the path of its network namespace as its node sees it, `host_end` the link to it.
 
     `ports` of its node lead to it.
@@ -86,7 +87,7 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...] = ()
 
 
-class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceReport(Value):
     """One Service: `port` of its addresses, and `node_port` of every node if it is not 0, lead to its endpoints.
 
     `pods` are the names and patterns (`web*`) by which its pods are chosen.
@@ -102,7 +103,7 @@ class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: list[EndpointReport]
 
 
-class LabReport(msgspec.Struct, frozen=True, kw_only=True):
+class LabReport(Value):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
     `store_state` is `ready` or `silent` as the store answers, `exited N` if it has ended.
@@ -118,35 +119,35 @@ class LabReport(msgspec.Struct, frozen=True, kw_only=True):
     network: msgspec.Raw
     nodes: list[NodeReport]
     pods: list[PodReport]
-    services: list[ServiceReport] = []
-    cuts: list[Cut] = []
-    outside: list[str] = []
+    services: list[ServiceReport] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
 
 
-class LinksReport(msgspec.Struct, frozen=True, kw_only=True):
+class LinksReport(Value):
     """The link of each node, by its name, and the ways that are cut."""
 
     links: dict[str, Link]
     cuts: list[Cut]
 
 
-class ThingReport(msgspec.Struct, frozen=True, kw_only=True):
+class ThingReport(Value):
     """One thing that can be stopped. `state` is that of its process, as in `NodeReport.daemon`; `link` is a node's."""
 
     name: str
     state: str
-    problems: list[str] = []
+    problems: list[str] = field(default_factory=list)
     link: Literal["up", "down"] | None = None
 
 
-class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
+class TurnReport(Value):
     """What was started, stopped or killed, as it is now. `well` tells whether all that was started is ready."""
 
     things: list[ThingReport]
     well: bool
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class Cell(Value):
     """One way that was tried: from a node or pod to an address of a pod or node.
 
     `seen` is the source address that the other side saw. `milliseconds` is the round trip of the probe that came
@@ -164,7 +165,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     seen: str = ""
 
 
-class PingReport(msgspec.Struct, frozen=True, kw_only=True):
+class PingReport(Value):
     """All cells that a ping or a pingall tried."""
 
     tried: int
@@ -172,19 +173,19 @@ class PingReport(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[Cell]
 
 
-class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
+class ExecReport(Value):
     """How a command ended: its exit status, or 128 and the number of the signal that ended it."""
 
     status: int
 
 
-class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
+class OpenReport(Value):
     """Whether something is at a path."""
 
     there: bool
 
 
-class ThroughputReport(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputReport(Value):
     """What iperf3 measured from one node or pod to another: what arrived, in Gbit/s, within so many seconds.
 
     `retransmits` are segments of TCP that were sent again; `packets` and `lost` are datagrams of UDP. The others' are
@@ -202,13 +203,13 @@ class ThroughputReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: int | None = None
 
 
-class NamesReport(msgspec.Struct, frozen=True, kw_only=True):
+class NamesReport(Value):
     """The nodes whose network namespaces come as descriptors, in this order."""
 
     nodes: list[str]
 
 
-class SentReport(msgspec.Struct, frozen=True, kw_only=True):
+class SentReport(Value):
     """Probes are under way, but for those that the kernel refused to send, by the words of `refusal`.
 
     `mtu` is that of the link for which one was too large.
@@ -218,7 +219,7 @@ class SentReport(msgspec.Struct, frozen=True, kw_only=True):
     mtu: int = 0
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
+class Carried(Value):
     """What a node's uplink or a pod sends and receives in a second; `lost` are packets that its link could not carry.
 
     Of a pod, `node` is where it runs. `id` tells it from an earlier one of its name.
@@ -234,7 +235,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     lost: float
 
 
-class WayReport(msgspec.Struct, frozen=True, kw_only=True):
+class WayReport(Value):
     """What goes from one node to another by the switch in a second; `lost` is what the lab's losses and cuts take."""
 
     source: str
@@ -244,7 +245,7 @@ class WayReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: float
 
 
-class TrafficReport(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficReport(Value):
     """What nodes, pods and ways between nodes carry: bytes and packets in each second, measured over `seconds` seconds.
 
     A way that carried nothing is left out.
@@ -257,5 +258,5 @@ class TrafficReport(msgspec.Struct, frozen=True, kw_only=True):
     ways: list[WayReport]
 
 
-class Nothing(msgspec.Struct, frozen=True):
+class Nothing(Value):
     """It is done, and there is nothing to tell."""

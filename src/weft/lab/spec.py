@@ -5,12 +5,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-import msgspec
-
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab.links import STORE, Cut, Link
 from weft.model.errors import Problem
 from weft.model.net import Family
+from weft.model.value import Value, field
 
 Store = Literal["etcd", "kubernetes"]
 Protocol = Literal["TCP", "UDP"]
@@ -34,7 +33,7 @@ TAKEN: Final = frozenset((ALL, STORE, OUTSIDE, "localhost", "supervisor", *_PROG
 NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True):
+class Port(Value):
     """A port of the machine, at an address of its loopback, that leads to port `inside` of a node."""
 
     address: str
@@ -47,7 +46,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Node(Value):
     """A node: `index` counts from 1 and decides its underlay addresses, with the `segment` that it is in.
 
     `daemon` is the program that serves it in the place of this weft's, found by PATH unless it has a slash; or empty.
@@ -60,7 +59,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[Port, ...] = ()
 
 
-class HostPort(msgspec.Struct, frozen=True, kw_only=True):
+class HostPort(Value):
     """A port of a pod's node, `outside`, that leads to port `inside` of the pod."""
 
     outside: int
@@ -68,7 +67,7 @@ class HostPort(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Protocol = "TCP"
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class Pod(Value):
     """A pod, the node that it runs on, and the node's ports that lead to it.
 
     Its network is the node's first, or the one named `network`; it asks for the address `ip`, if that is not empty.
@@ -81,7 +80,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     ip: str = ""
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class Service(Value):
     """A Service: packets to `port` of its addresses go to `target_port` of one of its pods.
 
     `pods` are names, of which one that ends in `*` means all that begin so. `addresses` are its own, one of each family
@@ -97,7 +96,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     node_port: int = 0
 
 
-class Lab(msgspec.Struct, frozen=True, kw_only=True):
+class Lab(Value):
     """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
 
     With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
@@ -116,7 +115,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[Service, ...] = ()
     bare: bool = False
     nat: tuple[int, ...] = ()
-    links: dict[str, Link] = {}
+    links: dict[str, Link] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
 
     @property
@@ -136,7 +135,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         return bool(keys.get("enablenftables"))
 
 
-class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+class Overrides(Value):
     """What options say of a lab, with or without a file; None and False are what was not given."""
 
     nodes: int | None = None

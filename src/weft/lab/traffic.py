@@ -2,9 +2,8 @@
 
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from weft.lab.report import Carried, TrafficReport, WayReport
+from weft.model.value import replace
 
 T = TypeVar("T", Carried, WayReport)
 

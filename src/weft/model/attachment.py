@@ -1,7 +1,4 @@
-"""One pod's attachment to a network: what was asked for and what came of it (cni.md §1.14).
-
-`wire.cniresult` reads and writes these values in each version's JSON.
-"""
+"""A pod's attachment to a network: the request and its result (cni.md §1.14), without JSON (`wire.cniresult`)."""
 
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Annotated, Final
@@ -47,7 +44,7 @@ _MAX_SCOPE: Final = 255
 
 
 class RouteConfig(Value):
-    """A route in the container. 0 means something in `table` and `scope`, nothing in the other numbers."""
+    """A route in the container. In `table` and `scope` 0 has a meaning, in the other numbers it means "unset"."""
 
     dst: Annotated[Cidr, Key("dst", "Where it leads to, as `0.0.0.0/0`.")]
     gw: Annotated[Ip | None, Key("gw", "Its gateway.", default="the address' gateway")] = None

@@ -1,4 +1,4 @@
-"""What a store says: the leases of others as events, and what becomes of our own."""
+"""Events from a store: the leases of other nodes, and what happens to our own."""
 
 from weft.model.errors import Problem
 from weft.model.lease import Lease
@@ -9,7 +9,7 @@ Token = tuple[int | str, ...]
 
 
 class Tally(Value, frozen=False):
-    """How often a store gave one answer to one verb, and how many bytes came for it, packed."""
+    """How often a store gave one answer to one verb, and the compressed bytes that it took."""
 
     asked: int = 0
     received: int = 0
@@ -18,8 +18,8 @@ class Tally(Value, frozen=False):
 class OwnLease(Value):
     """This node's own lease, as last seen in the store; kept across restarts.
 
-    `expires` is in the seconds of the store's clock, which cannot be set; None for a lease that does not expire.
-    `token` proves that the lease is ours.
+    `expires` is in seconds of the store's clock, None for a lease without expiry. `token` proves that the lease is
+    ours.
     """
 
     lease: Lease
@@ -28,8 +28,6 @@ class OwnLease(Value):
 
 
 class Held(Value):
-    """The own lease is ours: seen at the start, renewed, or put again."""
-
     own: OwnLease
 
 
@@ -40,7 +38,7 @@ class Revoked(Value):
 
 
 class TakenOver(Value):
-    """Another node wrote the own lease: `lease` is what it holds now, None if that is unreadable."""
+    """Another node wrote the own lease; `lease` is None if that is unreadable."""
 
     lease: Lease | None
     reason: str
@@ -50,10 +48,7 @@ OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
-    """An entry of the store that is not a lease; only its own peer suffers.
-
-    `created` is as a lease's: it tells whether the entry is the one that was known before.
-    """
+    """An entry that is not a lease. `created` tells, as in a lease, whether it is the entry that was known before."""
 
     id: str
     problem: Problem
@@ -61,10 +56,10 @@ class Malformed(Value):
 
 
 class Listed(Value):
-    """Everything that the store holds at the moment `mark`.
+    """All entries of the store at the moment `mark`.
 
-    What is missing is gone, if this continues what we know (`weft.cluster.store.Store.continues`). `own` is this
-    node's, which may have been another's before.
+    What is missing is gone, if the list continues what we know (`cluster.store.Store.continues`). `own` are this
+    node's.
     """
 
     leases: tuple[Lease, ...]
@@ -74,7 +69,7 @@ class Listed(Value):
 
 
 class Changed(Value):
-    """What changed since the last event, in the store's order: the newest word for each id, up to `mark`."""
+    """Changes since the last event, up to `mark`: only the newest for each id."""
 
     put: tuple[Lease, ...] = ()
     gone: tuple[str, ...] = ()
@@ -83,7 +78,7 @@ class Changed(Value):
 
 
 class Lost(Value):
-    """The store does not answer, or `refused` us; what we know stays as it is. `reason` is for people."""
+    """The store does not answer, or has `refused` us; what we know stays valid."""
 
     reason: str
     refused: bool = False

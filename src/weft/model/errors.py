@@ -1,4 +1,4 @@
-"""Errors, one type per reaction, and problems, which say what was seen, what was expected and what to do."""
+"""Errors, one type per reaction, and problems: what was seen, what was expected, what to do."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ TYPED: Final = ContextVar[Callable[[Command], str]]("TYPED", default=str)
 
 
 class Problem(Value):
-    """One thing that is wrong, for people: `code` is permanent (docs/reference/problems.md).
+    """One fault in words; `code` is permanent (docs/reference/problems.md).
 
     `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there. A command of weft's
     stands in `hint` as `'weft doctor -v'`, and in the problem's text as its readers type it.
@@ -52,10 +52,7 @@ class Problem(Value):
 
 
 class WeftError(Exception):
-    """An error that has been understood. `problems` are all those of one input, at least one.
-
-    `status` is the exit status of a command that ends with it.
-    """
+    """An error that has been understood, with at least one problem. `status` is a command's exit status."""
 
     status = 1
 
@@ -71,7 +68,7 @@ class ConfigError(WeftError):
 
 
 class CannotRun(ConfigError):
-    """A program that the user named cannot be run. `status` is a shell's: 127 if it is missing, else 126."""
+    """A program that the user named cannot be run. `status` is as a shell's: 127 if it is missing, else 126."""
 
     def __init__(self, problem: Problem, *, status: int) -> None:
         super().__init__(problem)
@@ -79,15 +76,15 @@ class CannotRun(ConfigError):
 
 
 class Unavailable(WeftError):
-    """Something outside does not answer now: try again later."""
+    """Something outside does not answer: try again later."""
 
 
 class PeerError(WeftError):
-    """A peer's data cannot be used: ignore that peer, serve all others."""
+    """A peer's data cannot be used: ignore that peer, serve the others."""
 
 
 class Failure(Value):
-    """A step that the kernel refused: `errno` is positive, `message` the kernel's own words."""
+    """A step that the kernel refused: a positive `errno` and the kernel's message."""
 
     step: object
     errno: int
@@ -95,6 +92,6 @@ class Failure(Value):
 
 
 def not_whole(where: str, error: ImportError) -> Problem:
-    """A module is missing; an image or a package may have left it out."""
+    """A module is missing: an image or a package may have left it out."""
     hint = "Install all of weft again; an image of your own needs all of Python's standard library."
     return Problem(code="INST-004", where=where, seen=f"this installation of weft is not whole: {error}", hint=hint)

@@ -1,9 +1,9 @@
-"""What a configuration calls the fields of a value: key, limits and meaning, once, beside the field.
+"""The keys of a value's fields in a configuration, with limits and meaning, beside the field.
 
 As in `table: Annotated[int | None, Key("table", "The table for all addresses.", default="a free one")] = None`.
 
-Of several sources the first that says something counts; a field without any is not read. `weft.wire.cnivalue` reads and
-writes values by this table, and the reference pages are made from it.
+The first source with a value counts; a field without sources is not read. `wire.cnivalue` reads and writes values by
+this table, and the reference pages are made from it.
 """
 
 from functools import cache
@@ -18,9 +18,9 @@ MOST: Final = (1 << 64) - 1
 
 
 class Key(Value, kw_only=False):
-    """A key of the object that `at` leads to from the value's own, as `args.cni`; integers' limits are inclusive.
+    """A key of the JSON object that `at` (`args.cni`) leads to; limits of integers are inclusive.
 
-    `about`, and `default` where absence has a meaning, are for people, in Markdown.
+    `about`, and `default` where absence has a meaning, are Markdown for people.
     """
 
     name: str
@@ -39,8 +39,6 @@ class Arg(Value, kw_only=False):
 
 
 class Field(Value):
-    """A `required` field has no `default`."""
-
     name: str
     type: Any
     sources: tuple[Key | Arg, ...]

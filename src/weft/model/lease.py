@@ -1,4 +1,4 @@
-"""A node's lease: the subnets it owns, and what other nodes need to know to reach them."""
+"""A node's lease: its subnets, and what other nodes need to reach them."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final
@@ -11,7 +11,7 @@ LEASE_TTL: Final = 86400
 
 
 class LeaseAttrs(Value, gc=False):
-    """Published with a lease (flannel.md §4.2).
+    """The part of a lease that its node publishes (flannel.md §4.2).
 
     `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
     """
@@ -29,8 +29,8 @@ class LeaseAttrs(Value, gc=False):
 class Lease(Value, gc=False):
     """One node's lease as the store holds it.
 
-    `id` is its permanent name in its store, and nothing else is read from it: the last part of the etcd key
-    (`10.5.1.0-24`), a node name, a peer's id. `created` orders leases by age (etcd: create_revision; smaller is older).
+    `id` is its permanent name there (etcd: `10.5.1.0-24`; Kubernetes: the node's name) and means nothing else.
+    `created` orders leases by age (etcd: create_revision; smaller is older).
     """
 
     id: str

@@ -17,7 +17,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class Addresses(NamedTuple):
-    """An address of each family, None for a family without; `where` each was read, for people."""
+    """An address of each family, and `where` each was read."""
 
     v4: IPv4Address | None = None
     v6: IPv6Address | None = None
@@ -25,7 +25,7 @@ class Addresses(NamedTuple):
 
 
 def is_reachable(ip: Ip) -> bool:
-    """Tell whether other nodes could reach a node at this address: it is the node's alone, in every network."""
+    """Tell whether other nodes could reach a node at this address."""
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     scoped = isinstance(ip, IPv6Address) and ip.scope_id is not None
     return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or mapped is not None or scoped)
@@ -38,7 +38,7 @@ def within(net: Net, other: Net) -> bool:
 
 
 def number_of(ip: Ip) -> int:
-    """A number that no address of the other family has. That of IPv4 is kept as it is, which takes less memory."""
+    """A number that no address of the other family has; IPv4's is kept small to save memory."""
     return int(ip) if ip.version == 4 else int(ip) | _IPV6
 
 

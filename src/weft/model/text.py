@@ -1,7 +1,7 @@
-"""Text for people: on one line, with nothing that a terminal obeys, with the right number, and with guesses."""
+"""Text for people: on one line, safe on a terminal, with plurals, durations, tables and guesses."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from weft.model.errors import Command
@@ -13,10 +13,12 @@ _SOME_OF: Final = 3
 
 # Control characters, those of C1 as well; marks that turn the direction of what follows; line and paragraph separators.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_UNITS: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(min|m|s|h|d)\s*")
 
 
 def one_line(text: str) -> str:
-    """Lines are joined by `; `, and what is not printable becomes an escape."""
+    """Join lines by `; `, and escape what is not printable."""
     if text.isprintable():
         return text
     lines = (line.strip(" \t\r") for line in text.split("\n"))
@@ -25,12 +27,12 @@ def one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Keep lines and tabs; anything else that a terminal obeys becomes an escape."""
+    """Keep lines and tabs; escape whatever else a terminal obeys."""
     return _OBEYED.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def counted(count: int, noun: str) -> str:
-    """`counted(1, "peer")` is `1 peer`, `counted(2, "peer")` is `2 peers`."""
+    """`1 peer`, `2 peers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -45,7 +47,7 @@ def shortly(seconds: float) -> str:
 
 
 def shown_amount(amount: float) -> str:
-    """Three or four digits, and a space for a unit behind: `0 `, `999 `, `12.3 k`, `4.56 G`."""
+    """Three or four digits, and a space before a unit: `0 `, `999 `, `12.3 k`, `4.56 G`."""
     place = 0
     while amount >= _THOUSAND and place + 1 < len(_PREFIXES):
         amount, place = amount / _THOUSAND, place + 1
@@ -53,7 +55,7 @@ def shown_amount(amount: float) -> str:
 
 
 def one_of(known: Iterable[str], wanted: str) -> str:
-    """Say which names would have been right: all of a few; of many the nearest, or some."""
+    """Name the right ones: all of a few; of many the nearest, or some."""
     from difflib import get_close_matches  # only who made a mistake pays for it
 
     names = list(known)
@@ -67,8 +69,8 @@ def one_of(known: Iterable[str], wanted: str) -> str:
 def typed_from(environ: Mapping[str, str]) -> Callable[[Command], str]:
     """How people type a command for a program with these variables: outside of the pod in which it runs.
 
-    The pod's image has no shell. `weft cni install` becomes the deletion of the pod, because the init container of the
-    next one installs the plugins.
+    The pod's image has no shell. `weft cni install` becomes the deletion of the pod: the next one's init container
+    installs the plugins.
     """
     pod, namespace = environ.get("POD_NAME"), environ.get("POD_NAMESPACE")
     if not (pod and namespace):
@@ -82,3 +84,22 @@ def typed_from(environ: Mapping[str, str]) -> Callable[[Command], str]:
         return f"kubectl -n {namespace} exec {pod} -- {command}"
 
     return typed
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Align columns by spaces, without trailing blanks, so that the text can be piped and cut."""
+    lines = [tuple(heading), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(text) + "\n"
+
+
+def seconds_in(text: str) -> float:
+    """Read `90s`, `5min` (or `5m`), `2h` or `1d 12h`. Raises `ValueError`."""
+    seconds, place = 0.0, 0
+    while (part := _PART.match(text, place)) is not None:
+        seconds += float(part[1]) * _UNITS[part[2]]
+        place = part.end()
+    if not text or place < len(text):
+        raise ValueError(f"{text!r} is no time; expected for example 90s, 5min, 2h or 1d")
+    return seconds

@@ -1,7 +1,6 @@
 """Values: immutable classes of named fields, equal when their fields are.
 
-They are structs of msgspec, which makes, compares and copies them in C: a class costs 10 µs to make, one of
-`dataclasses` 550, and a daemon imports 200 of them (docs/decisions/0022).
+They are structs of msgspec, made, compared and copied in C (docs/decisions/0022).
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
@@ -25,9 +24,9 @@ class _ValueType(msgspec.StructMeta):
         *,
         kw_only: bool = True,
         frozen: bool = True,
-        gc: bool | None = None,
+        **options: Any,
     ) -> "_ValueType":
-        return super().__new__(cls, name, bases, space, kw_only=kw_only, frozen=frozen, gc=gc)  # type: ignore[arg-type] # None: as the bases
+        return super().__new__(cls, name, bases, space, kw_only=kw_only, frozen=frozen, **options)
 
 
 if TYPE_CHECKING:  # a type checker takes a struct for one whose fields may change, and so all that are made of it
@@ -42,7 +41,9 @@ else:
 
         `kw_only=False` after the bases lets fields be given by place; `frozen=False` says that they may change, so that
         the value cannot be hashed. `gc=False` is for what there may be thousands of and what is in no cycle of
-        references: the garbage collector does not look at it. `__post_init__` is called as dataclasses call it.
+        references: the garbage collector does not look at it. `tag`, `rename`, `omit_defaults` and
+        `forbid_unknown_fields` are msgspec's, for values that are read or written as JSON. `__post_init__` is called
+        as dataclasses call it.
         """
 
 
@@ -58,5 +59,19 @@ def put_in(value: Value, name: str, made: Any) -> None:
 
 
 def fields_of(value: Value) -> dict[str, Any]:
-    """Nested values stay as they are."""
     return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+class Secret(Value, kw_only=False):
+    """A text that no log, repr or f-string shows."""
+
+    _text: str
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return repr(self)

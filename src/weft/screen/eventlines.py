@@ -7,10 +7,8 @@ from typing import Any, Final, TypeVar, get_args
 
 import click
 
-from weft.model.duration import seconds_in
-from weft.model.node.following import HEALTH, Wanted
-from weft.model.node.history import Event, Kind
-from weft.model.text import one_line
+from weft.model.node.history import HEALTH, Event, Kind, Wanted
+from weft.model.text import one_line, seconds_in
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, piece
 from weft.screen.say import PAGE, say

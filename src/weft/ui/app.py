@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from weft.diag.sizes import SMALLEST
 from weft.model.errors import ConfigError, WeftError
-from weft.model.value import fields_of
+from weft.model.value import Value, fields_of
 from weft.ui.guard import Guard
 from weft.ui.sources import Source
 from weft.ui.watch import Watch
@@ -25,7 +25,7 @@ _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascri
 _LONGEST: Final = 4096  # bytes of a question
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Wanted(Value, forbid_unknown_fields=True):
     """A trace that a page asks for, between pods, nodes or other targets of `weft lab trace`."""
 
     source: str

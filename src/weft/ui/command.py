@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.daemon.disk.files import write_atomically
-from weft.kernel import asking, daemons
+from weft.kernel import daemons
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
@@ -136,7 +136,7 @@ def _source(lab: str, instance: str | None) -> Source:
         seen = "no lab is up, and no weftd runs here"
         raise Unavailable(Problem(code="LAB-002", where="weft ui", seen=seen, hint=hint))
     need_root("weft ui")
-    return NodeSource(asking.choose(instance), socket.gethostname())
+    return NodeSource(daemons.choose(instance), socket.gethostname())
 
 
 async def _serve(source: Source, listener: socket.socket, token: str) -> None:

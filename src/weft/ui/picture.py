@@ -13,8 +13,7 @@ from weft.daemon.commands.peers import Row, rows
 from weft.lab.links import ITSELF
 from weft.lab.report import LabReport, NodeReport, TrafficReport, serves
 from weft.model.node.history import Event
-from weft.model.node.nodestate import NodeState
-from weft.model.node.wrong import wrong
+from weft.model.node.nodestate import NodeState, wrong
 from weft.model.value import Value, field, fields_of, replace
 from weft.ui import conditions
 from weft.ui.measuring import Measured, Pair

@@ -16,7 +16,7 @@ from weft.diag.sight.interfaces import InterfaceState
 from weft.diag.sight.look import interfaces
 from weft.diag.sight.node import Sight, peers
 from weft.diag.trace.probe_report import TraceReport
-from weft.kernel import asking
+from weft.kernel import daemons
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
 from weft.lab.commands.trace import follow
@@ -128,12 +128,12 @@ class NodeSource:
         self._name = name
 
     async def look(self) -> View:
-        state = await beside(lambda: asking.state(self._instance))
+        state = await beside(lambda: daemons.state(self._instance))
         return of_node(self._name, state, unix=time.time())
 
     async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
         last = after.get(self._name, 0)
-        return {self._name: await beside(lambda: asking.events(self._instance, last))}
+        return {self._name: await beside(lambda: daemons.events(self._instance, last))}
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
         """An echo to each peer, as `weft doctor` sends; peers that are gone are forgotten."""
@@ -151,7 +151,7 @@ class NodeSource:
         return found
 
     def _probe(self) -> dict[tuple[str, str], bool]:
-        state = asking.state(self._instance)
+        state = daemons.state(self._instance)
         with Rtnl.open() as rtnl:
             sight = Sight(links=tuple(rtnl.links()), daemon=state)
         probes = peer_probes.probe(peers(sight), mtu=sight.mtu)

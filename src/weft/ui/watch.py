@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from weft.beside.tasks import watched
 from weft.model.errors import WeftError
-from weft.model.node.following import Follower
-from weft.model.node.history import EventsSince
+from weft.model.node.history import EventsSince, Follower
 from weft.ui import picture
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import Piece, View

@@ -1,4 +1,4 @@
-"""The CNI protocol: errors and their codes, versions, names, and the environment of one call (cni.md §1)."""
+"""The CNI protocol: errors, versions, names, and the environment of a call (cni.md §1)."""
 
 import json
 import re
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 
 
 class CniError(Exception):
-    """A failure as the runtime will read it. `code` 999 is a failure without a code of its own."""
+    """An error for the runtime. `code` 999 is any failure without a code of its own."""
 
     def __init__(self, code: int, msg: str, details: str = "") -> None:
         super().__init__(msg)
@@ -47,7 +47,7 @@ class CniError(Exception):
         return f"{self.msg}; {self.details}" if self.details else self.msg
 
     def within(self, prefix: str) -> "CniError":
-        """Put words before the message; an error with a code of its own is never changed (cni.md §1.3)."""
+        """Put words before the message, unless the error has a code of its own (cni.md §1.3)."""
         if self.code != INTERNAL:
             return self
         error = type(self).__new__(type(self))  # whatever a subclass is made of
@@ -56,7 +56,7 @@ class CniError(Exception):
         return error
 
     def render(self) -> bytes:
-        """The error object as a plugin prints it (cni.md §1.8)."""
+        """The error object (cni.md §1.8)."""
         error: dict[str, object] = {"code": self.code, "msg": self.msg}
         if self.details:
             error["details"] = self.details
@@ -64,7 +64,7 @@ class CniError(Exception):
 
 
 class Ran(Value):
-    """How a plugin's program ended. `ending` tells people of a signal, where the exit status does not."""
+    """How a plugin ended. `ending` says so in words where the exit status does not (a signal)."""
 
     exit: int
     stdout: bytes = b""
@@ -73,20 +73,20 @@ class Ran(Value):
 
 
 def failure(msg: str, details: str = "") -> CniError:
-    """The error of a plugin's own work, code 999."""
+    """A plugin's own failure, code 999."""
     return CniError(INTERNAL, msg, details)
 
 
 def encode(value: object) -> bytes:
     """JSON as plugins print it: indented by four, no newline at the end.
 
-    Text that is no Unicode (a lone surrogate of a hostile input) is replaced, because an answer must be readable.
+    A lone surrogate of a hostile input is replaced, because an answer must be readable.
     """
     return _indented(value, "\n").encode("utf-8", "replace")
 
 
 def _indented(value: object, newline: str) -> str:
-    """As `json.dumps(value, indent=4, ensure_ascii=False)`, which takes three times as long: it is not in C."""
+    """As `json.dumps(value, indent=4, ensure_ascii=False)`, which is not in C and takes three times as long."""
     if isinstance(value, str):
         return _quoted(value)
     inner = f"{newline}    "
@@ -108,7 +108,6 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 
 def at_least(version: str, other: str) -> bool:
-    """Compare by number."""
     return parse_version(version) >= parse_version(other)
 
 
@@ -117,7 +116,7 @@ def versions_from(first: str) -> tuple[str, ...]:
 
 
 def reconcile(config_version: str, supported: Collection[str]) -> None:
-    """Refuse a request whose version is not exactly one that the plugin supports (cni.md §1.6)."""
+    """Refuse a version that the plugin does not support exactly (cni.md §1.6)."""
     if config_version not in supported:
         listed = " ".join(f'"{version}"' for version in supported)
         raise CniError(
@@ -128,7 +127,7 @@ def reconcile(config_version: str, supported: Collection[str]) -> None:
 
 
 def render_versions(supported: Iterable[str]) -> bytes:
-    """The answer to VERSION (cni.md §1.7): the newest version we know, whatever the request says."""
+    """The answer to VERSION: the newest version we know, whatever the request says (cni.md §1.7)."""
     answer = {"cniVersion": NEWEST, "supportedVersions": list(supported)}
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
 
@@ -179,7 +178,7 @@ _VARIABLES: Final = (
 
 
 def check_environment(command: str, env: Mapping[str, str]) -> None:
-    """Refuse missing or malformed variables, in the order of cni.md §1.3: empty counts as missing."""
+    """Refuse missing, empty or malformed variables, in the order of cni.md §1.3."""
     missing = [] if command else ["CNI_COMMAND"]
     for variable in _VARIABLES:
         if command not in variable.required:
@@ -194,7 +193,7 @@ def check_environment(command: str, env: Mapping[str, str]) -> None:
 
 
 def truth(text: str) -> bool:
-    """Read a boolean of CNI_ARGS (cni.md §1.12). Raises `ValueError`."""
+    """A boolean of CNI_ARGS (cni.md §1.12). Raises `ValueError`."""
     match text.lower():
         case "1" | "true":
             return True
@@ -209,7 +208,7 @@ _UNDERSTOOD_BY_SOMEONE: Final = frozenset({"IP", "MAC"})
 
 
 def parse_args(text: str, known: Collection[str]) -> dict[str, str]:
-    """Read the `known` keys of CNI_ARGS (cni.md §1.12). Others are refused unless `IgnoreUnknown`."""
+    """Read the `known` keys of CNI_ARGS (cni.md §1.12). Others are refused without `IgnoreUnknown`."""
     if not text:
         return {}
     found: dict[str, str] = {}
@@ -239,9 +238,9 @@ VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 def valid_attachments(config: Object) -> frozenset[tuple[str, str]]:
-    """Container id and interface of the attachments that a GC must leave alone (cni.md §1.9).
+    """Container id and interface of the attachments that a GC must keep (cni.md §1.9).
 
-    An empty list means that none is valid. A request without any list is refused: it would free what is alive.
+    An empty list means that none is valid. A request without a list is refused: it would free what is alive.
     """
     key = next((key for key in VALID_ATTACHMENTS if key in config), None)
     if key is None:

@@ -1,7 +1,6 @@
 """The file in which a runtime remembers an attachment: libcni's, key by key (cni.md §2.7).
 
-Its name joins three names with hyphens that may occur inside each, so only its content says whose entry it is.
-`weft.cni.runtime.cache` knows where the files are.
+Its name joins three names with hyphens, which may occur in each, so only its content says whose it is.
 """
 
 import base64
@@ -20,7 +19,7 @@ KIND: Final = "cniCacheV1"
 
 
 class Entry(Value):
-    """A remembered attachment. `config` is the network's text, `result` that of its ADD, empty if none."""
+    """A remembered attachment: the network's text, and the result of its ADD."""
 
     network: str
     conf: RuntimeConf
@@ -29,7 +28,7 @@ class Entry(Value):
 
 
 def file_name(network: str, container_id: str, ifname: str) -> str:
-    """Refuses empty names, and those that lead elsewhere."""
+    """Refuses empty names, and those that lead to another directory."""
     if not (network and container_id and ifname):
         raise failure(
             f'cache file path requires network name ("{network}"), container ID ("{container_id}"), '
@@ -42,7 +41,7 @@ def file_name(network: str, container_id: str, ifname: str) -> str:
 
 
 def render(entry: Entry) -> bytes:
-    """As libcni writes it; what is empty is left out."""
+    """As libcni writes it, without empty keys."""
     obj: Object = {
         "kind": KIND,
         "config": base64.b64encode(entry.config).decode(),
@@ -73,7 +72,7 @@ def parse(data: bytes, network: str) -> Entry:
 
 
 def has_kind(data: bytes) -> bool:
-    """Tell an entry from a bare result, as the first versions wrote them. Raises `CniError`."""
+    """Tell an entry from a bare result, which the first versions wrote. Raises `CniError`."""
     try:
         return bool(cnijson.value_of(cnijson.load(data), "kind") == KIND)
     except JsonError as error:
@@ -81,7 +80,7 @@ def has_kind(data: bytes) -> bool:
 
 
 def parse_result(data: bytes) -> Object:
-    """Read the result alone: that of an entry, or a bare one."""
+    """The result of an entry, or a bare one."""
     if not has_kind(data):
         return cnijson.load(data)
     try:
@@ -91,7 +90,7 @@ def parse_result(data: bytes) -> Object:
 
 
 def belongs_to(data: bytes, network: str, container_id: str, ifname: str) -> bool:
-    """A file of this name is this attachment's if it says so, or does not say whose it is."""
+    """True also if the file does not say whose it is."""
     try:
         entry = parse(data, network)
     except CniError:

@@ -1,8 +1,7 @@
-"""What a runtime does with a network, as steps: which plugin, in which order, with which input (cni.md §1.10, §2.6).
+"""What a runtime does with a network: which plugin, in which order, with which input (cni.md §1.10, §2.6).
 
 Each function is a generator: it yields a `Step`, is sent how the program ended, or thrown the `CniError` for why it
-could not run, and returns the outcome. Its driver starts programs (`weft.cni.runtime.library` by subprocess, the lab in
-its nodes).
+could not run, and returns the outcome. `cni.runtime.library` runs the steps on this machine, the lab in its nodes.
 """
 
 import json
@@ -24,7 +23,7 @@ _NOBODY: Final = {"CNI_CONTAINERID": "", "CNI_NETNS": "", "CNI_IFNAME": "", "CNI
 
 
 class RuntimeConf(Value):
-    """What a runtime knows of one attachment, with the keys of libcni's cache.
+    """A runtime's data of one attachment, with the keys of libcni's cache.
 
     `capability_args` go to the plugins that have declared them.
     """
@@ -36,7 +35,7 @@ class RuntimeConf(Value):
     capability_args: Annotated[Object, Key("capabilityArgs")] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
-        """Without the command and the path (cni.md §1.2)."""
+        """Without CNI_COMMAND and CNI_PATH (cni.md §1.2)."""
         return {
             "CNI_CONTAINERID": self.container_id,
             "CNI_NETNS": self.netns,
@@ -46,7 +45,7 @@ class RuntimeConf(Value):
 
 
 class Step(Value):
-    """One program to run: the plugin's type, the CNI variables (often without CNI_PATH), its input."""
+    """A program to run: the plugin's type, the CNI variables (often without CNI_PATH), its input."""
 
     plugin: str
     variables: Mapping[str, str]
@@ -54,7 +53,7 @@ class Step(Value):
 
 
 class Outcome(Value):
-    """`obj` is as the plugin printed it, `result` what it says."""
+    """`obj` is as the plugin printed it."""
 
     obj: Object
     version: str
@@ -65,7 +64,7 @@ Chain = Generator[Step, Ran, T]
 
 
 def add(network: NetworkList, conf: RuntimeConf) -> Chain[Outcome]:
-    """Every plugin in order, each with the result of the one before it. Stops at the first that fails."""
+    """Each plugin gets the result of the one before it. Stops at the first that fails."""
     outcome: Outcome | None = None
     for plugin in network.plugins:
         try:
@@ -89,7 +88,7 @@ def delete(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> 
 
 
 def check(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> Chain[None]:
-    """Every plugin in order. The first error is raised as it is."""
+    """Raises the first error as it is."""
     for plugin in network.plugins:
         raise_for((yield _step(network, plugin, "CHECK", conf, previous)))
 
@@ -97,7 +96,7 @@ def check(network: NetworkList, conf: RuntimeConf, previous: Object | None) -> C
 def collect_garbage(network: NetworkList, valid: Iterable[tuple[str, str]] | None) -> Chain[list[CniError]]:
     """Have plugins free what belongs to no valid attachment (container id, interface); returns failures.
 
-    An empty list means that none is valid. None leaves the list out, as libcni does when it is given none.
+    An empty list means that none is valid; None leaves the list out, as libcni does.
     """
     more: dict[str, Any] = {}
     if valid is not None:
@@ -114,14 +113,14 @@ def collect_garbage(network: NetworkList, valid: Iterable[tuple[str, str]] | Non
 
 
 def status(network: NetworkList) -> Chain[None]:
-    """Ask every plugin whether it could serve an ADD. The first error is raised as it is."""
+    """Ask every plugin whether it could serve an ADD. Raises the first error as it is."""
     for plugin in network.plugins:
         stdin = cnilist.request(network, plugin)
         raise_for((yield Step(plugin=plugin.type, variables={"CNI_COMMAND": "STATUS", **_NOBODY}, stdin=stdin)))
 
 
 def versions(plugin: str) -> Chain[tuple[str, ...]]:
-    """Which versions a plugin speaks (cni.md §2.5)."""
+    """The versions that a plugin supports (cni.md §2.5)."""
     variables = {**_NOBODY, **_DUMMY, "CNI_COMMAND": "VERSION"}
     ran = yield Step(plugin=plugin, variables=variables, stdin=json.dumps({"cniVersion": cni.NEWEST}).encode())
     try:
@@ -135,10 +134,7 @@ def versions(plugin: str) -> Chain[tuple[str, ...]]:
 
 
 def validate(network: NetworkList) -> Chain[frozenset[str]]:
-    """Require every plugin, in the network's version; returns the capabilities declared.
-
-    All that is wrong is raised together.
-    """
+    """Require every plugin in the network's version; returns the declared capabilities. Raises all errors together."""
     wrong = []
     for plugin in network.plugins:
         try:
@@ -152,7 +148,7 @@ def validate(network: NetworkList) -> Chain[frozenset[str]]:
 
 
 def previous_of(network: NetworkList, cached: Object) -> Object:
-    """A cached result as `prevResult` of the network's version, whatever version it was written in."""
+    """A cached result of any version as `prevResult` of the network's version."""
     try:
         own = cnijson.text(cached, "cniVersion") or network.version
     except JsonError as error:
@@ -168,7 +164,7 @@ def previous_of(network: NetworkList, cached: Object) -> Object:
 
 
 def raise_for(ran: Ran) -> None:
-    """Raise a failed plugin's error, in its own words (cni.md §2.5); one without a code has 999."""
+    """Raise a failed plugin's error (cni.md §2.5); one without a code has 999."""
     if ran.exit == 0:
         return
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace").strip()
@@ -189,7 +185,7 @@ def raise_for(ran: Ran) -> None:
 
 
 def read_outcome(data: bytes, version: str) -> Outcome:
-    """Read the answer to ADD; one that names no version has the request's (cni.md §2.5)."""
+    """Read the answer to ADD; one without a version has the request's (cni.md §2.5)."""
     try:
         obj = cnijson.load(data)
         own = cnijson.text(obj, "cniVersion") or version
@@ -223,7 +219,7 @@ def _step(network: NetworkList, plugin: PluginConf, command: str, conf: RuntimeC
 
 
 def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
-    """Refuse names that no plugin would take (cni.md §1.5), in the words of the library."""
+    """Refuse names in the words of libcni (cni.md §1.5)."""
     if not conf.container_id:
         raise CniError(cni.UNKNOWN_CONTAINER, "missing containerID")
     cni.check_container_id(conf.container_id)
@@ -234,5 +230,5 @@ def _check_names(network: NetworkList, conf: RuntimeConf) -> None:
 
 
 def _within(error: CniError, prefix: str) -> CniError:
-    """Put words before a message. Unlike in a plugin, the code stays."""
+    """Put words before a message. Unlike in a plugin, any error keeps its code."""
     return CniError(error.code, f"{prefix}{error.msg}", error.details)

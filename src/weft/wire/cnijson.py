@@ -1,7 +1,6 @@
-"""JSON as CNI plugins read it (cni.md §1.17), and the addresses in it.
+"""JSON as CNI plugins read it, and addresses in it (cni.md §1.17). Readers raise `JsonError`, which names the key.
 
-Keys match exactly or in any letter case, and the last one wins; unknown keys are ignored; `null` leaves the
-default; a known key with another type is an error, a `JsonError`, which names the key.
+Keys match exactly or in any letter case, and the last one wins; unknown keys are ignored; `null` leaves the default.
 """
 
 import json
@@ -43,7 +42,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    """Refuse a number that would become infinite, and could not be written as JSON again."""
+    """Refuse a number that would become infinite, which JSON cannot hold."""
     number = float(text)
     if isinf(number):
         raise ValueError(f"number {text[:20]} is too large")
@@ -54,7 +53,7 @@ _decode: Final = json.JSONDecoder(object_pairs_hook=_ordered, parse_constant=_no
 
 
 def load(data: bytes) -> Object:
-    """Read one JSON object; `null` is an empty one."""
+    """Read a JSON object; `null` is an empty one."""
     try:
         value = _decode(data.decode())
     except UnicodeDecodeError as error:
@@ -73,7 +72,7 @@ def as_kind(kind: type[T], value: Any, where: str) -> T:
 
 
 def value_of(obj: Object, key: str) -> Any:
-    """The value of a key in any letter case, None if it is absent or null."""
+    """None if it is absent or null."""
     found = None
     for name in _spellings(tuple(obj)).get(key.lower(), ()):
         value = obj[name]
@@ -84,7 +83,7 @@ def value_of(obj: Object, key: str) -> Any:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _spellings(keys: tuple[str, ...]) -> dict[str, list[str]]:
-    """Map each key in lower case to its spellings, in order. Cached: the same objects come with every pod."""
+    """Map each key in lower case to its spellings. Cached: the same objects come with every pod."""
     found: dict[str, list[str]] = {}
     for key in keys:
         found.setdefault(key.lower(), []).append(key)
@@ -97,22 +96,19 @@ def _get(obj: Object, key: str, kind: type[T], default: T) -> T:
 
 
 def text(obj: Object, key: str) -> str:
-    """Empty by default."""
     return _get(obj, key, str, "")
 
 
 def flag(obj: Object, key: str) -> bool:
-    """False by default."""
     return _get(obj, key, bool, default=False)
 
 
 def integer(obj: Object, key: str) -> int:
-    """0 by default."""
     return as_integer(_get(obj, key, int, 0), key)
 
 
 def as_integer(value: Any, where: str, *, least: int = LEAST, most: int = MOST) -> int:
-    """Limits are those of 64 bits by default; 0 is always allowed."""
+    """By default 64 bits, with or without a sign; 0 is always allowed."""
     found = as_kind(int, value, where)
     if found and not least <= found <= most:
         raise JsonError(f"cannot use {str(found)[:24]} as {where} (expected an integer from {least} to {most})")
@@ -120,12 +116,11 @@ def as_integer(value: Any, where: str, *, least: int = LEAST, most: int = MOST) 
 
 
 def member(obj: Object, key: str) -> Object:
-    """Empty by default."""
     return _get(obj, key, dict, {})
 
 
 def items(obj: Object, key: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-    """A list whose items `read(item, where)` has read, empty by default."""
+    """`read(item, where)` reads each item."""
     found = _get(obj, key, list, [])
     return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(found))
 
@@ -135,12 +130,10 @@ def as_text(value: Any, where: str) -> str:
 
 
 def as_object(value: Any, where: str) -> Object:
-    """Null is an empty object."""
     return {} if value is None else as_kind(dict, value, where)
 
 
 def as_list(value: Any, where: str) -> list[Any]:
-    """Null is an empty list."""
     return [] if value is None else as_kind(list, value, where)
 
 
@@ -160,7 +153,7 @@ def parse_ip(address: str) -> Ip:
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse_cidr(cidr: str) -> Cidr:
-    """The address keeps its host bits."""
+    """The host bits stay."""
     address, slash, length = cidr.partition("/")
     if slash and length.isascii() and length.isdigit():
         try:
@@ -173,7 +166,7 @@ def parse_cidr(cidr: str) -> Cidr:
 
 
 def parse_ip_or_cidr(address: str) -> Ip | None:
-    """The address of either form; nothing is None (cni.md §1.17)."""
+    """Either form; an empty text is None."""
     if not address:
         return None
     try:

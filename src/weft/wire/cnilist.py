@@ -1,4 +1,4 @@
-"""Network configurations as a runtime reads them, and its request to each plugin (cni.md §2.3, §1.10).
+"""Network configurations as a runtime reads them, and its requests to plugins (cni.md §2.3, §1.10).
 
 Keys of the list match exactly, keys of a plugin in any letter case, as in libcni.
 """
@@ -17,7 +17,7 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 class PluginConf(Value):
-    """One plugin of a network. `capabilities` are those it declares as true, `obj` is the whole as written."""
+    """One plugin of a network. `capabilities` are those it declares as true."""
 
     type: str
     name: str
@@ -30,13 +30,13 @@ class PluginConf(Value):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The plugins that this names: itself, its delegate and its IPAM plugin. Raises `JsonError`."""
+        """The plugin, its delegate and its IPAM plugin. Raises `JsonError`."""
         named = (cnijson.text(cnijson.member(self.obj, key), "type") for key in ("delegate", "ipam"))
         return self.type, *filter(None, named)
 
 
 class NetworkList(Value):
-    """A network: its plugins in order. `version` may be empty or unknown, `raw` is the text."""
+    """A network: its plugins in order. `version` may be empty or unknown."""
 
     name: str
     version: str
@@ -85,7 +85,6 @@ def parse_list(data: bytes) -> NetworkList:
 
 
 def parse_plugin(data: bytes) -> PluginConf:
-    """Read a file that holds one plugin."""
     try:
         return _plugin(cnijson.load(data))
     except JsonError as error:
@@ -93,7 +92,7 @@ def parse_plugin(data: bytes) -> PluginConf:
 
 
 def from_single(data: bytes) -> NetworkList:
-    """Make a list of a network of one plugin, as they were written before there were lists."""
+    """Make a list of a file with a single plugin, which is older than lists."""
     plugin = parse_plugin(data)
     try:
         name, version = plugin.name, cnijson.text(plugin.obj, "cniVersion")
@@ -104,7 +103,7 @@ def from_single(data: bytes) -> NetworkList:
 
 
 def extended(network: NetworkList, dropped_in: Iterable[PluginConf]) -> NetworkList:
-    """Append the plugins of drop-in files. There must be one in the end."""
+    """Append the plugins of drop-in files. At least one plugin must be there in the end."""
     plugins = (*network.plugins, *dropped_in)
     if not plugins:
         raise _bad("no plugin configs found")
@@ -119,7 +118,7 @@ def request(
     capability_args: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """What a plugin reads (cni.md §1.10), without capability arguments that it has not declared."""
+    """A plugin's input (cni.md §1.10), without capability arguments that it has not declared."""
     injected: dict[str, Any] = {"name": network.name, "cniVersion": network.version}
     wanted = {key: value for key, value in (capability_args or {}).items() if key in plugin.capabilities}
     if wanted:
@@ -130,7 +129,6 @@ def request(
 
 
 def inject(obj: Object, values: Mapping[str, Any]) -> Object:
-    """Put keys in, over those of the same name."""
     for key, value in values.items():
         if not key:
             raise ValueError("keys cannot be empty")
@@ -157,7 +155,7 @@ def _name(obj: Object) -> str:
 
 
 def _version(obj: Object) -> str:
-    """The highest one offered that we know too, else what `cniVersion` says."""
+    """The highest one offered that we know, else `cniVersion`."""
     version = obj.get("cniVersion", "")
     if not isinstance(version, str):
         raise JsonError(f"invalid cniVersion type {_kind(version)}")
@@ -184,7 +182,7 @@ def _check_version(text: str, prefix: str) -> None:
 
 
 def _flag(obj: Object, key: str) -> bool:
-    """Read a boolean, or the word for one."""
+    """A boolean, or the word for one."""
     value = obj.get(key, False)
     if isinstance(value, bool):
         return value

@@ -1,6 +1,6 @@
-"""Results of ADD: one model, the newest, and every released version's JSON to and from it (cni.md §1.14, §1.15).
+"""Results of ADD, to and from each version's JSON; the model is the newest version's (cni.md §1.14, §1.15).
 
-There are three shapes; the request's version says which one is read and written.
+There are three shapes, chosen by the request's version.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _PLAIN: Final = ("1.0.0", "1.1.0")
 
 
 class _Block(Value):
-    """The addresses of one family, of which there is one."""
+    """The single address of a family."""
 
     ip: Annotated[Cidr, Key("ip")]
     gateway: Annotated[Ip | None, Key("gateway")] = None
@@ -30,7 +30,7 @@ class _Block(Value):
 
 
 class _Blocks(Value):
-    """A result of the first shape. An empty block counts as absent."""
+    """The first shape. An empty block counts as absent."""
 
     ip4: Annotated[Object, Key("ip4")] = field(default_factory=dict)
     ip6: Annotated[Object, Key("ip6")] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Blocks(Value):
 
 
 def read(obj: Object, version: str) -> Result:
-    """The result must have the shape of `version` (cni.md §1.15). `CniError` 999 with the text of the spec."""
+    """The result must have the shape of `version`, else `CniError` 999 with the text of the spec (cni.md §1.15)."""
     family = next((family for family in (_BLOCKS, _VERSIONED, _PLAIN) if version in family), None)
     if family is None:
         raise failure(f'unsupported CNI result version "{version}"')
@@ -53,7 +53,7 @@ def read(obj: Object, version: str) -> Result:
 
 
 def read_previous(config: Object, version: str) -> Result | None:
-    """Read `prevResult` of a request of `version` (cni.md §1.16); None if there is none."""
+    """`prevResult` (cni.md §1.16)."""
     obj = cnijson.member(config, "prevResult")
     if not obj:
         return None
@@ -85,7 +85,6 @@ def check_families(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] =
 
 
 def render(result: Result, version: str) -> bytes:
-    """As a plugin prints it for a request of `version`."""
     return cni.encode(to_json(result, version))
 
 

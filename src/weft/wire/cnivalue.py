@@ -1,7 +1,7 @@
-"""Reads and writes values as CNI's JSON, by the keys of their fields (`weft.model.keyed`).
+"""Reads and writes values as CNI's JSON, by the keys of their fields (`model.keyed`).
 
-A missing key, `null` and an empty text leave the default. Texts of errors are `cnijson`'s; of several faults the first
-in the order of the fields is reported.
+A missing key, `null` and an empty text leave the default. Of several faults the first field's is reported, in
+`cnijson`'s words.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def decode(kind: type[V], obj: Object, args: str = "") -> V:
 
 
 def decode_or_fail(kind: type[V], obj: Object, args: str = "", *, failed: str) -> V:
-    """Like `decode`, but any fault is a `CniError`, with `failed` before its text."""
+    """Raises `CniError` for any fault, with `failed` before its text."""
     try:
         return decode(kind, obj, args)
     except JsonError as error:
@@ -56,7 +56,7 @@ def decode_or_fail(kind: type[V], obj: Object, args: str = "", *, failed: str) -
 
 
 def encode(value: Value) -> Object:
-    """Each field at its first key; defaults are left out."""
+    """Each field at its first key, without defaults."""
     made: Object = {}
     for name, key, path, required, default in _written(type(value)):
         content = getattr(value, name)
@@ -77,7 +77,7 @@ def _plain(content: Any) -> Any:
 
 
 def _folded(obj: Object) -> Object:
-    """Values by their keys in lower case: of several the last one, and none that is null."""
+    """Values by their keys in lower case, without nulls; of several spellings the last."""
     return {key.lower(): value for key, value in obj.items() if value is not None}
 
 
@@ -103,7 +103,7 @@ def _table(kind: type[Value]) -> tuple[tuple[_Row, ...], frozenset[str]]:
 
 @cache
 def _written(kind: type[Value]) -> tuple[tuple[str, str, Path, bool, Any], ...]:
-    """Each field's name, its first key and the path to that, whether it is required, and its default."""
+    """Each field's name, its first key, the path there, whether it is required, and its default."""
     return tuple(
         (field.name, source.name, _path(source), field.required, field.default)
         for field in keyed.fields(kind)
@@ -137,7 +137,6 @@ _TEXTS: Final = _ADDRESSES | {str}
 
 
 def _reader(types: frozenset[Any], source: Key | Arg) -> Read:
-    """Make `read(value, where)` for one of the types."""
     if types in _PARSE:
         return partial(_read_parsed, _PARSE[types])
     [kind] = types
@@ -162,7 +161,7 @@ def _read_parsed(parse: Callable[[str], Any], value: Any, where: str) -> Any:
 
 
 def _read_items(read: Read, length: int, value: Any, where: str) -> tuple[Any, ...]:
-    """`length` is 0 for any."""
+    """`length` 0 is any length."""
     items = cnijson.as_list(value, where)
     if length and len(items) != length:
         raise JsonError(f"cannot use {len(items)} items as {where} (expected {length})")

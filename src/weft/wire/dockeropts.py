@@ -1,6 +1,6 @@
-"""The file of options for dockerd that mk-docker-opts makes of subnet.env (flannel.md §9).
+"""mk-docker-opts: subnet.env as dockerd's options (flannel.md §9).
 
-dockerd's unit, or a shell, reads it as variables: one for each option, `DOCKER_OPT_*`, and one for all of them.
+A unit or a shell reads the file as variables: `DOCKER_OPT_*` for each option, and one for all of them.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.model.errors import Problem, WeftError
 from weft.model.value import Value
-from weft.wire import dotenv
+from weft.wire import subnetenv
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION: Final = re.compile(r"DOCKER_OPT_[A-Za-z0-9_]*")
@@ -21,23 +21,22 @@ _SUBNET: Final = re.compile(r"[0-9.]+/[0-9]{1,2}")
 
 
 class DockerOpts(Value):
-    """All known variables, `DOCKER_OPT_*` among them, and the network of dockerd's bridge, if known."""
+    """All known variables, and the network of dockerd's bridge, if known."""
 
     variables: Mapping[str, str]
     bridge: IPv4Network | None
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a variable may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
 def read(text: str, path: str, environ: Mapping[str, str], *, ip_masq: bool) -> DockerOpts:
-    """Make dockerd's options of subnet.env, `text`, whose variables come before those of the environment.
+    """Make options of subnet.env, whose variables come before those of the environment.
 
-    Without `ip_masq` there is no option for it. `WeftError` names each line and variable that cannot be used.
+    Without `ip_masq` there is no option for it. `WeftError` names each unusable line and variable.
     """
-    file = dotenv.parse(text)
+    file = subnetenv.variables_in(text)
     variables = {**environ, **file.values}
     problems = [_problem(path, complaint, "KEY=value") for complaint in file.complaints]
 
@@ -66,7 +65,7 @@ def read(text: str, path: str, environ: Mapping[str, str], *, ip_masq: bool) -> 
 
 
 def render(opts: DockerOpts, key: str, *, individual: bool, combined: bool) -> str:
-    """The options by name, then all in `key`, behind what that variable has already."""
+    """The single options, then all in the variable `key`, after its old text."""
     options = {name: value for name, value in sorted(opts.variables.items()) if _OPTION.fullmatch(name)}
     earlier = opts.variables.get(key, "")
     lines = dict(options) if individual else {}
@@ -76,7 +75,7 @@ def render(opts: DockerOpts, key: str, *, individual: bool, combined: bool) -> s
 
 
 def in_the_way(opts: DockerOpts, routes: str) -> Problem | None:
-    """Say if the network of dockerd's bridge has a route by a gateway; `routes` is /proc/net/route."""
+    """Say if a route by a gateway covers the bridge's network; `routes` is /proc/net/route."""
     for line in routes.splitlines()[1:]:
         device, destination, gateway, flags, _, _, _, mask, *_ = line.split()
         if int(flags, 16) & _GATEWAY and opts.bridge == IPv4Network(f"{_address(destination)}/{_address(mask)}"):
@@ -94,7 +93,7 @@ def _network(text: str) -> IPv4Network | None:
 
 
 def _address(text: str) -> IPv4Address:
-    """/proc/net/route has the four bytes as this machine reads a number."""
+    """/proc/net/route has the four bytes as a number in the machine's order."""
     return IPv4Address(int(text, 16).to_bytes(4, sys.byteorder))
 
 

@@ -1,7 +1,6 @@
-"""Keys and values in etcd, byte for byte as flannel writes them (flannel.md §4.2). Pure.
+"""Keys and values in etcd, byte for byte as flannel writes them (flannel.md §4.2).
 
-Anybody who may write to the store may write anything, so every reader answers with a value or raises `PeerError`,
-whatever the bytes.
+The store may hold anything, so readers return a value or raise `PeerError`, whatever the bytes.
 """
 
 import json
@@ -33,7 +32,7 @@ def subnets_prefix(prefix: str) -> str:
 
 
 def short_id(text: str) -> str:
-    """A key's last part, shortened for messages if it is too long to name a lease."""
+    """A key's last part, shortened for messages."""
     return text if len(text) <= _LONGEST_ID else f"{text[:_LONGEST_ID]}…"
 
 
@@ -44,9 +43,9 @@ def lease_id(v4: IPv4Network | None, v6: IPv6Network | None) -> str:
 
 
 def parse_id(text: str) -> Subnets:
-    """The subnets that a key names; length 0, as in `0.0.0.0-0` and `::-0`, means none of that family.
+    """The subnets of a key; length 0 (`0.0.0.0-0`, `::-0`) means none of that family.
 
-    Keys that name no subnet, or have host bits, are refused: no node can use them.
+    Keys without a subnet, or with host bits, are refused: no node can use them.
     """
     # Far more than any subnet takes. The pattern, open to the left, would look at a million digits a million times.
     found = _ID.search(text) if len(text) <= _LONGEST_ID else None
@@ -69,7 +68,7 @@ def parse_id(text: str) -> Subnets:
 
 
 def encode_attrs(attrs: LeaseAttrs) -> bytes:
-    """Compact JSON, keys in upstream's order, empty ones left out."""
+    """Compact JSON, keys in upstream's order, without empty ones."""
     fields: dict[str, Any] = {
         "PublicIP": str(attrs.public_ip or "0.0.0.0"),  # noqa: S104 what "none" looks like, not a socket
         "PublicIPv6": None if attrs.public_ipv6 is None else attrs.public_ipv6.compressed,
@@ -80,10 +79,7 @@ def encode_attrs(attrs: LeaseAttrs) -> bytes:
 
 
 def decode_attrs(value: bytes, where: str) -> LeaseAttrs:
-    """Read as upstream does: names in any case, the last duplicate counts, unknown ones are ignored.
-
-    Refuses everything that upstream rejects; `where` is for the message.
-    """
+    """As upstream: names in any case, the last duplicate counts, unknown ones are ignored."""
     return leasedata.decode_attrs(_fields(value, where), where)
 
 
@@ -111,7 +107,7 @@ def _canonical(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_wins(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The order is that of each name's last occurrence."""
+    """In the order of each name's last occurrence."""
     fields: dict[str, Any] = {}
     for name, field in pairs:
         fields.pop(name, None)

@@ -1,8 +1,8 @@
-"""Frames between the CNI client and the daemon: bytes ↔ values. Opens nothing, waits for nothing.
+"""Frames between the CNI client and the daemon: bytes to values and back. The other side is cni/client/frame.c.
 
-A frame is a header (size of what follows, 4 bytes; version, 2; kind, 2; big-endian) and fields, each a size of
-4 bytes and that many bytes. What follows the header is at most `MAX_PAYLOAD` bytes. The header and `Done` stay the
-same in every version, so that a refusal can always be read. weft/cni/client/frame.c is the other side.
+A frame is a header (size of what follows, 4 bytes; version, 2; kind, 2; big-endian) and fields, each a size of 4 bytes
+and that many bytes; at most `MAX_PAYLOAD` bytes follow the header. The header and `Done` stay the same in every
+version, so that a refusal can always be read.
 
     client → daemon   Call        plugin, names of descriptors, netns problem, stdin error, stdin, K=V …
     daemon → client   Begun       nothing                                         before anything is done
@@ -12,17 +12,16 @@ same in every version, so that a refusal can always be read. weft/cni/client/fra
     client → daemon   Opened      errno, 0 if a descriptor comes with it          each answered by this
     daemon → client   Done        exit status, stdout, stderr                     once, at the end
 
-A client that hears of no beginning may do the work itself: a daemon that cannot send `Begun`, because the client has
-closed or shut its end down, does nothing. So a client that gives up shuts its end down first and looks once more. A
-`Done` without `Begun` is a refusal. Version 1 knew no `Begun`.
+A client without `Begun` may do the work itself: it first shuts its end down and reads once more, and a daemon that
+cannot send `Begun` does nothing. A `Done` without `Begun` is a refusal. Version 1 has no `Begun`.
 
-Descriptors travel with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
+Descriptors come with the first byte of `Call` (SCM_RIGHTS), in the order of their names: `own` and `netns` (network
 namespaces of the client and of the container), `root` (the client's /) and `route` (a NETLINK_ROUTE socket of the
-container's namespace). A daemon passes over those that it does not know. For a plugin that works in the host's
-namespace alone there is `netns-only` in place of the last two: it is named to it, and not entered.
+container's namespace); unknown ones are ignored. For a plugin that works in the host's namespace alone, `netns-only`
+replaces the last three: it is compared, not entered.
 
-`Open` asks for a first-level directory of the container's /proc/sys/net (`ipv6`). Most plugins need none, and to open
-one costs a search among those of all namespaces: 0.4 ms on a node with 1,000.
+`Open` asks for a directory of the container's /proc/sys/net (`ipv6`). Few plugins need one, and opening one costs 0.4
+ms on a node with 1,000 namespaces.
 """
 
 from collections.abc import Mapping
@@ -53,12 +52,10 @@ _MAX_ERRNO: Final = 4095  # linux/err.h
 
 
 class FrameError(Exception):
-    """The other side has broken the rules of the protocol; the text says which."""
+    """The other side has broken the protocol."""
 
 
 class VersionError(FrameError):
-    """The other side speaks a version that this build does not know."""
-
     def __init__(self, theirs: int) -> None:
         super().__init__(
             f"the client speaks version {theirs} of the protocol, this daemon versions "
@@ -87,7 +84,7 @@ class Frame(Value):
 
 
 class Call(Value):
-    """`netns_problem` is empty, or which step failed for CNI_NETNS and how (`statfs 2`)."""
+    """`netns_problem` says which step failed for CNI_NETNS and how (`statfs 2`)."""
 
     plugin: str
     stdin: bytes
@@ -98,7 +95,7 @@ class Call(Value):
 
 
 class Run(Value):
-    """Run a delegate. `changes` maps variables to their new values."""
+    """Run a delegate; `changes` are variables with new values."""
 
     name: str
     stdin: bytes
@@ -117,7 +114,7 @@ def encode(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Puts a stream of bytes together to frames. After an error it must not be used again."""
+    """Joins a stream of bytes to frames. After an error it must not be used again."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -125,7 +122,7 @@ class FrameReader:
     def feed(self, data: bytes) -> Frame | None:
         """Take the next bytes; return the frame that they complete. Raises `FrameError`.
 
-        Bytes behind a complete frame are an error as well: neither side ever speaks twice in a row.
+        Bytes behind a complete frame are an error: neither side ever sends two frames in a row.
         """
         self._held += data
         if len(self._held) < HEADER_SIZE:
@@ -168,7 +165,6 @@ def _fields(payload: bytes) -> tuple[bytes, ...]:
 
 
 def decode_call(frame: Frame) -> Call:
-    """Raises `FrameError`."""
     if frame.kind != Kind.CALL or len(frame.fields) < _CALL_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no call")
     plugin, descriptors, netns_problem, stdin_error, stdin, *variables = frame.fields
@@ -192,7 +188,7 @@ def decode_call(frame: Frame) -> Call:
 
 
 def is_name(name: str) -> bool:
-    """A client takes names of files, shorter than `MAX_NAME` bytes."""
+    """A file's name, shorter than `MAX_NAME` bytes, as the client demands."""
     try:
         data = name.encode()
     except UnicodeEncodeError:
@@ -215,7 +211,7 @@ def encode_run(run: Run, *, version: int = VERSION) -> bytes:
 
 
 def decode_ran(frame: Frame) -> Ran | None:
-    """None if CNI_PATH holds no such program. Raises `FrameError`."""
+    """None if CNI_PATH holds no such program."""
     if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a delegate's end")
     status, stdout, stderr = frame.fields
@@ -223,19 +219,18 @@ def decode_ran(frame: Frame) -> Ran | None:
 
 
 def encode_open(name: str, *, version: int = VERSION) -> bytes:
-    """Ask for a directory of the container's settings."""
     return encode(Frame(kind=Kind.OPEN, version=version, fields=(name.encode(),)))
 
 
 def decode_opened(frame: Frame) -> int:
-    """0, or an errno. Raises `FrameError`."""
+    """0, or an errno."""
     if frame.kind != Kind.OPENED or len(frame.fields) != 1:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a directory")
     return _number(frame.fields[0], _MAX_ERRNO, "errno")
 
 
 def encode_done(done: Ran, *, version: int = VERSION) -> bytes:
-    """The last frame. Of a long log the end is kept: it says why something failed."""
+    """Of a long log the end is kept: it says why something failed."""
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
     log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]
     return encode(Frame(kind=Kind.DONE, version=version, fields=(str(done.exit).encode(), done.stdout, log)))
@@ -252,7 +247,7 @@ def _number(text: bytes, most: int, what: str) -> int:
 
 
 def _text(data: bytes, what: str) -> str:
-    """UTF-8 without NUL: an environment variable or a path of the kernel cannot hold one."""
+    """UTF-8 without NUL, which neither an environment variable nor a path can hold."""
     if 0 in data:
         raise FrameError(f"{what} holds a NUL byte")
     try:

@@ -1,7 +1,6 @@
-"""The text of iptables: what `iptables-save` prints of one table, and what `iptables-restore --noflush` takes.
+"""The text of iptables: of `iptables-save` for one table, and for `iptables-restore --noflush`, which is atomic.
 
-A rule is text as iptables-save prints it behind `-A CHAIN `, so that present and wanted rules compare as text. A change
-of a table is a list of lines for iptables-restore, which takes all of them or none.
+A rule is the text behind `-A CHAIN `, so that present and wanted rules compare as text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +28,12 @@ def payload(name: str, lines: Iterable[str]) -> str:
 
 
 def missing_chains(have: Table, names: Iterable[str]) -> list[str]:
-    """iptables-restore refuses them if somebody else has made one meanwhile."""
+    """iptables-restore refuses them if somebody else has made one in the meantime."""
     return [f"-N {name}" for name in names if name not in have]
 
 
 def removal(have: Table, chain: str, origin: str) -> list[str]:
-    """Empty without the chain; removes the rules of `origin` that lead there, too."""
+    """Also removes the rules of `origin` that lead there. Empty without the chain."""
     if chain not in have:
         return []
     return [*(f"-D {origin} {rule}" for rule in leading(have, origin, chain)), f"-F {chain}", f"-X {chain}"]
@@ -45,7 +44,7 @@ def leading(have: Table, origin: str, chain: str) -> list[str]:
 
 
 def target(rule: str) -> str:
-    """The chain, or the target without options, to which a rule leads; else ""."""
+    """The chain or target to which a rule leads; else ""."""
     match rule.split(" ")[-2:]:
         case ["-j" | "-g", name] if not name.endswith('"'):  # else these are words of a comment
             return name
@@ -57,7 +56,7 @@ def comment(text: str) -> str:
 
 
 def quoted(word: str, *, always: bool = False) -> str:
-    """Quote a word if iptables-restore needs that. A comment has quotes in any case."""
+    """Quote a word if iptables-restore needs that; a comment is always quoted."""
     if not always and word and not any(char in " \"'\\" for char in word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,7 +1,7 @@
-"""Nodes of Kubernetes as leases, and leases as their annotations, as flannel has them (flannel.md §5.4). Pure.
+"""Nodes of Kubernetes as leases, and leases as annotations, as flannel has them (flannel.md §5.4).
 
-A Node takes 10 KB and more; only what is used is decoded. Anyone with the right to annotate a node may have written its
-annotations. Readers of the API's answers raise `NotTheApiError`.
+Only what is used of the API's objects is decoded: a Node takes 10 KB and more. Annotations are data from strangers.
+Readers of the API's answers raise `NotTheApiError`.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,7 @@ from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net, Subnets, is_reachable
-from weft.model.value import Value
-from weft.wire import kubejson
+from weft.model.value import Value, field
 from weft.wire.leasedata import decode_attrs, decode_json, encode_json, shown, unusable
 
 # What names end in; a prefix stands before each.
@@ -36,13 +35,75 @@ _LONGEST_TOKEN: Final = 1 << 16  # it names the last key of a page, in base64
 EVENTS_OF_NODES: Final = "default"  # the namespace of Events of what is in none
 
 _IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
+_T = TypeVar("_T")
+
+
+class NotTheApiError(Exception):
+    """An answer that no Kubernetes API gives; the text is for people."""
+
+
+class Meta(Value):
+    name: str = ""
+    uid: str = ""
+    version: str = field(name="resourceVersion", default="")
+    created: datetime | None = field(name="creationTimestamp", default=None)
+    annotations: dict[str, str] | None = None
+
+
+class Spec(Value):
+    cidr: str = field(name="podCIDR", default="")
+    cidrs: list[str] | None = field(name="podCIDRs", default=None)
+
+
+class NodeObject(Value):
+    metadata: Meta
+    spec: Spec = field(default_factory=Spec)
+
+
+class ListMeta(Value):
+    version: str = field(name="resourceVersion", default="")
+    rest: str = field(name="continue", default="")
+
+
+class ListObject(Value):
+    metadata: ListMeta
+    items: list[NodeObject] | None = None
+
+
+class NodeOrStatus(Value):
+    """A Node, or the Status of an error."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: Spec = field(default_factory=Spec)
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class WatchEvent(Value):
+    type: str
+    object: NodeOrStatus
+
+
+class PodSpec(Value):
+    node: str = field(name="nodeName", default="")
+
+
+class PodObject(Value):
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+class CountMeta(Value):
+    more: int = field(name="remainingItemCount", default=0)
+
+
+class CountObject(Value):
+    metadata: CountMeta = field(default_factory=CountMeta)
+    items: list[msgspec.Raw] | None = None
 
 
 class Node(Value, gc=False):
-    """What is used of a Node. `annotations` are those with our prefix, named without it.
-
-    `created` is in Unix seconds, `version` the resourceVersion.
-    """
+    """What is used of a Node; `annotations` are those with our prefix, named without it."""
 
     name: str
     uid: str
@@ -53,7 +114,7 @@ class Node(Value, gc=False):
 
     @property
     def is_managed(self) -> bool:
-        """Tell whether flannel, or weft, runs there: nodes without this mark have no lease."""
+        """Nodes without flannel's mark have no lease."""
         return self.annotations.get(MANAGED) == "true"
 
 
@@ -66,7 +127,7 @@ class Page(Value):
 
 
 class Happened(Value):
-    """An event of a watch. A bookmark has no node but a version; an error has the API's words and its code."""
+    """An event of a watch. A bookmark has no node but a version; an error has the API's message and code."""
 
     kind: str
     version: str = ""
@@ -77,7 +138,7 @@ class Happened(Value):
 
 
 def read_page(body: bytes, prefix: str) -> Page:
-    found = kubejson.decode(kubejson.LIST, body)
+    found = _decode(_LIST, body)
     _bound(found.metadata.version, _LONGEST_VERSION, "a resourceVersion")
     _bound(found.metadata.rest, _LONGEST_TOKEN, "a token of the next page")
     nodes = tuple(_node(each, prefix) for each in found.items or ())
@@ -85,23 +146,23 @@ def read_page(body: bytes, prefix: str) -> Page:
 
 
 def read_count(body: bytes) -> int:
-    """The length of the whole list that begins so."""
-    found = kubejson.decode(kubejson.COUNT, body)
+    """The length of the whole list, from its first page."""
+    found = _decode(_COUNT, body)
     return len(found.items or ()) + found.metadata.more
 
 
 def read_node(body: bytes, prefix: str) -> Node:
-    return _node(kubejson.decode(kubejson.NODE, body), prefix)
+    return _node(_decode(_NODE, body), prefix)
 
 
 def read_pods_node(body: bytes) -> str:
-    """The node on which a pod is; empty while it is on none."""
-    return kubejson.decode(kubejson.POD, body).spec.node
+    """Empty for a pod that is not on a node yet."""
+    return _decode(_POD, body).spec.node
 
 
 def read_event(line: bytes, prefix: str) -> Happened:
     """Read one line of a watch of nodes."""
-    event = kubejson.decode(kubejson.EVENT, line)
+    event = _decode(_EVENT, line)
     seen = event.object
     if event.type == "ERROR":
         code = seen.code if 0 < seen.code < 1000 else 0
@@ -111,7 +172,7 @@ def read_event(line: bytes, prefix: str) -> Happened:
 
 
 def lease_of(node: Node) -> Lease | Malformed | None:
-    """None for a node that has no lease."""
+    """None for a node without a lease."""
     mark = node.annotations.get(MANAGED)
     if mark in (None, "", "false"):
         return None
@@ -163,10 +224,10 @@ def attrs_of(node: Node) -> LeaseAttrs:
 
 
 def annotations_for(attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
-    """The changes of annotations that publish `attrs`; None for one to remove.
+    """The changes of annotations that publish `attrs`; None removes one.
 
-    An operator's address overwrites the published one and nothing else (flannel.md §5.4). A malformed one leaves what
-    is published (`wrong_overwrites`): peers may reach the node at that alone.
+    An operator's address overwrites the published one alone (flannel.md §5.4). A malformed one leaves what is published
+    (`wrong_overwrites`): peers may reach the node only there.
     """
     wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend}
     families: tuple[tuple[str, str, str, Any, Ip | None], ...] = (
@@ -221,9 +282,9 @@ def network_available(now: datetime) -> bytes:
 
 
 def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) -> bytes:
-    """An Event as `kubectl describe node` finds it: like kubelet's, it has the node's name for its uid.
+    """An Event that `kubectl describe node` shows: like kubelet's, it has the node's name as uid.
 
-    The server ends the name, so that two never have the same.
+    The server completes the name, so that each is unique.
     """
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
@@ -243,7 +304,7 @@ def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) 
 
 
 def address_in(node: Node, name: str, family: type[_IpT], prefix: str) -> _IpT | None:
-    """The address that an operator has annotated a node with. Raises `PeerError`."""
+    """The address in an operator's annotation. Raises `PeerError`."""
     text = node.annotations.get(name, "")
     if not text:
         return None
@@ -267,10 +328,10 @@ def _address(text: str) -> Ip | None:
     return address if is_reachable(address) else None
 
 
-def _node(found: kubejson.NodeObject | kubejson.NodeOrStatus, prefix: str) -> Node:
+def _node(found: NodeObject | NodeOrStatus, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
     if not meta.name and not meta.version:
-        raise kubejson.NotTheApiError("a Node without a name")
+        raise NotTheApiError("a Node without a name")
     _bound(meta.version, _LONGEST_VERSION, "a resourceVersion")
     annotations = meta.annotations or {}
     return Node(
@@ -286,7 +347,7 @@ def _node(found: kubejson.NodeObject | kubejson.NodeOrStatus, prefix: str) -> No
 def _bound(text: str, most: int, what: str) -> None:
     """Refuse a text that goes back to the API and is longer than any API makes it."""
     if len(text) > most:
-        raise kubejson.NotTheApiError(f"{what} of {len(text)} characters")
+        raise NotTheApiError(f"{what} of {len(text)} characters")
 
 
 def _net(name: str, text: str) -> Net:
@@ -294,3 +355,17 @@ def _net(name: str, text: str) -> Net:
         return ip_network(text, strict=False)  # as Go's ParseCIDR: the API takes host bits
     except ValueError:
         raise unusable(name, f"podCIDR {shown(text)}", "a subnet") from None
+
+
+_LIST: Final = msgspec.json.Decoder(ListObject)
+_COUNT: Final = msgspec.json.Decoder(CountObject)
+_NODE: Final = msgspec.json.Decoder(NodeObject)
+_EVENT: Final = msgspec.json.Decoder(WatchEvent)
+_POD: Final = msgspec.json.Decoder(PodObject)
+
+
+def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotTheApiError(str(error)) from None

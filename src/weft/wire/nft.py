@@ -1,4 +1,4 @@
-"""The text of nft: what `nft list table` prints, and lines for `nft -f -`, which takes all of them or none.
+"""The text of nft: what `nft list table` prints, and lines for `nft -f -`, which is atomic.
 
 A rule is text as nft lists it, so that present and wanted rules compare as text.
 """
@@ -14,7 +14,7 @@ _HANDLE: Final = re.compile(r" # handle (\d+)$")
 
 
 class ListedChain(Value):
-    """A listed chain: each rule with its handle, which is "" unless nft was asked for handles (`-a`)."""
+    """Each rule has its handle, which is "" without `nft -a`."""
 
     hook: str = ""
     comment: str = ""
@@ -22,7 +22,7 @@ class ListedChain(Value):
 
 
 class Rule(Value):
-    """A rule of a table of our own. It is recognised by its comment."""
+    """A rule in a table of ours, known by its comment."""
 
     chain: str
     text: str
@@ -34,7 +34,7 @@ Listing = Mapping[str, ListedChain]
 
 
 def parse(text: str) -> dict[str, ListedChain]:
-    """Read `nft list table`: line by line, which is all its form needs."""
+    """Read `nft list table` line by line, which its form allows."""
     found: dict[str, ListedChain] = {}
     name = hook = comment = ""
     rules: list[tuple[str, str]] = []
@@ -68,7 +68,7 @@ def add_rules(table: Table, rules: Iterable[Rule]) -> list[str]:
 
 
 def refill(table: Table, chain: str, rules: Iterable[str]) -> list[str]:
-    """The chain gets these rules alone: nft waits for the kernel then, 10 ms and more."""
+    """Replace all rules of a chain: nft waits for the kernel then, 10 ms and more."""
     return [f"flush chain {table} {chain}", *(f"add rule {table} {chain} {rule}" for rule in rules)]
 
 
@@ -79,5 +79,4 @@ def deletions(have: Listing, table: Table, chain: str, is_unwanted: Callable[[st
 
 
 def payload(lines: Iterable[str]) -> str:
-    """Write one transaction."""
     return "".join(f"{line}\n" for line in lines)

@@ -1,10 +1,11 @@
-"""subnet.env: what the daemon tells the CNI plugin, container engines and its own next start (flannel.md §3).
+"""subnet.env: for the CNI plugin, container engines and the daemon's next start (flannel.md §3).
 
-`render` writes it, `parse` reads it back at start (lenient: what cannot be read is left out, with a complaint for the
-log), `parse_for_cni` reads it as the flannel plugin does (strict: an error that the kubelet will show).
+`parse` reads it back at a start and leaves out what cannot be read, with a complaint for the log; `parse_for_cni` reads
+it as the flannel plugin does, with errors that the kubelet shows.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_network
 from typing import Final, TypeVar
@@ -12,7 +13,6 @@ from typing import Final, TypeVar
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.value import Value
-from weft.wire import dotenv
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
 
@@ -20,6 +20,18 @@ _NETWORKS: Final = ("FLANNEL_NETWORK", "FLANNEL_IPV6_NETWORK")
 _SUBNETS: Final = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
 _MTU: Final = "FLANNEL_MTU"
 _IPMASQ: Final = "FLANNEL_IPMASQ"
+_ASSIGNMENT: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*[=:]\s*(.*?)\s*", re.ASCII | re.DOTALL)
+_DOUBLE: Final = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
+_SINGLE: Final = re.compile(r"'([^']*)'\s*(?:#.*)?")
+_VARIABLE: Final = re.compile(r"\\\$|\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))", re.ASCII)
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class Variables(Value):
+    """What a dotenv file sets, the last of several values, and complaints about other lines."""
+
+    values: Mapping[str, str]
+    complaints: tuple[str, ...] = ()
 
 
 class SubnetEnv(Value):
@@ -36,7 +48,7 @@ class SubnetEnv(Value):
 def render(env: SubnetEnv) -> str:
     """Byte for byte as flanneld does (flannel.md §3.1).
 
-    A subnet carries its first host, the address that the plugin's bridge will have.
+    A subnet carries its first host, the address of the plugin's bridge.
     """
     lines: list[str] = []
     if env.network_v4 is not None and env.subnet_v4 is not None:
@@ -50,7 +62,7 @@ def render(env: SubnetEnv) -> str:
 
 
 class Previous(Value):
-    """What an earlier run left: its subnet, and the networks whose masquerade rules are to be recycled."""
+    """An earlier run's subnet, and the networks whose masquerade rules are to be replaced."""
 
     network_v4: IPv4Network | None = None
     subnet_v4: IPv4Network | None = None
@@ -64,7 +76,7 @@ class Previous(Value):
 
 
 class Networks(Value):
-    """The networks of one key's comma list, and complaints about its other entries."""
+    """The networks of a key's comma list, and complaints about its other entries."""
 
     networks: tuple[Net, ...]
     complaints: tuple[str, ...] = ()
@@ -72,7 +84,7 @@ class Networks(Value):
 
 def parse(text: str) -> Previous:
     """Read the file back (flannel.md §3.3). A key that is missing, unreadable or has several networks is None."""
-    variables = dotenv.parse(text)
+    variables = variables_in(text)
     complaints = list(variables.complaints)
 
     def single(key: str, kind: type[NetT]) -> NetT | None:
@@ -93,9 +105,9 @@ def parse(text: str) -> Previous:
 
 
 def parse_list(text: str, key: str) -> Networks:
-    """Read one key as a list of networks; other entries are complained of and left out."""
+    """Read one key as a list of networks."""
     kind = IPv6Network if "IPV6" in key else IPv4Network
-    return _list(dotenv.parse(text).values.get(key, ""), key, kind)
+    return _list(variables_in(text).values.get(key, ""), key, kind)
 
 
 def _list(value: str, key: str, kind: Callable[..., Net]) -> Networks:
@@ -128,10 +140,9 @@ class PluginEnv(Value):
 
 @lru_cache(maxsize=8)
 def parse_for_cni(text: str, path: str) -> PluginEnv:
-    """Read the file as the flannel plugin does (flannel.md §10.3): split at the first `=`, no trimming, no quotes.
+    """Read as the flannel plugin does (flannel.md §10.3): split at the first `=`, no trimming, no quotes.
 
-    `ConfigError` names `path` and every key that is missing or unreadable. Every ADD reads the same text again, so the
-    last ones are remembered.
+    `ConfigError` names every key that is missing or unreadable. Cached: every ADD reads the same text.
     """
     values, problems = _plugin_values(text, path)
 
@@ -171,7 +182,7 @@ def _plugin_values(text: str, path: str) -> tuple[dict[str, str], list[Problem]]
 
 
 def _missing(values: dict[str, str]) -> list[str]:
-    """The plugin needs networks and subnets of one family at least."""
+    """The plugin needs a network and a subnet of one family at least."""
     groups = (_NETWORKS, _SUBNETS, (_MTU,), (_IPMASQ,))
     return [key for group in groups if not any(key in values for key in group) for key in group]
 
@@ -197,3 +208,41 @@ def absent(path: str, reason: str) -> ConfigError:
             "(or of the flannel pod) on this node.",
         )
     )
+
+
+def variables_in(text: str) -> Variables:
+    """Read a dotenv file, as people and tools write it (flannel.md §3.3). Every text is accepted.
+
+    `KEY=value` or `KEY: value`, comments, quotes, `export`, `$VAR` and `${VAR}` of earlier lines.
+    """
+    values: dict[str, str] = {}
+    complaints: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _ASSIGNMENT.fullmatch(line)
+        value = None if found is None else _value(found[2], values)
+        if found is None or value is None:
+            complaints.append(f"line {number} is not KEY=value")
+        else:
+            values[found[1]] = value
+    return Variables(values=values, complaints=tuple(complaints))
+
+
+def _value(text: str, earlier: Mapping[str, str]) -> str | None:
+    if text.startswith("'"):
+        single = _SINGLE.fullmatch(text)
+        return None if single is None else single[1]
+    if text.startswith('"'):
+        double = _DOUBLE.fullmatch(text)
+        if double is None:
+            return None
+        # `\$` stays for `_expand`, which alone knows that it is no variable.
+        unescaped = re.sub(r"\\([^$])", lambda found: _ESCAPES.get(found[1], found[1]), double[1], flags=re.DOTALL)
+        return _expand(unescaped, earlier)
+    return _expand(re.split(r"(?:^|\s)#", text, maxsplit=1)[0].rstrip(), earlier)
+
+
+def _expand(text: str, earlier: Mapping[str, str]) -> str:
+    """An unset variable is empty."""
+    return _VARIABLE.sub(lambda found: earlier.get(found[1] or found[2], "") if found.lastindex else "$", text)

@@ -1,4 +1,4 @@
-"""The messages of strongSwan's vici socket, without the length before each (vici's README.md, "Protocol"). Pure.
+"""The messages of strongSwan's vici socket, without the length before each (vici's README.md, "Protocol").
 
 A message is a tree of names: texts, lists of texts, and sections, which are trees again.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 Message = Mapping[str, "str | Secret | Sequence[str] | Message"]
 Section = dict[str, "str | list[str] | Section"]
@@ -31,11 +31,11 @@ _DEPTH: Final = 16  # of sections in sections; charon's have four
 
 
 class Unreadable(ValueError):
-    """Bytes that are no message of vici's."""
+    pass
 
 
 def packet(kind: int, name: str, message: Message | None = None) -> bytes:
-    """Encode a named packet: a request with its message, or a registration for an event."""
+    """A named packet: a request with its message, or a registration for an event."""
     body = b"" if message is None else encode(message)
     return bytes((kind,)) + _short(name) + body
 

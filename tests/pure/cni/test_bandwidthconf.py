@@ -3,7 +3,7 @@
 import pytest
 
 from weft.cni.plugins import bandwidth
-from weft.model.kernel.shaping import Limit, Limits
+from weft.model.kernel.reported import Limit, Limits
 from weft.wire.cni import CniError
 
 INGRESS = {"ingressRate": 16, "ingressBurst": 8}

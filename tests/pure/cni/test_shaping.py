@@ -4,7 +4,7 @@ import pytest
 
 from weft.cni.plugins import bandwidth
 from weft.model.attachment import Attachment
-from weft.model.kernel.shaping import Bucket, Limit
+from weft.model.kernel.reported import Bucket, Limit
 
 
 @pytest.mark.parametrize(

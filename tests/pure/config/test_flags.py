@@ -8,7 +8,7 @@ from weft.config.flaghelp import help_text
 from weft.config.flags import changed, parse_flags
 from weft.config.options import FLAGS, Options
 from weft.model.errors import ConfigError, Problem
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 DEFAULTS = parse_flags([], {})
 

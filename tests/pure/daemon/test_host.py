@@ -11,8 +11,8 @@ from weft.daemon.disk.identity import Identity
 from weft.desired.backends.vxlan import VxlanLink
 from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import LinkInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Mac
 
 OWN = Identity(mac_v4=Mac.parse("02:00:00:00:00:04"), mac_v6=Mac.parse("02:00:00:00:00:06"))

@@ -6,7 +6,7 @@ import pytest
 
 from weft.daemon.commands import started
 from weft.daemon.commands.started import Started
-from weft.kernel import asking, daemons
+from weft.kernel import daemons
 
 
 def process(proc: Path, command: bytes, environ: bytes = b"") -> None:
@@ -18,7 +18,7 @@ def process(proc: Path, command: bytes, environ: bytes = b"") -> None:
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemons, "living", lambda: ["one"])
-    monkeypatch.setattr(asking, "process", lambda _: 7)
+    monkeypatch.setattr(daemons, "process", lambda _: 7)
 
 
 def here(proc: Path, *flags: str) -> Started | None:
@@ -44,7 +44,7 @@ def test_flags_stand_behind_the_program(tmp_path: Path, command: bytes):
 def test_of_one_whose_process_cannot_be_seen_nothing_but_its_name_is_known(tmp_path: Path, monkeypatch):
     unseen = Started(instance="one", flags=(), environ={"HERE": "1"})
     assert here(tmp_path) == unseen
-    monkeypatch.setattr(asking, "process", lambda _: 0)
+    monkeypatch.setattr(daemons, "process", lambda _: 0)
     assert here(tmp_path) == unseen
 
 

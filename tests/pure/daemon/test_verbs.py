@@ -45,7 +45,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, shown: Plan, running: Started | Non
         return shown
 
     monkeypatch.setattr(verbs.started, "here", lambda *_: running)
-    monkeypatch.setattr(verbs.asking, "plan", answer)
+    monkeypatch.setattr(verbs.daemons, "plan", answer)
     monkeypatch.setattr(verbs, "_start", start)
     monkeypatch.setattr(verbs.logs, "quiet", lambda: asked.append("quiet"))
     return asked

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.inprocess import _device, _hex
 from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses(), st.integers(1, 65535))
 NETS = st.ip_addresses().map(ip_network)

@@ -12,7 +12,7 @@ from tests.support.builders import key
 from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
 from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 
 def told(*, private: int = 0, port: int = 0, peers: bytes = b"") -> bytes:

@@ -9,12 +9,11 @@ import pytest
 from tests.support import builders
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, extension
-from weft.desired.backends.extension import Added, Begun, ExtensionOptions, Printed
+from weft.desired.backends.extension import Added, Begun, Command, ExtensionOptions, Printed
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
-from weft.model.command import Command
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Ownership
 from weft.model.lease import LeaseAttrs
 from weft.model.value import replace
 

@@ -13,8 +13,8 @@ from weft.desired.facts import ailing, overlaps, select
 from weft.desired.inputs import Facts, Uplink
 from weft.desired.onlink import onlink_prefixes
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NextHop, RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Addresses
 from weft.model.value import replace
 

@@ -14,11 +14,9 @@ from weft.desired.backends.ipsec import Esp, IpsecOptions
 from weft.desired.backends.ipsec.objects import Charon, CharonLink, Connection, End, Policy, SharedKey, connection_of
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.objects import Object, Route
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Object, Ownership, Route
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.secret import Secret
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 
 TEXT = "s3cr3t-0" * 12
 PSK = Secret(TEXT)

@@ -9,9 +9,8 @@ from tests.support.builders import inputs, mac, subnet_v4, subnet_v6
 from weft.desired.node import SHARED, Wanted, served, shared
 from weft.model.errors import Problem
 from weft.model.kernel.links import NodeLink
-from weft.model.kernel.objects import Neighbour, Route, Sysctl
+from weft.model.kernel.objects import Neighbour, Route, Snapshot, Sysctl
 from weft.model.kernel.reported import AddressInfo, LinkInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.node.status import Status
 from weft.model.value import replace
 

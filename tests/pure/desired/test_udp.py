@@ -11,8 +11,7 @@ from weft.desired.backends import BACKENDS, udp, vxlan
 from weft.desired.backends.udp import Forward, KernelForward, KernelPath, Relay, TunLink, UdpOptions, Ways
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.objects import Address, Route, Sysctl
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Address, Ownership, Route, Sysctl
 from weft.model.lease import LeaseAttrs
 from weft.model.value import Value, replace
 

@@ -15,11 +15,9 @@ from weft.desired.backends.wireguard import Keys, WireguardLink, WireguardOption
 from weft.desired.backends.wireguard.objects import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
 from weft.desired.inputs import Inputs
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.objects import Address, Route
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Address, Ownership, Route
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.secret import Secret
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 
 OWN = Keys(private=Secret(key(1)), public=key(101))
 PSK = Secret(key(9))

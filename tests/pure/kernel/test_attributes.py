@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.pure.bent import bent_bytes, mostly
 from tests.pure.reach import reached, reaches
-from weft.kernel.rtnetlink import addr, codec, link, neigh, netlink, route, rule
+from weft.kernel.rtnetlink import addr, codec, link, neigh, netlink, route
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -141,7 +141,7 @@ PARSERS: list[tuple[Callable[[bytes], Any], list[bytes]]] = [
     (route.parse_route, [ROUTE, ROUTE + attribute(route.RTA_MULTIPATH, pack("=HBBi", 8, 4, 1, 3))]),
     (neigh.parse_neighbour, [NEIGHBOUR]),
     (neigh.parse_fdb, [FDB]),
-    (rule.parse_rule, [rule.add_rule(RULE).body]),
+    (route.parse_rule, [route.add_rule(RULE).body]),
     (lambda data: codec.decode_route(data, {}), [ROUTE]),
     (lambda data: codec.decode_neighbour(data, "x"), [NEIGHBOUR]),
     (lambda data: codec.decode_fdb(data, "x"), [FDB]),

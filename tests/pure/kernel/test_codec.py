@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.desired.backends.vxlan import VxlanLink
-from weft.kernel.rtnetlink import addr, codec, linkdata, neigh, route
+from weft.kernel.rtnetlink import addr, codec, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
 from weft.model.kernel.links import Link
 from weft.model.kernel.marks import PROTOCOL
@@ -194,7 +194,7 @@ VTEP = LinkInfo(
     mac=MAC,
     up=True,
     alias=codec.VTEP_ALIAS,
-    data=linkdata.encode(WANTED),
+    data=codec.encode_data(WANTED),
 )
 DEVICES = {"flannel.1": VxlanLink}
 
@@ -204,7 +204,7 @@ def test_a_vtep() -> None:
     assert seen == WANTED
     assert seen.parent_name == NAMES[2]
     wanted = replace(WANTED, local=IPv6Address("fd00::1"), learning=True, gbp=True)
-    assert codec.decode_link(replace(VTEP, data=linkdata.encode(wanted)), NAMES, DEVICES) == wanted
+    assert codec.decode_link(replace(VTEP, data=codec.encode_data(wanted)), NAMES, DEVICES) == wanted
 
 
 @pytest.mark.parametrize("changed", [{"up": False}, {"alias": ""}, {"mtu": 1400}, {"mac": Mac(bytes(6))}])
@@ -217,11 +217,11 @@ def test_what_can_be_mended_in_place(changed: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        linkdata.encode(WANTED) + u8(25, 1),  # IFLA_VXLAN_COLLECT_METADATA
-        linkdata.encode(WANTED) + attribute(2, bytes([10, 0, 0, 9])),  # IFLA_VXLAN_GROUP
-        linkdata.encode(replace(WANTED, parent=99)),
-        linkdata.encode(replace(WANTED, vni=2)),
-        linkdata.encode(replace(WANTED, gbp=True)),
+        codec.encode_data(WANTED) + u8(25, 1),  # IFLA_VXLAN_COLLECT_METADATA
+        codec.encode_data(WANTED) + attribute(2, bytes([10, 0, 0, 9])),  # IFLA_VXLAN_GROUP
+        codec.encode_data(replace(WANTED, parent=99)),
+        codec.encode_data(replace(WANTED, vni=2)),
+        codec.encode_data(replace(WANTED, gbp=True)),
         u32(1, 1),
     ],
 )
@@ -230,7 +230,7 @@ def test_what_must_be_made_anew(data: bytes) -> None:
 
 
 def test_what_says_no_is_no_more_than_what_is_not_said() -> None:
-    data = linkdata.encode(WANTED) + u8(25, 0) + attribute(2, bytes(4))
+    data = codec.encode_data(WANTED) + u8(25, 0) + attribute(2, bytes(4))
     assert codec.decode_link(replace(VTEP, data=data), NAMES, DEVICES) == WANTED
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.pure.bent import bent_bytes
 from tests.pure.reach import reached, reaches
 from weft.forward.build import PATH
-from weft.kernel.bpf import objectfile
-from weft.kernel.bpf.objectfile import Program, Unreadable
+from weft.kernel import bpf
+from weft.kernel.bpf import Program, Unreadable
 
 LOAD_MAP = 0x18  # BPF_LD | BPF_DW | BPF_IMM, of two instructions
 MOVE, EXIT = b"\xb7" + bytes(7), b"\x95" + bytes(7)
@@ -23,7 +23,7 @@ def ours() -> bytes:
 
 
 def test_ours_has_two_programs_that_share_three_maps():
-    read = objectfile.read(ours())
+    read = bpf.read(ours())
     assert sorted(read.programs) == ["in", "out"]
     for program in read.programs.values():
         assert set(program.maps.values()) == {"settings", "forwards", "counters"}
@@ -53,30 +53,30 @@ def test_a_map_is_loaded_by_its_descriptor():
 )
 def test_what_is_no_object_file(data: bytes, says: str):
     with pytest.raises(Unreadable, match=says):
-        objectfile.read(data)
+        bpf.read(data)
 
 
 def test_one_that_calls_a_function_of_its_own():
     data = bytearray(ours())
-    loaded = min(objectfile.read(bytes(data)).programs["in"].maps)
+    loaded = min(bpf.read(bytes(data)).programs["in"].maps)
     kind = data.index(struct.pack("<QI", loaded, 1)) + 8  # of the relocation of that place
     data[kind] = 10  # R_BPF_64_32
     with pytest.raises(Unreadable, match=f"needs more than maps at {loaded}"):
-        objectfile.read(bytes(data))
+        bpf.read(bytes(data))
 
 
 def test_a_table_of_sections_further_away_than_any_file_is_long():
     data = bytearray(ours())
     data[40:48] = b"\xff" * 8  # e_shoff
     with pytest.raises(Unreadable, match="breaks off"):
-        objectfile.read(bytes(data))
+        bpf.read(bytes(data))
 
 
 @reaches(readable=0.05, unreadable=0.2)
 @given(bent_bytes(st.builds(ours)))
 def test_any_bytes_are_read_or_refused(data: bytes):
     try:
-        objectfile.read(data)
+        bpf.read(data)
         reached("readable")
     except Unreadable:
         reached("unreadable")

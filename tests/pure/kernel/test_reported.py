@@ -4,7 +4,7 @@ import socket
 from ipaddress import IPv4Network, ip_address
 from struct import pack
 
-from weft.kernel.rtnetlink import addr, link, neigh, route, rule
+from weft.kernel.rtnetlink import addr, link, neigh, route
 from weft.kernel.rtnetlink.attributes import attribute, nest, u32
 from weft.model.kernel.reported import (
     AddressInfo,
@@ -58,5 +58,5 @@ def test_a_forwarding_entry():
 
 
 def test_a_policy_rule():
-    body = pack("=BBBBBxxBI", socket.AF_INET, 0, 0, 0, 0, 1, 0) + u32(rule.FRA_PRIORITY, 100)
-    assert rule.parse_rule(body) == RuleInfo(family=4, priority=100)
+    body = pack("=BBBBBxxBI", socket.AF_INET, 0, 0, 0, 0, 1, 0) + u32(route.FRA_PRIORITY, 100)
+    assert route.parse_rule(body) == RuleInfo(family=4, priority=100)

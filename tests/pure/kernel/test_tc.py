@@ -8,7 +8,7 @@ from tests.pure.bent import bent_bytes
 from tests.pure.reach import reached, reaches
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text
-from weft.model.kernel.shaping import Bucket
+from weft.model.kernel.reported import Bucket
 
 HEAD = bytes(20)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.pure.bent import bent_bytes
 from tests.pure.reach import reached, reaches
-from weft.kernel.rtnetlink import tcbpf
+from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.attributes import Malformed, nest, text, u32
 
 HEAD = bytes(20)
@@ -17,25 +17,25 @@ def listed(name: str, program: int, kind: str = "bpf") -> bytes:
 
 
 def test_a_program_is_found_by_its_name_and_number():
-    assert tcbpf.filter_in(listed("a", 5)) == tcbpf.Filter(priority=0, kind="bpf", name="a", program=5)
+    assert tc.filter_in(listed("a", 5)) == tc.Filter(priority=0, kind="bpf", name="a", program=5)
 
 
 def test_what_is_no_program_has_a_priority():
-    body = tcbpf.delete_program(7, tcbpf.EGRESS, 166).body
+    body = tc.delete_program(7, tc.EGRESS, 166).body
     nothing = {"name": "", "program": 0}
-    assert tcbpf.filter_in(body) == tcbpf.Filter(priority=166, kind="bpf", **nothing)  # the head of a list
-    assert tcbpf.filter_in(listed("a", 5, kind="u32")) == tcbpf.Filter(priority=0, kind="u32", **nothing)
+    assert tc.filter_in(body) == tc.Filter(priority=166, kind="bpf", **nothing)  # the head of a list
+    assert tc.filter_in(listed("a", 5, kind="u32")) == tc.Filter(priority=0, kind="u32", **nothing)
 
 
 def test_a_device_that_programs_can_be_attached_to():
-    assert tcbpf.hooks_in(tcbpf.add_clsact(7).body) == (7, (tcbpf.INGRESS, tcbpf.EGRESS))
-    assert tcbpf.hooks_in(HEAD + text(1, "ingress")) == (0, (tcbpf.INGRESS,))
-    assert tcbpf.hooks_in(HEAD + text(1, "fq")) == (0, ())
+    assert tc.hooks_in(tc.add_clsact(7).body) == (7, (tc.INGRESS, tc.EGRESS))
+    assert tc.hooks_in(HEAD + text(1, "ingress")) == (0, (tc.INGRESS,))
+    assert tc.hooks_in(HEAD + text(1, "fq")) == (0, ())
 
 
 BODIES = st.one_of(
     st.builds(listed, st.text(max_size=9).filter(lambda name: "\0" not in name), st.integers(1, 99)),
-    st.integers(1, 9).map(lambda index: tcbpf.add_clsact(index).body),
+    st.integers(1, 9).map(lambda index: tc.add_clsact(index).body),
     st.binary(max_size=60).map(lambda data: HEAD + data),
     st.binary(max_size=20),
 )
@@ -45,8 +45,8 @@ BODIES = st.one_of(
 @given(bent_bytes(BODIES))
 def test_any_bytes_are_read_or_malformed(data):
     for point, read in (
-        ("program", lambda body: tcbpf.filter_in(body).program),
-        ("device", lambda body: tcbpf.hooks_in(body)[1]),
+        ("program", lambda body: tc.filter_in(body).program),
+        ("device", lambda body: tc.hooks_in(body)[1]),
     ):
         try:
             if read(data):

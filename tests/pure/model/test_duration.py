@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.model.duration import seconds_in
+from weft.model.text import seconds_in
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """What of a daemon's answers is news."""
 
 from weft.model.errors import Problem
-from weft.model.node.following import HEALTH, Follower, Wanted, merged, recent
-from weft.model.node.history import Event, EventsSince
+from weft.model.node.history import HEALTH, Event, EventsSince, Follower, Wanted, merged, recent
 from weft.model.node.nodestate import HealthState
 from weft.model.value import replace
 

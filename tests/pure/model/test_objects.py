@@ -6,8 +6,7 @@ import pytest
 
 from tests.support import builders
 from weft.model.kernel.links import Link, NodeLink
-from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Route, Sysctl
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Ownership, Route, Sysctl
 from weft.model.kernel.rulesets import Chain, RuleSet
 from weft.model.net import Mac
 from weft.model.value import replace

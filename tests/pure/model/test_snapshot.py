@@ -2,8 +2,8 @@
 
 from ipaddress import ip_address
 
+from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import AddressInfo, LinkInfo
-from weft.model.kernel.snapshot import Snapshot
 
 ETH0, ETH1 = LinkInfo(index=2, name="eth0"), LinkInfo(index=3, name="eth1")
 ADDRESSES = tuple(

@@ -1,4 +1,4 @@
-from weft.model.table import table
+from weft.model.text import table
 
 
 def test_columns_are_aligned_and_lines_end_with_their_words():

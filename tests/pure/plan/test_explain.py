@@ -11,8 +11,7 @@ from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.objects import Address, Route, Sysctl
 from weft.model.kernel.rulesets import Chain, RuleSet
 from weft.model.net import Mac
-from weft.model.secret import Secret
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 from weft.plan.diff import Delete, Put
 from weft.plan.explain import explain, reason, was_and_now
 

@@ -14,8 +14,7 @@ from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire import kube
-from weft.wire.kube import Node, annotations_for, lease_of
-from weft.wire.kubejson import NotTheApiError
+from weft.wire.kube import Node, NotTheApiError, annotations_for, lease_of
 
 VXLAN = '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}'
 SAID = {

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.pure.reach import reached, reaches
 from weft.model.errors import ConfigError
-from weft.wire import dotenv
-from weft.wire.subnetenv import Previous, SubnetEnv, absent, parse, parse_for_cni, parse_list, render
+from weft.wire.subnetenv import Previous, SubnetEnv, absent, parse, parse_for_cni, parse_list, render, variables_in
 
 V4 = SubnetEnv(
     network_v4=IPv4Network("10.5.0.0/16"),
@@ -163,14 +162,14 @@ def test_a_missing_key_is_none_without_complaint(text):
     ],
 )
 def test_dotenv(text, value):
-    found = dotenv.parse(text)
+    found = variables_in(text)
     assert found.values["K"] == value
     assert found.complaints == ()
 
 
 @pytest.mark.spec("flannel.md §3.3/dotenv")
 def test_a_line_that_cannot_be_read_costs_that_line_alone():
-    found = dotenv.parse("nonsense\nK=v\nA='open\nB=\"open\n=x")
+    found = variables_in("nonsense\nK=v\nA='open\nB=\"open\n=x")
     assert found.values == {"K": "v"}
     assert found.complaints == tuple(f"line {number} is not KEY=value" for number in (1, 3, 4, 5))
 

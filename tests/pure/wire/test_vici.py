@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.model.secret import Secret
+from weft.model.value import Secret
 from weft.wire import vici
 
 # The example of vici's README.md.

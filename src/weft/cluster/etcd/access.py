@@ -8,8 +8,7 @@ from weft.beside import files
 from weft.cluster import tls
 from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Problem
-from weft.model.secret import Secret
-from weft.model.value import Value
+from weft.model.value import Secret, Value
 
 CLIENT_PORT: Final = 2379
 

@@ -8,7 +8,7 @@ from typing import Final
 from weft.beside import files
 from weft.cluster.etcd.access import Access
 from weft.model.errors import ConfigError, Problem
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from weft.beside import files
 from weft.model.errors import Problem, Unavailable
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from msgspec import Struct, field
 
 from weft.beside import programs
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.secret import Secret
 from weft.model.text import one_line
+from weft.model.value import Secret, Value, field
 
 _SECONDS: Final = 30.0
 _WORDS: Final = 300
@@ -24,13 +23,13 @@ _GROUP: Final = "client.authentication.k8s.io/"
 _VERSIONS: Final = (f"{_GROUP}v1", f"{_GROUP}v1beta1")
 
 
-class _Status(Struct):
+class _Status(Value):
     token: str = ""
     certificate: str = field(name="clientCertificateData", default="")
     until: datetime | None = field(name="expirationTimestamp", default=None)
 
 
-class _Answer(Struct, rename="camel"):
+class _Answer(Value, rename="camel"):
     api_version: str
     status: _Status
 

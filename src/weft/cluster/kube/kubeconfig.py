@@ -10,20 +10,19 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
-from msgspec import Struct, field
 
 from weft.beside import files
 from weft.cluster.kube.access import Access, Pem
 from weft.cluster.kube.credentials import Credentials, Fixed, TokenFile
 from weft.cluster.kube.execplugin import ExecPlugin
 from weft.model.errors import ConfigError, Problem
-from weft.model.secret import Secret
 from weft.model.text import one_line
+from weft.model.value import Secret, Value, field
 
 _T = TypeVar("_T")
 
 
-class _Cluster(Struct, rename="kebab"):
+class _Cluster(Value, rename="kebab"):
     server: str = ""
     certificate_authority: str = ""
     certificate_authority_data: str = ""
@@ -32,12 +31,12 @@ class _Cluster(Struct, rename="kebab"):
     proxy_url: str = ""
 
 
-class _Variable(Struct):
+class _Variable(Value):
     name: str
     value: str = ""
 
 
-class _Exec(Struct, rename="camel"):
+class _Exec(Value, rename="camel"):
     """A program that prints credentials (client.authentication.k8s.io)."""
 
     command: str
@@ -49,7 +48,7 @@ class _Exec(Struct, rename="camel"):
     provide_cluster_info: bool = False
 
 
-class _User(Struct):
+class _User(Value):
     certificate: str = field(name="client-certificate", default="")
     certificate_data: str = field(name="client-certificate-data", default="")
     key: str = field(name="client-key", default="")
@@ -62,12 +61,12 @@ class _User(Struct):
     exec: _Exec | None = None
 
 
-class _Context(Struct):
+class _Context(Value):
     cluster: str = ""
     user: str = ""
 
 
-class _Config(Struct, rename="kebab"):
+class _Config(Value, rename="kebab"):
     current_context: str = ""
     clusters: list[dict[str, Any]] | None = None
     users: list[dict[str, Any]] | None = None

@@ -19,7 +19,7 @@ from weft.kernel.rtnetlink import addr
 from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.route import add_route
-from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.kernel.rtnetlink.rtnl import IPV6_ADDRESSES, Rtnl
 from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
@@ -215,7 +215,7 @@ def hastened_dad(container: Container, ifname: str) -> Iterator[None]:
 def wait_for_dad(rtnl: Rtnl, link: LinkInfo) -> None:
     """Return once no IPv6 address of the link is tentative. `CniError` for a duplicate, or if it takes long."""
     deadline = time.monotonic() + _DAD_SECONDS
-    with rtnl.ipv6_address_notices() as wait_for_notice:
+    with rtnl.notices(IPV6_ADDRESSES) as wait_for_notice:
         while True:
             seen = [address for address in rtnl.addresses(link.index) if address.ip.version == 6]
             for address in seen:

@@ -19,7 +19,7 @@ from weft.cni.runtime import cache
 from weft.cni.runtime.conf import load_all
 from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Ran, Runtime, RuntimeConf, Step, load
 from weft.model.errors import ConfigError, Problem, WeftError
-from weft.model.table import table
+from weft.model.text import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
 from weft.screen.groups import Group

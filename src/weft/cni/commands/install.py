@@ -16,7 +16,7 @@ from weft.cni.install import conflist, executables, giveback
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
-from weft.model.table import table
+from weft.model.text import table
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import need_root

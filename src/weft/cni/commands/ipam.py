@@ -22,7 +22,7 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
-from weft.model.table import table
+from weft.model.text import table
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
 from weft.screen.groups import Group, need_root

@@ -13,15 +13,13 @@ from weft.cni.attachment.interface import reason
 from weft.cni.host.host import RETIRED, Container, Host
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
-from weft.kernel.probe import link_kinds
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.link import set_link
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Attachment, Interface, Result
 from weft.model.kernel.marks import ALIAS
-from weft.model.kernel.reported import LinkInfo
-from weft.model.kernel.shaping import Bucket, Limit, Limits
+from weft.model.kernel.reported import Bucket, Limit, Limits, LinkInfo
 from weft.model.keyed import Key
 from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson, cniresult
@@ -274,7 +272,7 @@ def _gc(call: Call) -> None:
 
 def _status(call: Call) -> None:
     limits = parse(call.config)
-    if limits.egress and not link_kinds(call.host.rtnl, ("ifb",)):
+    if limits.egress and not call.host.rtnl.knows("ifb"):
         raise CniError(cni.UNAVAILABLE, "egressRate needs IFB devices, which this kernel cannot make", _NO_IFB)
 
 

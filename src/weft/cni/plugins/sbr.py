@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from weft.cni.attachment import veth
 from weft.cni.attachment.interface import RTPROT_BOOT, reason
 from weft.cni.sdk.startup import Call, Plugin, about
-from weft.kernel.rtnetlink import route, rule
+from weft.kernel.rtnetlink import route
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.attachment import Cidr, IpConfig, Result
@@ -170,8 +170,8 @@ def _route_by_source(call: Call, rtnl: Rtnl, link: LinkInfo, conf: SbrConf, resu
         for source in sources:
             ip = source.address.ip
             wanted = RuleInfo(family=ip.version, priority=source.priority, table=source.table, src=ip_network(ip))
-            _do(rtnl, f"add rule for {ip}", rule.add_rule(wanted))
-            undo.callback(rtnl.batch, [rule.delete_rule(wanted)])
+            _do(rtnl, f"add rule for {ip}", route.add_rule(wanted))
+            undo.callback(rtnl.batch, [route.delete_rule(wanted)])
             for number in source.routes:
                 _do(rtnl, f"copy route {routes[number].dst}", route.copy_route(listed[number], source.table))
             if source.gateway is not None:
@@ -236,7 +236,7 @@ def _delete(call: Call) -> None:
         return
     refused: list[NetlinkError] = []
     for unwanted in rules_of(container.rtnl.rules(), _addresses(call, container.rtnl, link)):
-        refused += container.rtnl.batch([rule.delete_rule(unwanted)]).values()
+        refused += container.rtnl.batch([route.delete_rule(unwanted)]).values()
     for error in refused:
         raise failure(f"Failed to delete rule: {reason(error)}") from error
 

@@ -17,7 +17,7 @@ from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.cni.serve.session import Plugins
-from weft.kernel import capabilities
+from weft.kernel import namespaces
 from weft.model.errors import ConfigError, Problem
 
 # The descriptor on which the client that has started it listens already.
@@ -36,7 +36,7 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     With `daemon_comes` the first pods of a node wait for the lease of a daemon that is being started: a runtime tries
     again only after ten seconds. Raises what `open_node` does, and `ConfigError` where it could serve nobody.
     """
-    if not capabilities.held() & _NET_ADMIN:
+    if not namespaces.held() & _NET_ADMIN:
         hint = "The runtime that calls lacks it: give it this right, or start weftd, which serves all"
         seen, expected = "no right to change the network (CAP_NET_ADMIN)", "the rights of a runtime of containers"
         raise ConfigError(

@@ -35,9 +35,8 @@ from weft.kernel.tools import ToolError, Tools
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import ALIAS
-from weft.model.kernel.objects import Object, Route
+from weft.model.kernel.objects import Object, Route, Snapshot
 from weft.model.kernel.reported import LinkInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Net
 from weft.model.value import Value
 from weft.plan.diff import Delete, diff

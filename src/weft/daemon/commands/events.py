@@ -9,9 +9,8 @@ from typing import Final
 import click
 
 from weft.diag.bundle.offline import bundle_at, told_in
-from weft.kernel import asking
-from weft.model.node.following import Follower
-from weft.model.node.history import Event, EventsSince
+from weft.kernel import daemons
+from weft.model.node.history import Event, EventsSince, Follower
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report, watched
 from weft.screen.eventlines import line, show_event, since_option
@@ -50,7 +49,7 @@ def events(  # noqa: PLR0917 - click's way
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is None:
         need_root("weft events")
-        take = _asking(asking.choose(instance))
+        take = _asking(daemons.choose(instance))
     else:
         take = partial(told_in, bundle_at(file, "instance", "watch"), file)
     found = recent(take(), newest=newest, since=since)
@@ -67,7 +66,7 @@ def _asking(name: str) -> Callable[[], EventsSince]:
     follower = Follower()
 
     def take() -> EventsSince:
-        told = asking.events(name, follower.last)
+        told = daemons.events(name, follower.last)
         return replace(told, events=follower.events(told))
 
     return take

@@ -4,9 +4,8 @@ from typing import Final
 
 import click
 
-from weft.kernel import asking
-from weft.model.node.following import Follower, recent
-from weft.model.node.history import EventsSince
+from weft.kernel import daemons
+from weft.model.node.history import EventsSince, Follower, recent
 from weft.model.node.nodestate import HealthState
 from weft.screen.documents import output_option, watched
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
@@ -38,10 +37,10 @@ def monitor(
     Exits 1 when no daemon answers at first.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft monitor")
-    name, follower, chosen = asking.choose(instance), Follower(), wanted_of(kinds, codes)
+    name, follower, chosen = daemons.choose(instance), Follower(), wanted_of(kinds, codes)
 
     def take() -> tuple[EventsSince, HealthState]:
-        return asking.events(name, follower.last), asking.health(name)
+        return daemons.events(name, follower.last), daemons.health(name)
 
     told, health = take()
     found = [*recent(follower.events(told), told.unix, since), *follower.health(health, told.unix)]

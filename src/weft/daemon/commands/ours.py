@@ -13,8 +13,7 @@ from weft.desired.backends import BACKENDS
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.model.errors import ConfigError
 from weft.model.kernel.marks import ALIAS, MAIN_TABLE
-from weft.model.kernel.objects import Route
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Ownership, Route
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Net
 

@@ -8,10 +8,9 @@ from typing import Final
 import click
 
 from weft.diag.bundle.offline import bundle_at, state_in
-from weft.kernel import asking
+from weft.kernel import daemons
 from weft.model.node.nodestate import NodeState, PeerState, RefusedState
-from weft.model.table import table
-from weft.model.text import one_line, shortly, shown_amount
+from weft.model.text import one_line, shortly, shown_amount, table
 from weft.model.value import Value, field, fields_of, replace
 from weft.screen.documents import DOCUMENTS, output_with, piece, show_report, watched
 from weft.screen.groups import FROM, INSTANCE, need_root
@@ -56,7 +55,7 @@ class Asked:
         """The peers now."""
         self._last = self._number()
         self._questions = 0
-        self._seen = rows(asking.state(self._name))
+        self._seen = rows(daemons.state(self._name))
         return self._seen
 
     def look_if_needed(self) -> dict[str, Row]:
@@ -66,7 +65,7 @@ class Asked:
 
     def _number(self) -> int:
         """That of the latest event."""
-        return asking.events(self._name, self._last).last
+        return daemons.events(self._name, self._last).last
 
 
 @click.command()
@@ -94,7 +93,7 @@ def peers(output: str, watch: bool, instance: str | None, file: Path | None) -> 
         _print(rows(state_in(bundle_at(file, "instance", "watch"), file)), output)
         return 0
     need_root("weft peers")
-    asked = Asked(asking.choose(instance))
+    asked = Asked(daemons.choose(instance))
     now = asked.look()
     _print(now, output)
     for seen in watched(asked.look_if_needed, _LOOK_AGAIN) if watch else ():

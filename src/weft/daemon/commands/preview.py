@@ -32,9 +32,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
-from weft.model.kernel.objects import Objects
-from weft.model.kernel.ownership import Ownership
-from weft.model.kernel.snapshot import Snapshot
+from weft.model.kernel.objects import Objects, Ownership, Snapshot
 from weft.model.lease import Lease
 from weft.model.node.planned import Plan, Planned
 from weft.model.node.status import Status

@@ -7,7 +7,7 @@ from typing import Final
 from weft.config.flags import parse_flags
 from weft.config.goflags import tokens
 from weft.config.options import Options
-from weft.kernel import asking, daemons
+from weft.kernel import daemons
 from weft.model.value import Value
 
 _ENVIRON: Final = "FLANNELD_"
@@ -47,7 +47,7 @@ def here(
     if not names:
         return None
     try:
-        process = proc / str(asking.process(names[0]) or "none")  # it may be in another pid namespace
+        process = proc / str(daemons.process(names[0]) or "none")  # it may be in another pid namespace
         words = _texts(process / "cmdline")
         own = dict(word.partition("=")[::2] for word in _texts(process / "environ"))
     except OSError:  # it has ended meanwhile, or another user runs it

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from weft.kernel import asking, daemons
-from weft.model.node.nodestate import LoopState, NodeState
-from weft.model.node.wrong import not_whole, wrong
+from weft.kernel import daemons
+from weft.model.node.nodestate import LoopState, NodeState, not_whole, wrong
 from weft.model.text import counted, one_line, shortly
 from weft.screen.documents import output_option, show_report, watch_option
 from weft.screen.groups import FROM, INSTANCE, need_root
@@ -34,7 +33,7 @@ def status(output: str, instance: str | None, file: Path | None, *, watch: bool)
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if file is None:
         need_root("weft status")
-        look = partial(asking.ask, asking.choose(instance), daemons.ASK_STATE)
+        look = partial(daemons.ask, daemons.choose(instance), daemons.ASK_STATE)
     else:
         from weft.diag.bundle.offline import bundle_at, state_in
 

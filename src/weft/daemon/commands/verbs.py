@@ -17,7 +17,7 @@ from weft.daemon.commands.preview import of_start
 from weft.daemon.disk import memory
 from weft.daemon.process import logs
 from weft.daemon.world import World, real
-from weft.kernel import asking
+from weft.kernel import daemons
 from weft.model.node.planned import Plan
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
@@ -54,7 +54,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     running = started.here(flags, os.environ, world.directory)
     options = parse_flags(flags, os.environ) if running is None else running.options(flags, os.environ)
     if running is not None and options == running.options((), {}):
-        shown, head = asking.plan(running.instance), f"the weftd that runs here says so, instance {running.instance}"
+        shown, head = daemons.plan(running.instance), f"the weftd that runs here says so, instance {running.instance}"
     else:
         logs.quiet()
         shown, head = asyncio.run(_start(options, world)), "" if running is None else _OTHER

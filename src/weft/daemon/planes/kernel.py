@@ -11,7 +11,8 @@ from weft.beside.threads import beside
 from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of, shared
 from weft.kernel import sysctl
-from weft.kernel.alive import answers
+from weft.kernel.cooperative import in_turns
+from weft.kernel.icmp import answers
 from weft.kernel.portholders import with_holder
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.attributes import Malformed
@@ -19,12 +20,10 @@ from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.observe import looking
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.slices import in_turns
 from weft.model.errors import Failure
 from weft.model.kernel.marks import FORWARDING
-from weft.model.kernel.objects import Key, Object, Objects, Sysctl
+from weft.model.kernel.objects import Key, Object, Objects, Snapshot, Sysctl
 from weft.model.kernel.reported import RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 from weft.model.net import Ip
 from weft.model.value import replace
 from weft.plan.diff import Put, Step

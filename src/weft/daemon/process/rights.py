@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.process.modules import Modules
-from weft.kernel import capabilities
+from weft.kernel import namespaces
 
 # linux/capability.h: what each is for here.
 KEPT: Final = {
@@ -36,7 +36,7 @@ def give_away_all_but_modules(bridge_filter: Path = _BRIDGE_FILTER) -> Modules:
 
     `daemon.host` loads it, if the network wants it.
     """
-    with_modules = partial(capabilities.keep, kept() | 1 << _SYS_MODULE)
+    with_modules = partial(namespaces.keep, kept() | 1 << _SYS_MODULE)
     modules = Modules() if bridge_filter.exists() else Modules.apart(with_modules)
-    capabilities.keep(kept())
+    namespaces.keep(kept())
     return modules

@@ -3,15 +3,14 @@
 What the commands do, routes or a tunnel, is theirs. They are told of a peer by variables and by their input.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from weft.config.jsonfields import Fields
 from weft.desired.claims import addresses
 from weft.desired.inputs import Device, Inputs, check_type, options_of, unusable
-from weft.model.command import Command
-from weft.model.kernel.objects import KernelState, Object
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import KernelState, Object, Ownership
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
 from weft.model.value import Value, put_in
@@ -23,6 +22,24 @@ Variables = tuple[tuple[str, str], ...]
 # flannel's words for a family that is off.
 _NO_NETWORK: Final = {4: "0.0.0.0/0", 6: "::/0"}
 _NO_ADDRESS: Final = "<nil>"
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*))", re.ASCII)
+
+
+class Command(Value):
+    """With `expands`, `$NAME` and `${NAME}` in each word stand for a variable, as in flannel (flannel.md §6.9)."""
+
+    words: tuple[str, ...]
+    expands: bool = True
+
+    def __str__(self) -> str:
+        """The program, and `…` for its arguments, which may hold credentials."""
+        return f"{self.words[0]} …" if self.words[1:] else "".join(self.words)
+
+    def arguments(self, variables: Mapping[str, str]) -> list[str]:
+        """Replace variables, a missing one by nothing; no word is split again."""
+        if not self.expands:
+            return list(self.words)
+        return [_VARIABLE.sub(lambda found: variables.get(found[1] or found[2], ""), word) for word in self.words]
 
 
 class ExtensionOptions(Value):

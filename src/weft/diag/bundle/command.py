@@ -14,7 +14,7 @@ from weft.diag.bundle import archive, collect
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, files_of
 from weft.diag.options import place_options, places_of
 from weft.diag.sight.look import ask_peers, look
-from weft.kernel import asking
+from weft.kernel import daemons
 from weft.model.errors import Unavailable
 from weft.model.node.history import EventsSince
 from weft.model.text import counted, one_line
@@ -78,6 +78,6 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
 
 def _events(instance: str | None) -> EventsSince | None:
     try:
-        return asking.events(asking.choose(instance), 0)
+        return daemons.events(daemons.choose(instance), 0)
     except Unavailable:  # it has ended since, and its sight says what there was
         return None

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from typing import Protocol as Interface
 
 from weft.diag.check.trial import Protocol, Trial
-from weft.kernel import icmp, pathmtu
+from weft.kernel import icmp
 from weft.model.net import Family
 from weft.model.value import Value
 from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_marked
@@ -166,7 +166,7 @@ def _open(listener: _Listener) -> socket.socket | None:
     try:
         sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
         if protocol == "udp":
-            pathmtu.never_fragment(sock, family)
+            icmp.never_fragment(sock, family)
         sock.setsockopt(*_FREEBIND[family], 1)  # where a place has lost its address, trials to it are lost, no more
         sock.bind((listener.address, listener.port))
         if protocol == "tcp":

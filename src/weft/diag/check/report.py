@@ -9,8 +9,7 @@ from weft.diag.check.evidence import Evidence, reason
 from weft.diag.check.judging import described
 from weft.diag.check.scenarios import BY_NAME, CONCERNS, DEMANDS, Scenario
 from weft.diag.check.trial import Fault, Tried
-from weft.model.table import table
-from weft.model.text import counted, one_line
+from weft.model.text import counted, one_line, table
 from weft.model.value import Value
 
 # What happens to a packet that fails so, what has happened to one, and to several.

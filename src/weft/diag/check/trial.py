@@ -2,8 +2,6 @@
 
 from typing import Final, Literal
 
-import msgspec
-
 from weft.model.net import Family
 from weft.model.value import Value
 
@@ -12,7 +10,7 @@ Fault = Literal["", "lost", "narrow", "unseen", "translated", "unrefused", "shar
 FAULTS: Final[tuple[Fault, ...]] = ("lost", "narrow", "unseen", "translated", "unrefused", "shared")
 
 
-class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointReport(Value):
     """A pod behind a Service, by one of its addresses."""
 
     pod: str
@@ -64,7 +62,7 @@ class Outcome(Value):
     error: str = ""
 
 
-class TriedReport(msgspec.Struct, frozen=True, kw_only=True):
+class TriedReport(Value):
     outcomes: list[Outcome]
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from weft.diag.check.answering import Answering, Visit, number_in, numbered
 from weft.diag.check.trial import Outcome, Trial, TriedReport
-from weft.kernel import icmp, pathmtu
+from weft.kernel import icmp
 from weft.model.net import Family
 from weft.model.value import Value
 from weft.wire.icmp import IP_HEADER, REPLY, marked_request, read_marked
@@ -35,7 +35,7 @@ class _Flow(Value, frozen=False):
     answered: bool = False
     own: str = ""
     error: str = ""
-    refusals: tuple[pathmtu.Refusal, ...] = ()
+    refusals: tuple[icmp.Refusal, ...] = ()
 
 
 async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
@@ -73,7 +73,7 @@ def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, th
     """Say what came of a trial, by its first flow that was not answered."""
     one = next((flow for flow in flows if not flow.answered), flows[0])
     at, seen = heard.get(one.number, ("", ""))
-    refusal = next(iter(one.refusals), pathmtu.Refusal(mtu=0))
+    refusal = next(iter(one.refusals), icmp.Refusal(mtu=0))
     return Outcome(
         answered=sum(flow.answered for flow in flows),
         own=one.own,
@@ -118,8 +118,8 @@ def _open(trial: Trial) -> socket.socket:
 
 def _whole(sock: socket.socket, family: Family) -> None:
     """Send packets whole, and keep what refuses them."""
-    pathmtu.never_fragment(sock, family)
-    pathmtu.keep_errors(sock, family)
+    icmp.never_fragment(sock, family)
+    icmp.keep_errors(sock, family)
 
 
 async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
@@ -156,7 +156,7 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
             pass
         except OSError as error:
             flow.error = _said(error)
-            flow.refusals = tuple(pathmtu.refusals(sock, family))
+            flow.refusals = tuple(icmp.refusals(sock, family))
             if not flow.refusals:
                 await asyncio.sleep(wait)
         if flow.answered or flow.refusals:

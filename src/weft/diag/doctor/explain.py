@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft.model.errors import ConfigError, Problem
-from weft.model.table import table
+from weft.model.text import table
 from weft.model.value import Value
 from weft.screen.documents import output_option, show_report
 from weft.screen.say import PAGE

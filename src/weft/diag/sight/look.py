@@ -32,11 +32,11 @@ from weft.diag.sight.node import (
     Vxlan,
     peers,
 )
-from weft.kernel import asking, daemons, sysctl, tools
+from weft.kernel import daemons, sysctl, tools
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
-from weft.kernel.rtnetlink import linkdata
+from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
@@ -256,7 +256,7 @@ def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
 def vxlan(link: LinkInfo) -> Vxlan | None:
     """A VXLAN device's settings; None if it has other attributes than flannel's devices."""
     try:
-        fields = linkdata.decode(VxlanLink, link.data)
+        fields = codec.decode_data(VxlanLink, link.data)
     except Malformed:
         return None
     if fields is None:
@@ -356,7 +356,7 @@ def _reserved(directory: Path) -> Iterator[Reserved]:
 
 
 def _daemon(wanted: str | None) -> NodeState | None:
-    return asking.state(asking.choose(wanted)) if wanted or daemons.living() else None
+    return daemons.state(daemons.choose(wanted)) if wanted or daemons.living() else None
 
 
 def _ways(sight: Sight) -> dict[str, int]:

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.diag.sight.node import Knock, Knocked, Peer, Probed, Way
-from weft.kernel import icmp, pathmtu
+from weft.kernel import icmp
 from weft.model.net import Ip
 from weft.model.value import Value
 from weft.wire.icmp import HEADER, IP_HEADER, REPLY, UNREACHABLE, behind_ip, echo_request
@@ -133,7 +133,7 @@ def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
 
 def _open(version: int) -> socket.socket:
     sock = icmp.listen(version, (REPLY[version], UNREACHABLE[version]))
-    pathmtu.never_fragment(sock, version)
+    icmp.never_fragment(sock, version)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
     return sock
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from weft.diag.sight.node import Pod, Sight
-from weft.kernel import capabilities
+from weft.kernel import namespaces
 from weft.kernel.namespaces import CLONE_NEWNET, CLONE_NEWUTS, setns
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
@@ -103,7 +103,7 @@ class Pods:
                         opened.pop_all()
                     seen.add(number)
             except PermissionError:
-                if capabilities.held() & _RIGHTS != _RIGHTS:
+                if namespaces.held() & _RIGHTS != _RIGHTS:
                     raise
                 self.hidden.append(str(file))  # a process that even root may not look into: of another user namespace
             except OSError as error:

@@ -15,7 +15,7 @@ from typing import Final
 
 from weft.diag.sight.pods import Pods
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
-from weft.kernel import icmp, packetsocket, pathmtu
+from weft.kernel import icmp, packetsocket
 from weft.model.net import Family, Ip
 from weft.model.value import replace
 from weft.wire.icmp import IP_HEADER, marked_request
@@ -53,12 +53,12 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
         with sock:
             try:
                 if size:
-                    pathmtu.never_fragment(sock, family)
-                    pathmtu.keep_errors(sock, family)
+                    icmp.never_fragment(sock, family)
+                    icmp.keep_errors(sock, family)
                 sock.bind((str(source), source_port(number) if kind == "udp" else 0))
                 sock.sendto(data, (str(target), to))
             except OSError as error:  # no route, a rule at output, or too large for the link
-                own = (each.mtu for each in (pathmtu.refusals(sock, family) if size else ()) if not each.by)
+                own = (each.mtu for each in (icmp.refusals(sock, family) if size else ()) if not each.by)
                 sent = Sent(refusal=os.strerror(error.errno or 0), mtu=next(own, sent.mtu))
     return sent
 

@@ -7,20 +7,26 @@ daemon alone how often to repair.
 import asyncio
 import errno
 from collections.abc import Collection
+from contextlib import closing
 from typing import Final, Protocol
 
+from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.iptables import Iptables
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netfilter.nft import Nft
-from weft.kernel.netfilter.traces import IPTABLES_NFT, traces
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
+from weft.model.kernel.nftset import Table
 from weft.model.kernel.objects import Key
 from weft.model.kernel.rulesets import RuleSet
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 
 _LEGACY: Final = f"{iptables.KIND}-legacy"
+IPTABLES_NFT: Final = f"{iptables.KIND}-nft"
+
+_CHAINS: Final = {"nat": POSTRTG, "filter": FWD}
 
 
 class _Rules(Protocol):
@@ -212,3 +218,19 @@ async def _variant(default: Iptables) -> str:
 def _mixed(version: iptables.Version | None, families: Collection[int]) -> tuple[Problem, ...]:
     found = (iptables.mixed_worlds(version, family) for family in sorted(families))
     return tuple(problem for problem in found if problem is not None)
+
+
+def traces() -> frozenset[Key]:
+    """Keys of the kinds `nft` and `iptables-nft`, in the calling thread's namespace."""
+    try:
+        nf = NfSocket.open()
+    except OSError:
+        return frozenset()  # a kernel without nfnetlink has no nf_tables
+    found: set[Key] = set()
+    with closing(nf):
+        for family, ours in nft.TABLES.items():
+            if nf.has_table(ours):
+                found.add(("ruleset", nft.KIND, family))
+            if any(nf.has_chain(Table(ours.family, name), chain) for name, chain in _CHAINS.items()):
+                found.add(("ruleset", IPTABLES_NFT, family))
+    return frozenset(found)

@@ -16,12 +16,11 @@ from struct import Struct
 from typing import Final, Self
 
 from weft.desired.firewall import FWD, POSTRTG
-from weft.kernel.buffers import widen
 from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER
 from weft.kernel.portholders import shown
 from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
-from weft.kernel.rtnetlink.netlink import Reply, messages_in
+from weft.kernel.rtnetlink.netlink import Reply, messages_in, widen
 from weft.kernel.tools import OwnProcesses
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Key

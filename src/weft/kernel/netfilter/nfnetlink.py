@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, Self
 
-from weft.kernel.buffers import widen
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
-from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket
+from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket, widen
 from weft.model.kernel.nftset import Change, Delete, Element, Table
 
 NETLINK_NETFILTER: Final = 12

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.kernel import sysctl, tun
-from weft.kernel.rtnetlink import codec, linkdata
+from weft.kernel.cooperative import Slices, at_once
+from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.codec import Plain
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.slices import Slices, at_once
 from weft.model.errors import Failure
 from weft.model.kernel.links import Link, NodeLink, Tun
 from weft.model.kernel.objects import Object, Route, Sysctl
@@ -179,11 +179,11 @@ def _put_link(rtnl: Rtnl, wanted: Link) -> None:
         # Looked at first: what works is not taken down for what cannot be made.
         raise NetlinkError(errno.ENODEV, f"there is no link {wanted.parent_name} (index {wanted.parent})")
     if there is not None:
-        have, live = codec.decode_link(there, {}, {wanted.name: type(wanted)}), linkdata.encode(wanted, live=True)
+        have, live = codec.decode_link(there, {}, {wanted.name: type(wanted)}), codec.encode_data(wanted, live=True)
         if not wanted.changes_in_place(have):
             rtnl.delete_link(there.index)
             there = None
-        elif live != linkdata.encode(have, live=True):
+        elif live != codec.encode_data(have, live=True):
             rtnl.change_link(there.index, wanted.kind, live)
     if there is None:
         there = _create(rtnl, wanted)
@@ -201,7 +201,7 @@ def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
     def create() -> LinkInfo:
         if isinstance(wanted, Tun):
             return _create_tun(rtnl, wanted)
-        return rtnl.add_link(wanted.kind, linkdata.encode(wanted), name=wanted.name, mtu=wanted.mtu, mac=wanted.mac)
+        return rtnl.add_link(wanted.kind, codec.encode_data(wanted), name=wanted.name, mtu=wanted.mtu, mac=wanted.mac)
 
     try:
         return create()

@@ -8,12 +8,12 @@ entry with an unspecified remote, a link with MTU 0 (it can be mended) or of no 
 
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import Final
+from typing import Any, Final
 
-from weft.kernel.rtnetlink import addr, linkdata, neigh, route
-from weft.kernel.rtnetlink.attributes import Malformed, address, fixed, parse
+from weft.kernel.rtnetlink import addr, neigh, route
+from weft.kernel.rtnetlink.attributes import Attributes, Malformed, address, attribute, be16, fixed, parse, u8, u16, u32
 from weft.kernel.rtnetlink.netlink import Message
-from weft.model.kernel.links import Link, NodeLink
+from weft.model.kernel.links import Attribute, Link, NodeLink
 from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Route
 from weft.model.kernel.reported import AddressInfo, LinkInfo
@@ -35,6 +35,7 @@ _PLAIN_ROUTE: Final = frozenset(
 )
 _PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
 _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
+_NUMBERS = {"u8": u8, "u16": u16, "u32": u32, "be16": be16}
 
 
 def encode(thing: Plain, index: int) -> Message:
@@ -157,8 +158,49 @@ def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
     finished = info.up and info.alias == VTEP_ALIAS
     mtu = info.mtu if finished else 0
     kind = devices.get(info.name)
-    own = linkdata.decode(kind, info.data) if kind is not None and kind.kind == info.kind else None
+    own = decode_data(kind, info.data) if kind is not None and kind.kind == info.kind else None
     if kind is None or own is None:
         return Link(name=info.name, mtu=mtu)
     parent_name = names.get(own.get("parent", 0), "")
     return kind(name=info.name, mtu=mtu, mac=info.mac if kind.has_mac else None, parent_name=parent_name, **own)
+
+
+def encode_data(thing: Link, *, live: bool = False) -> bytes:
+    """With `live`, what can be changed on a device that exists."""
+    return b"".join(_encode(each, getattr(thing, each.name)) for each in thing.attributes if each.live or not live)
+
+
+def decode_data(kind: type[Link], data: bytes) -> dict[str, Any] | None:
+    """The fields of a device of this kind; None if it has what no device of ours has. Raises `Malformed`."""
+    found = parse(data)
+    if any(_is_set(found, number) for number in kind.foreign):
+        return None
+    fields: dict[str, Any] = {}
+    for each in kind.attributes:
+        if each.number in found or each.name not in fields:
+            fields[each.name] = _decode(each, found)
+    return fields
+
+
+def _encode(each: Attribute, value: Any) -> bytes:
+    if each.form == "flag":
+        return attribute(each.number, b"") if value else b""
+    if each.form in ("ip4", "ip6"):
+        return attribute(each.number, value.packed) if each.form == f"ip{value.version}" else b""
+    return _NUMBERS[each.form](each.number, value)
+
+
+def _decode(each: Attribute, found: Attributes) -> Any:
+    if each.form == "flag":
+        return each.number in found
+    if each.form in ("ip4", "ip6"):
+        return found.ip(each.number)
+    if each.form == "be16":
+        return found.network_number(each.number) or 0
+    return found.number(each.number) or 0
+
+
+def _is_set(found: Attributes, number: int) -> bool:
+    """Some attributes are there even when they say no; a mere presence says yes."""
+    value = found.get(number)
+    return value is not None and (not value or any(value))

@@ -9,19 +9,19 @@ made, so a comparison with what is wanted finds nothing to do.
 """
 
 import asyncio
+import ctypes
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Final, Self
+from struct import Struct
+from typing import Final, NamedTuple, Self
 
-from weft.kernel.buffers import widen
-from weft.kernel.rtnetlink import neigh, route
+from weft.kernel.rtnetlink import link, neigh, notices, route
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
-from weft.kernel.rtnetlink.netlink import messages_in
-from weft.kernel.rtnetlink.noticefilter import spare
+from weft.kernel.rtnetlink.netlink import messages_in, widen
 from weft.kernel.rtnetlink.notices import Notice, NoticeReader, Resync
 from weft.kernel.rtnetlink.rtnl import Rtnl
 
@@ -45,6 +45,17 @@ _TRUNCATED: Final = int(socket.MSG_TRUNC)  # have the kernel tell the whole leng
 # Datagrams read before their notices are handed out, so that a flood does not hold up the event loop.
 _BURST: Final = 128
 _RETRY_SECONDS: Final = 1.0
+_SO_ATTACH_FILTER: Final = 26
+_INSTRUCTION: Final = Struct("=HBBI")  # struct sock_filter: code, jump if true, jump if false, operand
+_PROGRAM: Final = Struct("@HP")  # struct sock_fprog: length, pointer
+
+# BPF_LD with BPF_W, BPF_H or BPF_B, absolute; BPF_JMP BPF_JEQ BPF_K; BPF_RET BPF_K
+_LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06
+# nlmsg_type and nlmsg_pid in struct nlmsghdr; behind it ifi_family in struct ifinfomsg, rtm_table in struct rtmsg
+_TYPE_AT, _PORT_AT, _FAMILY_AT, _TABLE_AT = 4, 12, 16, 20
+_SETTING_OF_AT: Final = 24  # NETCONFA_IFINDEX, the first attribute behind struct netconfmsg
+_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
+_ALL: Final = 0xFFFFFFFF
 
 
 class Monitor:
@@ -201,3 +212,59 @@ def _reason(error: OSError | Malformed) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
         return "the kernel dropped notices"
     return f"notices cannot be read: {error}"
+
+
+class _Step(NamedTuple):
+    """An instruction; labels say where a comparison goes, without one to the next."""
+
+    code: int
+    operand: int
+    true: str = ""
+    false: str = ""
+    label: str = ""
+
+
+def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) -> None:
+    """Drop messages of these types (RTM_…) that were caused by the netlink sockets with these ports.
+
+    Also drop links as a bridge's ports (family AF_BRIDGE), routes of the local table and settings of one link.
+    """
+    # The filter loads numbers as a network would send them; netlink's are in the host's order.
+    own = [_Step(_IF_EQUAL, socket.htonl(port), true="own") for port in ports]
+    spared = [_Step(_IF_EQUAL, socket.htons(kind), true="drop") for kind in kinds]
+    program = [
+        _Step(_LOAD_HALF, _TYPE_AT),
+        *(_Step(_IF_EQUAL, socket.htons(kind), true="link") for kind in (link.RTM_NEWLINK, link.RTM_DELLINK)),
+        _Step(_IF_EQUAL, socket.htons(notices.RTM_NEWNETCONF), true="setting"),
+        _Step(_IF_EQUAL, socket.htons(notices.RTM_DELNETCONF), true="drop"),
+        _Step(_IF_EQUAL, socket.htons(route.RTM_NEWROUTE), true="route"),
+        _Step(_IF_EQUAL, socket.htons(route.RTM_DELROUTE), true="route", false="any"),
+        _Step(_LOAD_BYTE, _FAMILY_AT, label="link"),
+        _Step(_IF_EQUAL, socket.AF_UNSPEC, true="any", false="drop"),
+        _Step(_LOAD_WORD, _SETTING_OF_AT, label="setting"),
+        _Step(_IF_EQUAL, notices.ALL_LINKS, true="any", false="drop"),
+        _Step(_LOAD_BYTE, _TABLE_AT, label="route"),
+        _Step(_IF_EQUAL, _LOCAL_TABLE, true="drop"),
+        _Step(_LOAD_WORD, _PORT_AT, label="any"),
+        *own,
+        _Step(_RETURN, _ALL),
+        _Step(_LOAD_HALF, _TYPE_AT, label="own"),
+        *spared,
+        _Step(_RETURN, _ALL),
+        _Step(_RETURN, 0, label="drop"),
+    ]
+    code = ctypes.create_string_buffer(_assemble(program))
+    # The kernel copies the program before the call returns.
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _PROGRAM.pack(len(program), ctypes.addressof(code)))
+
+
+def _assemble(program: list[_Step]) -> bytes:
+    places = {step.label: place for place, step in enumerate(program)}
+
+    def distance(place: int, label: str) -> int:
+        return places[label] - place - 1 if label else 0
+
+    return b"".join(
+        _INSTRUCTION.pack(step.code, distance(place, step.true), distance(place, step.false), step.operand)
+        for place, step in enumerate(program)
+    )

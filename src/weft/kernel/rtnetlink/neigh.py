@@ -10,6 +10,7 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
+from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import FdbInfo, NeighbourInfo
 from weft.model.net import Ip, Mac
 
@@ -98,7 +99,7 @@ def learn_fdb(port: int, mac: Mac) -> Message:
     return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body)
 
 
-def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int, replace: bool = True) -> Message:
+def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int = PROTOCOL, replace: bool = True) -> Message:
     """Permanent."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6

@@ -53,6 +53,7 @@ _TIMEVAL: Final = struct.Struct("@ll")
 _HEADER: Final = struct.Struct("=IHHII")
 _ERRNO: Final = struct.Struct("=i")
 _ERROR_HEAD: Final = _ERRNO.size + _HEADER.size
+_FORCED: Final = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # SO_SNDBUFFORCE, SO_RCVBUFFORCE: asm-generic/socket.h
 
 
 class NetlinkError(OSError):
@@ -301,3 +302,15 @@ def _refusal(reply: Reply) -> NetlinkError | None:
     # With NETLINK_CAP_ACK the request's header alone is echoed before the kernel's own attributes.
     offset = _ERROR_HEAD if reply.kind == NLMSG_ERROR else _ERRNO.size
     return NetlinkError(-number, parse(reply.body, offset).text(_NLMSGERR_ATTR_MSG))
+
+
+def widen(sock: socket.socket, size: int, *options: int) -> None:
+    """Set buffers in bytes: `SO_RCVBUF`, or the `options` that are named.
+
+    Without CAP_NET_ADMIN in the first user namespace the limit holds (net.core.rmem_max and wmem_max).
+    """
+    for option in options or (socket.SO_RCVBUF,):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, _FORCED[option], size)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)

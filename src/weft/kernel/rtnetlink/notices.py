@@ -11,13 +11,13 @@ from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import Final
 
-from weft.kernel.rtnetlink import addr, codec, link, neigh, netconf, route
-from weft.kernel.rtnetlink.attributes import fixed
+from weft.kernel.rtnetlink import addr, codec, link, neigh, route
+from weft.kernel.rtnetlink.attributes import fixed, parse
 from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply
 from weft.kernel.rtnetlink.observe import is_ours
-from weft.model.kernel.marks import BRIDGE_ALIAS, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
-from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, MAIN_TABLE, POD_ALIAS, PROTOCOL
+from weft.model.kernel.objects import Key, Object, Objects, Sysctl
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.value import Value
@@ -26,6 +26,14 @@ _FAMILY: Final = Struct("=B")  # the first byte of struct ifinfomsg
 # What a link that concerns us has in its description: our alias, or that of what pods share.
 _VTEP, _BRIDGE, _GATEWAY = codec.VTEP_ALIAS.encode(), BRIDGE_ALIAS.encode(), GATEWAY_ALIAS.encode()
 _POD: Final = POD_ALIAS.encode()
+RTM_NEWNETCONF: Final = 80
+RTM_DELNETCONF: Final = 81
+ALL_LINKS: Final = 0xFFFFFFFF  # NETCONFA_IFINDEX_ALL
+
+_NETCONFMSG: Final = Struct("=B3x")  # family
+_NETCONFA_IFINDEX: Final = 1
+_NETCONFA_FORWARDING: Final = 2
+_FAMILIES: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
 
 
 class ObjectChanged(Value, kw_only=False):
@@ -104,7 +112,7 @@ class NoticeReader:
             route.RTM_DELROUTE: self._route,
             neigh.RTM_NEWNEIGH: self._neighbour,
             neigh.RTM_DELNEIGH: self._neighbour,
-            netconf.RTM_NEWNETCONF: self._setting,
+            RTM_NEWNETCONF: self._setting,
         }
 
     def learn(self, links: Iterable[LinkInfo]) -> list[Notice]:
@@ -203,7 +211,7 @@ class NoticeReader:
             yield UplinkChanged(name)
 
     def _setting(self, message: Reply) -> Iterator[Notice]:
-        setting = netconf.forwarding(message.body)
+        setting = forwarding(message.body)
         if setting is not None:
             yield ObjectChanged(setting.key, setting)
 
@@ -279,3 +287,13 @@ def _of_a_port(message: Reply) -> bool:
 def _facts(info: LinkInfo) -> tuple[object, ...]:
     """The part of an uplink that decides about anything of ours."""
     return info.name, info.index, info.mtu, info.up, info.mac, info.operstate
+
+
+def forwarding(body: bytes) -> Sysctl | None:
+    """None if RTM_NEWNETCONF speaks of another setting. Raises `Malformed`."""
+    (family,) = fixed(_NETCONFMSG, body)
+    attributes = parse(body, _NETCONFMSG.size)
+    value = attributes.number(_NETCONFA_FORWARDING)
+    if family not in _FAMILIES or value is None or attributes.number(_NETCONFA_IFINDEX) != ALL_LINKS:
+        return None
+    return Sysctl(name=FORWARDING[_FAMILIES[family]], value="1" if value else "0")

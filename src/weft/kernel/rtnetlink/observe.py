@@ -1,7 +1,7 @@
 """One look at the machine: dumps, normalised to what we manage.
 
 The lists are read one after the other, so a change meanwhile may be in one and not in the other: the monitor's notices,
-read from before the look, tell. Long looks are generators (`weft.kernel.slices`).
+read from before the look, tell. Long looks are generators (`weft.kernel.cooperative`).
 """
 
 import socket
@@ -11,14 +11,13 @@ from itertools import islice
 from typing import Final
 
 from weft.kernel import sysctl
+from weft.kernel.cooperative import Slices, at_once
 from weft.kernel.rtnetlink import codec, neigh, route
 from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.kernel.slices import Slices, at_once
 from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
-from weft.model.kernel.objects import Key, Object, Objects, Sysctl
+from weft.model.kernel.objects import Key, Object, Objects, Snapshot, Sysctl
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
-from weft.model.kernel.snapshot import Snapshot
 
 # So many answers are decoded before the event loop gets a turn: about 1.5 ms.
 _SLICE: Final = 250

@@ -14,10 +14,13 @@ from weft.kernel.rtnetlink.attributes import (
     nest,
     parse,
     parse_list,
+    text,
+    u8,
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
-from weft.model.kernel.reported import NextHop, RouteInfo
+from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
+from weft.model.kernel.reported import NextHop, RouteInfo, RuleInfo
 from weft.model.net import Ip, Net
 
 RTM_NEWROUTE: Final = 24
@@ -61,6 +64,26 @@ RTMSG: Final = Struct("=BBBBBBBBI")
 _RTNEXTHOP: Final = Struct("=HBBi")  # length, flags, weight - 1, interface index
 _RTVIA: Final = Struct("=H")  # family; the address follows
 _LARGEST_SHORT_TABLE: Final = 255
+RTM_NEWRULE: Final = 32
+RTM_DELRULE: Final = 33
+RTM_GETRULE: Final = 34
+
+FRA_DST: Final = 1
+FRA_SRC: Final = 2
+FRA_IIFNAME: Final = 3
+FRA_PRIORITY: Final = 6
+FRA_FWMARK: Final = 10
+FRA_TABLE: Final = 15
+FRA_FWMASK: Final = 16
+FRA_OIFNAME: Final = 17
+FRA_PROTOCOL: Final = 21
+FIB_RULE_INVERT: Final = 2
+# What a rule may ask besides; those in the second line are always there, and -1 if they mean nothing.
+_MORE: Final = (4, 11, 12, 19, 20, 22, 23, 24)  # FRA_GOTO, FLOW, TUN_ID, L3MDEV, UID_RANGE, IP_PROTO, ports
+_SUPPRESS: Final = (13, 14)  # FRA_SUPPRESS_IFGROUP, FRA_SUPPRESS_PREFIXLEN
+_NOTHING: Final = 0xFFFFFFFF
+
+_FIB_RULE_HDR: Final = Struct("=BBBBBxxBI")  # family, length of destination, of source, tos, table, action, flags
 
 
 def parse_route(body: bytes) -> RouteInfo:
@@ -121,14 +144,14 @@ def add_route(
     index: int = 0,
     onlink: bool = False,
     kind: int = RTN_UNICAST,
-    table: int,
+    table: int = MAIN_TABLE,
     scope: int | None = None,
     src: Ip | None = None,
     mtu: int = 0,
     advmss: int = 0,
     priority: int = 0,
-    protocol: int,
-    mode: Mode,
+    protocol: int = PROTOCOL,
+    mode: Mode = "replace",
 ) -> Message:
     """`scope` None is what `ip route` would choose: link without a gateway, else global."""
     if scope is None:
@@ -161,7 +184,13 @@ def copy_route(body: bytes, table: int) -> Message:
 
 
 def delete_route(
-    dst: Net, *, via: Ip | None = None, index: int = 0, table: int, priority: int = 0, protocol: int = 0
+    dst: Net,
+    *,
+    via: Ip | None = None,
+    index: int = 0,
+    table: int = MAIN_TABLE,
+    priority: int = 0,
+    protocol: int = PROTOCOL,
 ) -> Message:
     """Delete the first route that matches; 0 and None match any."""
     head = _head(dst, table, protocol, RT_SCOPE_NOWHERE, 0)
@@ -214,3 +243,60 @@ def _hops(data: bytes) -> tuple[NextHop, ...]:
         hops.append(hop)
         offset += (length + 3) & ~3
     return tuple(hops)
+
+
+def parse_rule(body: bytes) -> RuleInfo:
+    """Raises `Malformed`."""
+    family, dst_length, src_length, tos, table, action, flags = fixed(_FIB_RULE_HDR, body)
+    attrs = parse(body, _FIB_RULE_HDR.size)
+    return RuleInfo(
+        family=4 if family == socket.AF_INET else 6,
+        priority=attrs.number(FRA_PRIORITY) or 0,
+        action=action,
+        table=attrs.number(FRA_TABLE) or table,
+        src=destination(family, src_length, attrs[FRA_SRC]) if FRA_SRC in attrs else None,
+        dst=destination(family, dst_length, attrs[FRA_DST]) if FRA_DST in attrs else None,
+        mark=attrs.number(FRA_FWMARK) or 0,
+        mask=attrs.number(FRA_FWMASK) or 0,
+        iif=attrs.text(FRA_IIFNAME),
+        oif=attrs.text(FRA_OIFNAME),
+        invert=bool(flags & FIB_RULE_INVERT),
+        protocol=attrs.number(FRA_PROTOCOL) or 0,
+        more=bool(tos)
+        or any(kind in attrs for kind in _MORE)
+        or any(kind in attrs and attrs.number(kind) != _NOTHING for kind in _SUPPRESS),
+    )
+
+
+def list_rules(family: int) -> tuple[int, bytes]:
+    return RTM_GETRULE, _FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0)
+
+
+def add_rule(rule: RuleInfo) -> Message:
+    """EEXIST if the same one is there."""
+    return Message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, _body(rule))
+
+
+def delete_rule(rule: RuleInfo) -> Message:
+    """Delete the first rule that looks like this one."""
+    return Message(RTM_DELRULE, 0, _body(rule))
+
+
+def _body(rule: RuleInfo) -> bytes:
+    family = socket.AF_INET if rule.family == 4 else socket.AF_INET6
+    flags = FIB_RULE_INVERT if rule.invert else 0
+    dst_length, dst = _prefix(FRA_DST, rule.dst)
+    src_length, src = _prefix(FRA_SRC, rule.src)
+    body = _FIB_RULE_HDR.pack(family, dst_length, src_length, 0, 0, rule.action, flags) + dst + src
+    body += u32(FRA_PRIORITY, rule.priority) + u32(FRA_TABLE, rule.table) + u8(FRA_PROTOCOL, rule.protocol)
+    if rule.mark or rule.mask:
+        body += u32(FRA_FWMARK, rule.mark) + u32(FRA_FWMASK, rule.mask or 0xFFFFFFFF)
+    if rule.iif:
+        body += text(FRA_IIFNAME, rule.iif)
+    if rule.oif:
+        body += text(FRA_OIFNAME, rule.oif)
+    return body
+
+
+def _prefix(kind: int, net: Net | None) -> tuple[int, bytes]:
+    return (0, b"") if net is None else (net.prefixlen, attribute(kind, net.network_address.packed))

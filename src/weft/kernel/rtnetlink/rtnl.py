@@ -1,29 +1,180 @@
-"""One rtnetlink socket as methods: list, add, change and delete what `ip` and `bridge` do.
+"""One rtnetlink socket: lists what `ip` and `bridge` list, and makes, changes and deletes links and addresses.
 
-The messages are made in `link`, `addr`, `route`, `neigh`, `rule` and `netnsid`. Synchronous, one thread at a time. It
-acts in the namespace its socket was opened in, whatever namespace the caller is in. A refusal of the kernel is
-`NetlinkError` with errno and the kernel's own words.
+For the rest, `request` sends a message of `route`, `neigh`, `link` or `addr`. It acts in the namespace in which its
+socket was opened, whatever namespace the caller is in. A refusal of the kernel is a `NetlinkError`.
 """
 
 import errno
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Self, Unpack
 
-from weft.kernel.rtnetlink import addr, neigh, netnsid, route, rule
-from weft.kernel.rtnetlink.linkcalls import LinkCalls
-from weft.kernel.rtnetlink.netlink import Message, NetlinkError
-from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
-from weft.model.kernel.reported import AddressInfo, FdbInfo, NeighbourInfo, RouteInfo, RuleInfo
-from weft.model.net import Ip, Mac, Net
+from weft.kernel.rtnetlink import addr, link, neigh, route
+from weft.kernel.rtnetlink.attributes import parse, u32
+from weft.kernel.rtnetlink.link import LinkChanges
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
+from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkCounts, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
+from weft.model.net import Ip, Mac
+from weft.model.value import replace
 
-_RTNLGRP_IPV6_IFADDR: Final = 9
+IPV6_ADDRESSES: Final = 9  # RTNLGRP_IPV6_IFADDR, for `notices`
 _FAMILIES: Final = {4: (socket.AF_INET,), 6: (socket.AF_INET6,), 0: (socket.AF_INET, socket.AF_INET6)}
+# The longest name of an interface in bytes (IFNAMSIZ without its NUL).
+LONGEST_NAME: Final = 15
+_RTM_GETNSID: Final = 90
+_NETNSA_NSID: Final = 1
+_NETNSA_FD: Final = 3
+
+_RTGENMSG: Final = b"\0\0\0\0"  # family, padded
+_NOT_ASSIGNED: Final = 0xFFFFFFFF
 
 
-class Rtnl(LinkCalls):
+class Rtnl(NetlinkSocket):
     """A context manager; `close` it otherwise."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def links(self) -> list[LinkInfo]:
+        return [link.parse_link(body) for body in self.dump(*link.list_links())]
+
+    def counters(self) -> list[LinkCounts]:
+        return [link.parse_counters(body) for body in self.dump(*link.list_counters())]
+
+    def link(self, which: str | int) -> LinkInfo | None:
+        body = self._look(which)
+        return None if body is None else link.parse_link(body)
+
+    def index_of(self, name: str) -> int | None:
+        """Cheaper than `link`."""
+        body = self._look(name)
+        return None if body is None else link.index_and_name(body)[0]
+
+    def name_of(self, index: int) -> str:
+        """Cheaper than `link`. ENODEV if there is none."""
+        return link.index_and_name(self.ask(link.get_link(index)))[1]
+
+    def peer_of(self, of: LinkInfo) -> LinkInfo | None:
+        """The other end of a pair, in any namespace; None if it is gone, or the kernel does not tell."""
+        try:
+            return link.parse_link(self.ask(link.get_link(of.link, netns=of.peer_netns)))
+        except NetlinkError:
+            return None
+
+    def _look(self, which: str | int) -> bytes | None:
+        if isinstance(which, str) and not 0 < len(which.encode("utf-8", "surrogateescape")) <= LONGEST_NAME:
+            return None
+        try:
+            return self.ask(link.get_link(which))
+        except NetlinkError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+
+    def add_bridge(
+        self,
+        name: str,
+        *,
+        mtu: int = 0,
+        mac: Mac | None = None,
+        vlan_filtering: bool = False,
+        mcast_snooping: bool = True,
+        alias: str = "",
+        up: bool = False,
+    ) -> LinkInfo:
+        """EEXIST if the name is taken."""
+        self.request(
+            link.create_bridge(
+                name, mtu=mtu, mac=mac, vlan_filtering=vlan_filtering, mcast_snooping=mcast_snooping, up=up
+            )
+        )
+        return self._made(name, alias)
+
+    def add_veth(
+        self,
+        name: str,
+        *,
+        peer: str,
+        mtu: int = 0,
+        mac: Mac | None = None,
+        peer_mac: Mac | None = None,
+        peer_netns_fd: int | None = None,
+        alias: str = "",
+        peer_alias: str = "",
+        up: bool = False,
+    ) -> LinkInfo:
+        """Return this end, whose `link` is the other's index in its namespace.
+
+        `peer_alias` needs the peer in this namespace; through `peer_netns_fd` its own `Rtnl` sets it.
+        """
+        if peer_alias and peer_netns_fd is not None:
+            raise ValueError("the alias of a peer in another namespace is set there")
+        self.request(
+            link.create_veth(name, peer=peer, mtu=mtu, mac=mac, peer_mac=peer_mac, peer_netns_fd=peer_netns_fd, up=up)
+        )
+        made = self._made(name, alias)
+        if peer_alias:
+            self.set_link(made.link, alias=peer_alias)
+        return made
+
+    def add_link(
+        self, kind: str, data: bytes, *, name: str, mtu: int = 0, mac: Mac | None = None, alias: str = ""
+    ) -> LinkInfo:
+        """`data` are the kind's attributes.
+
+        EEXIST if the name is taken, or what two devices of the kind cannot share.
+        """
+        self.request(link.create_link(kind, data, name=name, mtu=mtu, mac=mac))
+        return self._made(name, alias)
+
+    def add_ifb(self, name: str, *, mtu: int = 0, alias: str = "") -> LinkInfo:
+        """EEXIST if the name is taken."""
+        self.request(link.create_ifb(name, mtu=mtu))
+        return self._made(name, alias)
+
+    def knows(self, kind: str) -> bool:
+        """Tell whether this kernel can make links of a kind (`vxlan`, `ifb`), after loading its module.
+
+        Nothing is made: the request has an impossible name and MAC. An unknown kind is refused as such, any other for
+        what is wrong with the request. Needs CAP_NET_ADMIN. False for TUN devices, which rtnetlink cannot make.
+        """
+        refused = self.batch([link.impossible(kind)])
+        if not refused:
+            raise NetlinkError(errno.EEXIST, f"the kernel made a link of kind {kind} that cannot be")
+        return refused[0].errno != errno.EOPNOTSUPP
+
+    def set_link(self, index: int, **changes: Unpack[LinkChanges]) -> None:
+        self.request(link.set_link(index, **changes))
+
+    def change_link(self, index: int, kind: str, data: bytes) -> None:
+        self.request(link.change_link(index, kind, data))
+
+    def delete_link(self, index: int) -> None:
+        """Blocks 10 to 20 ms in the kernel."""
+        self.request(link.delete_link(index))
+
+    def delete_links(self, indexes: Sequence[int], *, group: int) -> None:
+        """Delete links in the time of one, by a `group` number that no other program uses.
+
+        Missing links are left out. More than 16 at once hold up other sockets for long.
+        """
+        refused = self.batch([link.set_group(index, group) for index in indexes])
+        if len(refused) < len(indexes):
+            self.request(link.delete_group(group))
+
+    def _made(self, name: str, alias: str) -> LinkInfo:
+        """The link just made, with its alias: the kernel takes none while it creates a link."""
+        made = self.link(name)
+        if made is None:
+            raise NetlinkError(errno.ENODEV, f"{name} went away as soon as it was made")
+        if not alias:
+            return made
+        self.set_link(made.index, alias=alias)
+        return replace(made, alias=alias)
 
     def addresses(self, index: int | None = None, *, family: int = 0, netns: int = -1) -> list[AddressInfo]:
         """`family` is 4, 6 or 0 for both; `index` 0 is all links.
@@ -49,15 +200,11 @@ class Rtnl(LinkCalls):
         broadcast: Ip | None = None,
     ) -> None:
         """Add an address, of IPv6 one that is used at once, without a look for duplicates."""
-        self._socket.request(addr.add_address(index, ip, prefixlen, replace=replace, nodad=True, broadcast=broadcast))
+        self.request(addr.add_address(index, ip, prefixlen, replace=replace, nodad=True, broadcast=broadcast))
 
     def delete_address(self, index: int, ip: Ip, prefixlen: int) -> None:
         """EADDRNOTAVAIL if it is not there."""
-        self._socket.request(addr.delete_address(index, ip, prefixlen))
-
-    def ipv6_address_notices(self) -> AbstractContextManager[Callable[[float], None]]:
-        """See `NetlinkSocket.notices`."""
-        return self._socket.notices(_RTNLGRP_IPV6_IFADDR)
+        self.request(addr.delete_address(index, ip, prefixlen))
 
     def routes(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0) -> list[RouteInfo]:
         """`family` is 4, 6 or 0 for both; `table`, `protocol` and `index` 0 match any."""
@@ -79,63 +226,15 @@ class Rtnl(LinkCalls):
             found += [body for body in bodies if body[0] == wanted]
         return found
 
-    def add_route(
-        self,
-        dst: Net,
-        *,
-        via: Ip | None = None,
-        index: int | None = None,
-        onlink: bool = False,
-        blackhole: bool = False,
-        table: int = MAIN_TABLE,
-        scope: int | None = None,
-        src: Ip | None = None,
-        mtu: int = 0,
-        advmss: int = 0,
-        priority: int = 0,
-        protocol: int = PROTOCOL,
-        mode: route.Mode = "replace",
-    ) -> None:
-        """`priority` 0 is the kernel's default (IPv6: 1024)."""
-        self._socket.request(
-            route.add_route(
-                dst,
-                via=via,
-                index=index or 0,
-                onlink=onlink,
-                kind=route.RTN_BLACKHOLE if blackhole else route.RTN_UNICAST,
-                table=table,
-                scope=scope,
-                src=src,
-                mtu=mtu,
-                advmss=advmss,
-                priority=priority,
-                protocol=protocol,
-                mode=mode,
-            )
-        )
-
-    def delete_route(
-        self,
-        dst: Net,
-        *,
-        via: Ip | None = None,
-        index: int | None = None,
-        table: int = MAIN_TABLE,
-        priority: int = 0,
-        protocol: int = PROTOCOL,
-    ) -> None:
-        """Delete the first route that matches; ESRCH if there is none."""
-        message = route.delete_route(dst, via=via, index=index or 0, table=table, priority=priority, protocol=protocol)
-        self._socket.request(message)
-
     def route_to(self, ip: Ip) -> RouteInfo:
         """ENETUNREACH if there is none."""
-        return route.parse_route(self._socket.ask(route.get_route(ip)))
+        return route.parse_route(self.ask(route.get_route(ip)))
 
     def netns_number(self, descriptor: int) -> int:
         """The number of another namespace, as `LinkInfo.peer_netns` names it; -1 if it has none here."""
-        return netnsid.parse_number(self._socket.ask(netnsid.get_number(descriptor)))
+        answer = self.ask(Message(_RTM_GETNSID, 0, _RTGENMSG + u32(_NETNSA_FD, descriptor)))
+        number = parse(answer, len(_RTGENMSG)).number(_NETNSA_NSID)
+        return -1 if number in (None, _NOT_ASSIGNED) else number or 0
 
     def neighbours(self, index: int | None = None) -> list[NeighbourInfo]:
         return [neigh.parse_neighbour(body) for body in self.dump(*neigh.list_neighbours(0, index or 0))]
@@ -149,17 +248,9 @@ class Rtnl(LinkCalls):
         found = self._if_there(neigh.get_fdb(bridge, mac))
         return None if found is None else neigh.parse_fdb(found)
 
-    def add_neighbour(self, index: int, ip: Ip, *, mac: Mac, replace: bool = True) -> None:
-        """Permanent, with our mark."""
-        self._socket.request(neigh.add_neighbour(index, ip, mac, protocol=PROTOCOL, replace=replace))
-
-    def delete_neighbour(self, index: int, ip: Ip) -> None:
-        """ENOENT if it is not there."""
-        self._socket.request(neigh.delete_neighbour(index, ip))
-
     def _if_there(self, question: Message) -> bytes | None:
         try:
-            return self._socket.ask(question)
+            return self.ask(question)
         except NetlinkError as error:
             if error.errno == errno.ENOENT:
                 return None
@@ -169,27 +260,11 @@ class Rtnl(LinkCalls):
         """`index` 0 is all VXLAN devices and bridge ports."""
         return [neigh.parse_fdb(body) for body in self.dump(*neigh.list_fdb(index or 0))]
 
-    def add_fdb(self, index: int, mac: Mac, *, remote: Ip, replace: bool = True) -> None:
-        """Permanent."""
-        self._socket.request(neigh.add_fdb(index, mac, remote, replace=replace))
-
-    def delete_fdb(self, index: int, mac: Mac, *, remote: Ip | None = None) -> None:
-        """Delete one remote, or the entry; ENOENT if it is not there."""
-        self._socket.request(neigh.delete_fdb(index, mac, remote))
-
     def rules(self, *, family: int = 0) -> list[RuleInfo]:
         """`family` is 4, 6 or 0 for both."""
         return [
-            rule.parse_rule(body)
+            route.parse_rule(body)
             for wanted in _FAMILIES[family]
-            for body in self.dump(*rule.list_rules(wanted))
+            for body in self.dump(*route.list_rules(wanted))
             if body[0] == wanted
         ]
-
-    def add_rule(self, wanted: RuleInfo) -> None:
-        """EEXIST if the same one is there."""
-        self._socket.request(rule.add_rule(wanted))
-
-    def delete_rule(self, unwanted: RuleInfo) -> None:
-        """Delete the first rule that looks like this one; ENOENT if there is none."""
-        self._socket.request(rule.delete_rule(unwanted))

@@ -11,12 +11,14 @@ from typing import Final
 
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, nest, parse, parse_list, text, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
-from weft.model.kernel.shaping import Bucket
+from weft.model.kernel.reported import Bucket
+from weft.model.value import Value
 
 RTM_NEWQDISC: Final = 36
 RTM_DELQDISC: Final = 37
 RTM_GETQDISC: Final = 38
 RTM_NEWTFILTER: Final = 44
+RTM_DELTFILTER: Final = 45
 RTM_GETTFILTER: Final = 46
 
 TCA_KIND: Final = 1
@@ -59,6 +61,14 @@ _NETEM: Final = Struct("=6I")
 _U32_SELECTOR: Final = Struct("=BxB13x" + "16x")
 # struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex. The kernel chooses a free index.
 _MIRRED: Final = Struct("=8xi8xiI")
+
+# eBPF programs at a qdisc `clsact`, which has the handle and the parent of `ingress`.
+INGRESS: Final = 0xFFFFFFF2  # TC_H_CLSACT with TC_H_MIN_INGRESS
+EGRESS: Final = 0xFFFFFFF3
+PRIORITY: Final = 165  # of our programs
+_CLSACT: Final = "clsact"
+_TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
+_DIRECT_ACTION: Final = 1
 
 
 def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
@@ -160,3 +170,70 @@ def _targets(actions: bytes) -> Iterator[int]:
         _, what, to = _MIRRED.unpack_from(parameters)
         if what == TCA_EGRESS_REDIR:
             yield to
+
+
+class Filter(Value):
+    """What is attached to a device; `program` is the number by which bpf(2) finds it, 0 for no program."""
+
+    priority: int
+    kind: str
+    name: str
+    program: int
+
+
+def add_clsact(index: int) -> Message:
+    """The qdisc to which programs are attached. EEXIST if the device has one."""
+    body = _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0) + text(TCA_KIND, _CLSACT)
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def delete_clsact(index: int) -> Message:
+    return Message(RTM_DELQDISC, 0, _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0))
+
+
+def list_qdiscs() -> tuple[int, bytes]:
+    return RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)
+
+
+def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
+    """Read RTM_NEWQDISC: the index of the device, and where programs can be attached to it.
+
+    Somebody else's qdisc `ingress` takes programs for what is received.
+    """
+    kind = parse(body, _TCMSG.size).text(TCA_KIND)
+    index: int = fixed(_TCMSG, body[: _TCMSG.size])[1]
+    return index, {_CLSACT: (INGRESS, EGRESS), "ingress": (INGRESS,)}.get(kind, ())
+
+
+def set_program(index: int, hook: int, priority: int, name: str, descriptor: int) -> Message:
+    """Attach a program at `INGRESS` or `EGRESS` in place of what has its priority; no packet is missed."""
+    options = nest(
+        TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
+    )
+    return Message(RTM_NEWTFILTER, NLM_F_CREATE, _program(index, hook, priority) + options)
+
+
+def delete_program(index: int, hook: int, priority: int) -> Message:
+    """ENOENT if there is none."""
+    return Message(RTM_DELTFILTER, 0, _program(index, hook, priority))
+
+
+def _program(index: int, hook: int, priority: int) -> bytes:
+    info = priority << 16 | _ETH_P_ALL << 8  # the protocol is in network order
+    return _TCMSG.pack(0, index, 1, hook, info) + text(TCA_KIND, "bpf")
+
+
+def list_filters(index: int, hook: int) -> tuple[int, bytes]:
+    return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
+
+
+def filter_in(body: bytes) -> Filter:
+    """Read RTM_NEWTFILTER: a filter, or the head of a list of them, which has only a priority."""
+    attrs = parse(body, _TCMSG.size)
+    priority: int = fixed(_TCMSG, body[: _TCMSG.size])[4] >> 16
+    kind = attrs.text(TCA_KIND)
+    if kind != "bpf":
+        return Filter(priority=priority, kind=kind, name="", program=0)
+    options = attrs.nest(TCA_OPTIONS)
+    name, program = options.text(_TCA_BPF_NAME), options.number(_TCA_BPF_ID)
+    return Filter(priority=priority, kind=kind, name=name, program=program or 0)

@@ -16,7 +16,8 @@ from weft.lab.links import DAEMON
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.table import table
+from weft.model.text import table
+from weft.model.value import replace
 from weft.screen.documents import next_commands, output_option, show_report
 
 _SEEN_ELSEWHERE = "peer-away"
@@ -105,7 +106,7 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
         _run(place, node, fault.mends if mend else fault.breaks, known)
     except Unavailable as error:
         if not in_secret:
-            ask(place, msgspec.structs.replace(done, failed=error.problems[0].seen), Nothing)
+            ask(place, replace(done, failed=error.problems[0].seen), Nothing)
         raise
 
 

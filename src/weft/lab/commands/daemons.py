@@ -12,10 +12,8 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option, within
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, StatesReport, serves
-from weft.model.node.nodestate import NodeState
-from weft.model.node.wrong import wrong
-from weft.model.table import table
-from weft.model.text import counted, one_line, shortly
+from weft.model.node.nodestate import NodeState, wrong
+from weft.model.text import counted, one_line, shortly, table
 from weft.screen.documents import next_commands, output_option, redraw, show_report, watch_option
 
 _HEADING = ("NODE", "DAEMON", "UP", "POD SUBNET", "LEASE", "PEERS", "REPAIRS", "CALLS", "FAILED", "VERSION")

@@ -20,7 +20,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
 from weft.model.errors import Problem, Unavailable
-from weft.model.table import table
+from weft.model.text import table
 from weft.model.value import Value
 from weft.screen.say import say, title
 from weft.wire.packet import Layer, layers_of

@@ -13,7 +13,7 @@ from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab_option, labs, within
 from weft.lab.report import LabReport, NewsReport
 from weft.model.errors import ConfigError, Problem, WeftError
-from weft.model.table import table
+from weft.model.text import table
 from weft.screen.documents import DOCUMENTS, Progress, document, next_commands, output_option, show_report
 from weft.screen.say import say
 

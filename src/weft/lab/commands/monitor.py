@@ -15,8 +15,7 @@ from weft.lab.places import Place
 from weft.lab.protocol import Deserted
 from weft.lab.report import NewsReport
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.following import Follower, merged, recent
-from weft.model.node.history import Event
+from weft.model.node.history import Event, Follower, merged, recent
 from weft.model.text import one_of
 from weft.screen.documents import PEOPLE, output_option, pause
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options

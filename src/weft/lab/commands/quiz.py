@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Final, get_args
 
 import click
-import msgspec
 
 from weft.diag.doctor import explain
 from weft.lab import protocol, spec
@@ -20,7 +19,7 @@ from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
-from weft.model.value import Value
+from weft.model.value import Value, replace
 from weft.screen.documents import Progress, next_commands, output_option, show_report
 from weft.screen.groups import Group
 
@@ -62,7 +61,7 @@ class _Play(Value):
 
     def go_on(self, **changes: int | list[str]) -> Puzzle:
         """Change the puzzle, and keep it."""
-        now = msgspec.structs.replace(self.now, **changes)
+        now = replace(self.now, **changes)
         self.place.keep(_NOTE, Game(score=self.score, now=now))
         return now
 

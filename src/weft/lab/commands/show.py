@@ -7,8 +7,7 @@ from typing import Final
 from weft.lab.links import Cut, Link, shown_delay, shown_loss, shown_rate, words
 from weft.lab.planned import Plan
 from weft.lab.report import Cell, LabReport, LinksReport, PingReport, ServiceReport, TurnReport
-from weft.model.table import table
-from weft.model.text import counted
+from weft.model.text import counted, table
 
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14

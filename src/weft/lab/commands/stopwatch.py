@@ -11,6 +11,7 @@ import time
 from ipaddress import ip_network
 from typing import Final
 
+from weft.kernel.rtnetlink import route
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import ObjectChanged
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -27,7 +28,7 @@ async def _measure(text: str) -> float:
         try:
             async with asyncio.timeout(_PATIENCE):
                 start = time.perf_counter()
-                rtnl.delete_route(wanted)
+                rtnl.request(route.delete_route(wanted))
                 async for notices in monitor:
                     for notice in notices:
                         if (

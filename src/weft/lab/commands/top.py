@@ -12,8 +12,7 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option
 from weft.lab.report import Carried, TrafficReport
 from weft.lab.traffic import rates
-from weft.model.table import table
-from weft.model.text import shown_amount
+from weft.model.text import shown_amount, table
 from weft.screen.documents import DOCUMENTS, output_option, pause, redraw, show_report
 from weft.screen.say import is_screen
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 import yaml
 
 from weft.lab import links, spec
@@ -17,6 +16,7 @@ from weft.lab.planned import planned
 from weft.lab.report import LabReport, serves
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event
+from weft.model.value import replace
 
 
 def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[spec.Lab, list[str]]:
@@ -28,8 +28,8 @@ def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[s
         seen = "its nodes are bare: what is in them was built by hand"
         raise ConfigError(Problem(code="LAB-001", where=lab.name, seen=seen, expected="a lab of `weft lab up`"))
     elsewhere = [pod for pod in lab.pods if pod.network]
-    kept = msgspec.structs.replace(lab, pods=tuple(pod for pod in lab.pods if not pod.network))
-    fixed = kept if lab.kubelets else msgspec.structs.replace(kept, pods=tuple(_with_addresses(kept, report)))
+    kept = replace(lab, pods=tuple(pod for pod in lab.pods if not pod.network))
+    fixed = kept if lab.kubelets else replace(kept, pods=tuple(_with_addresses(kept, report)))
     left_out = [f"pod {pod.name}: network {pod.network!r}, which files of its node configure" for pod in elsewhere]
     return fixed, [*left_out, *_differences(fixed, report), *_states(lab, report), *_faults(done)]
 
@@ -45,7 +45,7 @@ def _with_addresses(lab: spec.Lab, report: LabReport) -> Iterator[spec.Pod]:
     for pod in lab.pods:
         addresses = has.get(pod.name, [])
         own = addresses[0].partition("/")[0] if len(addresses) == 1 and pod.node in others else pod.ip
-        yield msgspec.structs.replace(pod, ip=own)
+        yield replace(pod, ip=own)
 
 
 def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:

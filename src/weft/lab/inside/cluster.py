@@ -13,8 +13,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from weft.cni.install import executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -92,7 +90,7 @@ class World:
                 text = await self.store.configuration()
             if text != self.lab.network:
                 self._network = understand(text)
-                self.lab = msgspec.structs.replace(self.lab, network=text)
+                self.lab = replace(self.lab, network=text)
 
     async def configure(self, network: str, where: str) -> None:
         """Put another network configuration into the store. `ConfigError` if it does not fit this lab."""
@@ -128,7 +126,7 @@ class World:
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
         """Add nodes, with pods on them, to a lab on etcd that is up. Raises the first thing that fails."""
         await self._make_nodes(nodes, note)
-        self.lab = msgspec.structs.replace(self.lab, nodes=(*self.lab.nodes, *nodes))
+        self.lab = replace(self.lab, nodes=(*self.lab.nodes, *nodes))
         await self._fill(nodes, pods, note)
 
     @asynccontextmanager
@@ -148,7 +146,7 @@ class World:
         """Have a node without pods be no part of the lab any more. Its namespaces stay for `node.end`."""
         del self.nodes[name]
         nodes = tuple(node for node in self.lab.nodes if node.name != name)
-        self.lab = msgspec.structs.replace(self.lab, nodes=nodes)
+        self.lab = replace(self.lab, nodes=nodes)
         await self._lead()
 
     async def _fill(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:

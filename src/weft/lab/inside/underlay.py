@@ -15,7 +15,7 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
 from weft.kernel import sysctl
-from weft.kernel.rtnetlink import neigh
+from weft.kernel.rtnetlink import neigh, route
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.spec import SERVICES, Node, switch
@@ -98,7 +98,7 @@ def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: It
     for other in set(segments) - {node.segment}:
         for family in families:
             via, there = address(family, segment=node.segment).ip, address(family, segment=other).network
-            rtnl.add_route(there, via=via, index=uplink, protocol=_BY_ADMINISTRATOR)
+            rtnl.request(route.add_route(there, via=via, index=uplink, protocol=_BY_ADMINISTRATOR))
 
 
 def introduce(rtnl: Rtnl, node: Node, families: Sequence[Family], nodes: Iterable[Node]) -> None:
@@ -148,7 +148,9 @@ def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
     assert uplink is not None  # noqa: S101 - plug_in has made it
     for family in families:
         everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
-        rtnl.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+        rtnl.request(
+            route.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+        )
 
 
 def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, wanted: bool) -> None:
@@ -161,10 +163,10 @@ def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, want
     for family in families:
         network, via = ip_network(SERVICES[family]), address(family, segment=node.segment).ip
         if wanted:
-            rtnl.add_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+            rtnl.request(route.add_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR))
         else:
             with suppress(NetlinkError):  # it went with the link
-                rtnl.delete_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR)
+                rtnl.request(route.delete_route(network, via=via, index=uplink.index, protocol=_BY_ADMINISTRATOR))
 
 
 def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
@@ -172,7 +174,7 @@ def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
     bridge = rtnl.index_of(switch(node.segment))
     assert bridge is not None  # noqa: S101 - make_switches has run
     via = address_of(node, 4 if subnet.version == 4 else 6)
-    rtnl.add_route(subnet, via=via, index=bridge, protocol=_BY_ADMINISTRATOR)
+    rtnl.request(route.add_route(subnet, via=via, index=bridge, protocol=_BY_ADMINISTRATOR))
 
 
 def mac(node: Node) -> Mac:

@@ -1,23 +1,23 @@
 """What a lab reads of the API's answers: how nodes are, and the pods that weft runs in."""
 
-import msgspec
+from weft.model.value import Value
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class _Condition(Value):
     type: str
     status: str
     message: str = ""
 
 
-class _NodeStatus(msgspec.Struct, frozen=True):
+class _NodeStatus(Value):
     conditions: tuple[_Condition, ...] = ()
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Meta(Value):
     name: str
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(Value):
     """A node."""
 
     metadata: _Meta
@@ -34,23 +34,23 @@ class Node(msgspec.Struct, frozen=True):
         return next((each.message for each in self.status.conditions if each.type == "Ready"), "")
 
 
-class Nodes(msgspec.Struct, frozen=True):
+class Nodes(Value):
     """A list of them."""
 
     items: list[Node]
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _Waiting(Value):
     reason: str = ""
     message: str = ""
 
 
-class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
+class _Terminated(Value, rename="camel"):
     reason: str = ""
     exit_code: int = 0
 
 
-class _ContainerState(msgspec.Struct, frozen=True):
+class _ContainerState(Value):
     waiting: _Waiting | None = None
     running: dict[str, str] | None = None
     terminated: _Terminated | None = None
@@ -64,14 +64,14 @@ class _ContainerState(msgspec.Struct, frozen=True):
         return "runs" if self.running is not None else "not started"
 
 
-class _Container(msgspec.Struct, frozen=True, rename="camel"):
+class _Container(Value, rename="camel"):
     name: str
     ready: bool = False
     restart_count: int = 0
     state: _ContainerState = _ContainerState()
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class PodStatus(Value, rename="camel"):
     """How a pod is."""
 
     phase: str = ""
@@ -85,18 +85,18 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
         return "; ".join(f"{each.name}: {each.state.words}" for each in containers) or self.phase
 
 
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class _PodSpec(Value, rename="camel"):
     node_name: str = ""
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(Value):
     """A pod."""
 
     spec: _PodSpec
     status: PodStatus = PodStatus()
 
 
-class Pods(msgspec.Struct, frozen=True):
+class Pods(Value):
     """A list of them."""
 
     items: list[Pod]

@@ -22,7 +22,7 @@ from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, 
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.secret import Secret
+from weft.model.value import Secret, Value, replace
 
 Object = dict[str, Any]
 
@@ -40,7 +40,7 @@ _CONFIG_MAP: Final = "/api/v1/namespaces/kube-flannel/configmaps/kube-flannel-cf
 _ROLES: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 
 
-class _ConfigMap(msgspec.Struct):
+class _ConfigMap(Value):
     data: dict[str, str]
 
 
@@ -132,7 +132,7 @@ class KubernetesStore:
             hint = "'kubectl -n kube-flannel edit configmap kube-flannel-cfg' changes it there."
             seen = "the network configuration of Kubernetes nodes is a ConfigMap"
             raise ConfigError(Problem(code="LAB-001", where="weft lab config set", seen=seen, hint=hint))
-        self._lab = msgspec.structs.replace(self._lab, network=network)
+        self._lab = replace(self._lab, network=network)
         for node in self._lab.nodes:
             self.prepare(node)
 

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-import msgspec
-
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import Tried
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.quiz.areas import Area, area, family
+from weft.model.value import Value, field, replace
 
 Level = Literal["easy", "hard"]
 Judgement = Literal["right", "no node", "wrong node", "near", "wrong"]
@@ -32,14 +31,14 @@ def _drawable() -> dict[str, tuple[Fault, Area]]:
 DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = _drawable()
 
 
-class Puzzle(msgspec.Struct, frozen=True, kw_only=True):
+class Puzzle(Value):
     """A fault that is to be found, what was noticed of it, and how it went so far."""
 
     level: Level
     seed: int
     fault: str
     node: str
-    symptoms: list[str] = []
+    symptoms: list[str] = field(default_factory=list)
     hints: int = 0
     wrong: int = 0
 
@@ -49,7 +48,7 @@ class Puzzle(msgspec.Struct, frozen=True, kw_only=True):
         return max(_WORTH - self.hints * _HINT - self.wrong * _WRONG, _LEAST)
 
 
-class Score(msgspec.Struct, frozen=True, kw_only=True):
+class Score(Value):
     """What was won in a lab."""
 
     points: int = 0
@@ -57,7 +56,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int = 0
 
 
-class Game(msgspec.Struct, frozen=True, kw_only=True):
+class Game(Value):
     """How it stands in a lab: `now` is the puzzle that is open, if one is."""
 
     score: Score = Score()
@@ -67,8 +66,8 @@ class Game(msgspec.Struct, frozen=True, kw_only=True):
 def ended(score: Score, now: Puzzle, *, found: bool) -> Score:
     """Return the score after a puzzle."""
     if found:
-        return msgspec.structs.replace(score, points=score.points + now.worth, found=score.found + 1)
-    return msgspec.structs.replace(score, given_up=score.given_up + 1)
+        return replace(score, points=score.points + now.worth, found=score.found + 1)
+    return replace(score, given_up=score.given_up + 1)
 
 
 def of_level(level: Level) -> list[Fault]:

@@ -6,13 +6,11 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import count
 from typing import Final
 
-import msgspec
-
 from weft.lab import spec
 from weft.lab.spec import SERVICES, Service
 from weft.model.errors import Problem
 from weft.model.net import Family, Ip, Net
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 NODE_PORTS: Final = (30000, 32767)  # as Kubernetes has them
 _PORTS: Final = (1, 65535)
@@ -45,7 +43,7 @@ def addressed(service: Service, families: Iterable[Family], others: Iterable[Ser
     own = {address.version: str(address) for address in map(ip_address, service.addresses)}
     taken = {text for other in others for text in other.addresses}
     chosen = tuple(own.get(family) or _free(range_of(family), taken) for family in families)
-    return msgspec.structs.replace(service, addresses=chosen)
+    return replace(service, addresses=chosen)
 
 
 def range_of(family: Family) -> Net:

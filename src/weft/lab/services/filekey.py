@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
 import yaml
 
 from weft.lab import spec
@@ -11,6 +10,7 @@ from weft.lab.files.labkeys import MOST_PORT, SERVICE, SERVICES, needed
 from weft.lab.files.yamlfile import Reader
 from weft.lab.services import choice
 from weft.lab.spec import Protocol, Service
+from weft.model.value import replace
 
 _KEYS: Final = tuple(SERVICE)
 
@@ -31,7 +31,7 @@ def read(reader: Reader, node: yaml.Node | None, lab: spec.Lab) -> spec.Lab:
         if not wrong:
             found.append(choice.addressed(service, lab.families, found))
     order = [service.name for _, service in said]
-    return msgspec.structs.replace(lab, services=tuple(sorted(found, key=lambda each: order.index(each.name))))
+    return replace(lab, services=tuple(sorted(found, key=lambda each: order.index(each.name))))
 
 
 def _service(reader: Reader, node: yaml.Node) -> Service | None:

@@ -10,8 +10,6 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
-import msgspec
-
 from weft.diag.check.trial import EndpointReport
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -29,6 +27,7 @@ from weft.lab.spec import Service
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Ip
 from weft.model.text import one_of
+from weft.model.value import replace
 
 _AT_ONCE: Final = 8  # nodes whose rules are written together
 
@@ -72,7 +71,7 @@ class Serving:
         problems = choice.problems(service, where=where, lab=self._lab, pods=self._pods.keys(), others=others)
         # A network of pods that has the addresses of Services: a lab without any may have one.
         network = understand(self._lab.network)
-        problems = problems or misfits(network, msgspec.structs.replace(self._lab, services=(service,)), where)
+        problems = problems or misfits(network, replace(self._lab, services=(service,)), where)
         if problems:
             raise ConfigError(*problems)
         wanted = choice.addressed(service, self._lab.families, others)

@@ -11,7 +11,7 @@ from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
 from weft.lab.tutorial.lessons import LESSONS
 from weft.lab.tutorial.progress import Progress, position
 from weft.lab.tutorial.seen import Seen
-from weft.model.table import table
+from weft.model.text import table
 from weft.wire.packet import Layer
 
 _WIDTH: Final = 100

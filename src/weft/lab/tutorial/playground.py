@@ -9,8 +9,6 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.packets.reader import Readers
@@ -24,6 +22,7 @@ from weft.lab.tutorial.demands import NODES
 from weft.lab.tutorial.lesson import Attempt, Lesson, Typed
 from weft.lab.tutorial.seen import Seen
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.value import replace
 from weft.wire.packet import Layer, layers_of
 
 _PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is to use, beside a lab's own
@@ -58,7 +57,7 @@ def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[s
     ]:
         raise ConfigError(*problems)
     wanted = labfile.regular(name=name, backend="vxlan", families=(4,), nft=True, nodes=len(NODES), pods=0)
-    start.up(msgspec.structs.replace(wanted, bare=True), base, environ, note=note)
+    start.up(replace(wanted, bare=True), base, environ, note=note)
     return start.find(base, name)
 
 

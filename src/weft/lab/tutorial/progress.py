@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from weft.lab.tutorial.lesson import Lesson
 from weft.lab.tutorial.lessons import LESSONS
+from weft.model.value import Value, field
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class Progress(Value):
     """The lesson that the learner is at, how many of its hints were given, and which lessons are done."""
 
     lesson: str
     hints: int = 0
-    done: list[str] = []
+    done: list[str] = field(default_factory=list)
 
 
 def position(name: str) -> int:

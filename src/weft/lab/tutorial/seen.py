@@ -15,7 +15,7 @@ from weft.wire.packet import Layer
 HERE: Final = ""  # the name of a node's own network namespace, where there are names of namespaces
 
 
-class Address(msgspec.Struct, frozen=True, omit_defaults=True):
+class Address(Value, omit_defaults=True):
     """An address of a link."""
 
     local: str = ""
@@ -25,26 +25,26 @@ class Address(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.local}/{self.prefixlen}"
 
 
-class Info(msgspec.Struct, frozen=True, omit_defaults=True):
+class Info(Value, omit_defaults=True):
     """Which kind of link it is, and what is set for that kind."""
 
     info_kind: str = ""
-    info_data: dict[str, Any] = {}
+    info_data: dict[str, Any] = field(default_factory=dict)
 
 
-class Link(msgspec.Struct, frozen=True, omit_defaults=True):
+class Link(Value, omit_defaults=True):
     """A link. `link_index` is that of the other end of a veth pair, in the namespace where that is."""
 
     ifindex: int
     ifname: str
-    flags: list[str] = []
+    flags: list[str] = field(default_factory=list)
     mtu: int = 0
     address: str = ""
     master: str = ""
     link_index: int = 0
-    altnames: list[str] = []
+    altnames: list[str] = field(default_factory=list)
     linkinfo: Info = Info()
-    addr_info: list[Address] = []
+    addr_info: list[Address] = field(default_factory=list)
 
     @property
     def up(self) -> bool:
@@ -61,7 +61,7 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
         return [str(address) for address in self.addr_info if "." in address.local]
 
 
-class Route(msgspec.Struct, frozen=True, omit_defaults=True):
+class Route(Value, kw_only=False, omit_defaults=True):
     """A route of the main table; `dst` is `default` for the whole Internet."""
 
     dst: str
@@ -69,16 +69,16 @@ class Route(msgspec.Struct, frozen=True, omit_defaults=True):
     dev: str = ""
 
 
-class Neighbour(msgspec.Struct, frozen=True, omit_defaults=True):
+class Neighbour(Value, omit_defaults=True):
     """Which MAC has an address."""
 
     dst: str
     dev: str = ""
     lladdr: str = ""
-    state: list[str] = []
+    state: list[str] = field(default_factory=list)
 
 
-class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
+class Forward(Value, omit_defaults=True):
     """An FDB entry. `dst` is the node behind which a VXLAN device finds the MAC."""
 
     mac: str

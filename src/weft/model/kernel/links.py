@@ -1,13 +1,12 @@
-"""Devices as objects: those that a back end makes, and those of our plugins that pods share.
+"""Devices as objects: those of back ends, and those of our plugins that pods share.
 
-A kind of device is one class, beside the back end that makes it: the kernel's name for the kind, its own settings as
-fields, and a table that says how the kernel writes each. `kernel.rtnetlink` makes, reads and mends all of them by that.
+A kind of device is a class beside its back end: the kernel's name of the kind, its settings as fields, and a table of
+how the kernel encodes them. `kernel.rtnetlink` makes, reads and repairs every kind by that table.
 """
 
 from typing import Any, Final, Literal
 
-from weft.model.kernel.objects import Object
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Object, Ownership
 from weft.model.net import Mac
 from weft.model.value import Value, fields_of, put_in
 
@@ -17,11 +16,10 @@ Form = Literal["u8", "u16", "u32", "be16", "ip4", "ip6", "flag"]
 
 
 class Attribute(Value, kw_only=False):
-    """An attribute below IFLA_INFO_DATA: the field that has its value, and the kernel's number.
+    """A field and its number below IFLA_INFO_DATA.
 
-    `form` is how the kernel writes it: a number, in network order (`be16`), an address, or a mere presence. A field
-    that is written in two forms, as an address of either family, has two of these. A `live` one can be changed on a
-    device that exists.
+    `form` is the kernel's encoding: a number, one in network order (`be16`), an address, or a flag by presence. A field
+    with two forms (an address of either family) has two entries. `live` ones can change on an existing device.
     """
 
     name: str
@@ -31,12 +29,10 @@ class Attribute(Value, kw_only=False):
 
 
 class Link(Object):
-    """A device of this node's own, up and with our alias: else the kernel refuses what sits on it.
+    """A device of this node's own, up and with our alias.
 
-    `mac` is None unless `has_mac`. `parent` is the index of the link it sends through, 0 for none; its name is for
-    people, and may change.
-
-    This class itself stands for a device of the right name but of no back end's kind.
+    `mac` is None unless `has_mac`. `parent` is the index of the link it sends through, 0 for none. An instance of this
+    class itself is a device with the right name and a foreign kind.
     """
 
     name: str
@@ -76,19 +72,19 @@ class Link(Object):
         return {**fields_of(self), "parent_name": ""}
 
     def identity(self) -> tuple[Any, ...]:
-        """What the kernel cannot change on an existing device."""
+        """The settings that the kernel cannot change on an existing device."""
         return tuple(getattr(self, each.name) for each in self.attributes if not each.live)
 
     def changes_in_place(self, have: Object) -> bool:
-        """Tell whether `have` can become this without being deleted (its driver's changelink)."""
+        """Tell whether `have` can become this without being deleted."""
         return type(have) is type(self) and have.identity() == self.identity()
 
     def excludes(self, other: "Link") -> bool:
-        """Tell whether the kernel refuses this one while `other`, of this kind, has another name."""
+        """Tell whether the kernel refuses this device while `other`, of the same kind, exists."""
         return not self.several and other.identity() == self.identity()
 
     def took_others_along(self) -> bool:
-        """With too small an MTU IPv6 has left the link, and its settings with it."""
+        """Below this MTU IPv6 leaves the link and takes its settings with it."""
         return 0 < self.mtu < _LEAST_MTU_V6
 
     def is_within(self, ownership: Ownership) -> bool:
@@ -104,7 +100,7 @@ class Link(Object):
 
 
 class Tun(Link):
-    """A device whose packets a process reads and writes. It outlives the process (linux/if_link.h, IFLA_TUN_*)."""
+    """A device whose packets a process reads and writes; it outlives the process (linux/if_link.h, IFLA_TUN_*)."""
 
     layer: int = 1  # IFF_TUN: of IP packets, without Ethernet
     persists: int = 1
@@ -123,7 +119,7 @@ class Tun(Link):
 
 
 class NodeLink(Object):
-    """A link that the pods of this node share, made by our plugins: a bridge, or a VLAN's gateway."""
+    """A link of our plugins that the node's pods share: a bridge, or a VLAN's gateway."""
 
     name: str
     up: bool = True

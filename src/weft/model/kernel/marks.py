@@ -1,4 +1,4 @@
-"""How what weft puts into the kernel is recognised as ours."""
+"""The marks by which weft recognises its objects in the kernel."""
 
 from typing import Final
 

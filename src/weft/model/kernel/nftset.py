@@ -1,4 +1,4 @@
-"""Elements of sets and maps of nf_tables, as bytes, and the changes that make up a transaction."""
+"""Elements of nf_tables sets and maps, as bytes, and the changes of a transaction."""
 
 from weft.model.value import Value
 
@@ -14,10 +14,7 @@ class Table(Value, kw_only=False):
 
 
 class Element(Value):
-    """`key` and `data` are concatenated fields, each padded to four bytes; a set's element has no data.
-
-    `comment` has at most 127 bytes of text. `packets` and `octets` are those of its counter, if it has one.
-    """
+    """`key` and `data` are concatenated fields (`field`), `comment` has at most 127 bytes."""
 
     set: str
     key: bytes
@@ -28,13 +25,13 @@ class Element(Value):
 
 
 class Add(Value, kw_only=False):
-    """Refused with EEXIST if its key is there, with ENOENT without table or set."""
+    """Refused with EEXIST if the key exists, with ENOENT without table or set."""
 
     element: Element
 
 
 class Delete(Value, kw_only=False):
-    """Delete the element with this one's key; refused with ENOENT if there is none."""
+    """Delete the element with this key; ENOENT if there is none."""
 
     element: Element
 
@@ -49,5 +46,5 @@ def replacing(wanted: Element, present: Element | None) -> tuple[Change, ...]:
 
 
 def field(value: bytes) -> bytes:
-    """Pad one field of a concatenation to a whole number of registers."""
+    """Pad one field of a concatenation to a multiple of 4 bytes."""
     return value + bytes(-len(value) % 4)

@@ -1,29 +1,39 @@
-"""What weft puts into the kernel, as values.
+"""What weft puts into the kernel, as values, and a snapshot of this machine's network.
 
-An object has a `key`, which says which one it is, and fields, which say what it should look like. Two objects with one
-key are two states of the same thing: `plan.diff` needs no more. Devices are named, not numbered, because a device that
-is recreated keeps its name and gets another index. A class says all that the plan, the log and the codes of repairs
-need to know of a kind.
+Two objects with one `key` are two states of the same thing: `plan.diff` needs no more. Devices are named, not numbered,
+because a recreated device has another index. A class also says what plan, log and repairs need to know of its kind.
 
-The key is made once and kept: thousands of objects are looked up by it, and what is wanted and what is there share it.
+Keys are made once: thousands of objects are looked up by them.
 """
 
 from collections.abc import Mapping
 
 from weft.model.kernel.marks import FORWARDING, MAIN_TABLE
-from weft.model.kernel.ownership import Ownership
-from weft.model.net import Ip, Mac, Net, number_of
-from weft.model.value import Value, put_in
+from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.net import Ip, Mac, Net, number_of, within
+from weft.model.value import Value, field, put_in
 
 # A key starts with the kind of object; the rest is what the kernel compares.
 Key = tuple[str | int | bytes, ...]
 
 
-class Object(Value, gc=False):
-    """One thing in the kernel. `str` gives one line, whatever a peer sent.
+class Ownership(Value):
+    """What is one daemon's among the things with weft's mark: two daemons may serve two networks on one node.
 
-    Kinds are put in order of `rank`, and removed in reverse. `unwanted` says why one may have to go, for people.
+    A daemon owns its devices, what sits on them, and routes into its networks, those of the configuration before
+    included.
     """
+
+    devices: frozenset[str]
+    networks: tuple[Net, ...]
+    node_links: frozenset[str] = frozenset()
+
+    def leads_to(self, net: Net) -> bool:
+        return any(within(net, network) for network in self.networks)
+
+
+class Object(Value, gc=False):
+    """A thing in the kernel. Kinds are added in order of `rank` and removed in reverse."""
 
     key: Key = ()
 
@@ -41,15 +51,15 @@ class Object(Value, gc=False):
 
     @property
     def link(self) -> str | None:
-        """The link that takes it along when it goes; None for what stays or is a link itself."""
+        """The link whose removal removes it; None for what stays, and for a link itself."""
         return None
 
     def took_others_along(self) -> bool:
-        """Tell whether its last change may have removed others without a notice."""
+        """Tell whether its last change may have removed other objects without a notice."""
         return False
 
     def is_within(self, ownership: Ownership) -> bool:
-        """Tell whether this daemon keeps or removes it: it bears weft's mark."""
+        """Tell whether this daemon owns it."""
         raise NotImplementedError
 
     @property
@@ -63,12 +73,12 @@ class Object(Value, gc=False):
         return self.code
 
     def reason(self) -> str:
-        """Which setting asks for it, for people; empty for what serves a peer."""
+        """The setting that asks for it, in words; empty for what serves a peer."""
         return "the configuration's Backend, with our lease and uplink"
 
 
 class Sysctl(Object):
-    """A setting below /proc/sys: `name` in slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
+    """A setting below /proc/sys: `name` has slashes (`net/ipv6/conf/flannel.1/accept_ra`)."""
 
     name: str
     value: str
@@ -102,7 +112,7 @@ class Sysctl(Object):
 
 
 class OnLink(Object):
-    """What sits on the link `dev` belongs to that link's daemon."""
+    """It belongs to the daemon of the link `dev`."""
 
     dev: str
 
@@ -131,7 +141,7 @@ class Address(OnLink):
         return f"address {self.ip}/{self.prefixlen} dev {self.dev}"
 
     def is_within(self, ownership: Ownership) -> bool:
-        """An IPv4 address outside our networks is somebody's, a link-local one the kernel's (flannel.md §6.1)."""
+        """Not an IPv4 address outside our networks, nor a link-local one, which is the kernel's (flannel.md §6.1)."""
         if not super().is_within(ownership):
             return False
         if self.ip.version == 6:
@@ -144,7 +154,7 @@ class Address(OnLink):
 
 
 class Neighbour(OnLink):
-    """Permanent: which MAC answers for `ip` on `dev`."""
+    """A permanent neighbour."""
 
     ip: Ip
     mac: Mac
@@ -164,7 +174,7 @@ class Neighbour(OnLink):
 
 
 class FdbEntry(OnLink):
-    """A VTEP's permanent entry: behind which underlay address `mac` lives."""
+    """A VTEP's permanent entry: the underlay address behind which `mac` lives."""
 
     mac: Mac
     remote: Ip
@@ -184,10 +194,10 @@ class FdbEntry(OnLink):
 
 
 class Route(Object):
-    """`via` is None for a link-scope route; `blackhole` has neither `via` nor `dev`.
+    """`via` is None for a link-scope route; a `blackhole` has neither `via` nor `dev`.
 
-    `priority` is the metric: 0 is the kernel's default (0 for IPv4, 1024 for IPv6). `scope` is that of an IPv4 route
-    with a gateway: 0 is global, and what is narrower than site (200) means the same to the kernel.
+    `priority` is the metric, 0 for the kernel's default (IPv4: 0, IPv6: 1024). `scope` is that of an IPv4 route with a
+    gateway; all scopes below site (200) mean the same to the kernel.
     """
 
     dst: Net
@@ -229,7 +239,7 @@ class Route(Object):
         return self.dev or None
 
     def is_within(self, ownership: Ownership) -> bool:
-        """Ours are all in the main table: one in another is an administrator's, whatever its protocol."""
+        """Ours are in the main table: one in another table is an administrator's, whatever its protocol."""
         return self.table == MAIN_TABLE and (self.dev in ownership.devices or ownership.leads_to(self.dst))
 
     @property
@@ -242,3 +252,22 @@ class Route(Object):
 
 KernelState = frozenset[Object]
 Objects = Mapping[Key, Object]
+
+
+class Snapshot(Value):
+    """`routes` are the main table's without ours; `ours` are all objects with our mark."""
+
+    links: tuple[LinkInfo, ...] = ()
+    addresses: tuple[AddressInfo, ...] = ()
+    routes: tuple[RouteInfo, ...] = ()
+    ours: dict[Key, Object] = field(default_factory=dict)
+
+    def link(self, which: str | int) -> LinkInfo | None:
+        return next((link for link in self.links if which in (link.name, link.index)), None)
+
+    @property
+    def ips(self) -> frozenset[Ip]:
+        return frozenset(address.ip for address in self.addresses)
+
+    def addresses_of(self, index: int) -> tuple[AddressInfo, ...]:
+        return tuple(address for address in self.addresses if address.index == index)

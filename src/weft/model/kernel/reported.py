@@ -1,7 +1,4 @@
-"""What the kernel reports of links, addresses, routes, neighbours and rules, in its own terms.
-
-`weft.model.kernel.objects` says what we manage. Plugins need these without those.
-"""
+"""Links, addresses, routes, neighbours, rules and shapers as the kernel reports them, in its own terms."""
 
 from typing import Final
 
@@ -19,10 +16,8 @@ class PortInfo(Value):
 
 
 class PortVlans(Value):
-    """A port's VLANs by id. `own` is that of frames that come in untagged (PVID), 0 for none."""
-
     index: int
-    own: int = 0
+    own: int = 0  # of frames that come in untagged (PVID)
     untagged: frozenset[int] = frozenset()
     tagged: frozenset[int] = frozenset()
 
@@ -32,20 +27,17 @@ NO_CARRIER: Final = frozenset((1, 2, 3))
 
 
 class Counters(Value, gc=False):
-    """What a link has counted since it was made; `lost` is what it dropped or could not take or send.
-
-    A packet that the kernel has joined of several, or has still to split, counts once.
-    """
+    """Counts since the link was made. A packet that the kernel has joined of several counts once."""
 
     received_bytes: int = 0
     sent_bytes: int = 0
     received_packets: int = 0
     sent_packets: int = 0
-    received_lost: int = 0
+    received_lost: int = 0  # errors and drops
     sent_lost: int = 0
 
     def reversed(self) -> "Counters":
-        """As the other end of a pair of links sees it."""
+        """The counts as the other end of a pair of links sees them."""
         return Counters(
             received_bytes=self.sent_bytes,
             sent_bytes=self.received_bytes,
@@ -64,47 +56,38 @@ class LinkCounts(Value):
 
 
 class LinkInfo(Value):
-    """A network interface (linux/if_link.h).
-
-    `kind` is the driver's name (`veth`, `bridge`, `vxlan`, `tun`), empty for hardware and loopback. `up` is what the
-    administrator set, `operstate` the kernel's number (RFC 2863; 6 is up). `master` is its bridge's index, `link` that
-    of its peer or parent, 0 for none; with `peer_netns` (a namespace id, -1 for none) in another namespace. `data` are
-    its driver's own settings as they came (IFLA_INFO_DATA), but a bridge's, which counts time there.
-    """
+    """A network interface (linux/if_link.h); indexes are 0 for none."""
 
     index: int
     name: str
-    kind: str = ""
+    kind: str = ""  # the driver's name (`veth`, `vxlan`), empty for hardware and loopback
     mtu: int = 0
     mac: Mac | None = None
-    up: bool = False
+    up: bool = False  # as the administrator has it
     loopback: bool = False
     point_to_point: bool = False
     promisc: bool = False
     allmulti: bool = False
-    master: int = 0
-    link: int = 0
-    peer_netns: int = -1
-    operstate: int = 0
+    master: int = 0  # the index of its bridge
+    link: int = 0  # the index of its peer or parent, in the namespace `peer_netns`
+    peer_netns: int = -1  # a namespace id, -1 for its own
+    operstate: int = 0  # RFC 2863; 6 is up
     queue_length: int = 0
     alias: str = ""
-    data: bytes = b""
+    data: bytes = b""  # IFLA_INFO_DATA as it came, but for a bridge, which counts time there
     bridge: BridgeInfo | None = None
     port: PortInfo | None = None
 
 
 class AddressInfo(Value):
-    """An address of an interface (linux/if_addr.h). `peer` is the other end's on point-to-point links.
-
-    `scope` is 0 for global, 253 for link, 254 for host. `protocol` says who made it (IFA_PROTO, 0 unknown).
-    """
+    """An address of an interface (linux/if_addr.h)."""
 
     index: int
     ip: Ip
     prefixlen: int
-    peer: Ip | None = None
+    peer: Ip | None = None  # the other end's, on a point-to-point link
     broadcast: Ip | None = None
-    scope: int = 0
+    scope: int = 0  # 0 global, 253 link, 254 host
     label: str = ""
     permanent: bool = True
     secondary: bool = False
@@ -112,7 +95,7 @@ class AddressInfo(Value):
     dad_failed: bool = False
     deprecated: bool = False
     temporary: bool = False
-    protocol: int = 0
+    protocol: int = 0  # who made it (IFA_PROTO), 0 for unknown
 
 
 class NextHop(Value):
@@ -125,64 +108,54 @@ class NextHop(Value):
 
 
 class RouteInfo(Value):
-    """A route (linux/rtnetlink.h). `kind` is rtm_type: 1 unicast, 6 blackhole.
-
-    `via`, `index` and `onlink` are those of a single next hop; several are in `hops` alone. `priority` is the kernel's
-    number, so 1024 where IPv6 has its default. `mtu` and `advmss` are 0 if unset.
-    """
+    """A route (linux/rtnetlink.h). `via`, `index` and `onlink` are a single next hop's; several are in `hops` alone."""
 
     dst: Net
     via: Ip | None = None
     index: int = 0
     onlink: bool = False
-    kind: int = 1
+    kind: int = 1  # rtm_type: 1 unicast, 6 blackhole
     table: int = 254
     protocol: int = 0
     scope: int = 0
-    priority: int = 0
+    priority: int = 0  # the kernel's number: 1024 for IPv6's default
     tos: int = 0
     src: Ip | None = None
-    mtu: int = 0
+    mtu: int = 0  # 0 if unset, as `advmss`
     advmss: int = 0
     hops: tuple[NextHop, ...] = ()
 
 
 class NeighbourInfo(Value):
-    """`state` is NUD_…: 0x80 permanent, 0x40 needs no ARP (linux/neighbour.h)."""
-
     index: int
     ip: Ip
     mac: Mac | None
-    state: int
+    state: int  # NUD_…: 0x80 permanent, 0x40 needs no ARP (linux/neighbour.h)
     flags: int = 0
     protocol: int = 0
 
 
 class FdbInfo(Value):
-    """A forwarding entry of a VXLAN device or a bridge port: `mac` lives behind the VTEP `remote`.
-
-    `port`, `vni` and `via` (an interface index) are 0 unless they differ from the device's own. `flags` is NTF_…: 0x02
-    the device's own, 0x10 learnt by someone outside the kernel.
-    """
+    """A forwarding entry of a VXLAN device or a bridge port: `mac` lives behind the VTEP `remote`."""
 
     index: int
     mac: Mac
     remote: Ip | None
     state: int
-    flags: int = 0
+    flags: int = 0  # NTF_…: 0x02 the device's own, 0x10 learnt by a program
     master: int = 0
-    port: int = 0
+    port: int = 0  # this, `vni` and `via` (an index) are 0 unless they differ from the device's own
     vni: int = 0
     via: int = 0
     vlan: int = 0
 
 
 class RuleInfo(Value):
-    """A policy rule (linux/fib_rules.h). `action` 1 looks into `table`. `more`: it asks for what no field says."""
+    """A policy rule (linux/fib_rules.h)."""
 
     family: int
     priority: int
-    action: int = 1
+    action: int = 1  # 1: look into `table`
     table: int = 0
     src: Net | None = None
     dst: Net | None = None
@@ -192,4 +165,29 @@ class RuleInfo(Value):
     oif: str = ""
     invert: bool = False
     protocol: int = 0
-    more: bool = False
+    more: bool = False  # it has conditions that no field holds
+
+
+class Limit(Value):
+    """At most `rate` bits a second, and `burst` bits at once beyond it (cni.md §6.2)."""
+
+    rate: int
+    burst: int
+
+
+class Limits(Value):
+    """`ingress` is towards the container, `egress` away from it."""
+
+    ingress: Limit | None = None
+    egress: Limit | None = None
+
+    def __bool__(self) -> bool:
+        return self.ingress is not None or self.egress is not None
+
+
+class Bucket(Value):
+    """A token bucket (tc-tbf(8))."""
+
+    rate: int  # bytes a second
+    limit: int  # of its queue, in bytes
+    buffer: int  # in ticks

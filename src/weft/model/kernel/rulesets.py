@@ -1,9 +1,8 @@
-"""Firewall rules as values: what a family's chains hold, replaced as a whole (docs/decisions/0004)."""
+"""Firewall rules as values: the chains of a family, replaced as a whole (docs/decisions/0004)."""
 
 from typing import Final
 
-from weft.model.kernel.objects import Object
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Object, Ownership
 from weft.model.value import Value, put_in
 
 _MASQ: Final = "--ip-masq"
@@ -11,10 +10,10 @@ _FORWARD: Final = "--iptables-forward-rules"
 
 
 class Chain(Value):
-    """Its rules are in the tool's own words.
+    """`rules` are in the tool's own syntax.
 
-    `hook` is for nft: the text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`). For iptables
-    `table` is `nat` or `filter`, and `jump_from` the built-in chain that leads here.
+    `hook` is nft's text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`). For iptables `table` is
+    `nat` or `filter`, and `jump_from` the built-in chain that jumps here.
     """
 
     name: str
@@ -27,7 +26,7 @@ class Chain(Value):
 
 
 class RuleSet(Object):
-    """All our rules of one kind (`nft` or `iptables`) and one family (4 or 6), replaced as a whole."""
+    """Our rules of one kind (`nft` or `iptables`) and family (4 or 6)."""
 
     kind: str
     family: int

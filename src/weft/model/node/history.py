@@ -1,9 +1,10 @@
-"""What happened on a node: the newest events, a bounded number of them. Knows no clock and no disk."""
+"""What happened on a node: its newest events, and what a reader of them has seen. No clock, no disk."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeVar
 
+from weft.model.node.nodestate import HealthState
 from weft.model.text import one_line
 from weft.model.value import Value, replace
 
@@ -44,14 +45,14 @@ Kind = Literal[
     "resized",
     "configured",
 ]
+HEALTH: Final = "health"
 
 
 class Event(Value, gc=False):
-    """One thing that happened, at Unix time `time`, to `subject`. `number` counts events, across restarts.
+    """One event at a Unix time. `number` counts events across restarts; texts may be empty.
 
-    `words` say more; `was` and `now` what it was and what it is, where that is the point; of a repair what was found
-    and what it is again. `by` is who had changed what is repaired, with `perhaps` before it where that is not proved.
-    A text may be empty.
+    `was` and `now` are the states before and after; of a repair, what was found and what it is again. `by` is who had
+    changed what is repaired, after `perhaps` where that is not proved.
     """
 
     number: int
@@ -66,13 +67,12 @@ class Event(Value, gc=False):
 
     @property
     def blame(self) -> str:
-        """See `blame`."""
         changed = self.kind == "held" or self.was not in {"", GONE}
         return blame(self.by, "changed" if changed else "removed" if self.was else "put there")
 
 
 class EventsSince(Value):
-    """What a daemon answers who asks for events: those after a number, its latest number, and its Unix time."""
+    """A daemon's answer: events after a number, its latest number, and its Unix time."""
 
     unix: float
     last: int
@@ -80,7 +80,7 @@ class EventsSince(Value):
 
 
 class History:
-    """`unix` tells Unix time, which may jump: the number gives the order."""
+    """`unix` tells Unix time, which may jump: only `number` orders events."""
 
     def __init__(self, unix: Callable[[], float] = float) -> None:
         self.last = 0
@@ -119,14 +119,14 @@ class History:
         self._events.append(event)
 
     def note_some(self, kind: Kind, things: Sequence[T], note: Callable[[T], None]) -> None:
-        """`note` the first of many alike, and the number of the others: thousands of peers come together."""
+        """Call `note` for the first ones, and record the number of the others: thousands of peers join together."""
         for thing in things[:NAMED]:
             note(thing)
         if len(things) > NAMED:
             self.note(kind, f"{len(things) - NAMED} more", words="like those before")
 
     def told(self, after: int) -> EventsSince:
-        """The events after that number; all, if it is of another history."""
+        """The events after that number; all, if it is from another history."""
         known = after if after <= self.last else 0
         return EventsSince(
             unix=self._unix(), last=self.last, events=[each for each in self._events if each.number > known]
@@ -143,7 +143,7 @@ class History:
 
 
 def blame(by: str, deed: str) -> str:
-    """In words: `removed by nft (pid 4711)`, `perhaps removed by ip (pid 8)`; empty for nobody."""
+    """`removed by nft (pid 4711)`, `perhaps removed by ip (pid 8)`; empty without `by`."""
     name = by.removeprefix(PERHAPS)
     return f"{by[: len(by) - len(name)]}{deed} by {name}" if by else ""
 
@@ -151,3 +151,76 @@ def blame(by: str, deed: str) -> str:
 def _short(text: str) -> str:
     line = one_line(text)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+class Wanted(Value):
+    """Events of these kinds, and with codes that begin so; empty is any."""
+
+    kinds: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+
+    def wants(self, event: Event) -> bool:
+        return (not self.kinds or event.kind in self.kinds) and (not self.codes or event.code.startswith(self.codes))
+
+
+class Follower:
+    """One daemon's events as they are read, and changes of its health as events, which the daemon does not keep."""
+
+    def __init__(self) -> None:
+        self.last = 0  # the number of the latest event
+        self._told: deque[Event] = deque(maxlen=MOST)
+        self._troubles: dict[str, str] = {}
+        self._answers = True
+
+    def events(self, told: EventsSince) -> list[Event]:
+        """Return the new events.
+
+        A daemon that has just started has not read its history yet, and a killed one has lost its latest events: its
+        numbers begin again below ours. So events are also recognised by their content.
+        """
+        if told.last < self.last:
+            self.last = 0
+        later = [event for event in told.events if event.number > self.last]
+        found = [event for event in later if _without_number(event) not in self._told]
+        self.last = told.last
+        self._told.extend(map(_without_number, found))
+        return found
+
+    def health(self, now: HealthState, unix: float) -> list[Event]:
+        """What went wrong, changed, or is right again, as events of that time."""
+        troubles = {name: str(problem) for name, problem in now.troubles.items()}
+        codes = {name: problem.code for name, problem in now.troubles.items()}
+        found = [
+            _event(unix, name, code=codes[name], words=words.removeprefix(f"{codes[name]} "))
+            for name, words in troubles.items()
+            if self._troubles.get(name) != words
+        ]
+        found += [_event(unix, name, words="is well again") for name in self._troubles.keys() - troubles]
+        if not self._answers:
+            found.append(_event(unix, "weftd", words="answers again"))
+        self._troubles, self._answers = troubles, True
+        return found
+
+    def silence(self, unix: float) -> list[Event]:
+        """The daemon does not answer: one event, until it does."""
+        found = [_event(unix, "weftd", code="INST-003", words="does not answer")] if self._answers else []
+        self._answers = False
+        return found
+
+
+def recent(events: list[Event], unix: float, seconds: float | None) -> list[Event]:
+    """The events of the last `seconds`; empty without `seconds`."""
+    return [] if seconds is None else [event for event in events if event.time >= unix - seconds]
+
+
+def merged(of: Iterable[tuple[str, list[Event]]]) -> list[tuple[str, Event]]:
+    """The events of several nodes in order of time, each with its node's name."""
+    return sorted(((name, event) for name, events in of for event in events), key=lambda pair: pair[1].time)
+
+
+def _without_number(event: Event) -> Event:
+    return replace(event, number=0)
+
+
+def _event(unix: float, subject: str, *, words: str, code: str = "") -> Event:
+    return Event(number=0, time=round(unix, 3), kind=HEALTH, subject=subject, code=code, words=words)

@@ -1,24 +1,25 @@
-"""What a node's daemon says of itself: one value, and exactly what `weft status -o json` prints.
+"""A daemon's state as one value, which `weft status -o json` prints as it is, and its faults in words.
 
-It reads the same for people and programs: addresses and objects as text, times in seconds. A daemon of
-another version may leave out what is new and add what is not known here.
+Addresses and objects are text, times are seconds. Daemons of other versions may lack keys, or have more.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Final
 
 from weft.model.errors import Problem
+from weft.model.text import shortly
 from weft.model.value import Value, field
 
 # Seconds; what takes longer than the last counts behind it. A plugin waits 20 seconds for a daemon.
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
+_NAMED: Final = 10  # peers that lack something, and leases that are refused, one by one
 
 
 class Durations(Value, frozen=False):
-    """How long things took.
+    """`counts` are those up to 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 and 20 seconds, and longer.
 
-    `counts` are how many took up to 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 and 20 seconds, each
-    without those before it, and how many took longer. `total` is the sum of all in seconds.
+    `total` is the sum in seconds.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
@@ -33,10 +34,7 @@ class Durations(Value, frozen=False):
 
 
 class NetworkState(Value):
-    """The cluster's network, and how packets travel in it. `mtu` is that of pods, in bytes.
-
-    `config` is a digest of the network configuration, equal on nodes that have the same one.
-    """
+    """`mtu` is that of pods. `config` is a digest of the network configuration, equal on nodes with the same one."""
 
     networks: list[str]
     backend: str
@@ -46,7 +44,7 @@ class NetworkState(Value):
 
 
 class UplinkState(Value):
-    """The link that carries traffic between nodes, our addresses on it, and why it was chosen."""
+    """The link that carries traffic between nodes."""
 
     name: str
     index: int
@@ -56,9 +54,9 @@ class UplinkState(Value):
 
 
 class LeaseState(Value):
-    """Our lease. `confirmed` says whether the store has said so in this run; `public` is what peers dial.
+    """Our lease. `confirmed`: the store has said so in this run. `public` is what peers dial.
 
-    `seconds` is how long it still lasts if nothing renews it, None without an end.
+    `seconds` is how long it lasts unless it is renewed; None without an end.
     """
 
     id: str
@@ -69,11 +67,11 @@ class LeaseState(Value):
 
 
 class PeerState(Value):
-    """Another node whose lease is believed. `lacks` are its objects that are not as wanted, and why: a refusal's words.
+    """Another node whose lease is believed. `lacks` are the objects that are not in the kernel as wanted, and why.
 
-    `trouble` is why nothing can be made of its lease, `doubt` why it is served by what it said before. `seconds` is how
-    long it has been so. Where the back end counts for each peer, `sent` and `received` are packets, `sent_bytes` and
-    `received_bytes` bytes, and `heard` is how many seconds ago the peer was heard of.
+    `trouble` is why its lease cannot be served, `doubt` why an earlier lease is served instead; `seconds` says since
+    when. Some back ends count for each peer: `sent` and `received` are packets, `sent_bytes` and `received_bytes`
+    bytes, and `heard` is how many seconds ago the peer was heard of.
     """
 
     id: str
@@ -92,7 +90,7 @@ class PeerState(Value):
 
 
 class RefusedState(Value):
-    """A lease that is not believed, why, and for how long."""
+    """A lease that is not believed."""
 
     id: str
     trouble: Problem
@@ -103,11 +101,11 @@ class RefusedState(Value):
 
 
 class LoopState(Value):
-    """A plane's loop: its rounds, what it put back by code, what no notice announced, and what is refused now.
+    """The loop of a plane. `repairs` counts by code, `unannounced` those without a notice; `failing` is refused now.
 
-    `lately` is at how many moments of the last ten minutes it put something back, by code. `counts` are numbers that
-    the plane alone knows, by their names: packets of the relay. `took` is how long it was from the store's word of
-    a peer until the kernel had it.
+    `lately` counts, by code, the moments of the last ten minutes at which something was repaired. `counts` are the
+    plane's own, such as packets of the relay. `took` is the time from the store's event to the kernel's
+    acknowledgement.
     """
 
     rounds: int
@@ -120,14 +118,14 @@ class LoopState(Value):
 
 
 class RequestState(Value):
-    """What was asked of the store with one verb and had one answer (`list 200`), and the bytes that came for it."""
+    """Requests to the store with one verb and one answer (`list 200`); `received` is in bytes."""
 
     count: int
     received: int
 
 
 class CallState(Value):
-    """Calls of a plugin with one command (`bridge ADD`), and how long the latest took, in milliseconds."""
+    """Calls of a plugin with one command (`bridge ADD`); times are those of the latest calls."""
 
     count: int
     failed: int
@@ -136,7 +134,7 @@ class CallState(Value):
 
 
 class HealthState(Value):
-    """What a node's daemon says is wrong: of `parts`, `losses` and `store` as in `NodeState`, and no more of it."""
+    """What is wrong, a part of `NodeState`."""
 
     ready: bool
     parts: dict[str, Problem | None]
@@ -150,12 +148,12 @@ class HealthState(Value):
 
 
 class NodeState(Value):
-    """The whole of it. `parts` are what readiness is made of, with what is wrong of each now, None if nothing is.
+    """A daemon's whole state. What it does not know yet is None.
 
-    `losses` are what some pods have lost, `findings` what ails the rest of the node. `seconds` is how long the daemon
-    has run. What is not known yet, because the daemon waits for it, is None. `versions` are of the programs that the
-    daemon rests on, by name. `took` is how long plugins' calls took, by plugin and command, once it was their turn, and
-    `waited` how long it was until then. `heard` is how many seconds ago the store said anything.
+    `parts` are what readiness depends on, each with its fault or None. `losses` are what some pods have lost,
+    `findings` are faults of the rest of the node. `versions` are those of programs that the daemon needs. `took` is how
+    long plugins' calls took, by plugin and command, after they had `waited`. `heard` is how many seconds ago the store
+    said anything.
     """
 
     version: str
@@ -180,3 +178,31 @@ class NodeState(Value):
     took: dict[str, Durations] = field(default_factory=dict)
     waited: Durations = field(default_factory=Durations)
     heard: float | None = None
+
+
+def wrong(state: NodeState) -> Iterator[str]:
+    """The faults, the worst first: readiness, the store, pods' losses, the node itself, peers, refused leases."""
+    yield from (f"{name}: {problem}" for name, problem in state.parts.items() if problem is not None)
+    if state.store is not None:
+        yield f"store: {state.store}"
+    yield from (f"{name}: {problem}" for name, problem in state.losses.items())
+    yield from map(str, state.findings)
+    lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in not_whole(state)]
+    yield from _some([f"{peer}: {words}" for peer, words in lacking])
+    doubted = [f"peer {peer.id}, served by what it said before: {peer.doubt}" for peer in state.peers if peer.doubt]
+    yield from _some(doubted)
+    yield from _some([f"refused{_for(refused)}: {refused.trouble}" for refused in state.refused])
+
+
+def not_whole(state: NodeState) -> list[PeerState]:
+    return [peer for peer in state.peers if peer.lacks or peer.trouble]
+
+
+def _for(peer: PeerState | RefusedState) -> str:
+    return "" if peer.seconds is None else f" for {shortly(peer.seconds)}"
+
+
+def _some(said: list[str]) -> Iterator[str]:
+    yield from said[:_NAMED]
+    if len(said) > _NAMED:
+        yield f"and {len(said) - _NAMED} more like that; -o json names them all"

@@ -8,21 +8,15 @@ from weft.model.value import Value, field
 
 
 class Status(Value, frozen=False):
-    """`waiting` says why there is no lease that is ours for certain, None once there is.
+    """Each part of the daemon adds what it can tell; callables say what is wrong at the moment."""
 
-    `parts` say when asked what is wrong with them now; each is there as soon as it can tell. `losses` likewise: what
-    some pods have lost and the others have not. `store` says why the store is not heard; one that refuses us
-    (STORE-002) needs an operator. `peers` are believed, `peers_refused` are not. `faults` counts how often a part of
-    the daemon ended by a fault of ours and was started again.
-    """
-
-    waiting: Problem | None = None
-    parts: dict[str, Callable[[], Problem | None]] = field(default_factory=dict)
-    losses: dict[str, Callable[[], Problem | None]] = field(default_factory=dict)
-    store: Problem | None = None
-    peers: int = 0
+    waiting: Problem | None = None  # why there is no lease that is certainly ours
+    parts: dict[str, Callable[[], Problem | None]] = field(default_factory=dict)  # what readiness depends on
+    losses: dict[str, Callable[[], Problem | None]] = field(default_factory=dict)  # of some pods, not of all
+    store: Problem | None = None  # why it is not heard; STORE-002 refuses us, and needs an operator
+    peers: int = 0  # that are believed
     peers_refused: int = 0
-    faults: int = 0
+    faults: int = 0  # how often a part ended by a fault of ours and was started again
     history: History = field(default_factory=History)
 
     def look(self) -> dict[str, Problem | None]:
@@ -34,7 +28,7 @@ class Status(Value, frozen=False):
 
     @property
     def unable(self) -> Problem | None:
-        """Why pods cannot be served now. The part that fails says more than the lease that waits for it."""
+        """Why pods cannot be served now. A part that fails says more than the lease that waits for it."""
         lease, *parts = self.look().values()
         return next((problem for problem in (*parts, lease) if problem is not None), None)
 
@@ -44,5 +38,4 @@ class Status(Value, frozen=False):
 
     @property
     def ready(self) -> bool:
-        """The lease is ours, every part is right, and the store does not refuse us."""
         return self.unable is None and not self.refused

@@ -8,7 +8,7 @@ from typing import Final
 
 from weft.beside import programs
 from weft.beside.programs import KilledError
-from weft.model.command import Command
+from weft.desired.backends.extension import Command
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from weft.daemon.backends.extension import ran
 from weft.daemon.backends.extension.commands import run
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
-from weft.desired.backends.extension import Added, Begun
-from weft.model.command import Command
+from weft.desired.backends.extension import Added, Begun, Command
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.value import replace

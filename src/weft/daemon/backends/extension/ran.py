@@ -13,14 +13,14 @@ import msgspec
 
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
-from weft.desired.backends.extension import Added
-from weft.model.command import Command
+from weft.desired.backends.extension import Added, Command
+from weft.model.value import Value
 
 _FILE: Final = "ran.json"
 _MOST: Final = 1 << 24  # 5,000 peers with 3 KB
 
 
-class _Peer(msgspec.Struct):
+class _Peer(Value, kw_only=False):
     subnet: str
     variables: tuple[tuple[str, str], ...]
     text: str
@@ -28,7 +28,7 @@ class _Peer(msgspec.Struct):
     expands: bool
 
 
-class _Ran(msgspec.Struct):
+class _Ran(Value):
     boot: str
     peers: tuple[_Peer, ...]
 
@@ -65,6 +65,6 @@ def file(directory: Path, boot: str, peers: Callable[[], Iterable[Added]]) -> La
             for each in peers()
             if each.remove is not None
         )
-        return msgspec.json.encode(_Ran(boot, kept))
+        return msgspec.json.encode(_Ran(boot=boot, peers=kept))
 
     return Latest(directory / _FILE, content, mode=0o600)

@@ -24,7 +24,7 @@ from weft.desired.backends.ipsec.objects import DEVICE, Charon, Connection, Shar
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.secret import Secret
+from weft.model.value import Secret
 from weft.plan.diff import Put, Step
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from weft.daemon.planes.serving import failed
 from weft.desired.backends.ipsec.objects import DEVICE, Policy
 from weft.kernel.rtnetlink.netlink import NetlinkError, NetlinkSocket
 from weft.model.errors import Failure
-from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Key, Object, Objects, Ownership
 from weft.model.net import Net
 from weft.plan.diff import Put, Step
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from weft.daemon.backends.backend import Left
 from weft.daemon.backends.ipsec import policies, process
 from weft.desired.backends.ipsec.objects import DEVICE, Policy
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Ownership
 from weft.model.net import Net
 
 

@@ -12,7 +12,6 @@ from weft.daemon.backends.backend import Backend, Left, Remains
 from weft.daemon.planes.contract import Place, Plane
 from weft.desired.backends import udp
 from weft.desired.backends.udp import DEVICE, UdpOptions, Ways
-from weft.forward import hooks
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.value import Value
@@ -53,11 +52,15 @@ def _kernel_path(place: Place) -> AbstractContextManager[Plane]:
 
 
 def _look(_networks: Collection[Net]) -> Left:
-    return Left(ours=tuple(f"programs of back end udp at {device}" for device in hooks.present()))
+    from weft.forward.kernelpath import present
+
+    return Left(ours=tuple(f"programs of back end udp at {device}" for device in present()))
 
 
 def _remove(_networks: Callable[[], Iterable[Net]], /, *, wholly: bool = False) -> Sequence[str]:
-    return hooks.detach_all(wholly=wholly)
+    from weft.forward.kernelpath import detach_all
+
+    return detach_all(wholly=wholly)
 
 
 UDP: Final = Backend(

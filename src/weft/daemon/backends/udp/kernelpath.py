@@ -17,8 +17,7 @@ from weft.beside.threads import beside
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
-from weft.forward import hooks
-from weft.forward.kernelpath import Forward, Job, Programs
+from weft.forward.kernelpath import Forward, Job, Programs, detach_all, present
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Put, Step
@@ -64,7 +63,7 @@ class KernelPathPlane:
         self._hold(self._found())
         if self._programs is None:
             self.counts = {}
-            return {_BROKEN.key: _BROKEN} if hooks.present() else {}
+            return {_BROKEN.key: _BROKEN} if present() else {}
         self.counts = {f"packets {name}": number for name, number in self._programs.packets().items()}
         job = self._programs.job
         path = KernelPath(dev=job.device, uplink=job.uplink, local=job.local, port=job.port)
@@ -102,7 +101,7 @@ class KernelPathPlane:
 
     def _detach(self) -> None:
         self._hold(None)
-        hooks.detach_all()
+        detach_all()
 
     def _tell(self, changes: Mapping[IPv4Network, Forward | None]) -> None:
         if self._programs is not None:

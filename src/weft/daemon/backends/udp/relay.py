@@ -21,7 +21,7 @@ from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
-from weft.forward import processes, start
+from weft.forward import start
 from weft.forward.build import PROGRAM
 from weft.forward.control import PROTOCOL, SOCKET, Call, Change, State
 from weft.kernel import tun
@@ -39,7 +39,7 @@ _UNCONFINED = (
 )
 
 
-class _About(msgspec.Struct, frozen=True):
+class _About(Value):
     """What a relay was started for, as it tells."""
 
     local: str
@@ -186,7 +186,7 @@ class RelayPlane:
             call.close()
         if self._running is not None:
             self._running.call.close()
-        processes.end_all()
+        start.end_all()
         self._children.wait_for_end()
 
     def _drop(self) -> None:

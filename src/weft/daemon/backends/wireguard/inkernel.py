@@ -7,7 +7,7 @@ from typing import Final, Self
 from weft.daemon.backends.wireguard import messages
 from weft.desired.backends.wireguard.objects import Device, Peer
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 _NETLINK_GENERIC: Final = 16
 _MOST: Final = 64  # peers in a message, whose attributes have 64 KiB in all

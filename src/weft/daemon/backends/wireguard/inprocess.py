@@ -16,7 +16,7 @@ from typing import Final
 from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 PROGRAM: Final = "wireguard-go"
 _FOLDER: Final = Path("/var/run/wireguard")

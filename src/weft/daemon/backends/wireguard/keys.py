@@ -10,7 +10,7 @@ from weft.daemon.disk import files
 from weft.desired.backends.wireguard.objects import key_bytes
 from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 log = logging.getLogger(__name__)
 

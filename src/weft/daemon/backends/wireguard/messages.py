@@ -24,7 +24,7 @@ from weft.kernel.rtnetlink.attributes import (
     u32,
 )
 from weft.model.net import Net
-from weft.model.secret import Secret
+from weft.model.value import Secret
 
 FAMILY: Final = "wireguard"
 GENL_ID_CTRL: Final = 16

@@ -16,8 +16,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import KernelState, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.secret import Secret
-from weft.model.value import Value, replace
+from weft.model.value import Secret, Value, replace
 
 LEAST_PSK: Final = 96  # characters
 PROPOSAL: Final = "aes128gcm16-sha256-prfsha256-ecp256"

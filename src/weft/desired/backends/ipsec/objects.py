@@ -4,11 +4,9 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Literal
 
 from weft.model.kernel.links import Link
-from weft.model.kernel.objects import Neighbour, Object
-from weft.model.kernel.ownership import Ownership
+from weft.model.kernel.objects import Neighbour, Object, Ownership
 from weft.model.net import number_of
-from weft.model.secret import Secret
-from weft.model.value import Value, put_in
+from weft.model.value import Secret, Value, put_in
 
 DEVICE: Final = "ipsec0"  # charon's, where it carries packets itself; in the kernel's mode its name alone is claimed
 REQID: Final = 11  # which policies and states belong together, as upstream's

@@ -20,8 +20,7 @@ from weft.model.kernel.objects import Address, KernelState, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Family, Ip, Net
-from weft.model.secret import Secret
-from weft.model.value import Value
+from weft.model.value import Secret, Value
 
 DEVICE: Final = "flannel-wg"
 DEVICE_V6: Final = "flannel-wg-v6"

@@ -7,8 +7,7 @@ from typing import Final
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import OnLink
 from weft.model.net import Ip, Net
-from weft.model.secret import Secret
-from weft.model.value import Value, put_in
+from weft.model.value import Secret, Value, put_in
 
 KEY_BYTES: Final = 32
 

@@ -11,12 +11,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import BinaryIO, Final
 
-import msgspec
-
 from weft.lab.commands.packets.levels import Level, levels, line
 from weft.lab.commands.packets.pcapng import Writer
 from weft.lab.commands.packets.reader import SNAPLEN, Packet, Readers
 from weft.lab.commands.packets.wanted import Filter
+from weft.model.value import Value
 from weft.screen.documents import piece
 from weft.wire.packet import Layer, Tunnels, layers_of
 
@@ -26,7 +25,7 @@ Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
 _WHERE: Final = 18  # characters: node1 veth01234567
 
 
-class PacketLine(msgspec.Struct, frozen=True, kw_only=True):
+class PacketLine(Value):
     """A packet as a line of JSON. `time` is in seconds since 1970; each layer has its name, a text and its fields."""
 
     time: float

@@ -4,8 +4,6 @@ import signal
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-
 from weft.lab import spec
 from weft.lab.fitting import misfits, understand
 from weft.lab.inside import node, underlay
@@ -16,6 +14,7 @@ from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.node import RunningNode
 from weft.lab.links import STORE
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
+from weft.model.value import replace
 
 _WHERE: Final = "weft lab scale"
 
@@ -66,7 +65,7 @@ def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...
         if name in taken
     ]
     now = tuple(running.spec for running in world.pods.values())
-    grown = msgspec.structs.replace(world.lab, nodes=(*world.lab.nodes, *nodes), pods=(*now, *pods))
+    grown = replace(world.lab, nodes=(*world.lab.nodes, *nodes), pods=(*now, *pods))
     problems += misfits(understand(world.lab.network), grown, _WHERE)
     if problems:
         raise ConfigError(*problems)

@@ -13,7 +13,7 @@ from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.links import Link
 from weft.model.errors import ConfigError, Problem
-from weft.model.kernel.shaping import Limit
+from weft.model.kernel.reported import Limit
 
 _HUNDREDTH: Final = 100  # of a second: what may pass at once beyond the rate, and
 _LEAST_BURST: Final = 8 * 16_384  # bits: at slow rates some full packets all the same

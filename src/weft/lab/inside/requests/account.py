@@ -18,6 +18,7 @@ from weft.lab.links import ITSELF
 from weft.lab.report import Carried, InterfacesReport, LabReport, NewsReport, StatesReport, TrafficReport, WayReport
 from weft.lab.spec import Lab
 from weft.model.kernel.reported import Counters
+from weft.model.value import replace
 
 _MAC: Final = 6  # bytes; with its padding in a key of two 8
 _FIELD: Final = 8
@@ -65,7 +66,7 @@ async def description(world: World) -> Lab:
     """Return what would have to be started to have this lab again, as far as one can be told so."""
     await world.look_at_network()
     now = world.switch.now
-    return msgspec.structs.replace(
+    return replace(
         world.lab,
         pods=tuple(running.spec for running in world.in_order()),
         services=tuple(world.services.services),

@@ -7,8 +7,6 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
-import msgspec
-
 from weft.diag.check import trying
 from weft.diag.trace import sending
 from weft.kernel import packetsocket
@@ -20,6 +18,7 @@ from weft.lab.report import NamesReport, Nothing, OpenReport, SentReport
 from weft.lab.stamps import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
+from weft.model.value import Value
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ async def _seen(
     | protocol.Interfaces
     | protocol.Traffic
     | protocol.Describe,
-) -> msgspec.Struct:
+) -> Value:
     """Return what is asked about a lab, which stays as it is."""
     match request:
         case protocol.Ps():
@@ -75,7 +74,7 @@ async def _seen(
 
 async def _changed(
     world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
-) -> msgspec.Struct:
+) -> Value:
     """Change what there is in a lab; return what became of it."""
     match request:
         case protocol.Run(pod):

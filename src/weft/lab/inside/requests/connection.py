@@ -11,6 +11,7 @@ import msgspec
 from weft.beside.tasks import awaited, watched
 from weft.lab import protocol
 from weft.lab.protocol import Done, Failed, Note
+from weft.model.value import Value
 
 _CHUNK = 1 << 16
 
@@ -49,7 +50,7 @@ class Connection:
         """Tell what is going on."""
         await self._line(Note(text))
 
-    async def done(self, report: msgspec.Struct, *, descriptors: Sequence[int] = ()) -> None:
+    async def done(self, report: Value, *, descriptors: Sequence[int] = ()) -> None:
         """Answer, perhaps with descriptors."""
         await self._line(Done(msgspec.Raw(msgspec.json.encode(report))), descriptors)
 
@@ -73,7 +74,7 @@ class Connection:
         finally:
             telling.cancel()
 
-    async def answer_while_wanted(self, work: Coroutine[Any, Any, msgspec.Struct]) -> bool:
+    async def answer_while_wanted(self, work: Coroutine[Any, Any, Value]) -> bool:
         """Answer with what `work` returns, or stop it when the client goes; tell which."""
         working = awaited(work)
         leaving = awaited(self.receive())

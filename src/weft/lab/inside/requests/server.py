@@ -22,6 +22,7 @@ from weft.lab.inside.requests.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, Nothing
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
+from weft.model.value import Value
 
 _MISTAKE: Final = "a mistake in the lab itself: its log 'supervisor' shows it"
 _SIGNALLED: Final = 128  # a shell's word for a command that a signal ended
@@ -160,7 +161,7 @@ def _shell_status(error: OSError) -> int:
     return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
 
 
-async def _report_after(world: World, note: Callable[[str], None]) -> msgspec.Struct:
+async def _report_after(world: World, note: Callable[[str], None]) -> Value:
     await world.up(note)
     await ping.introduce(world)
     return await account.report(world)

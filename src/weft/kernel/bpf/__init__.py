@@ -1,1 +1,0 @@
-"""eBPF: programs from an object file into the kernel, and the maps that they share with us."""
