@@ -1,7 +1,4 @@
-"""Reading small files of others: an operator's, a ConfigMap's, another program's. They may be anything, or hang.
-
-Opened for reading nowhere else in `weft.cluster` (tests/pure/test_contracts.py).
-"""
+"""Reads small files of others, which may be anything, or hang."""
 
 import errno
 import os
@@ -23,12 +20,12 @@ _SAFELY: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 async def read_small(path: Path | str, *, limit: int = LARGEST, seconds: float = SECONDS) -> bytes:
-    """The content of a regular file. Raises `OSError`, with ETIMEDOUT when its disk does not answer."""
+    """Raises `OSError`; ETIMEDOUT when the disk does not answer."""
     return await bounded(("file", str(path)), partial(read_now, path, limit=limit), seconds=seconds)
 
 
 def read_now(path: Path | str, *, limit: int = LARGEST) -> bytes:
-    """The same where a disk may be waited for; a fifo never is. Raises `OSError`."""
+    """The same where a disk may be waited for; a fifo never is."""
     try:
         descriptor = os.open(path, _SAFELY)
     except OSError as error:
@@ -49,10 +46,9 @@ def read_now(path: Path | str, *, limit: int = LARGEST) -> bytes:
 
 
 def why(error: OSError) -> str:
-    """What is wrong with a file: the kernel's words, or ours."""
     return error.strerror or str(error)
 
 
 def may_pass(error: OSError) -> bool:
-    """Tell whether it is the machine that fails, and the file may be right."""
+    """Tell whether the machine fails, and the file may be right."""
     return error.errno in _PASSING

@@ -1,7 +1,6 @@
-"""Running a program to its end: no shell, no terminal, a limit of time and of output.
+"""Runs a program to its end, without shell and terminal, with limits of time and output.
 
-It is at its end when it has ended itself: asyncio's own pipes would be waited for until all processes have ended that
-it leaves behind with its output.
+That is its own end: asyncio's pipes would also wait for all processes that it leaves with its output.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ _SAID: Final = 1 << 16  # bytes of it that an error has: what a program printed 
 
 
 class Ran(NamedTuple):
-    """How a program ended, and what it printed; `err` is empty where both streams are one."""
+    """`err` is empty where both streams are one."""
 
     status: int
     out: bytes
@@ -28,7 +27,7 @@ class Ran(NamedTuple):
 
 
 class KilledError(OSError):
-    """A program was killed: ETIMEDOUT, it took too long; EFBIG, it printed too much. `said` is what came last."""
+    """ETIMEDOUT: it took too long; EFBIG: it printed too much. `said` is what came last."""
 
     def __init__(self, number: int, words: str, said: bytes) -> None:
         super().__init__(number, words)
@@ -46,11 +45,10 @@ async def run(
     cut: bool = False,
     started: Callable[[int], None] | None = None,
 ) -> Ran:
-    """Run a program with `text` on its input; `environ` None is this process's. With `apart` its streams are kept so.
+    """Run a program with `text` on its input; `environ` None is this process's. `apart` keeps its streams apart.
 
-    `started` gets its number before it gets any input. Raises the kernel's `OSError` when it cannot be started, and
-    `KilledError` after so many seconds, None for no limit, or when it prints more than `most` bytes, unless the rest is
-    to be `cut`: it is killed with all that it has started.
+    `started` gets the process id before any input. Raises `OSError` when it cannot be started, and `KilledError` after
+    `seconds`, or when it prints more than `most` bytes and the rest is not to be `cut`.
     """
     out, err, over = bytearray(), bytearray(), asyncio.get_running_loop().create_future()
     full = None if cut else over
@@ -82,15 +80,12 @@ async def run(
 def run_here(
     arguments: Sequence[str], *, environ: Mapping[str, str] | None, text: bytes = b"", seconds: float | None, most: int
 ) -> Ran:
-    """As `run`, with both streams apart, for a thread that has no event loop: in one that has, `RuntimeError`."""
+    """As `run` with `apart`, for a thread without an event loop."""
     return asyncio.run(run(arguments, environ=environ, text=text, seconds=seconds, most=most, apart=True))
 
 
 async def _end(process: "subprocess.Popen[bytes]", *others: "asyncio.Future[None]") -> None:
-    """Wait until a program has ended, or one of the others is done.
-
-    Not by asyncio's own means, of which those that work in each thread take a further thread for each program.
-    """
+    """Wait until a program has ended, or one of the others is done."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     try:
@@ -110,7 +105,7 @@ async def _end(process: "subprocess.Popen[bytes]", *others: "asyncio.Future[None
 
 @contextmanager
 def _writing(pipe: IO[bytes] | None, text: bytes) -> Iterator[None]:
-    """Write a text into a pipe as it is read there, and close it behind it, or at the end: nobody has to read it."""
+    """Write a text into a pipe, and close it behind it, or at the end."""
     assert pipe is not None  # noqa: S101 - it was asked for
     loop, left = asyncio.get_running_loop(), memoryview(text)
     os.set_blocking(pipe.fileno(), False)
@@ -140,9 +135,9 @@ def _writing(pipe: IO[bytes] | None, text: bytes) -> Iterator[None]:
 
 @contextmanager
 def _reading(said: bytearray, most: int, full: "asyncio.Future[None] | None", childs: ExitStack) -> Iterator[int]:
-    """Give a pipe whose content comes into `said`, `most` bytes at most, until the end, even if others hold it then.
+    """Give a pipe whose content comes into `said` until the end, `most` bytes at most.
 
-    Its end for the program is closed with `childs`.
+    `childs` closes the program's end.
     """
     loop = asyncio.get_running_loop()
     out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,7 +1,4 @@
-"""Tasks of asyncio outside a task group: each is kept until it ends, and none ends by a fault that nobody sees.
-
-The loop keeps no task itself. It reports a fault that nobody reads when the task is collected, which may be never.
-"""
+"""Tasks of asyncio outside a task group: each is kept until it ends, which the loop does not do."""
 
 import asyncio
 import logging
@@ -15,7 +12,7 @@ _running: Final = set[asyncio.Task[Any]]()
 
 
 def awaited(work: Awaitable[T]) -> asyncio.Task[T]:
-    """Start a task whose caller reads its result, and so its fault."""
+    """Start a task whose caller reads its result."""
     task = asyncio.ensure_future(work)  # noqa: TID251 - the one place
     _running.add(task)
     task.add_done_callback(_running.discard)
@@ -23,7 +20,7 @@ def awaited(work: Awaitable[T]) -> asyncio.Task[T]:
 
 
 def watched(work: Awaitable[None]) -> asyncio.Task[None]:
-    """Start a task whose result nobody reads: a fault that ends it is logged at once."""
+    """Start a task whose result nobody reads: its fault is logged."""
     task = awaited(work)
     task.add_done_callback(_log_fault)
     return task

@@ -1,8 +1,7 @@
-"""Work beside the event loop, in threads that nothing waits for: a disk that hangs must not hold us (NFS).
+"""Work in threads that nothing waits for: a disk that hangs must not hold us (NFS).
 
-Not by asyncio's executor: that has few threads, which other work needs, and the end of the program waits for each.
-Where there can be no more threads (a limit of processes), two that were started early do such work in turns: one does
-what may hang, the other one everything else. What waits for them gets a new thread as soon as there can be one.
+asyncio's executor has few threads, and the program's end waits for each. Where there can be no more (a limit of
+processes), two that were started early take turns: one does what may hang, the other the rest.
 """
 
 import asyncio
@@ -26,20 +25,18 @@ _under_way: Final[dict[object, Future[Any]]] = {}
 
 
 class Reserve:
-    """A thread that does work in turns for which no other can be started."""
-
     def __init__(self) -> None:
         self._turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._kept = False
         self._looks = False
 
     def keep(self) -> None:
-        """Start the thread. `OSError` when there can be no more already."""
+        """Raises `OSError`."""
         start_thread(self._serve, name="reserve")
         self._kept = True
 
     def begin(self, do: Callable[[], None]) -> None:
-        """Have a new thread do something, or this one where there can be no new one. `OSError` if it was not kept."""
+        """Start a thread, or use this one. `OSError` if this one was not kept."""
         try:
             start_thread(do)
         except OSError:
@@ -54,7 +51,7 @@ class Reserve:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Try to start a thread for what still waits: the one in reserve may hang."""
+        """Try to start a thread for what still waits: this one may hang."""
         self._looks = False
         if not self._turns.empty():
             with suppress(OSError):
@@ -76,13 +73,13 @@ _reserve_for_what_hangs: Final = Reserve()
 
 
 def keep_reserve() -> None:
-    """Start the threads that do work where there can be no others. `OSError` when there can be no more already."""
+    """Raises `OSError` when there can be no more threads already."""
     _reserve.keep()
     _reserve_for_what_hangs.keep()
 
 
 def start_thread(work: Callable[[], None], *, name: str = "") -> threading.Thread:
-    """Start a thread that ends with the program. `OSError` when there can be no more."""
+    """`OSError` when there can be no more. It ends with the program."""
     threading.stack_size(_STACK)  # of all threads that this process starts from now on
     thread = threading.Thread(target=work, name=name or None, daemon=True)
     try:
@@ -93,16 +90,13 @@ def start_thread(work: Callable[[], None], *, name: str = "") -> threading.Threa
 
 
 def is_shortage(fault: BaseException | None) -> bool:
-    """Tell whether it was a limit of processes that ended something."""
     if isinstance(fault, RuntimeError):
         return str(fault) == _NO_MORE
     return isinstance(fault, OSError) and fault.errno == errno.EAGAIN
 
 
 async def beside(work: Callable[[], T]) -> T:
-    """Do `work` in a thread of its own; a caller that is cancelled leaves that alone.
-
-    Raises what `work` raises, and `OSError` when there can be no more threads and none is in reserve.
+    """Do `work` in a thread, which a cancelled caller leaves alone. Raises what it raises; `OSError` without a thread.
     """
     do, answer = _answering(work)
     _reserve.begin(do)
@@ -110,9 +104,9 @@ async def beside(work: Callable[[], T]) -> T:
 
 
 async def bounded(key: object, work: Callable[[], T], *, seconds: float) -> T:
-    """The same for what may hang, for so many seconds at most: then `OSError` with ETIMEDOUT.
+    """The same for what may hang: after `seconds` `OSError` with ETIMEDOUT.
 
-    Until the thread ends, who asks for the same `key` waits for that one.
+    Who asks for the same `key` waits for the thread that is under way.
     """
     under_way: Future[T] | None = _under_way.get(key)
     if under_way is None:
@@ -129,7 +123,6 @@ async def bounded(key: object, work: Callable[[], T], *, seconds: float) -> T:
 
 
 def _answering(work: Callable[[], T]) -> "tuple[Callable[[], None], Future[T]]":
-    """Work, and what becomes of it once that is called."""
     answer: Future[T] = Future()
 
     def do() -> None:

@@ -1,7 +1,4 @@
-"""Files of the daemon: reading one that somebody may have spoilt, and writing one so that it is whole.
-
-No reader, crash or power cut ever sees half of what is written, and no older content comes back.
-"""
+"""The daemon's files: each is read although it may be spoilt, and replaced as a whole."""
 
 import asyncio
 import logging
@@ -25,10 +22,9 @@ _WORDS: Final = 200  # of a reason
 
 
 def load(path: Path, parse: Callable[[bytes], T], *, limit: int, aside: bool = True) -> T | None:
-    """Return what a file of ours says; None if there is none, or none that can be read.
+    """Return what a file of ours says; None if there is none, or it cannot be read.
 
-    What cannot be read is said (STATE-001), and set aside unless `aside` is false. `parse` may raise whatever it likes:
-    no content of a file is worth more than a start.
+    The latter is said (STATE-001), and the file set aside unless `aside` is false; `parse` may raise anything.
     """
     try:
         return parse(statefiles.read(path, limit=limit))
@@ -46,8 +42,7 @@ def load(path: Path, parse: Callable[[bytes], T], *, limit: int, aside: bool = T
 class Latest:
     """A file that says what `content` returns, however many write it at once: the newest stays.
 
-    `content` is asked by the one thread that writes, while no other does. So it must only read values that are
-    replaced as a whole. The file outlives a power cut, as do all changes of `write_atomically` with `sync`.
+    One thread at a time asks `content`, which must only read values that are replaced as a whole.
     """
 
     def __init__(self, path: Path, content: Callable[[], bytes], *, mode: int) -> None:
@@ -58,22 +53,21 @@ class Latest:
         self._problem = ""
 
     async def write(self) -> None:
-        """Write it beside the event loop, to which encoding and fsync are long. Raises `OSError`."""
+        """Raises `OSError`."""
         await beside(self.write_now)
 
     def write_now(self) -> None:
-        """Write it before this returns. Raises `OSError`."""
+        """Raises `OSError`."""
         with self._writing:
             write_atomically(self.path, self._content(), self._mode, sync=True)
 
     async def attempt(self) -> bool:
-        """Write it if that is possible; tells whether it was. Why not is said once (STATE-002), and when it works."""
+        """Tell whether it could be written. A failure is said once (STATE-002), and its end."""
         with self._saying():
             await self.write()
         return not self._problem
 
     async def keep_trying(self) -> None:
-        """Write it, however long that takes."""
         while not await self.attempt():  # noqa: ASYNC110 - a disk gives no sign when there is room again
             await asyncio.sleep(_RETRY_SECONDS)
 
@@ -101,12 +95,10 @@ def _unwritten(path: Path, error: OSError) -> str:
 
 
 def write_atomically(path: Path, data: bytes, mode: int, *, sync: bool) -> None:
-    """Replace the file at `path` by `data` with exactly `mode`, whatever the umask.
+    """Replace the file at `path` by `data` with exactly `mode`. On `OSError` the old one stays.
 
-    Missing parents are made with mode 0755. With `sync` the data, the rename and the new directories outlive a
-    power cut (fsync of the file and of each directory that changed). One writer per path: the hidden temporary
-    file next to it has a fixed name, so that what a killed writer leaves is overwritten and never piles up.
-    On `OSError` the old file is as it was.
+    Missing parents get mode 0755. With `sync` data, rename and new directories outlive a power cut (fsync). One writer
+    per path: the temporary file has a fixed name, so that killed writers leave one at most.
     """
     _make_parents(path.parent, sync=sync)
     temporary = path.with_name(f".{path.name}.new")

@@ -1,6 +1,6 @@
-"""The history of a node on disk: a line of JSON for each event, so that a restart loses none.
+"""The history of a node on disk, a line of JSON for each event, so that a restart loses none.
 
-It is written whole, some seconds after an event and at the end, not at each: a burst is one write.
+It is written as a whole some seconds after an event, and at the end.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 
 
 async def keep(history: History, directory: Path) -> None:
-    """Restore the history of this instance's earlier runs, then write it as it changes, until cancelled."""
+    """Restore the events of earlier runs, then write all when they change, until cancelled."""
     if not history.restored:
         history.restore(await beside(lambda: load(directory)))
     now = history.events
@@ -47,12 +47,12 @@ async def keep(history: History, directory: Path) -> None:
 
 
 def load(directory: Path) -> list[Event]:
-    """Read the events of earlier runs; none, if there is nothing that can be read (`files.load`)."""
+    """Read the events of earlier runs (`files.load`)."""
     return files.load(directory / _FILE, _parse, limit=_MAX_BYTES) or []
 
 
 def file(directory: Path, events: Callable[[], tuple[Event, ...]]) -> Latest:
-    """The file of the events, which are `events()` whenever it is written."""
+    """The file of what `events` returns."""
     return Latest(directory / _FILE, lambda: msgspec.json.Encoder().encode_lines(events()), mode=0o600)
 
 

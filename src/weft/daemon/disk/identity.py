@@ -1,4 +1,4 @@
-"""What a node keeps for good: its VTEP MACs. Made once, kept on disk, inputs ever after."""
+"""A node's VTEP MACs, which are made once and kept on disk."""
 
 import json
 from collections.abc import Callable
@@ -15,19 +15,19 @@ _MAX_BYTES: Final = 1 << 16
 
 
 class Identity(Value):
-    """The MAC of the VTEP of each family."""
+    """A MAC for each family."""
 
     mac_v4: Mac
     mac_v6: Mac
 
     @classmethod
     def random(cls, chance: Callable[[int], bytes]) -> Self:
-        """Make new ones; `chance(n)` returns n random bytes."""
+        """`chance(n)` returns n random bytes."""
         return cls(mac_v4=Mac.local(chance(6)), mac_v6=Mac.local(chance(6)))
 
 
 def load(directory: Path, *, aside: bool = True) -> Identity | None:
-    """Read the identity of this instance; None when there is none, or none that can be read (`files.load`)."""
+    """Read it (`files.load`)."""
     return files.load(directory / _FILE, _parse, limit=_MAX_BYTES, aside=aside)
 
 
@@ -40,6 +40,5 @@ def _parse(content: bytes) -> Identity:
 
 
 def file(directory: Path, identity: Identity) -> Latest:
-    """The file of an identity, which outlives a power cut."""
     text = json.dumps({"mac_v4": str(identity.mac_v4), "mac_v6": str(identity.mac_v6)}) + "\n"
     return Latest(directory / _FILE, text.encode, mode=0o600)

@@ -1,14 +1,11 @@
 """Which daemon this is: its directory, and the locks that keep a second one away (settled.md §5).
 
-Two daemons may live on one machine when they serve different networks. They may not share a state directory
-(an flock decides), nor a device in one network namespace (a name in that namespace's abstract sockets says
-who has it, and is gone with the process).
+Daemons of different networks may share a machine, but not a state directory (flock), nor a device in a network
+namespace (an abstract socket, gone with the process).
 
-Any process in that namespace may take such a name first, a container's root without capabilities as well. So the
-socket itself shows that a daemon made it: only CAP_NET_ADMIN makes a receive buffer larger than net.core.rmem_max, the
-kernel tells everybody how large it is, and none of that depends on a process that answers, or on a number that means
-something in our pid namespace. The capabilities of the process would not do: after unshare(CLONE_NEWUSER) it has all,
-in a user namespace of its own.
+Any process may take such a name first, even a container's root without capabilities. So a daemon's socket has a receive
+buffer larger than net.core.rmem_max, which only CAP_NET_ADMIN makes, and the kernel shows everybody its size. A
+process's capabilities would prove nothing: after unshare(CLONE_NEWUSER) it has all, in a user namespace of its own.
 """
 
 import errno
@@ -39,17 +36,17 @@ _BESIDE: Final = (
 
 
 def directory(state_dir: Path, subnet_file: str, network: str) -> Path:
-    """Name this instance's directory: readable, and one for each subnet file and network (`StoreKind.identity`)."""
+    """Name the directory of a subnet file and a network (`StoreKind.identity`)."""
     identity = hashlib.sha256(f"{subnet_file}\0{network}".encode()).hexdigest()[:12]
     words = "-".join(part for part in network.split("/") if part.isalnum()) or "network"
     return state_dir / f"{words[:40]}-{identity}"
 
 
 def take_directory(path: Path) -> int:
-    """Make `path` (0700) and lock it for this process's life; returns the descriptor that holds the lock.
+    """Make `path` (0700) and lock it for this process's life; returns the lock's descriptor.
 
-    Raises `ConfigError` with INST-001 when another live daemon holds it, with FLAG-001 when it cannot be made or
-    locked, with STATE-003 when it is another user's.
+    Raises `ConfigError`: INST-001 when another daemon has it, FLAG-001 when it cannot be made or locked, STATE-003 when
+    it is another user's.
     """
 
     def say(problem: Problem) -> None:
@@ -82,7 +79,7 @@ def take_directory(path: Path) -> int:
 
 
 def _locked(path: Path) -> int:
-    """Lock a file, made if missing. `BlockingIOError` with the holder's number, or another `OSError`."""
+    """`BlockingIOError` has the holder's process id as its text."""
     while True:
         lock = _opened(path)
         try:
@@ -113,10 +110,9 @@ def _opened(path: Path) -> int:
 
 
 def claim(names: Iterable[str]) -> list[socket.socket]:
-    """Claim names (`device/flannel.1`, `instance/…`) in this network namespace; the sockets hold the claims.
+    """Claim names (`device/flannel.1`, `instance/…`) in this network namespace; the sockets hold them.
 
-    Raises `ConfigError` with INST-001 when a daemon holds one. Another process that does is named in the log and
-    ignored.
+    Raises `ConfigError` (INST-001) when a daemon has one. Another process that has one is logged and ignored.
     """
     with ExitStack() as undo:
         held = []
@@ -138,7 +134,6 @@ def claim(names: Iterable[str]) -> list[socket.socket]:
 
 
 def is_claimed(name: str) -> bool:
-    """Tell whether a daemon claims `name` in this network namespace now."""
     try:
         _refuse(name)
     except ConfigError:
@@ -147,7 +142,7 @@ def is_claimed(name: str) -> bool:
 
 
 def refuse_beside_others() -> None:
-    """Raise `ConfigError` with INST-001 when any daemon lives in this network namespace."""
+    """Raise `ConfigError` (INST-001) when any daemon lives in this network namespace."""
     for name in daemons.names(daemons.SOCKETS.read_text(errors="replace")):
         _refuse(name, hint="Stop it first: it would put everything back")
 
@@ -176,9 +171,9 @@ def _refuse(name: str, *, hint: str = _BESIDE) -> None:
 
 
 def _look(probe: socket.socket, name: str) -> tuple[list[Holder], int]:
-    """The holders of an abstract name, and the process that listens there, 0 if that is not known.
+    """The holders of an abstract name, and the process that listens there, or 0.
 
-    Any process may hold a name, or let more connections wait than it takes: nothing here waits.
+    It waits for nothing: any process may hold a name, and answer nobody.
     """
     there, pid, uid = True, 0, 0
     probe.setblocking(False)  # noqa: FBT003 - that is how socket has it

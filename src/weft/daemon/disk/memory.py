@@ -1,13 +1,10 @@
 """What a node remembers of the cluster, so that it can start without the store (settled.md §6).
 
-The network configuration as it was read, our own lease with what proves it ours, and the last complete list of
-leases. One file per instance, replaced as a whole: a JSON object, then a line per lease: its subnets and attributes
-as flannel writes them to etcd, when it was created, until when it is kept unproven, and its id if that is not the
-subnets. What the store alone reads, its tokens, are arrays of numbers and texts.
+One file: a line with the network configuration and the own lease, then one per lease of others: subnets and attributes
+as in etcd, creation, until when it is kept unproven, and its id if that is not the subnets.
 
-Times in it are Unix times, beside the moment at which it was written. In the same boot they are read back by the clock
-that cannot be set, so a wall clock that was set meanwhile changes nothing. After another boot only the wall clock can
-tell how long ago it was. It is believed unless it is plainly behind: then everything in the file has expired.
+Times are Unix times; `written` has the moment in both clocks. In the same boot they are read by the clock that cannot
+be set, else by the wall clock; if that is plainly behind, all has expired.
 """
 
 import json
@@ -34,10 +31,9 @@ _WORDS: Final = 200
 
 
 class Memory(Value):
-    """The cluster as it was last known. `own` is None before the first lease.
+    """The cluster as it was last known; `leases` are those of others, at `mark` in the store's history.
 
-    `leases` are those of others, at `mark` in the store's history. Of those that the store has lost `unproven` says
-    until when each is kept, by the clock that cannot be set.
+    `unproven` says of those that the store has lost until when each is kept, by the clock that cannot be set.
     """
 
     net_conf: str
@@ -48,7 +44,7 @@ class Memory(Value):
 
 
 def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | None:
-    """Read at `moment` what this instance remembers (`files.load`); None when that is nothing that can be read."""
+    """Read at `moment` what this instance remembers (`files.load`)."""
     path = directory / _FILE
 
     def parse(content: bytes) -> Memory:
@@ -68,12 +64,11 @@ def load(directory: Path, moment: Moment, *, aside: bool = True) -> Memory | Non
 
 
 def file(directory: Path, memory: Callable[[], Memory], moment: Callable[[], Moment]) -> Latest:
-    """The file of what this instance remembers, which is `memory()` whenever it is written."""
+    """The file of what `memory` returns."""
     return Latest(directory / _FILE, lambda: encode(memory(), moment()), mode=0o600)
 
 
 def encode(memory: Memory, moment: Moment) -> bytes:
-    """The content of the file that is written at `moment`."""
     own = memory.own
     head = {
         "net_conf": memory.net_conf,
@@ -96,7 +91,7 @@ def encode(memory: Memory, moment: Moment) -> bytes:
 
 
 def _leases(path: Path, lines: Iterable[bytes], clock: "_Clock", unproven: dict[str, float]) -> Iterator[Lease]:
-    """The leases that can be read; one that cannot costs that peer alone. Fills `unproven`."""
+    """The leases that can be read. Fills `unproven`."""
     unread: list[str] = []
     for number, line in enumerate(lines, 2):
         try:
@@ -127,7 +122,7 @@ def _lease(entry: Any) -> tuple[Lease, float | None]:
 
 
 def _token(value: Any) -> Token:
-    """A token of the file; as an object in those that etcd alone wrote."""
+    """Files that etcd alone wrote have an object in its place."""
     each = tuple(value.values() if isinstance(value, dict) else value)
     if not all(isinstance(part, int | str) for part in each):
         raise ValueError("no token")
@@ -135,7 +130,7 @@ def _token(value: Any) -> Token:
 
 
 class _Clock:
-    """Reads the times of a file that was written at `written`, if it says when, at `moment`."""
+    """Reads times of a file that was written at `written`, if it says so, at `moment`."""
 
     def __init__(self, written: Any, moment: Moment) -> None:
         self._moment = moment
@@ -147,11 +142,10 @@ class _Clock:
 
     @property
     def now(self) -> float:
-        """The present boot's clock."""
         return self._moment.now
 
     def read(self, unix: float) -> float:
-        """A Unix time of the file by the present boot's clock; long ago when the wall clock cannot be right."""
+        """A Unix time by the present boot's clock; 0 when the wall clock cannot be right."""
         written, now = self._written, self._moment
         if written.boot == now.boot and written is not now:
             return unix - written.unix + written.now

@@ -1,4 +1,4 @@
-"""The node's state as a file, for those who cannot ask at the socket: written when SIGUSR1 comes, and never read."""
+"""The node's state as a file, written when SIGUSR1 comes, for those who cannot ask at the socket."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ NAME: Final = "state.json"
 
 
 async def write(look: Callable[[], Awaitable[NodeState]], directory: Path) -> None:
-    """Write the state that `look` sees into the instance's directory, and log where; why not is logged, too."""
+    """Write what `look` sees into the instance's directory; log where, or why not."""
     path = directory / NAME
     text = msgspec.json.format(msgspec.json.encode(await look()), indent=2) + b"\n"
     try:

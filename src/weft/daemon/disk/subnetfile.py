@@ -27,10 +27,7 @@ _KEY: Final = ("file",)
 
 
 class SubnetFile:
-    """Keeps the file at `path` saying what `content` returns, which is asked by a thread, one at a time.
-
-    `clock` counts seconds and only goes forward.
-    """
+    """Keeps the file at `path` saying what `content` returns; one thread at a time asks it."""
 
     def __init__(self, path: Path, content: Callable[[], bytes], *, clock: Callable[[], float]) -> None:
         self.problem: Problem | None = None  # why the file is not as it should be now
@@ -44,11 +41,11 @@ class SubnetFile:
         self._mark: tuple[int, ...] = ()  # of the file when `_written` was last read in it
 
     def renew(self) -> None:
-        """Have `keep` write it: what it says has changed. Nothing waits for that, a disk may be full for days."""
+        """Have `keep` write it: what it says has changed. Nothing waits for that."""
         self._changed.set()
 
     async def write(self) -> None:
-        """Write it as it is to be by then, trying again until that works: without it no pod can start."""
+        """Write it, trying again until that works: without it no pod can start."""
         while True:
             try:
                 await beside(self._write)
@@ -63,7 +60,7 @@ class SubnetFile:
                 return
 
     async def keep(self) -> None:
-        """Keep the file right once it is written, for ever; contest it less often when others go on changing it."""
+        """Keep a written file right; less often while others go on changing it."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -97,7 +94,7 @@ class SubnetFile:
             self._mark = ()  # the next look reads it: another program may be quicker than a mark made here
 
     def _done_by_others(self) -> str:
-        """What another program did to the file since it was written; empty if nothing that matters."""
+        """What another program did to the file; empty if nothing that matters."""
         with self._turn:
             try:
                 found = os.lstat(self._path)
@@ -119,7 +116,7 @@ def _mark(found: os.stat_result) -> tuple[int, ...]:
 
 
 def _read(path: Path, size: int) -> bytes:
-    """Read a file that may have become something else meanwhile: a pipe must not be waited for."""
+    """Read a file that may have become a pipe, which must not be waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.read(descriptor, size)

@@ -11,18 +11,17 @@ from weft.plan.diff import Step
 
 
 class Place(Value):
-    """Where a plane may keep what is to outlive it: the instance's directory, and which boot this is."""
+    """The instance's directory, for what outlives the plane, and which boot this is."""
 
     directory: Path
     boot: str
 
 
 class Plane(Protocol):
-    """What owns some kinds of objects, where they are.
+    """Owns the objects whose keys begin with one of `kinds`.
 
-    `kinds` are the first parts of their keys, `sweep` the seconds between two full looks; `announces` says that
-    changes by others come as notices. With `blind` the first round puts without a look, because each step looks.
-    `counts` are numbers of its own by their names, for people, as they were at the last look.
+    `sweep` is the seconds between two full looks. `announces`: notices tell of changes by others. `blind`: the first
+    round puts without a look, because each step looks. `counts` are for people, as of the last look.
     """
 
     kinds: frozenset[str]
@@ -32,9 +31,9 @@ class Plane(Protocol):
     counts: Mapping[str, int]
 
     async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See all that is there, or `only` these; of what is as in `known` no second copy is made."""
+        """See all, or `only` these; an object that equals one of `known` is given as that one."""
         ...
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Carry out `steps` in order; a step that fails stops no other."""
+        """Carry out `steps` in order; one that fails stops no other."""
         ...

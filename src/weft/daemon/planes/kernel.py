@@ -1,4 +1,4 @@
-"""The loop's view of the kernel: looks and steps over one rtnetlink socket, in turns with the event loop."""
+"""The plane of links, routes and settings: looks and steps over one rtnetlink socket."""
 
 import asyncio
 import errno
@@ -32,10 +32,7 @@ _MANY: Final = 4 * CHUNK
 
 
 class NodeKernel:
-    """One rtnetlink socket, for one at a time: a thread's answers must not be read by somebody else.
-
-    It looks at the links that are ours and at settings, as `follow` was told which they are.
-    """
+    """One task at a time uses the socket: its answers are for who asked."""
 
     kinds = frozenset({"link", "nodelink", "sysctl", "address", "neighbour", "fdb", "route"})
     sweep = 60.0
@@ -50,7 +47,7 @@ class NodeKernel:
         self._turn = asyncio.Lock()
 
     def follow(self, inputs: Inputs) -> None:
-        """Look from now on at the devices and settings that this node needs once."""
+        """Look from now on at what this node needs once."""
         self._devices = devices_of(inputs)
         self._sysctls = tuple(thing.name for thing in shared(inputs) if isinstance(thing, Sysctl))
 
@@ -64,12 +61,11 @@ class NodeKernel:
         return frozenset(family for family, name in FORWARDING.items() if sysctl.read(name) not in (None, "0"))
 
     async def addresses(self) -> frozenset[Ip]:
-        """Every address of this node."""
         async with self._its_turn():
             return frozenset(address.ip for address in self.rtnl.addresses())
 
     async def route_to(self, ip: Ip) -> RouteInfo | None:
-        """The kernel's route to `ip`, None if it has none."""
+        """None if the kernel has no route."""
         async with self._its_turn():
             try:
                 return self.rtnl.route_to(ip)
@@ -77,17 +73,16 @@ class NodeKernel:
                 return None
 
     async def answers(self, ip: Ip, *, within: float) -> bool:
-        """Whether anybody answers for `ip`."""
         return await answers(self.rtnl, ip, within=within)
 
     async def look(self, known: Objects, _only: Collection[Key] | None = None, /) -> dict[Key, Object]:
-        """See everything that is ours, whatever is asked for: rtnetlink lists all anyway."""
+        """See everything that is ours, whatever `_only` names: rtnetlink lists all anyway."""
         async with self._its_turn():
             look = looking(self.rtnl, devices=self._devices, sysctls=self._sysctls, known=known)
             return (await in_turns(look)).ours
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Carry out the steps in order: few of them in turns with the event loop, many in a thread beside it."""
+        """Few steps go in turns with the event loop, many in a thread."""
         async with self._its_turn():
             if len(steps) <= _MANY:
                 failures = await in_turns(applying(self.rtnl, steps))
@@ -97,7 +92,7 @@ class NodeKernel:
 
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:
-        """One at a time. What cannot be read is an `OSError` like any other answer that was lost."""
+        """What cannot be read is an `OSError`, like any other answer that was lost."""
         async with self._turn:
             try:
                 yield
@@ -106,7 +101,7 @@ class NodeKernel:
 
 
 async def _explained(failure: Failure) -> Failure:
-    """Say who has the port of a device that listens: beside the loop, for that all processes are looked at."""
+    """Name who has the port of a device that listens: in a thread, since all processes are looked at."""
     port = failure.step.object.port if isinstance(failure.step, Put) else 0
     if failure.errno == errno.EADDRINUSE and port:
         with suppress(OSError):  # there can be no more threads

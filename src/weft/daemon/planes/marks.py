@@ -1,4 +1,4 @@
-"""What a plane's next round is about, and what its rounds have done so far."""
+"""What the next round of a plane is about, and what its rounds have done."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -14,11 +14,10 @@ _MOST: Final = 20  # moments that are kept, of each code
 
 
 class Marks(Value, frozen=False):
-    """What a round is about: a full look (`sweep`: because it was time), a comparison of all, and single keys.
+    """What a round is about: a full look (`sweep`: it was due), a comparison of all, or single keys.
 
-    `decided` are keys that were decided again, `changed` those that somebody else changed in a way that
-    is known, `unseen` in a way that is not; `by` says who, where that is known. `since` is when the first of what is
-    decided came from the store.
+    It is known what others made of `changed`, and not of `unseen`; `by` names them. `since` is when the store told the
+    first of `decided`.
     """
 
     look: bool = False
@@ -32,10 +31,7 @@ class Marks(Value, frozen=False):
 
 
 class Tally(Value, frozen=False):
-    """What a loop has done, for health, logs and metrics. `moments` are when it repaired something last, by code.
-
-    `took` is how long it was from the store's word of a peer until the kernel had it.
-    """
+    """`moments` are the latest repairs by code; `took` is from the store's word to the kernel."""
 
     rounds: int = 0
     repairs: Counter[str] = field(default_factory=Counter)
@@ -45,7 +41,7 @@ class Tally(Value, frozen=False):
     took: Durations = field(default_factory=Durations)
 
     def repaired(self, codes: Iterable[str], now: float) -> None:
-        """Count repairs. What is repaired within some seconds is of one moment: a link takes its routes along."""
+        """Repairs within some seconds are of one moment: a link takes its routes along."""
         more = Counter(codes)
         self.repairs.update(more)
         for code in more:
@@ -54,6 +50,6 @@ class Tally(Value, frozen=False):
                 moments.append(now)
 
     def lately(self, now: float) -> dict[str, int]:
-        """At how many moments of the last ten minutes something was repaired, by code."""
+        """The moments of the last ten minutes, by code."""
         counts = {code: sum(now - each < _LATELY for each in moments) for code, moments in self.moments.items()}
         return {code: count for code, count in counts.items() if count}

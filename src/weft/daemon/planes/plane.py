@@ -1,8 +1,7 @@
 """One plane: the owner of some kinds of objects, and the loop that keeps them as wanted: look, compare, act.
 
-A round costs what changed. What is known to be there moves forward by our own steps and by notices; a full look
-replaces it at the start, after anything that notices do not announce, and when there was none for a while: then a
-difference that no notice announced is counted and logged.
+A round costs what changed. Our own steps and notices keep up what is known to be there; a full look replaces it at the
+start, after what no notice announces, and when there was none for a while.
 """
 
 import asyncio
@@ -31,9 +30,9 @@ _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose 
 
 
 class Keeper:
-    """Keeps the objects of a plane as they are wanted. Sources call the methods that mark; `run` does the work.
+    """Keeps the objects of a plane as they are wanted: other parts mark, and `run` does the work.
 
-    `may_remove` says whether the view of what is wanted is complete: until then nothing is removed.
+    Nothing is removed before `may_remove`: until then not all that is wanted is known.
     """
 
     def __init__(
@@ -64,15 +63,14 @@ class Keeper:
         self._turn = asyncio.Lock()  # a plane is used by one at a time
 
     def tell_of_links(self, keepers: Iterable["Keeper"]) -> None:
-        """Have these look again when a link was made or changed: what they have on it may have gone with an old one."""
+        """Have these look again when a link is made or changed: what they had on the old one may be gone."""
         self._on_links += keepers
 
     def lately(self) -> dict[str, int]:
-        """At how many moments of the last ten minutes something was repaired, by code."""
         return self.tally.lately(self._clock())
 
     def decided(self, keys: AbstractSet[Key], since: float | None = None) -> None:
-        """Take keys that were decided again; `since` is when the store said what asked for it."""
+        """`since` is when the store said what asked for it."""
         mine = {key for key in keys if key[0] in self.plane.kinds}
         if mine:
             self._marks.decided |= mine
@@ -80,18 +78,17 @@ class Keeper:
             self._mark()
 
     def changed(self, keys: Iterable[Key]) -> None:
-        """Have keys compared with what is wanted."""
         self._marks.changed.update(keys)
         self._mark()
 
     def unseen(self, keys: Iterable[Key], by: Mapping[Key, str] | None = None) -> None:
-        """Have keys looked at: somebody changed them, and what they are now is not known. `by` names who did."""
+        """Have keys looked at that somebody changed, nobody knows to what. `by` names who did."""
         self._marks.unseen.update(keys)
         self._marks.by |= by or {}
         self._mark()
 
     def seen(self, key: Key, thing: Object | None, by: str = "") -> None:
-        """Take a notice: somebody else changed the object of `key` to `thing`, or removed it. `by` names him."""
+        """Take a notice: the program `by` changed the object of `key` to `thing`, or removed it."""
         wanted = self._decider.wanted.get(key)
         self._present.notice(key, self._if_ours(key, thing))
         if key[0] == "link":
@@ -114,17 +111,15 @@ class Keeper:
             keeper.look_again()
 
     def compare_all(self) -> None:
-        """Have everything compared, without a look."""
         self._marks.all = True
         self._mark()
 
     def look_again(self) -> None:
-        """Have everything looked at."""
         self._marks.look = True
         self._mark()
 
     def try_again(self) -> None:
-        """Do now what was refused: something has changed that may have been the reason."""
+        """Do now what was refused: the reason may be over."""
         if self.tally.failing:
             self.changed(self.tally.failing)
 
@@ -133,11 +128,10 @@ class Keeper:
         return key in self._held and not self.is_as_wanted(key)
 
     def is_as_wanted(self, key: Key) -> bool:
-        """Tell whether the object of `key` is as it should be, as far as is known."""
         return self._present.objects.get(key) == self._decider.wanted.get(key)
 
     def is_otherwise(self, key: Key) -> bool:
-        """Tell whether the object of `key` is known to be there, and otherwise than it should be."""
+        """Tell whether it is known to be there, and to be another than is wanted."""
         present = self._present.objects.get(key)
         return present is not None and present != self._decider.wanted.get(key)
 
@@ -152,18 +146,16 @@ class Keeper:
         self._marked.set()
 
     async def idle(self) -> None:
-        """Wait until nothing is marked and no round runs."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Work until cancelled, whatever the plane answers, or fails to."""
         while True:
             await self._surely(await self._next())
             if not self._marked.is_set():
                 self._idle.set()
 
     async def _next(self) -> Marks:
-        """Wait for marks and take all there are; a full look is marked when there was none for a while."""
+        """Wait for marks and take them all; a full look is marked when there was none for a while."""
         now = asyncio.get_running_loop().time
         due = (now() if self._looked is None else self._looked) + self.plane.sweep
         with suppress(TimeoutError):
@@ -182,7 +174,7 @@ class Keeper:
         return marks
 
     async def _surely(self, marks: Marks) -> None:
-        """One round that is made again, with everything, until the plane has answered."""
+        """After an `OSError`, make another round about everything."""
         while True:
             try:
                 async with self._turn:
@@ -195,7 +187,7 @@ class Keeper:
                 return
 
     async def round(self, marks: Marks) -> None:
-        """Look at what is marked, compare, act: first what is to be put, then what is to go."""
+        """Look at what is marked, compare, put what is missing, then delete."""
         self.tally.rounds += 1
         blind = self.plane.blind and self.tally.rounds == 1
         # What was refused may have been done by half, and is to go now.
@@ -231,7 +223,7 @@ class Keeper:
             self.look_again()  # what else is there may be wanted no more
 
     async def _look(self, marks: Marks) -> None:
-        """See everything; in a sweep, count what differs from what was known and was not announced."""
+        """See everything; a sweep counts what differs from what was known without a notice."""
         with self._present.meanwhile() as newer:
             seen = await self.plane.look(self._decider.wanted, None)
         for key in [key for key, thing in seen.items() if not thing.is_within(self._decider.ownership)]:
@@ -257,10 +249,7 @@ class Keeper:
         return repairs.repair(step, self._decider.wanted, self._present.objects, by=by)
 
     def _allowed(self, steps: Sequence[Step], marks: Marks) -> list[Step]:
-        """Leave out the repairs that have to wait.
-
-        What was refused waits for its own time, which has come: no other program has removed it.
-        """
+        """Leave out the repairs that have to wait; what was refused has waited already."""
 
         def is_free(step: Step) -> bool:
             return step.object.key in marks.decided or step.object.key in self.tally.failing
@@ -298,7 +287,7 @@ class Keeper:
         self._telling.refused(refused)
 
     def _failed(self, step: Step, failure: Failure) -> list[repairs.Refused]:
-        """See to it that a step is tried again; returns what there is to say that has not been said."""
+        """Plan another try; returns what has not been said of it yet."""
         key = step.object.key
         said = self.tally.failing.get(key)
         gone = failure.errno in _LINK_GONE and ("link", step.object.link) in self._decider.wanted
@@ -312,7 +301,7 @@ class Keeper:
         return [(step, failure.message)]
 
     def _settle(self, keys: Iterable[Key]) -> None:
-        """Forget refusals: what was refused is there now, or is wanted no more."""
+        """Forget refusals: the objects are there now, or no longer wanted."""
         for key in keys:
             del self.tally.failing[key]
             self.retries.settled(key)

@@ -1,7 +1,6 @@
-"""The kernel's state as it was last known, kept up by our own steps, by notices and by full looks.
+"""The kernel's state as it was last known: from full looks, notices and our own steps.
 
-Knows no kernel and decides nothing. What comes in while somebody else looks or acts is newer than what they find:
-`meanwhile` collects it.
+A notice that comes while somebody looks or acts is newer than what he finds: `meanwhile` collects those.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from weft.plan.diff import Put, Step
 
 
 class Present:
-    """What the kernel holds. Of what is as in `wanted`, which may change, no second copy is kept."""
+    """Of what is as in `wanted`, which may change, no second copy is kept."""
 
     def __init__(self, wanted: Objects) -> None:
         self._wanted = wanted
@@ -22,11 +21,10 @@ class Present:
 
     @property
     def objects(self) -> Objects:
-        """All of it by key."""
         return self._objects
 
     def notice(self, key: Key, thing: Object | None) -> None:
-        """Take what someone else has made of the object of `key`; None if it is gone."""
+        """`thing` is None if others removed it."""
         if thing is None:
             self._objects.pop(key, None)
         else:
@@ -45,14 +43,13 @@ class Present:
             self._noticed = None
 
     def did(self, step: Step) -> None:
-        """Take a step of ours that was carried out."""
         if isinstance(step, Put):
             self._objects[step.object.key] = step.object
         else:
             self._objects.pop(step.object.key, None)
 
     def replace(self, seen: dict[Key, Object], *, but: AbstractSet[Key]) -> Objects:
-        """Become what a full look has `seen`, `but` for keys that are known better. Returns what was known before."""
+        """Take a full look, `but` for keys that are known better; returns what was known before."""
         before = self._objects
         for key in but:
             seen.pop(key, None)
@@ -63,7 +60,7 @@ class Present:
 
 
 def differences(one: Objects, other: Objects) -> dict[Key, Object]:
-    """What is not the same in both, as it is in `one`, or as it is in `other` where `one` lacks it."""
+    """What differs, as it is in `one`, or in `other` where `one` lacks it."""
     return {key: thing for key, thing in one.items() if other.get(key) != thing} | {
         key: thing for key, thing in other.items() if key not in one
     }

@@ -20,7 +20,7 @@ Refused = tuple[Step, str]  # and the kernel's words
 
 
 class Repair(Value):
-    """What is done, the code of the problem that it answers to, what was there, and by whom if that is known."""
+    """`found` is what was there, `by` the program that had changed it; `code` is that of the problem."""
 
     code: str
     step: Step
@@ -29,7 +29,6 @@ class Repair(Value):
 
     @property
     def words(self) -> str:
-        """What is done."""
         return "put back" if isinstance(self.step, Put) else "removed"
 
     @property
@@ -43,7 +42,6 @@ class Repair(Value):
 
 
 def repair(step: Step, wanted: Objects, present: Objects, *, by: str = "") -> Repair:
-    """What a step repairs, that was necessary by somebody's deed."""
     thing = step.object
     found = present.get(thing.key)
     there = thing.code_if_gone if found is None else thing.code
@@ -52,15 +50,12 @@ def repair(step: Step, wanted: Objects, present: Objects, *, by: str = "") -> Re
 
 
 class Telling:
-    """Tells of a plane: what others changed, what is refused, and what is not any more."""
-
     def __init__(self, history: History) -> None:
         self._history = history
         self._said: set[Key] = set()  # that it is refused
         self._recovered: list[Object] = []  # since `repaired` was called last
 
     def repaired(self, repairs: Sequence[Repair]) -> None:
-        """Say what someone else had changed, and what was refused and is as wanted now."""
         recovered, self._recovered = self._recovered, []
         if len(repairs) > NAMED:
             by_code = Counter(each.code for each in repairs)
@@ -80,7 +75,6 @@ class Telling:
         self._history.note_some("repaired", rest, self._note_repair)
 
     def refused(self, refused: Sequence[Refused]) -> None:
-        """Say what the kernel refuses."""
         self._said.update(step.object.key for step, _ in refused)
         lines = (f"cannot {'put' if isinstance(step, Put) else 'remove'} {step.object}: {why}" for step, why in refused)
         say_some(log.error, [f"{line}; trying again" for line in lines])
@@ -88,14 +82,14 @@ class Telling:
         self._history.note_some("failing", refused, lambda each: note("failing", str(each[0].object), words=each[1]))
 
     def settled(self, key: Key, wanted: Object | None) -> None:
-        """Take that an object is refused no more: it is as wanted, or wanted no more."""
+        """An object is no longer refused; `wanted` is None if it is not wanted either."""
         if key in self._said:
             self._said.discard(key)
             if wanted is not None:
                 self._recovered.append(wanted)
 
     def held(self, held: Sequence[Repair]) -> None:
-        """Note what others keep changing, so that it has to wait; the log says so elsewhere."""
+        """`retries` logs it."""
         words = "another program keeps changing it; it is put back less often"
         note = self._history.note
         self._history.note_some(
@@ -109,7 +103,7 @@ class Telling:
 
 
 def say_some(say: Callable[[str], None], lines: Sequence[str], *, named: int = NAMED) -> None:
-    """Log the first lines of many that say the like, and how many there are: thousands of peers fail together."""
+    """Log the first of many lines that are alike, and how many more there are."""
     for line in lines[:named]:
         say(line)
     if len(lines) > named:

@@ -1,4 +1,4 @@
-"""The plane of firewall rules: the host's programs, which take milliseconds each."""
+"""The plane of firewall rules, by the host's programs, which take milliseconds each."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from weft.plan.diff import Step
 
 
 class RulesPlane:
-    """Rule sets of both kinds and families. What is left of the other kind goes after the first round."""
+    """Remains of the other kind of rules go after the first round."""
 
     kinds = frozenset({"ruleset"})
     blind = True  # a step looks by itself, and no pod waits for more
@@ -21,10 +21,8 @@ class RulesPlane:
         self._firewall = firewall
 
     async def look(self, _: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See every rule set under our names, or `only` these."""
         return dict(await self._firewall.present(only))
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Put or delete whole rule sets, one after the other."""
         failures = [await self._firewall.apply(step) for step in steps]
         return [failure for failure in failures if failure is not None]

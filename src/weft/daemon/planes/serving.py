@@ -1,4 +1,4 @@
-"""What planes share whose devices are served by processes: starting them, and telling of each step how it failed."""
+"""What planes share whose devices are served by processes."""
 
 import errno
 import os
@@ -18,26 +18,25 @@ _LOOK_AGAIN: Final = 0.002
 
 
 class Children:
-    """Processes that this one has started and that outlive it: what has ended is to be waited for.
+    """Processes that outlive this one, which reaps those that end.
 
-    They end with their network namespace, of which they alone may be left (`weft.kernel.ending`).
+    They end with their network namespace (`weft.kernel.ending`).
     """
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
 
     def add(self, pid: int) -> None:
-        """Take a process that has just been started."""
         self._pids |= {pid, ending.guard(pid)} - {0}
 
     def reap(self) -> dict[int, int]:
-        """Take the statuses of those that have ended, by their numbers."""
+        """Take the statuses of those that have ended, by process id."""
         ended = {pid: status for pid, status in (os.waitpid(each, os.WNOHANG) for each in self._pids) if pid}
         self._pids -= ended.keys()
         return ended
 
     def wait_for(self, pid: int, answers: Callable[[], bool]) -> None:
-        """Wait until a process that was started answers. Raises `OSError` if it ends before, or takes too long."""
+        """Wait until a new process answers. `OSError` if it ends before, or takes too long."""
         end = time.monotonic() + START_SECONDS
         while not answers():
             status = self.reap().get(pid)
@@ -49,7 +48,6 @@ class Children:
             time.sleep(_LOOK_AGAIN)
 
     def wait_for_end(self) -> None:
-        """Wait a moment until all have ended."""
         end = time.monotonic() + START_SECONDS
         while self.reap() or (self._pids and time.monotonic() < end):
             time.sleep(_LOOK_AGAIN)
@@ -70,7 +68,7 @@ def wait_for_device(name: str) -> None:
 
 
 def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
-    """Do what these steps ask for, and say of each how it failed."""
+    """Do `work` for all steps at once; an `OSError` is the failure of each."""
     try:
         work()
     except OSError as error:
@@ -79,7 +77,6 @@ def attempt(steps: Sequence[Step], work: Callable[[], None]) -> list[Failure]:
 
 
 def failed(step: Step, error: OSError) -> Failure:
-    """Say of a step how it failed."""
     number = error.errno or errno.EIO
     message = with_holder(error.strerror or str(error), number, step.object.port)
     return Failure(step=step, errno=number, message=message)

@@ -1,4 +1,4 @@
-"""What back ends know of the packets of each peer. It is asked for when somebody wants to see it, and kept nowhere."""
+"""What back ends count of each peer's packets; asked for when somebody wants to see it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +9,7 @@ from weft.model.value import Value
 
 
 class Traffic(Value, gc=False):
-    """Packets and bytes of a peer, since what carries them began to count, and how many seconds ago it was heard of."""
+    """Counts since the carrier began, and how many seconds ago the peer was heard of."""
 
     sent: int | None = None
     received: int | None = None
@@ -19,7 +19,7 @@ class Traffic(Value, gc=False):
 
 
 def together(parts: Sequence[Traffic]) -> Traffic:
-    """Add up what several objects of a peer carry, as a WireGuard peer for each family does."""
+    """Add up the objects of a peer, one for each family."""
 
     def total(counts: Iterable[int | None]) -> int | None:
         known = [count for count in counts if count is not None]
@@ -36,15 +36,13 @@ def together(parts: Sequence[Traffic]) -> Traffic:
 
 @runtime_checkable
 class CountsPeers(Protocol):
-    """A plane that counts for each peer."""
-
     async def traffic(self) -> Mapping[Key, Traffic]:
-        """Tell it by the keys of objects that lead to peers, nothing twice. Raises `OSError`."""
+        """By the keys of objects that lead to peers, nothing twice. Raises `OSError`."""
         ...
 
 
 async def ask(planes: Iterable[object]) -> dict[Key, Traffic]:
-    """What all planes tell that count; nothing of one that cannot now."""
+    """Leaves out a plane that cannot answer now."""
     told: dict[Key, Traffic] = {}
     for plane in planes:
         if isinstance(plane, CountsPeers):

@@ -1,9 +1,7 @@
-"""The log: one line per event on stderr, time in UTC, nothing a peer sent can break a line.
+"""The log: one line per event on stderr, as text or JSON, time in UTC; in systemd's journal with priorities.
 
-Lines are text or JSON, and where stderr is systemd's journal they have priorities.
-
-Logging never waits: a thread of its own writes what is in a queue of bounded size. While nothing takes the log, or
-one place in the program says more than anyone can read, lines are dropped; how many is said when that is over.
+Logging never waits: a thread writes what is in a bounded queue. Lines that nobody takes in time are dropped, and so are
+those beyond what one place in the program may say; their number is said afterwards.
 """
 
 import logging
@@ -38,27 +36,25 @@ _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNIN
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, nothing unprintable in it."""
+    """`2026-01-02T03:04:05.678Z WARN reconcile: text`, without anything unprintable."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as one line; a traceback follows on lines of its own, which no record begins like."""
+        """A traceback follows on lines of its own, which no record begins like."""
         line = f"{self.formatTime(record)} {_level(record)} {_part(record)}: {one_line(record.getMessage())}"
         return "\n".join((line, *(f"  {each}" for each in self.trace(record))))
 
     def trace(self, record: logging.LogRecord) -> list[str]:
-        """The lines of its traceback."""
         return [one_line(each) for each in self.formatException(record.exc_info).split("\n")] if record.exc_info else []
 
 
 class JsonFormatter(LineFormatter):
-    """An object of JSON on a line: `time`, `level`, `part`, `message`, its `code` if it has one, a `trace` if any."""
+    """`time`, `level`, `part`, `message`, and if there are any `code` and `trace`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as one line, whatever is in it."""
         message = record.getMessage()
         code = CODE.search(message)
         said: dict[str, str | list[str]] = {
@@ -73,17 +69,13 @@ class JsonFormatter(LineFormatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """The lines of another formatter as systemd's journal takes them: behind `<N>`, the priority (sd-daemon(3)).
-
-    Each line is an entry of the journal, and has its priority.
-    """
+    """Each line of another formatter behind `<N>`, its priority (sd-daemon(3))."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record, with the priority of its level before each line."""
         priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
         return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
 
@@ -97,7 +89,7 @@ def _part(record: logging.LogRecord) -> str:
 
 
 class _Flow(Value, frozen=False):
-    """What one place in the program may say: `tokens` lines at the time `last`, and `kept` that it has not said."""
+    """What one place may say: `tokens` lines at the time `last`; `kept` were left out."""
 
     tokens: float = _BURST
     last: float = 0.0
@@ -106,10 +98,7 @@ class _Flow(Value, frozen=False):
 
 
 class Queue(logging.Handler):
-    """Keeps lines for the thread that writes them to `descriptor`; never waits for it.
-
-    `descriptor` may block and be other programs' too. `clock` counts seconds and only goes forward.
-    """
+    """Keeps lines for the thread that writes them to `descriptor`, which may block and have other writers."""
 
     def __init__(
         self, descriptor: int, *, lines: logging.Formatter, clock: Callable[[], float] = time.monotonic
@@ -127,13 +116,12 @@ class Queue(logging.Handler):
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one line, or count it as dropped."""
         with self._turn:
             if record.levelno < logging.INFO or self._flows_on(record):
                 self._put(self.format(record))
 
     def flush(self) -> None:
-        """Wait until all is written, but not long: perhaps nothing reads."""
+        """Wait a moment until all is written."""
         with self._turn:
             self._turn.wait_for(lambda: not (self._lines or self._writing), _LAST_SECONDS)
 
@@ -147,7 +135,7 @@ class Queue(logging.Handler):
         self._turn.notify_all()
 
     def _flows_on(self, record: logging.LogRecord) -> bool:
-        """Tell whether a place in the program may say a line more; first what it has kept back."""
+        """Tell whether a place in the program may say one line more."""
         now = self._clock()
         place = (record.name, record.levelno, record.pathname, record.lineno)
         flow = self._flows.setdefault(place, _Flow(last=now, name=record.name))
@@ -192,7 +180,7 @@ class Queue(logging.Handler):
                     self._dropped += lost + lines
 
     def _write(self, data: bytes) -> bool:
-        """Write all of it, however long that takes; False if that cannot be."""
+        """Write all of it, however long that takes; False if that fails."""
         rest = memoryview(data)
         while rest:
             try:
@@ -205,9 +193,9 @@ class Queue(logging.Handler):
 
 
 def set_up(verbosity: int, form: LogFormat, journal: str) -> None:
-    """Send the log to stderr: from INFO up, with `verbosity` above 0 from DEBUG up.
+    """Log to stderr from INFO up, with `verbosity` above 0 from DEBUG up.
 
-    `journal` is what systemd has told of a stream that leads to its journal, JOURNAL_STREAM (systemd.exec(5)).
+    `journal` is JOURNAL_STREAM, which names the stream that leads to the journal (systemd.exec(5)).
     """
     # A daemon that was started without a standard error logs nowhere.
     handler = logging.NullHandler() if sys.stderr is None else _to(sys.stderr.fileno(), form, journal)
@@ -225,5 +213,5 @@ def _to(descriptor: int, form: LogFormat, journal: str) -> Queue:
 
 
 def quiet() -> None:
-    """Only errors, for commands that print their findings themselves."""
+    """Log errors alone."""
     logging.basicConfig(level=logging.ERROR, handlers=[logging.StreamHandler(sys.stderr)], force=True)

@@ -1,7 +1,7 @@
-"""Loads a module of the kernel by a thread that alone has the right to, for as long as that may be needed.
+"""Loads a kernel module by a thread that alone has the right to.
 
-Rights are a thread's, and go to the programs that it starts. Some of those outlive the daemon: a later one that had a
-right less could not look at them (ptrace(2)).
+Programs inherit a thread's rights, and some outlive the daemon: a later one with fewer could not look at them
+(ptrace(2)).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from weft.kernel.tools import Tools
 
 
 class Modules:
-    """Runs programs by a thread of their own until `end`, or, where there is none, as others are run."""
+    """Runs programs by its thread until `end`; without a thread, as others are run."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[str, Sequence[str], Future[str]] | None] = SimpleQueue()
@@ -23,7 +23,7 @@ class Modules:
 
     @classmethod
     def apart(cls, give_away: Callable[[], None]) -> Self:
-        """Start the thread, which does `give_away` first: it begins with all rights of the one that calls."""
+        """Start the thread, which does `give_away` first: it begins with the caller's rights."""
         modules = cls()
         given = Future[None]()
         modules._thread = Thread(target=modules._serve, args=(give_away, given), daemon=True)
@@ -32,7 +32,7 @@ class Modules:
         return modules
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
-        """Run a program to its end and return what it printed. Raises `ToolError`."""
+        """Return what a program printed. Raises `ToolError`."""
         if self._thread is None:
             return await Tools().run(name, arguments)
         answer = Future[str]()
@@ -40,7 +40,6 @@ class Modules:
         return await asyncio.wrap_future(answer)
 
     def end(self) -> None:
-        """Give the right away for good, and wait until it has gone."""
         if self._thread is not None:
             self._asked.put(None)
             self._thread.join()

@@ -1,11 +1,11 @@
-"""Telling systemd that the daemon is ready (sd_notify(3)); nothing happens without NOTIFY_SOCKET."""
+"""Tells systemd that the daemon is ready (sd_notify(3))."""
 
 import contextlib
 import socket
 
 
 def notify(address: str, state: str) -> None:
-    """Send `state` (`READY=1`) to the socket at `address`; a leading `@` means the abstract namespace."""
+    """Send `state` (`READY=1`) to NOTIFY_SOCKET, if any; `@` begins an abstract name."""
     if not address:
         return
     target = "\0" + address[1:] if address.startswith("@") else address

@@ -1,7 +1,6 @@
-"""Gives away the capabilities that the daemon never uses, before anything from outside is read (capabilities(7)).
+"""Gives away the capabilities that the daemon never uses (capabilities(7)).
 
-What is given away is gone for every thread and program that is started later, so this comes before all others.
-One thread alone keeps one right more, for a while (`daemon.process.modules`).
+That holds for all threads and programs that start later, so it comes before them.
 """
 
 from functools import partial
@@ -27,15 +26,12 @@ _BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge")
 
 
 def kept() -> int:
-    """Return the bits of the capabilities that the daemon needs."""
+    """The bits of the capabilities in `KEPT`."""
     return sum(1 << number for number in KEPT)
 
 
 def give_away_all_but_modules(bridge_filter: Path = _BRIDGE_FILTER) -> Modules:
-    """Keep the capabilities in `kept`; where br_netfilter is not loaded, a thread keeps the right to load it.
-
-    `daemon.host` loads it, if the network wants it.
-    """
+    """Without br_netfilter, a thread keeps the right to load it, if the network wants it."""
     with_modules = partial(namespaces.keep, kept() | 1 << _SYS_MODULE)
     modules = Modules() if bridge_filter.exists() else Modules.apart(with_modules)
     namespaces.keep(kept())

@@ -1,7 +1,4 @@
-"""The long-lived parts of the daemon: one that ends by a fault of ours is said, counted and started again.
-
-A fault costs its own part a moment, not the node its network. It stays visible: with its traceback the first time.
-"""
+"""Starts the long-lived parts of the daemon, and again those that end by a fault."""
 
 import asyncio
 import logging
@@ -26,7 +23,7 @@ Part = Callable[[], Awaitable[None]]
 
 
 class Supervisor:
-    """Starts the parts in `tasks`, which a `ConfigError` of a part ends: that is the user's to mend."""
+    """A `ConfigError` of a part ends all `tasks`: the user must act."""
 
     def __init__(self, tasks: asyncio.TaskGroup, status: Status) -> None:
         self._tasks = tasks
@@ -36,15 +33,15 @@ class Supervisor:
     def start(
         self, name: str, part: Part, *, first: Part | None = None, again: Callable[[], None] | None = None
     ) -> None:
-        """Keep a part running beside the caller, as `keep` does."""
+        """Run a part in a task of its own, as `keep` does."""
         self._tasks.create_task(self.keep(name, part, first=first, again=again))
 
     async def keep(
         self, name: str, part: Part, *, first: Part | None = None, again: Callable[[], None] | None = None
     ) -> None:
-        """Run `part` until it returns or the caller is cancelled, and again, after `again`, when it ends otherwise.
+        """Run `part` until it returns; after a fault again, once `again` has marked what may be half done.
 
-        `first` runs in its place the first time, with what is there once. `again` marks what may be left half done.
+        `first` runs in its place the first time.
         """
         delay = FIRST_SECONDS
         now = asyncio.get_running_loop().time
@@ -82,7 +79,7 @@ class Supervisor:
 
 
 async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
-    """Run `part` in a task of its own, so that no cancellation of its own is taken for the caller's.
+    """Run `part` in a task of its own, so that its cancellation is not taken for the caller's.
 
     Returns what ended it, None if it returned. When the caller is cancelled, raises what the part ended with then.
     """
@@ -103,7 +100,7 @@ async def outcome(part: Callable[[], Awaitable[None]]) -> BaseException | None:
 
 
 def _kind(fault: BaseException) -> tuple[str, ...]:
-    """Faults of one kind have one type and one place."""
+    """The type and the place of a fault."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     frames = extract_tb(fault.__traceback__)
