@@ -96,8 +96,7 @@ def is_shortage(fault: BaseException | None) -> bool:
 
 
 async def beside(work: Callable[[], T]) -> T:
-    """Do `work` in a thread, which a cancelled caller leaves alone. Raises what it raises; `OSError` without a thread.
-    """
+    """Do `work` in a thread, which a cancelled caller leaves alone. Raises what it raises; `OSError` without one."""
     do, answer = _answering(work)
     _reserve.begin(do)
     return await asyncio.wrap_future(answer)
