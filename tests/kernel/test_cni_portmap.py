@@ -16,9 +16,9 @@ from tests.support.netns import Netns
 from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.install.executables import install
-from weft.cni.plugins.portmap import forms, iptables, maps
+from weft.cni.plugins.portmap import backends, iptables, maps
+from weft.cni.plugins.portmap.backends import BACKENDS, MAPS, hand_back
 from weft.cni.plugins.portmap.conf import PortMap
-from weft.cni.plugins.portmap.forms import FORMS, MAPS, hand_back
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Attachment
 from weft.model.value import replace
@@ -364,7 +364,7 @@ def test_after_a_flush_of_everything_ports_can_be_had_again(netns, ports, pods):
 
 def put_back(ports, id_="c1"):
     attachment = Attachment(network=NETWORK, container_id=id_, ifname="eth0")
-    return as_node(ports, lambda host: forms.put_back(host, attachment))
+    return as_node(ports, lambda host: backends.put_back(host, attachment))
 
 
 def test_what_somebody_has_deleted_is_put_back(netns, ports, pods):
@@ -427,7 +427,7 @@ def test_gc_goes_on_after_a_port_that_cannot_be_removed(netns, ports, pods, monk
             raise failure("it does not work")
         maps.remove(host, attachment, wanted)
 
-    monkeypatch.setitem(FORMS, MAPS, replace(FORMS[MAPS], remove=remove))
+    monkeypatch.setitem(BACKENDS, MAPS, replace(BACKENDS[MAPS], remove=remove))
     answer = gc(ports)
     assert answer.msg == f"failed to remove host ports: {refused[0]} eth0: it does not work"
     assert len(records(ports)) == 1
@@ -578,7 +578,7 @@ def test_an_add_that_cannot_be_undone_is_left_to_del(netns, ports, pods, monkeyp
         raise OSError(5, "an undo that fails")
 
     monkeypatch.setattr(programs, "find", lambda name, path: None if name == "ip6tables-restore" else real(name, path))
-    monkeypatch.setattr(forms, "undo", fails)
+    monkeypatch.setattr(backends, "undo", fails)
     answer = ports.portmap("ADD", HTTP, backend="iptables")
     assert answer.msg == "ip6tables-restore: program not found"
     assert "while undoing: [Errno 5] an undo that fails" in answer.stderr

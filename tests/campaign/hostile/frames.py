@@ -18,7 +18,7 @@ from typing import Any, Final
 from tests.campaign.hostile.site import Site
 from tests.support.cni.frames import SECONDS, decode_done, encode_call
 from weft.cni.host.sysctls import is_outside, open_settings
-from weft.cni.serve.incoming import MAX_DESCRIPTORS
+from weft.cni.serve.server import MAX_DESCRIPTORS
 from weft.model.value import replace
 from weft.wire import frames
 from weft.wire.cni import Ran

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.cni.plugins.bridge import conf as bridgeconf
-from weft.cni.plugins.bridge.conf import BridgeConf, Kept
+from weft.cni.plugins.bridge.conf import BridgeConf, BridgeDeleteConf
 from weft.model.attachment import Dns
 from weft.model.value import replace
 from weft.wire.cni import CniError
@@ -143,7 +143,9 @@ def test_keys_at_their_defaults():
 def test_del_reads_no_key_that_it_does_not_need(trunk):
     needed = {"ipMasq": True, "macspoofchk": True, "ipam": {"type": "host-local"}}
     config = {"vlan": -1, "vlanTrunk": trunk, "mtu": "x", "dns": [], "runtimeConfig": 5, **needed}
-    assert bridgeconf.parse_for_delete(config) == Kept(ip_masq=True, ipam_type="host-local", spoof_check=True)
+    assert bridgeconf.parse_for_delete(config) == BridgeDeleteConf(
+        ip_masq=True, ipam_type="host-local", spoof_check=True
+    )
     with pytest.raises(CniError, match=r"^failed to load netconf: "):
         bridgeconf.parse_for_delete({"ipMasq": "yes"})
 

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.cni.plugins.firewall import conf as firewallconf
-from weft.cni.plugins.firewall.conf import FirewallConf, Kept
+from weft.cni.plugins.firewall.conf import DeleteConf, FirewallConf
 from weft.wire.cni import CniError
 
 
@@ -39,7 +39,7 @@ def test_what_is_refused(config, message):
 
 def test_del_reads_no_key_that_it_does_not_need():
     config = {"backend": "x", "ingressPolicy": 5, "iptablesAdminChainName": ["y"]}
-    assert firewallconf.parse_for_delete(config) == Kept(backend="x")
+    assert firewallconf.parse_for_delete(config) == DeleteConf(backend="x")
 
 
 @pytest.mark.parametrize("name", ["", "a b", 'a"', "br+", "!x", "-x", "a\nb", "ä", "a\\b", "a*"])

@@ -163,6 +163,6 @@ def test_text_that_is_no_unicode_is_still_a_file():
 
 def test_del_reads_the_folder_and_nothing_else():
     config = {"dataDir": "/elsewhere", "delegate": 7, "subnetFile": 7}
-    assert flannelconf.parse_for_delete(config) == flannelconf.Kept(data_dir="/elsewhere")
+    assert flannelconf.parse_for_delete(config) == flannelconf.DeleteConf(data_dir="/elsewhere")
     with pytest.raises(JsonError):
         flannelconf.parse_for_delete({"dataDir": 7})

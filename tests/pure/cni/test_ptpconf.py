@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.cni.attachment.conf import KeptBeside
+from weft.cni.attachment.conf import DeleteConf
 from weft.cni.plugins import ptp
 from weft.cni.plugins.ptp import PtpConf
 from weft.model.attachment import Dns
@@ -35,4 +35,4 @@ def test_what_is_refused(config, message):
 
 def test_del_reads_no_key_that_it_does_not_need():
     config = {"mtu": "x", "ipMasqBackend": 5, "dns": [], "macspoofchk": "bridge's", "ipMasq": True, **IPAM}
-    assert ptp.parse_for_delete(config) == KeptBeside(ip_masq=True, ipam_type="host-local")
+    assert ptp.parse_for_delete(config) == DeleteConf(ip_masq=True, ipam_type="host-local")

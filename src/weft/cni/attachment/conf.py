@@ -22,7 +22,7 @@ OwnDns = Annotated[Dns, Key("dns", "Resolver settings for the result, instead of
 _MAX_MTU: Final = 65535
 
 
-class KeptBeside(Value):
+class DeleteConf(Value):
     """All that DEL and GC need: nothing else may keep them from their work."""
 
     ip_masq: IpMasq = False

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from weft.cni.attachment import interface, masq, spoofcheck, veth
-from weft.cni.attachment.conf import MASQ_KINDS, KeptBeside
+from weft.cni.attachment.conf import MASQ_KINDS, DeleteConf
 from weft.cni.host.host import Host
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.record import Record
@@ -20,7 +20,7 @@ from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object
 
 
-def delete(call: Call, kept: KeptBeside) -> None:
+def delete(call: Call, kept: DeleteConf) -> None:
     """Undo an attachment, also without its namespace. May be repeated."""
     known = record.read(call)
     link = veth.own_end(call)
@@ -44,7 +44,7 @@ def delete(call: Call, kept: KeptBeside) -> None:
     record.forget(call.host, record.LINKS, call.attachment)
 
 
-def collect(call: Call, kept: KeptBeside) -> None:
+def collect(call: Call, kept: DeleteConf) -> None:
     """A failure stops no other step."""
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone = dict(_gone(call))

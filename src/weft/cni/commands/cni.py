@@ -1,11 +1,15 @@
-"""`weft cni add …`: a network's plugins called by hand, with the variables and container ids of cnitool.
+"""`weft cni add …`: a network's plugins called by hand, with the variables and container ids of cnitool (cni.md §2.8).
 
 What a call does is in `weft.cni.runtime.library`. Here stands what people say and see.
 """
 
+import errno
+import hashlib
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -13,20 +17,83 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from weft.cni.commands import call, install
+from weft.cni.commands import install
+from weft.cni.host.openat import fs_magic
 from weft.cni.install.directories import Directories
 from weft.cni.runtime import cache
 from weft.cni.runtime.conf import load_all
 from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Ran, Runtime, RuntimeConf, Step, load
+from weft.kernel.namespaces import CLONE_NEWNET, setns
+from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
 from weft.screen.groups import Group
 
+_ID_DIGITS: Final = 20
+# linux/magic.h: a network namespace's file is on nsfs, or is a link of procfs.
+_NAMESPACES: Final = (0x6E736673, 0x9FA0)
 _NETNS: Final = Path("/run/netns")  # where `ip netns` has its names
-
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def container_id(netns: str) -> str:
+    """The same for every call, and the same as cnitool's."""
+    digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
+    return f"cnitool-{digest[:_ID_DIGITS]}"
+
+
+def parse_args(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [pair.split("=") for pair in text.split(";")] if text else []
+    for pair in pairs:
+        if len(pair) != 2 or not all(pair):
+            seen = f'invalid CNI_ARGS pair "{"=".join(pair)}"'
+            raise ConfigError(Problem(code="FLAG-001", where="--args", seen=seen, expected="K=V[;K=V…]"))
+    return tuple((key, value) for key, value in pairs)
+
+
+def parse_capability_args(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        seen = str(error)
+    else:
+        if isinstance(found, dict):
+            return found
+        seen = text
+    expected = """a JSON object such as {"portMappings": […]}"""
+    raise ConfigError(Problem(code="FLAG-001", where="--cap-args", seen=seen, expected=expected))
+
+
+def has_interface(netns: str, ifname: str) -> bool:
+    def look() -> bool:
+        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            setns(fd, CLONE_NEWNET)
+        finally:
+            os.close(fd)
+        with Rtnl.open() as rtnl:
+            return rtnl.link(ifname) is not None
+
+    # A thread that has entered another namespace ends there.
+    with ThreadPoolExecutor(max_workers=1) as thread, suppress(OSError):
+        return netns != "" and _is_namespace(netns) and thread.submit(look).result()
+    return False
+
+
+def may_be_alive(netns: str) -> bool:
+    """Only a path that leads to no namespace proves that it is gone."""
+    if not netns:
+        return True
+    try:
+        return _is_namespace(netns)
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+
+
+def _is_namespace(netns: str) -> bool:
+    return fs_magic(netns) in _NAMESPACES
 
 
 @click.group(cls=Group)
@@ -149,11 +216,11 @@ def _same(verb: str) -> str:
 
 def _conf(netns: str, ifname: str, args: str, cap_args: str) -> RuntimeConf:
     return RuntimeConf(
-        container_id=call.container_id(netns),
+        container_id=container_id(netns),
         netns=netns,
         ifname=ifname,
-        args=call.parse_args(args),
-        capability_args=call.parse_capability_args(cap_args),
+        args=parse_args(args),
+        capability_args=parse_capability_args(cap_args),
     )
 
 
@@ -161,7 +228,7 @@ def _after_failed_add(site: _Site, netns: str, ifname: str, *, there: bool) -> s
     """Say what to do, by what is known to be there: DEL would take an interface that was there before, too."""
     if there:
         return f"{netns} had its {ifname} before: `{_same('check')}` verifies it, --ifname names another interface."
-    if not call.may_be_alive(netns):
+    if not may_be_alive(netns):
         named = netns.startswith(f"{_NETNS}/")
         make = f": `{shlex.join(['ip', 'netns', 'add', netns.removeprefix(f'{_NETNS}/')])}` makes one" if named else ""
         return f"There is no network namespace at {netns}{make}."
@@ -183,7 +250,7 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
         weft cni add cbr0 /run/netns/blue
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     site = _Site(network, output, **where)
-    there = call.has_interface(netns, ifname)
+    there = has_interface(netns, ifname)
     with site.calling(lambda: _after_failed_add(site, netns, ifname, there=there)):
         outcome = site.runtime.add(site.network, _conf(netns, ifname, args, cap_args))
     result = outcome.result
@@ -254,12 +321,12 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
             "Nothing was freed. Remove the file if its container is gone, or free everything with --all.",
         )
     ours = [entry.conf for entry in known.entries if entry.network == network]
-    alive = [conf for conf in ours if not everything and call.may_be_alive(conf.netns)]
+    alive = [conf for conf in ours if not everything and may_be_alive(conf.netns)]
     ended = [conf for conf in ours if conf not in alive]
     asked = not site.network.disable_gc
     for conf in ended if asked else ():
         # A path that leads to something else by now is refused by the reference's plugins; DEL may have none at all.
-        if os.path.lexists(conf.netns) and not call.may_be_alive(conf.netns):
+        if os.path.lexists(conf.netns) and not may_be_alive(conf.netns):
             with suppress(CniError):  # it is tried once more below, and told then
                 site.runtime.delete(site.network, replace(conf, netns=""))
     with site.calling():

@@ -253,7 +253,7 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
     """  # noqa: D301 - as above
     from weft.cni.host.host import open_node
     from weft.cni.leaks.sweeper import node_host
-    from weft.cni.plugins.portmap.forms import hand_back
+    from weft.cni.plugins.portmap.backends import hand_back
 
     need_root("weft cni handback")
     programs = giveback.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)

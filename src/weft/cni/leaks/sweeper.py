@@ -15,7 +15,7 @@ from weft.beside.threads import start_thread
 from weft.cni.host.host import ClientGone, Host, NodeHandles
 from weft.cni.host.openat import open_root
 from weft.cni.leaks import sweep
-from weft.cni.plugins.portmap import forms
+from weft.cni.plugins.portmap import backends
 from weft.cni.sdk import record
 from weft.desired.leaks import State, Stranded
 from weft.model.attachment import Attachment
@@ -177,7 +177,7 @@ class Sweeper:
             self._put_back(host, attachment)
 
     def _put_back(self, host: Host, attachment: Attachment) -> None:
-        for what, put_back in (("host ports", forms.put_back), ("masquerade", sweep.put_back_masquerade)):
+        for what, put_back in (("host ports", backends.put_back), ("masquerade", sweep.put_back_masquerade)):
             try:
                 if put_back(host, attachment):
                     _log.warning("%s put back that somebody had deleted: %s", what, _words(attachment))

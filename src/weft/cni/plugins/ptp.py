@@ -12,7 +12,7 @@ from weft.cni.attachment import attach, compare, detach, interface, pod, veth
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.attach import Pair
 from weft.cni.attachment.compare import Wrong
-from weft.cni.attachment.conf import FAILED, IpamType, IpMasq, KeptBeside, MasqKind, Mtu, OwnDns, check_masq, check_mtu
+from weft.cni.attachment.conf import FAILED, DeleteConf, IpamType, IpMasq, MasqKind, Mtu, OwnDns, check_masq, check_mtu
 from weft.cni.attachment.interface import RTPROT_BOOT, Step, set_quietly
 from weft.cni.host import programs
 from weft.cni.sdk import delegate, record
@@ -54,8 +54,8 @@ def parse(config: Object) -> PtpConf:
     return conf
 
 
-def parse_for_delete(config: Object) -> KeptBeside:
-    return decode_or_fail(KeptBeside, config, failed=FAILED)
+def parse_for_delete(config: Object) -> DeleteConf:
+    return decode_or_fail(DeleteConf, config, failed=FAILED)
 
 
 def _add(call: Call) -> bytes:
@@ -165,7 +165,7 @@ def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, call.read_for_delete(parse_for_delete, otherwise=KeptBeside()))
+    detach.delete(call, call.read_for_delete(parse_for_delete, otherwise=DeleteConf()))
 
 
 def _gc(call: Call) -> None:

@@ -74,7 +74,7 @@ class TuningConf(Value):
     data_dir: str = DATA_DIR
 
 
-class Kept(Value):
+class DeleteConf(Value):
     data_dir: DataDir = DATA_DIR
 
 
@@ -145,7 +145,7 @@ def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
 
 def data_dir(config: Object) -> str:
     """All that DEL needs. Raises `JsonError`."""
-    return decode(Kept, config).data_dir
+    return decode(DeleteConf, config).data_dir
 
 
 def _mac(text: str) -> Mac | None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from weft.cni.attachment.conf import FAILED, IpamType, IpMasq, KeptBeside, MasqKind, Mtu, OwnDns, check_masq, check_mtu
+from weft.cni.attachment.conf import FAILED, DeleteConf, IpamType, IpMasq, MasqKind, Mtu, OwnDns, check_masq, check_mtu
 from weft.model.attachment import Dns
 from weft.model.keyed import Arg, Key
 from weft.model.value import Value, field, replace
@@ -29,7 +29,7 @@ class Trunk(Value):
         return single if self.first is None or self.last is None else {*single, *range(self.first, self.last + 1)}
 
 
-class Kept(KeptBeside):
+class BridgeDeleteConf(DeleteConf):
     spoof_check: SpoofCheck = False
 
 
@@ -111,8 +111,8 @@ def parse(config: Object, args: str) -> BridgeConf:
     return replace(conf, is_gateway=conf.is_gateway or conf.is_default_gateway)
 
 
-def parse_for_delete(config: Object) -> Kept:
-    return decode_or_fail(Kept, config, failed=FAILED)
+def parse_for_delete(config: Object) -> BridgeDeleteConf:
+    return decode_or_fail(BridgeDeleteConf, config, failed=FAILED)
 
 
 def _check_trunk(trunk: Trunk) -> None:

@@ -18,7 +18,7 @@ from weft.cni.host import programs
 from weft.cni.host.host import Container
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
-from weft.cni.plugins.bridge.conf import BridgeConf, Kept
+from weft.cni.plugins.bridge.conf import BridgeConf, BridgeDeleteConf
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import plugin as hostlocal
 from weft.cni.sdk import delegate
@@ -226,7 +226,7 @@ def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None)
 
 
 def _delete(call: Call) -> None:
-    detach.delete(call, call.read_for_delete(bridgeconf.parse_for_delete, otherwise=Kept()))
+    detach.delete(call, call.read_for_delete(bridgeconf.parse_for_delete, otherwise=BridgeDeleteConf()))
 
 
 def _gc(call: Call) -> None:

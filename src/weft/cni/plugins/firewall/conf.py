@@ -27,7 +27,7 @@ _LONGEST_CHAIN: Final = 28
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:@/][A-Za-z0-9_.:@/-]*")
 
 
-class Kept(Value):
+class DeleteConf(Value):
     backend: Annotated[
         str,
         Key(
@@ -39,10 +39,10 @@ class Kept(Value):
     zone: Annotated[str, Key("firewalldZone", "firewalld's zone for the addresses.")] = "trusted"
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=DeleteConf)
 
 
-class FirewallConf(Kept):
+class FirewallConf(DeleteConf):
     admin_chain: Annotated[
         str,
         Key(
@@ -72,8 +72,8 @@ def parse(config: Object) -> FirewallConf:
     return conf
 
 
-def parse_for_delete(config: Object) -> Kept:
-    return _read(Kept, config)
+def parse_for_delete(config: Object) -> DeleteConf:
+    return _read(DeleteConf, config)
 
 
 def _read(kind: type[K], config: Object) -> K:

@@ -16,7 +16,7 @@ from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.plugins.firewall import conf as firewallconf
 from weft.cni.plugins.firewall import firewalld, iptables, nft
-from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, FirewallConf, Kept
+from weft.cni.plugins.firewall.conf import FIREWALLD, IPTABLES, ISOLATED, NFTABLES, OPEN, DeleteConf, FirewallConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Result
@@ -214,7 +214,7 @@ def _delete_strangers(call: Call) -> None:
 
     Without `prevResult` its addresses are not known; what cannot be looked at has most likely never been made.
     """
-    conf = call.read_for_delete(firewallconf.parse_for_delete, otherwise=Kept())
+    conf = call.read_for_delete(firewallconf.parse_for_delete, otherwise=DeleteConf())
     result = call.previous_if_any()
     if result is None:
         return

@@ -18,13 +18,13 @@ DATA_DIR: Final = "/var/lib/cni/flannel"
 _SET_BY_FLANNEL: Final = ("name", "ipam")
 
 
-class Kept(Value):
+class DeleteConf(Value):
     data_dir: Annotated[
         str, Key("dataDir", "Where a file for each container keeps the configuration of its delegate.")
     ] = DATA_DIR
 
 
-class FlannelConf(Kept):
+class FlannelConf(DeleteConf):
     """`runtime` is None when the runtime sent none."""
 
     name: Annotated[str, Key("name")] = ""
@@ -61,8 +61,8 @@ def parse(config: Object) -> FlannelConf:
     return conf
 
 
-def parse_for_delete(config: Object) -> Kept:
-    return decode(Kept, config)
+def parse_for_delete(config: Object) -> DeleteConf:
+    return decode(DeleteConf, config)
 
 
 def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:

@@ -12,7 +12,7 @@ from weft.cni.attachment.interface import reason
 from weft.cni.host.host import ClientGone
 from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.flannel.conf import FlannelConf, Kept
+from weft.cni.plugins.flannel.conf import DeleteConf, FlannelConf
 from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.errors import ConfigError
@@ -75,7 +75,7 @@ def _restore_state(call: Call, path: str, before: bytes | None) -> None:
 
 
 def _delete(call: Call) -> None:
-    found = flannelstate.find(call, call.read_for_delete(flannelconf.parse_for_delete, otherwise=Kept()))
+    found = flannelstate.find(call, call.read_for_delete(flannelconf.parse_for_delete, otherwise=DeleteConf()))
     if found is None:
         record.forget(call.host, flannelstate.SUBJECT, call.attachment)
         return

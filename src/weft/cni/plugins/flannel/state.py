@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.cni.host.files import TEMPORARY
 from weft.cni.host.host import Host
-from weft.cni.plugins.flannel.conf import Kept
+from weft.cni.plugins.flannel.conf import DeleteConf
 from weft.cni.plugins.hostlocal.plugin import NAME as HOST_LOCAL
 from weft.cni.plugins.static import NAME as STATIC
 from weft.cni.sdk import record
@@ -28,7 +28,7 @@ _HASH_HEX: Final = 16
 _BEING_WRITTEN_NS: Final = 60 * 10**9
 
 
-def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
+def choose(call: Call, conf: DeleteConf) -> tuple[str, bytes | None]:
     first = f"{conf.data_dir}/{call.container_id}"
     before = read(call.host, first)
     if before is None or _recorded(call.host, call.attachment) == first:
@@ -37,7 +37,7 @@ def choose(call: Call, conf: Kept) -> tuple[str, bytes | None]:
     return own, read(call.host, own)
 
 
-def find(call: Call, conf: Kept) -> tuple[str, bytes] | None:
+def find(call: Call, conf: DeleteConf) -> tuple[str, bytes] | None:
     # By our record too: `dataDir` may have been changed since ADD.
     for own in (_own_path(conf, call.attachment), _recorded(call.host, call.attachment)):
         content = read(call.host, own) if own else None
@@ -63,7 +63,7 @@ def drop(call: Call, path: str) -> None:
     record.forget(call.host, SUBJECT, call.attachment)
 
 
-def stale(call: Call, conf: Kept) -> Iterator[tuple[str, bytes]]:
+def stale(call: Call, conf: DeleteConf) -> Iterator[tuple[str, bytes]]:
     """Give the state files of this network whose attachments a GC does not name as valid, with their content.
 
     An upstream file does not tell its interface: it stays while any attachment of the container is valid.
@@ -86,7 +86,7 @@ def stale(call: Call, conf: Kept) -> Iterator[tuple[str, bytes]]:
             yield path, content
 
 
-def is_used(call: Call, conf: Kept) -> bool:
+def is_used(call: Call, conf: DeleteConf) -> bool:
     """True if an attachment of this network has state that is not of an earlier boot."""
     old = {
         known.get("path")
@@ -125,7 +125,7 @@ def _addresses_are_ours(content: bytes) -> bool:
     return ipam in ("", HOST_LOCAL, STATIC)
 
 
-def _files(host: Host, conf: Kept) -> Iterator[tuple[str, str, bytes]]:
+def _files(host: Host, conf: DeleteConf) -> Iterator[tuple[str, str, bytes]]:
     names: list[str] = []
     with suppress(FileNotFoundError):
         names = host.files.list(conf.data_dir)
@@ -144,7 +144,7 @@ def _network(content: bytes) -> str | None:
         return None
 
 
-def _own_path(conf: Kept, attachment: Attachment) -> str:
+def _own_path(conf: DeleteConf, attachment: Attachment) -> str:
     what = f"{attachment.network}\0{attachment.ifname}".encode("utf-8", "surrogateescape")
     return f"{conf.data_dir}/{attachment.container_id}.{hashlib.sha256(what).hexdigest()[:_HASH_HEX]}"
 

@@ -59,7 +59,7 @@ class RangeKeys(Value):
 RangeSets = tuple[tuple[RangeKeys, ...], ...]
 
 
-class Kept(Value):
+class DeleteConf(Value):
     """All that DEL needs: addresses are released by owner, not by range."""
 
     data_dir: DataDir = DATA_DIR
@@ -110,7 +110,7 @@ def describe(ranges: RangeSet) -> str:
 
 def data_dir(config: Object) -> str:
     _need_ipam(config)
-    return decode(Kept, config).data_dir
+    return decode(DeleteConf, config).data_dir
 
 
 def parse(config: Object, version: str, args: str) -> IpamConf:

@@ -111,7 +111,7 @@ def target(address: Cidr, mapping: Mapping) -> str:
     return f"{ip}:{mapping.container_port}"
 
 
-class _Kept(Value):
+class _DeleteConf(Value):
     mappings: Annotated[Any, Key("portMappings", at="runtimeConfig")] = None
 
 
@@ -127,7 +127,7 @@ def parse(config: Object) -> PortmapConf:
 
 def is_mapped(config: Object) -> bool:
     """Tell in DEL whether mappings were asked for, right ones or not. Raises `JsonError`."""
-    return bool(decode(_Kept, config).mappings)
+    return bool(decode(_DeleteConf, config).mappings)
 
 
 def _parse(config: Object) -> PortmapConf:

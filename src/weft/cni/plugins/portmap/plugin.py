@@ -1,6 +1,6 @@
 """portmap: ports of the host that lead to the container (cni.md §5).
 
-It returns `prevResult` unchanged. The ports work in one of three forms (`forms`): our own maps, unless the
+It returns `prevResult` unchanged. One of three `backends` makes the ports work: our own maps, unless the
 configuration asks for upstream's rules or the host has no nf_tables.
 """
 
@@ -11,10 +11,10 @@ from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
+from weft.cni.plugins.portmap import backends, iptables, maps, nft, strangers
 from weft.cni.plugins.portmap import conf as portmapconf
-from weft.cni.plugins.portmap import forms, iptables, maps, nft, strangers
+from weft.cni.plugins.portmap.backends import BACKENDS, MAPS, KeptPorts
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap, PortmapConf
-from weft.cni.plugins.portmap.forms import FORMS, MAPS, KeptPorts
 from weft.cni.plugins.portmap.maps import Taken
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
@@ -54,17 +54,17 @@ def _parse(call: Call) -> tuple[PortmapConf, Result]:
 
 def _map(call: Call, wanted: PortMap) -> None:
     host, attachment = call.host, call.attachment
-    kept = KeptPorts(form=wanted.conf.backend or MAPS, wanted=wanted)
-    before = forms.look_up(host, attachment)
+    kept = KeptPorts(backend=wanted.conf.backend or MAPS, wanted=wanted)
+    before = backends.look_up(host, attachment)
     if before is not None and before != kept:
-        forms.undo(host, attachment, before, note=call.note)
+        backends.undo(host, attachment, before, note=call.note)
     try:
         try:
             _make(call, kept)
         except Unusable as error:
             call.note(f"portmap: {error}")
-            _make(call, KeptPorts(form=programs.choose(), wanted=wanted))
-        forms.end_flows(host, wanted, of_container=False, note=call.note)
+            _make(call, KeptPorts(backend=programs.choose(), wanted=wanted))
+        backends.end_flows(host, wanted, of_container=False, note=call.note)
         if wanted.conf.snat:
             for address in wanted.addresses:
                 if address.version == 4:
@@ -78,13 +78,13 @@ def _make(call: Call, kept: KeptPorts) -> None:
     """Make the rules; a port of the same container is shared, one that is still a dead pod's freed first."""
     for stray in strangers.clear(call.host, call.attachment, kept.wanted):
         call.note(f"portmap: removed a rule that leads to nobody: {stray}")
-    forms.keep(call, kept)
+    backends.keep(call, kept)
     while True:
         try:
-            FORMS[kept.form].add(call.host, call.attachment, kept.wanted)
+            BACKENDS[kept.backend].add(call.host, call.attachment, kept.wanted)
         except Taken as error:
-            shared = forms.share(call.host, call.attachment, error.holder)
-            if not shared and not forms.free_if_dead(call, error.holder):
+            shared = backends.share(call.host, call.attachment, error.holder)
+            if not shared and not backends.free_if_dead(call, error.holder):
                 holder = f"{maps.describe(error.holder)} ({error.holder.comment})"
                 hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
                 raise failure(f"cannot map {maps.describe(error.wanted)}: taken by {holder}", hint) from error
@@ -93,14 +93,14 @@ def _make(call: Call, kept: KeptPorts) -> None:
 
 
 def _unmap(call: Call, before: KeptPorts | None) -> None:
-    kept = forms.look_up(call.host, call.attachment)
+    kept = backends.look_up(call.host, call.attachment)
     try:
         if kept is not None:
-            forms.undo(call.host, call.attachment, kept, note=call.note)
+            backends.undo(call.host, call.attachment, kept, note=call.note)
             record.forget(call.host, NAME, call.attachment)
         if before is not None:
-            forms.keep(call, before)
-            FORMS[before.form].add(call.host, call.attachment, before.wanted)
+            backends.keep(call, before)
+            BACKENDS[before.backend].add(call.host, call.attachment, before.wanted)
     except (CniError, OSError) as error:
         call.note(f"portmap: while undoing: {error}")
 
@@ -122,11 +122,11 @@ def _allow_localhost(call: Call, pod: Ip) -> None:
 
 def _delete(call: Call) -> None:
     host, attachment = call.host, call.attachment
-    kept = forms.look_up(host, attachment)
+    kept = backends.look_up(host, attachment)
     if kept is None:
         _remove_strangers(call, mapped=call.read_for_delete(portmapconf.is_mapped, otherwise=True))
     else:
-        forms.undo(host, attachment, kept, note=call.note)
+        backends.undo(host, attachment, kept, note=call.note)
     record.forget(host, NAME, attachment)
 
 
@@ -147,9 +147,9 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
             with suppress(CniError):  # no iptables: no rules of it
                 iptables.remove_container(call.host, family, call.attachment)
         if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
-            FORMS[NFTABLES].remove(call.host, call.attachment, None)
+            BACKENDS[NFTABLES].remove(call.host, call.attachment, None)
     if mapped:
-        FORMS[MAPS].remove(call.host, call.attachment, None)
+        BACKENDS[MAPS].remove(call.host, call.attachment, None)
 
 
 def _socket(call: Call) -> NfSocket | None:
@@ -172,15 +172,15 @@ def _check(call: Call) -> None:
 
 
 def _problem(call: Call, wanted: PortMap) -> str:
-    """Any form will do if we have not made it."""
-    kept = forms.look_up(call.host, call.attachment)
-    form = kept.form if kept else wanted.conf.backend
-    if form:
-        return FORMS[form].missing(call.host, call.attachment, wanted)
+    """Any backend will do if we have not made it."""
+    kept = backends.look_up(call.host, call.attachment)
+    backend = kept.backend if kept else wanted.conf.backend
+    if backend:
+        return BACKENDS[backend].missing(call.host, call.attachment, wanted)
     problems = {}
     for name in (IPTABLES, NFTABLES, MAPS):
         try:
-            problems[name] = FORMS[name].missing(call.host, call.attachment, wanted)
+            problems[name] = BACKENDS[name].missing(call.host, call.attachment, wanted)
         except CniError as error:
             problems[name] = str(error)
     return "" if "" in problems.values() else problems[IPTABLES]
@@ -188,9 +188,9 @@ def _problem(call: Call, wanted: PortMap) -> str:
 
 def _gc(call: Call) -> None:
     def undo(attachment: Attachment, known: Object) -> None:
-        forms.undo_known(call.host, attachment, known, note=call.note)
+        backends.undo_known(call.host, attachment, known, note=call.note)
 
-    problems = record.undo_gone(call, forms.SUBJECT, undo)
+    problems = record.undo_gone(call, backends.SUBJECT, undo)
     _collect_strangers(call)
     if problems:
         raise failure(f"failed to remove host ports: {'; '.join(problems)}")
@@ -221,5 +221,5 @@ PLUGIN: Final = Plugin(
     check=_check,
     gc=_gc,
     about=about(NAME),
-    keeps=Subject(name=forms.SUBJECT, undo=forms.undo_known),
+    keeps=Subject(name=backends.SUBJECT, undo=backends.undo_known),
 )

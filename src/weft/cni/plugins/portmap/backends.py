@@ -1,4 +1,4 @@
-"""The forms that port maps take on a host, and what is kept of an attachment so that any of them can be undone.
+"""The ways to have port maps on a host, and what is kept of an attachment so that any of them can be undone.
 
 DEL, CHECK and GC go by what was kept, not by what the runtime repeats: some runtimes repeat no mappings.
 """
@@ -22,13 +22,13 @@ from weft.model.value import Value
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
 
-# Our own nf_tables maps; the other forms bear the names of upstream's backends.
+# Our own nf_tables maps; the others bear the names of upstream's backends.
 MAPS: Final = "maps"
 
 SUBJECT: Final = "portmap"
 
 
-class Form(Value):
+class Backend(Value):
     """One way to have port maps on a host.
 
     `remove` gets None if nothing is known of the attachment; `missing` names the first thing that is not as `add` made
@@ -40,20 +40,20 @@ class Form(Value):
     missing: Callable[[Host, Attachment, PortMap], str]
 
 
-FORMS: Final = {
-    MAPS: Form(add=maps.add, remove=maps.remove, missing=maps.missing),
-    IPTABLES: Form(add=iptables.add, remove=iptables.remove, missing=iptables.missing),
-    NFTABLES: Form(add=nft.add, remove=nft.remove, missing=nft.missing),
+BACKENDS: Final = {
+    MAPS: Backend(add=maps.add, remove=maps.remove, missing=maps.missing),
+    IPTABLES: Backend(add=iptables.add, remove=iptables.remove, missing=iptables.missing),
+    NFTABLES: Backend(add=nft.add, remove=nft.remove, missing=nft.missing),
 }
 
 
 class KeptPorts(Value):
-    form: str
+    backend: str
     wanted: PortMap
 
 
 def keep(call: Call, kept: KeptPorts) -> None:
-    record.keep(call, SUBJECT, {"form": kept.form, **portmapconf.render(kept.wanted)})
+    record.keep(call, SUBJECT, {"form": kept.backend, **portmapconf.render(kept.wanted)})
 
 
 def look_up(host: Host, attachment: Attachment) -> KeptPorts | None:
@@ -68,7 +68,7 @@ def everything(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
 
 def undo(host: Host, attachment: Attachment, kept: KeptPorts, *, note: Callable[[str], None]) -> None:
     """Remove what was made, and end the UDP flows that led there. Shared ports go to a sibling."""
-    FORMS[kept.form].remove(host, attachment, kept.wanted)
+    BACKENDS[kept.backend].remove(host, attachment, kept.wanted)
     for sibling in maps.stop_sharing(host, attachment):
         _complete(host, sibling)
     end_flows(host, kept.wanted, of_container=True, note=note)
@@ -114,7 +114,7 @@ def put_back(host: Host, attachment: Attachment) -> bool:
 
 def _complete(host: Host, attachment: Attachment) -> bool:
     kept = look_up(host, attachment)
-    if kept is None or kept.form != MAPS:
+    if kept is None or kept.backend != MAPS:
         return False
     try:
         if not maps.missing(host, attachment, kept.wanted):
@@ -141,10 +141,10 @@ def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable
 
 
 def _read(known: Object | None) -> KeptPorts | None:
-    if known is None or known.get("form") not in FORMS:
+    if known is None or known.get("form") not in BACKENDS:
         return None
     wanted = portmapconf.restore(known)
-    return None if wanted is None else KeptPorts(form=known["form"], wanted=wanted)
+    return None if wanted is None else KeptPorts(backend=known["form"], wanted=wanted)
 
 
 def hand_back(host: Host) -> list[Attachment]:
@@ -155,9 +155,9 @@ def hand_back(host: Host) -> list[Attachment]:
     """
     rewritten = []
     for attachment, kept in everything(host):
-        if kept is not None and kept.form == MAPS:
-            FORMS[programs.choose()].add(host, attachment, kept.wanted)
-            FORMS[MAPS].remove(host, attachment, kept.wanted)
+        if kept is not None and kept.backend == MAPS:
+            BACKENDS[programs.choose()].add(host, attachment, kept.wanted)
+            BACKENDS[MAPS].remove(host, attachment, kept.wanted)
             rewritten.append(attachment)
         record.forget(host, SUBJECT, attachment)
     _remove_table(host)
