@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.figures import ROOT, SOURCE, Row, lines, loaded, naming, prose, with_one_importer
+from scripts.traced import Called, is_of_pod, until_netlink, way
 
 MODULE = '''\
 """Two words."""
@@ -70,3 +71,20 @@ def test_it_prints_each_figure_beside_its_goal():
     assert head.split() == ["now", "goal"]
     assert len(rows) == 9
     assert all(re.search(r" [\d.,]+ +[\d.,]+(  above)?$", row) for row in rows)
+
+
+def test_a_way_is_counted_by_its_tasks_functions_and_files():
+    calls = [
+        Called("a.py", "f", "Task-1"),
+        Called("a.py", "f.<locals>.<listcomp>", "Task-1"),
+        Called("b.py", "g", "Task-2"),
+        Called("b.py", "g", "Task-2"),
+        Called("kernel/rtnetlink/netlink.py", "NetlinkSocket.batch", "Task-2"),
+        Called("c.py", "what comes after", "Task-3"),
+    ]
+    assert way(until_netlink(calls)) == (2, 3, 3)
+
+
+def test_what_the_loops_do_meanwhile_is_not_on_the_way_of_a_pod():
+    server, plugin = Called("cni/serve/server.py", "f", "MainThread"), Called("cni/a.py", "g", "cni-1")
+    assert [is_of_pod(call) for call in (server, plugin, Called("daemon/a.py", "h", "Task-1"))] == [True, True, False]
