@@ -1,7 +1,8 @@
 """How large the source is, beside what it is to become: `python -m scripts.figures`.
 
 They are counted from the tree. With `--traced`, as root, three more come from a run of a daemon (`scripts/traced.py`),
-which counts each function that is called, a property and a check of one field, too. What `make bench` measures it prints.
+which counts each function that is called, a property and a check of one field, too. `make bench` prints what it
+measures.
 """
 
 import ast

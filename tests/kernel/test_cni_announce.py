@@ -103,7 +103,7 @@ def test_ipv6_is_not_off_in_a_pod_that_was_given_none(site, make_netns):
     for number, pod in enumerate((one, two), 1):
         attached(site, pod, f"c{number}")
         pod.run(f"ip address add fd00:9::{number}/64 dev eth0 nodad")
-    one.run("ping -c 1 -W 5 fd00:9::2")
+    assert "1 received" in one.run("ping -c 1 -W 5 fd00:9::2")
 
 
 def test_who_remembers_another_mac_is_told(site, make_netns):
@@ -128,7 +128,9 @@ def test_no_two_pods_have_one_mac(site, make_netns):
 
 def test_a_link_that_is_too_narrow_for_ipv6_is_no_failure(site, make_netns):
     """There is nothing to be quiet about, and the kernel says so (EAFNOSUPPORT)."""
-    attached(site, make_netns(), "c1", mtu=1000)
+    pod = make_netns()
+    assert attached(site, pod, "c1", mtu=1000)
+    assert "mtu 1000" in pod.run("ip link show dev eth0")
 
 
 def test_a_pod_with_ipv6_has_a_link_local_address_and_its_port_has_none(site, make_netns):

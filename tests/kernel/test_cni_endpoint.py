@@ -63,6 +63,8 @@ def test_what_a_dead_daemon_has_left_half_made_is_taken_over(path: Path):
     path.with_name("cni.sock.new").touch()
     endpoint = Endpoint.open(str(path))
     client(path).close()
+    assert path.is_socket()
+    assert not path.with_name("cni.sock.new").exists()
     endpoint.close()
 
 

@@ -102,14 +102,16 @@ def test_a_transaction_that_is_refused_as_a_whole_says_nothing_of_its_parts() ->
 
 
 def test_answers_to_earlier_requests_are_passed_over() -> None:
-    netlink, _ = speaking(verdict(0), verdict(17), message(DATA, b"old"), verdict(0, sequence=2))
+    netlink, script = speaking(verdict(0), verdict(17), message(DATA, b"old"), verdict(0, sequence=2))
     netlink.request(ASK)
     netlink.request(ASK)
+    assert script.answers == []
 
 
 def test_what_does_not_come_from_the_kernel_is_dropped() -> None:
     script = Scripted([verdict(17), verdict(0)], sender=4711)
     NetlinkSocket(script).request(ASK)  # type: ignore[arg-type]
+    assert script.answers == []
 
 
 def test_an_answer_needs_no_acknowledgement() -> None:
@@ -166,10 +168,11 @@ def test_lost_answers_leave_nothing_behind() -> None:
 
 
 def test_sequence_numbers_start_anew_long_before_they_end() -> None:
-    netlink, _ = speaking(verdict(0, sequence=2**31 + 1), verdict(0, sequence=1))
+    netlink, script = speaking(verdict(0, sequence=2**31 + 1), verdict(0, sequence=1))
     netlink._sequence = 2**31
     netlink.request(ASK)
     netlink.request(ASK)
+    assert [HEADER.unpack_from(sent)[3] for sent in script.sent] == [2**31 + 1, 1]
 
 
 @pytest.mark.parametrize(

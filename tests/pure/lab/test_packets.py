@@ -366,7 +366,7 @@ BYTES = {name: bytes(frame) for name, (frame, _, _) in FRAMES.items()}
 def test_no_frame_is_too_short_or_too_odd(name, length, noise):
     data = bytearray(BYTES[name][:length])
     data[-len(noise) :] = noise
-    layers_of(bytes(data))
+    assert all(layer.name for layer in layers_of(bytes(data)))
 
 
 @given(

@@ -31,3 +31,6 @@ def test_what_is_seen_first_is_a_change_of_nothing():
     patience.check(None)
     clock.now = 129
     patience.check(None)
+    clock.now = 131
+    with pytest.raises(TimeoutError):
+        patience.check(None)

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -157,7 +158,9 @@ def test_a_wait_lasts_while_somebody_may_read(tmp_path, monkeypatch):
     with os.fdopen(writes, "w") as pipe, (tmp_path / "file").open("w") as file:
         for stream in (pipe, file):
             monkeypatch.setattr(sys, "stdout", stream)
-            documents.pause(0.001)
+            start = time.monotonic()
+            documents.pause(0.02)
+            assert time.monotonic() - start >= 0.02
     os.close(reads)
 
 
