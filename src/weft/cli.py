@@ -36,7 +36,7 @@ NODE: Final = {
     "events": Late(
         place="weft.daemon.commands.events:events", about="What happened on this node, and what was repaired."
     ),
-    "monitor": Late(place="weft.daemon.commands.monitor:monitor", about="What happens on this node, as it happens."),
+    "monitor": Late(place="weft.daemon.commands.events:monitor", about="What happens on this node, as it happens."),
     "explain": Late(
         place="weft.diag.doctor.explain:explain", about="What the code of a problem means, and what to do."
     ),

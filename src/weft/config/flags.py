@@ -1,7 +1,6 @@
-"""Flags and `FLANNELD_*` variables → `Options` (flannel.md §1.1–1.3), with all mistakes reported at once.
+"""Flags and `FLANNELD_*` variables → `Options` (flannel.md §1.1–1.3), with all mistakes at once.
 
-A flag wins over its variable; an empty variable counts as absent. Nothing here reads the process's own
-arguments or environment: both are passed in.
+A flag wins over its variable; an empty variable counts as absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +20,9 @@ _KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-p
 
 
 def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Read the command line (without the program's name) and the environment.
+    """`argv` is without the program's name. Raises `ConfigError` with every problem.
 
     `--help` wins over everything, `--version` over everything but a command line that cannot be read.
-    Raises `ConfigError` with every problem found.
     """
     line = tokens(argv)
     if line.wants_help:
@@ -47,7 +45,7 @@ def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
 
 
 def changed(options: Options) -> list[str]:
-    """What differs from the defaults, as `name=value`, for the log: secrets are not shown."""
+    """What differs from the defaults, as `name=value`, for the log; secrets are not shown."""
     defaults = _options(_values((), []))
     values = ((flag, getattr(options, flag.field)) for flag in FLAGS)
     return [
@@ -58,7 +56,7 @@ def changed(options: Options) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Write the value of a field as a user might."""
+    """As a user might write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -87,7 +85,7 @@ def _asks_version(given: Sequence[Given]) -> bool:
 
 
 def _environment(environ: Mapping[str, str], on_line: set[str]) -> tuple[list[Given], list[str]]:
-    """Take the variables of flags that the command line does not give; warn of those that no flag has."""
+    """The variables of flags that the command line does not give, and warnings of unknown ones."""
     known = {flag.variable.removeprefix(_PREFIX): flag for flag in FLAGS}
     given: list[Given] = []
     warnings: list[str] = []
@@ -105,7 +103,7 @@ def _environment(environ: Mapping[str, str], on_line: set[str]) -> tuple[list[Gi
 
 
 def _values(given: Sequence[Given], problems: list[Problem]) -> dict[str, Any]:
-    """Convert everything that was given, over the defaults: one value for each field of `Options`."""
+    """Everything that was given, over the defaults: a value for each flag."""
     values: dict[str, Any] = {flag.field: () if flag.kind == "list" else _convert(flag, flag.default) for flag in FLAGS}
     for each in given:
         flag = each.flag
@@ -121,7 +119,7 @@ def _values(given: Sequence[Given], problems: list[Problem]) -> dict[str, Any]:
 
 
 def _convert(flag: Flag, text: str) -> Any:
-    """Turn the text of a flag into the value of its field; `ValueError` says what was expected."""
+    """`ValueError` says what was expected."""
     if flag.kind == "bool":
         return parse_bool(text)
     if flag.kind == "int":
@@ -130,12 +128,12 @@ def _convert(flag: Flag, text: str) -> Any:
 
 
 def _with_scheme(endpoints: tuple[str, ...], scheme: str) -> tuple[str, ...]:
-    """Spell out what etcd's own client does with `host:port`: TLS exactly if a certificate is configured."""
+    """As etcd's own client reads `host:port`: TLS exactly if there is a certificate."""
     return tuple(each if "://" in each else f"{scheme}://{each}" for each in endpoints)
 
 
 def _not_in_this_build(values: Mapping[str, Any], where: Mapping[str, str]) -> list[Problem]:
-    """Refuse what would have to be ignored: values that need a part that is not there."""
+    """Refuse values that need a part that is not there."""
     return [
         Problem(
             code="FLAG-001",
@@ -150,7 +148,7 @@ def _not_in_this_build(values: Mapping[str, Any], where: Mapping[str, str]) -> l
 
 
 def _contradictions(values: Mapping[str, Any], where: Mapping[str, str]) -> list[Problem]:
-    """Find flags that make sense alone and not together."""
+    """Flags that make sense alone and not together."""
     problems: list[Problem] = []
 
     def problem(name: str, seen: str, hint: str) -> None:
@@ -203,14 +201,14 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
 
 
 def _is_here(endpoint: str) -> bool:
-    """Tell whether an endpoint is reached without a network."""
+    """Tell whether no network leads there."""
     host = urlsplit(endpoint).hostname or ""
     address = ip_or_none(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _without_effect(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
-    """Say which flags are of the store that is not asked for."""
+    """Which flags belong to the other store."""
     kube = values["kube_subnet_mgr"]
     why = "with --kube-subnet-mgr leases are not in etcd" if kube else "it needs --kube-subnet-mgr"
     others = [flag.name for flag in FLAGS if flag.name.startswith("etcd-")] if kube else _KUBERNETES_ONLY

@@ -1,7 +1,6 @@
-"""Command-line syntax and literals of Go's `flag` package, which flanneld's users write (flannel.md §1.1).
+"""The command line as Go's `flag` reads it (flannel.md §1.1), but with all errors at once.
 
-`-name` and `--name` are one; `=value` or a separate value, but booleans take a value only with `=`. Where Go
-stops at the first error, this module goes on, so that all errors are reported at once.
+`-name` and `--name` are one; `=value` or a separate value, but booleans take a value only with `=`.
 """
 
 import re
@@ -21,7 +20,7 @@ _INT: Final = re.compile(
 
 
 def parse_bool(text: str) -> bool:
-    """Read a Go boolean literal; `ValueError` says what is one."""
+    """`ValueError` says what was expected."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -30,7 +29,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str, *, low: int, high: int) -> int:
-    """Read a Go integer literal between `low` and `high`; `ValueError` says what is one."""
+    """Between `low` and `high`; `ValueError` says what was expected."""
     expected = "a whole number"
     if low > -(2**63) or high < 2**63 - 1:
         expected += f" from {low} to {high}"
@@ -56,7 +55,7 @@ class Given(Value):
 
 
 class Tokens(Value):
-    """What a command line says: values in order, whether help was asked for, and what is not a flag of ours."""
+    """What a command line says."""
 
     given: tuple[Given, ...]
     wants_help: bool
@@ -64,12 +63,12 @@ class Tokens(Value):
 
 
 def tokens(argv: Sequence[str]) -> Tokens:
-    """Read a command line (without the program's name). Values are not converted here."""
+    """Values are not converted here."""
     return _Reader(argv).run()
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """Make a hint of the known name that is most like `name`, or nothing; both are without their `prefix`."""
+    """A hint at the known name that is most like `name`, or nothing; both are without `prefix`."""
     from difflib import get_close_matches  # only who made a mistake pays for it
 
     folded = {candidate.casefold(): candidate for candidate in known}

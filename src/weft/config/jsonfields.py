@@ -1,7 +1,7 @@
-"""Reading one JSON object as Go's `encoding/json` would (flannel.md §2.1), strictly, and with all errors at once.
+"""Reads a JSON object as Go's `encoding/json` does (flannel.md §2.1), strictly, with all errors at once.
 
-Keys match whatever their case, the last of several wins, `null` keeps what was there before, and integers are
-integers. A value of the wrong kind becomes a problem and reads as absent, so that the rest is looked at too.
+Keys match in any case, the last of several wins, `null` changes nothing. A value of the wrong kind is a problem and
+reads as absent.
 """
 
 import json
@@ -25,15 +25,15 @@ _CIDR: Final = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}", re.ASCII)
 
 
 class _Object(list[tuple[str, Any]]):
-    """A JSON object with all its members, duplicates too, in the order of the text."""
+    """All members of a JSON object in the order of the text, with duplicates."""
 
 
 class _NotJson(Exception):
-    """Python's decoder takes `NaN` and `Infinity`; JSON has neither."""
+    """Python takes `NaN` and `Infinity`, JSON does not."""
 
 
 def decode(text: str, where: str) -> Any:
-    """Decode JSON; `ConfigError` names line and column. Objects come back as `Fields` takes them."""
+    """`ConfigError` names line and column. Objects come as `Fields` takes them."""
     try:
         return json.loads(text, object_pairs_hook=_Object, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -54,7 +54,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def shown(value: Any, *, quote: bool = True) -> str:
-    """A value as people may see it: short, on one line, in ASCII, so that no terminal or log is misled."""
+    """A value for people: short, on one line, in ASCII."""
     if isinstance(value, list):
         return "an object" if isinstance(value, _Object) else "an array"
     text = json.dumps(value) if quote else json.dumps(value)[1:-1]
@@ -62,10 +62,9 @@ def shown(value: Any, *, quote: bool = True) -> str:
 
 
 class Fields:
-    """One object: typed reads of its keys, and `problems` for everything that could not be read.
+    """One object: typed reads of its keys, and `problems` with what could not be read.
 
-    `prefix` is put before key names in messages (`Backend.`). Null is an empty object; with anything else
-    `is_object` is false, which has been noted as a problem.
+    Messages put `prefix` before keys (`Backend.`). Null is an empty object; anything else is a problem, and no object.
     """
 
     def __init__(self, value: Any, where: str, problems: list[Problem], *, prefix: str = "") -> None:
@@ -86,12 +85,11 @@ class Fields:
             problems.append(Problem(code=CODE, where=name, seen=shown(value), expected="a JSON object"))
 
     def problem(self, key: str, seen: str, *, expected: str = "", hint: str = "") -> None:
-        """Note that the value of `key` is wrong."""
         where = f"{self._where}: {self._prefix}{key}"
         self._problems.append(Problem(code=CODE, where=where, seen=seen, expected=expected, hint=hint))
 
     def last(self, key: str) -> tuple[bool, Any]:
-        """Tell whether `key` occurs at all, and its last value, null included."""
+        """Tell whether `key` occurs, and its last value, which may be null."""
         self._known[key.casefold()] = key
         _, members = self._members.get(key.casefold(), (key, []))
         return bool(members), members[-1] if members else None
@@ -108,12 +106,11 @@ class Fields:
         return kind(**found)
 
     def boolean(self, key: str, *, default: bool) -> bool:
-        """A JSON boolean."""
         value = self._value(key, bool, "true or false")
         return default if value is None else bool(value)
 
     def integer(self, key: str, default: int, *, low: int, high: int) -> int:
-        """A JSON integer (`1.0` and `1e0` are none) between `low` and `high`, both inclusive."""
+        """From `low` to `high`, both inclusive; `1.0` and `1e0` are no integers."""
         expected = f"a whole number from {low} to {high}"
         value = self._value(key, int, expected)
         if value is None:
@@ -124,12 +121,11 @@ class Fields:
         return int(value)
 
     def text(self, key: str) -> str | None:
-        """A JSON string."""
         value = self._value(key, str, "a text")
         return None if value is None else str(value)
 
     def words(self, key: str) -> str | tuple[str, ...] | None:
-        """A JSON string, or an array of strings."""
+        """A string, or an array of strings."""
         value = self.last(key)[1]
         if type(value) is not list:
             return self.text(key)
@@ -139,23 +135,22 @@ class Fields:
         return None
 
     def network4(self, key: str) -> IPv4Network | None:
-        """An IPv4 network; host bits are cleared."""
+        """Host bits are cleared."""
         return self._parsed(key, _network4, "an IPv4 network such as 10.244.0.0/16")
 
     def network6(self, key: str) -> IPv6Network | None:
-        """An IPv6 network; host bits are cleared. IPv4 and IPv4-mapped ones are refused (Q-10)."""
+        """Host bits are cleared; IPv4-mapped ones are refused (Q-10)."""
         return self._parsed(key, _network6, "an IPv6 network such as fd00:10:244::/48")
 
     def address4(self, key: str) -> IPv4Address | None:
-        """An IPv4 address."""
         return self._parsed(key, IPv4Address, "an IPv4 address")
 
     def address6(self, key: str) -> IPv6Address | None:
-        """An IPv6 address, without a zone."""
+        """Without a zone."""
         return self._parsed(key, _address6, "an IPv6 address")
 
     def unknown(self) -> Iterable[Problem]:
-        """Tell of each key that nothing has read, with a guess at the key that was meant."""
+        """A problem for each key that nothing has read, with a guess at what was meant."""
         for folded, (key, _) in self._members.items():
             if folded not in self._known:
                 name = shown(f"{self._prefix}{key}", quote=False)
@@ -163,7 +158,7 @@ class Fields:
                 yield Problem(code=CODE, where=f"{self._where}: {name}", seen="an unknown key", hint=hint)
 
     def warnings(self) -> Iterable[str]:
-        """Say of each key that nothing has read that it is ignored, and of a repeated one which value counts."""
+        """Which keys are ignored, and which value of a repeated key counts."""
         for problem in self.unknown():
             yield f"{problem.where} is no known key and is ignored. {problem.hint}".rstrip()
         for folded, (_, members) in self._members.items():
@@ -173,12 +168,12 @@ class Fields:
         yield from self._ignored
 
     def ignored(self, key: str, why: str) -> None:
-        """Read a key that is known and of no use here; `why`, as a verb, is said of one that is there."""
+        """Read a key that has no use here; `why` is a verb."""
         if self.last(key)[0]:
             self._ignored.append(f"{self._prefix}{key} {why} and is ignored")
 
     def _value(self, key: str, kind: type, expected: str) -> Any:
-        """The last value of `key` that is not null, if all of its values are of the kind; None otherwise."""
+        """The last value that is not null, if all are of the kind."""
         self.last(key)
         _, members = self._members.get(key.casefold(), (key, []))
         value = None

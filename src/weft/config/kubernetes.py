@@ -1,7 +1,4 @@
-"""What a daemon in Kubernetes knows besides its flags: variables of its pod, and the prefix of its annotations.
-
-Pure, as `weft.config.flags`: the environment is passed in (flannel.md §1.4, §5.3).
-"""
+"""A daemon's variables in Kubernetes, and the prefix of its annotations (flannel.md §1.4, §5.3)."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +13,10 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
 
 
 class Surroundings(Value):
-    """What the variables say. Empty texts mean "not given".
+    """What the variables say; an empty text means "not given".
 
-    `node` is this node's name; without it the pod `pod` in `namespace` says on which node it is. `host` and `port` are
-    the API server's, for a pod. `environ` are all variables, for programs that give credentials; never logged.
+    `node` is this node's name; without it the pod `pod` in `namespace` tells. `host` and `port` are the API server's.
+    `environ` are all variables, for programs that give credentials; never logged.
     """
 
     node: str = ""
@@ -31,7 +28,7 @@ class Surroundings(Value):
 
 
 def surroundings(environ: Mapping[str, str], problems: list[Problem], warnings: list[str]) -> Surroundings:
-    """Read the variables of a daemon that was given --kube-subnet-mgr; what is wrong becomes problems."""
+    """Read the variables; what is wrong becomes problems."""
     found = Surroundings(
         node=environ.get("NODE_NAME", ""),
         namespace=environ.get("POD_NAMESPACE", ""),
@@ -62,7 +59,7 @@ def surroundings(environ: Mapping[str, str], problems: list[Problem], warnings: 
 
 
 def annotation_prefix(text: str) -> str:
-    """What the names of annotations begin with; `ValueError` says what was expected."""
+    """`ValueError` says what was expected."""
     if text.count("/") > 1:
         raise ValueError("a prefix with one slash at most")
     prefix = text if "/" in text else f"{text}/"

@@ -1,7 +1,6 @@
-"""The cluster's network configuration, `net-conf.json` or the store's `config` key (flannel.md §2).
+"""The cluster's network configuration: `net-conf.json`, or the store's `config` key (flannel.md §2).
 
-Text becomes a checked value once, here; a `NetConf` need not be checked again. This module does not fetch
-the text and knows nothing of this machine: whether the network fits the node is `weft.desired.facts`' question.
+Whether it fits this node is `weft.desired.facts`' question.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -19,10 +18,7 @@ IpT = TypeVar("IpT", IPv4Address, IPv6Address)
 
 
 class Pool(Value, Generic[NetT, IpT]):
-    """The cluster network of one family and how nodes' subnets are cut from it.
-
-    `first` and `last` are the lowest and highest subnet base that may be allocated, both inclusive.
-    """
+    """A family's network and how nodes' subnets are cut from it; `first` and `last` may be allocated, too."""
 
     network: NetT
     subnet_len: int
@@ -30,25 +26,20 @@ class Pool(Value, Generic[NetT, IpT]):
     last: IpT
 
     def subnet(self, index: int) -> NetT:
-        """Return the subnet that begins `index` subnets after the first; it is not asked whether that is the last."""
+        """The subnet `index` places after the first; it may be beyond the last."""
         size = 1 << (self.network.max_prefixlen - self.subnet_len)
         return type(self.network)((int(self.first) + index * size, self.subnet_len))
 
 
 class Backend(Protocol):
-    """What this module needs of a back end: how to read its options."""
-
     @property
     def options(self) -> Callable[[Fields, Collection[int]], Value]:
-        """Read the options in `Backend`, for the families (4, 6) that are on. What is wrong becomes problems."""
+        """Read `Backend`, for the families (4, 6) that are on. What is wrong becomes problems."""
         ...
 
 
 class NetConf(Value):
-    """A checked network configuration. A family that is off is None.
-
-    `unknown` are the keys that mean nothing here: `warnings` says in words that they are ignored, as flannel does.
-    """
+    """A checked configuration. A family that is off is None; `unknown` are keys that mean nothing here."""
 
     v4: Pool[IPv4Network, IPv4Address] | None
     v6: Pool[IPv6Network, IPv6Address] | None
@@ -60,13 +51,11 @@ class NetConf(Value):
 
     @property
     def families(self) -> tuple[Literal[4, 6], ...]:
-        """The families that are on."""
         pools: tuple[tuple[Literal[4, 6], object], ...] = ((4, self.v4), (6, self.v6))
         return tuple(family for family, pool in pools if pool is not None)
 
     @property
     def networks(self) -> tuple[Net, ...]:
-        """The networks of those families."""
         return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 
 
@@ -79,7 +68,7 @@ _NO_BACKEND: Final = (
 
 
 class _Family(Value, Generic[NetT, IpT]):
-    """One family's keys (with their `prefix`) and how its subnets are cut (flannel.md §2.3); lengths in bits."""
+    """One family's keys and how its subnets are cut (flannel.md §2.3); lengths in bits."""
 
     prefix: str
     longest: int
@@ -115,11 +104,10 @@ _V6: Final = _Family(
 
 
 def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, Backend], etcd: bool = True) -> NetConf:
-    """Read and check a network configuration. `where` names it in messages, `backends` are those that may be chosen.
+    """`where` names the text in messages. Raises `ConfigError` with every problem of it.
 
-    With `etcd` the rules and defaults of subnet allocation apply (flannel.md §2.3). Without, Kubernetes gives out the
-    subnets: lengths and bounds mean nothing, and any subnet of the network is possible.
-    Raises `ConfigError` with every problem of the text.
+    With `etcd`, nodes allocate subnets (flannel.md §2.3). Without, Kubernetes gives them out: lengths and bounds mean
+    nothing.
     """
     problems: list[Problem] = []
     fields = Fields(decode(text, where), where, problems)
@@ -155,7 +143,7 @@ def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, 
 
 
 def _pool(fields: Fields, family: _Family[NetT, IpT], *, enabled: bool, etcd: bool) -> Pool[NetT, IpT] | None:
-    """Read one family's keys; types are checked even where the family is off."""
+    """Types are checked even where the family is off."""
     key = f"{family.prefix}Network"
     network = family.network(fields, key)
     longest = family.longest if enabled and etcd else 128
@@ -198,7 +186,7 @@ def _usable(fields: Fields, key: str, network: NetT | None, forbidden: tuple[Net
 
 
 def _subnet_len(fields: Fields, family: _Family[NetT, IpT], network: NetT, length: int) -> int | None:
-    """Check or choose the length of a node's subnet; four must fit, so that one can be skipped."""
+    """Check or choose a length; four subnets must fit, so that one can be skipped."""
     if length:
         if length >= network.prefixlen + 2:
             return length
@@ -213,7 +201,7 @@ def _subnet_len(fields: Fields, family: _Family[NetT, IpT], network: NetT, lengt
 
 
 def _check_order(fields: Fields, prefix: str, pool: Pool[NetT, IpT]) -> None:
-    """First and last must be bases of subnets, in this order. Those that we chose are, if those given are."""
+    """First and last must be bases of subnets, in this order."""
     for key, address in ((f"{prefix}SubnetMin", pool.first), (f"{prefix}SubnetMax", pool.last)):
         beyond = int(address) % (1 << (pool.network.max_prefixlen - pool.subnet_len))
         if beyond:
@@ -225,7 +213,7 @@ def _check_order(fields: Fields, prefix: str, pool: Pool[NetT, IpT]) -> None:
 
 
 def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
-    """Read the type, in lower case; what is not one of this build's has become a problem."""
+    """In lower case; one that this build has not is a problem."""
     text = options.text("Type")
     if text is None and (not options.is_object or options.last("Type")[1] is not None):
         return ""  # not an object, not a text: that is said already

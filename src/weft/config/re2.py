@@ -1,6 +1,6 @@
-"""RE2 patterns, as flannel takes them for `--iface-regex` and tuning for its list: by RE2 itself, in linear time.
+"""RE2 patterns, which flannel takes for `--iface-regex` and tuning for its list.
 
-Python's `re` has another dialect, and goes back and tries again, which may take for ever (`(a*)*$`).
+Python's `re` has another dialect, and may take for ever (`(a*)*$`).
 """
 
 import re
@@ -12,7 +12,7 @@ _BYTE: Final = re.compile(r"(?s)(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^CQ])*\\C")
 
 
 class Pattern:
-    """A pattern that was read. Raises `ValueError`, which says what is wrong with it in RE2's words."""
+    """Raises `ValueError` with RE2's words."""
 
     __slots__ = ("_compiled", "pattern")
 
@@ -34,13 +34,12 @@ class Pattern:
             raise ValueError(error.args[0].decode("utf-8", "replace")) from None
 
     def __eq__(self, other: object) -> bool:
-        """Compare the texts of patterns."""
         return isinstance(other, Pattern) and self.pattern == other.pattern
 
     def __hash__(self) -> int:
         return hash(self.pattern)
 
     def search(self, text: str) -> bool:
-        """Tell whether the pattern matches somewhere in `text`, whose bytes that are no UTF-8 count as U+FFFD."""
+        """Bytes that are no UTF-8 count as U+FFFD."""
         readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return self._compiled.search(readable) is not None

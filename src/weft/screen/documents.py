@@ -1,4 +1,4 @@
-"""Reports and problems, as text for people or as JSON or YAML for programs; some of them again until Ctrl-C."""
+"""Prints reports and problems: text for people, JSON or YAML for programs, and some again until Ctrl-C."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ PEOPLE: Final = ("text", "wide")  # what people read; all else is for programs
 
 
 def output_with(*further: str) -> Callable[[Command], Command]:
-    """The option that says how to print: as text, as a document, or in a `further` way."""
+    """The option that says how to print; `further` are ways beside text and documents."""
     forms = click.Choice(["text", *further, *DOCUMENTS])
     return click.option("-o", "--output", type=forms, default="text", help="How to print it.")
 
@@ -51,22 +51,19 @@ def document(output: str, value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape the control characters that JSON may hold and that some terminals obey (C1)."""
+    """Escape C1, control characters that JSON may hold and some terminals obey."""
     return _C1.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def piece(output: str, value: object) -> str:
-    """One of many values in turn: a line of JSON or a document of YAML."""
+    """One of many values: a line of JSON, or a document of YAML."""
     return (
         f"---\n{document(output, value)}" if output == "yaml" else _escaped(msgspec.json.encode(value).decode()) + "\n"
     )
 
 
 def show_report(output: str, value: object, text: str, **further: Callable[[], str]) -> None:
-    """Print a value as it was asked for; people get `text`, which has its own newlines.
-
-    `further` makes the text of each further way, with a newline at its end.
-    """
+    """People get `text`, which has its newlines; `further` makes the texts of further ways."""
     if output in DOCUMENTS:
         click.echo(document(output, value), nl=False)
     elif output in further:
@@ -76,7 +73,7 @@ def show_report(output: str, value: object, text: str, **further: Callable[[], s
 
 
 def complain(problem: Problem, *, programs: bool) -> None:
-    """Print a problem on standard error; for programs as a line of JSON, which is YAML, too."""
+    """On standard error; for programs as a line of JSON, which is YAML, too."""
     if programs:
         click.echo(piece("json", problem), err=True, nl=False)
     else:
@@ -109,9 +106,9 @@ class Progress:
 
 
 def pause(seconds: float) -> None:
-    """Wait. Raises `BrokenPipeError` as soon as nobody reads standard output any more, as behind `| head -1`.
+    """Wait. `BrokenPipeError` as soon as nobody reads standard output, as behind `| head -1`.
 
-    A program that has nothing to print would not notice otherwise, and never end.
+    A program that prints nothing would not notice otherwise.
     """
     try:
         stream = sys.stdout.fileno()
@@ -125,7 +122,7 @@ def pause(seconds: float) -> None:
 
 
 def watched(look: Callable[[], T], seconds: float, sleep: Callable[[float], None] = pause) -> Iterator[T]:
-    """What `look` sees, again and again after a pause. It says that it waits for a daemon that is away."""
+    """What `look` sees, again and again; says that it waits for a daemon that is away."""
     away = False
     while True:
         sleep(seconds)
@@ -147,9 +144,9 @@ def redraw(
     *,
     sleep: Callable[[float], None] = pause,
 ) -> NoReturn:
-    """Show what `look` sees, made into a report by `render`, again whenever it changes.
+    """Show what `look` sees, made into a report by `render`, whenever that changes.
 
-    On a terminal a text replaces the one before; elsewhere it comes after an empty line.
+    On a terminal it replaces the one before; elsewhere it comes after an empty line.
     """
     live, before = is_screen(sys.stdout), ""
     for value, text in map(render, chain((look(),), watched(look, _LOOK_AGAIN, sleep))):

@@ -37,19 +37,19 @@ _KINDS: Final = {
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal on which a line can be written again."""
+    """Tell whether a line can be written again there."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def shows_colour(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal with colours, of a user who wants them (no-color.org)."""
+    """Of a user who wants colours (no-color.org)."""
     return is_screen(stream) and not os.environ.get("NO_COLOR")
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a text that may hold what others said: no terminal obeys anything in it.
 
-    Where nobody reads standard error (`err`) any more, the text is lost, and the work goes on.
+    Without a reader of standard error (`err`) the text is lost, and the work goes on.
     """
     stream = sys.stderr if err else sys.stdout
     text = visible(text)
@@ -64,21 +64,20 @@ def title(text: str) -> None:
 
 
 def _link(code: str) -> str:
-    """The page that explains a code. The host tells a terminal of another machine that it is not its file."""
+    """The page of a code. The host tells a terminal of another machine that the file is not its own."""
     return f"file://{os.uname().nodename}{PAGE.resolve().as_uri().removeprefix('file://')}#{code.lower()}"
 
 
 @cache
 def _marks() -> re.Pattern[str]:
-    """Made when a terminal asks for it: programs and pipes do without."""
     return re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()), re.MULTILINE)
 
 
 def painted(text: str, link: Callable[[str], str]) -> str:
-    """Colour finished text, whose words and columns stay as they are; each code becomes a link to `link(code)`.
+    """Colour finished text, without a change of words and columns; each code links to `link(code)`.
 
-    The words are few and mean the same in all commands, so that one list says what is which colour. A word is a state
-    where it begins a column or a part of a sentence; a heading is a line of names in capitals.
+    A word means the same in all commands. It is a state where it begins a column or a part of a sentence; a heading is
+    a line of names in capitals.
     """
     return _marks().sub(lambda found: _painted(str(found.lastgroup), found.group(), link), text)
 

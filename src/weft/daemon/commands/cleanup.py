@@ -1,12 +1,11 @@
 """Removes what weft made in this network namespace, no more and no less, and looks again to prove it.
 
-What is ours is written in the kernel: the alias of links, which says what they are (`ours.py`), protocol 165 of routes
-that lead into a network of ours or to a device of ours, our names of rule sets and tables. What only looks like ours
-is named and left. What attachments hold beside links (addresses, rules in upstream's forms, records) is freed as that
+The kernel says what is ours: the alias of links (`ours.py`), protocol 165 of routes into our networks or devices, the
+names of rule sets and tables. What only looks like ours is named and left. What else attachments hold is freed as that
 of leaked ones. Nothing is removed while a daemon keeps it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
@@ -35,7 +34,7 @@ from weft.kernel.tools import ToolError, Tools
 from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import ALIAS
-from weft.model.kernel.objects import Object, Route, Snapshot
+from weft.model.kernel.objects import Key, Object, Route, Snapshot
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Net
 from weft.model.value import Value
@@ -50,17 +49,17 @@ _TABLES: Final = (maps.TABLE, nft.TABLE)
 
 
 class Site(Value):
-    """Where weft's files are: the subnet file, and the daemon's `--state-dir`."""
+    """The subnet file, and the daemon's `--state-dir`."""
 
     subnet_file: Path
     state_dir: Path
 
 
 class Found(Value):
-    """What is ours: rule sets and routes as steps that remove them, links by index, tables, the subnet file.
+    """What is ours: steps that remove rule sets and routes, links, tables, and the subnet file.
 
-    `remains` is what back ends have left beside these, in words. `attachments` are those of which anything is kept.
-    `unseen` is what may be ours, and cannot be looked at here; `foreign` says what only looks like ours, and why.
+    `remains` of back ends are in words; `attachments` are those that hold anything. `unseen` may be ours, and cannot be
+    looked at; `foreign` only looks so, and says why.
     """
 
     steps: tuple[Delete, ...] = ()
@@ -74,7 +73,6 @@ class Found(Value):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """One line each, for people."""
         return (
             *(str(step.object) for step in self.steps),
             *map(_describe, self.links),
@@ -86,33 +84,48 @@ class Found(Value):
 
 
 async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, ...]) -> Found:
-    """Look for everything that is ours."""
     snapshot = observe(rtnl)
     named = tuple(link for link in snapshot.links if link.alias.startswith(ALIAS))
     links = tuple(link for link in named if ours.is_link(link))
-    routes = {key: thing for key, thing in snapshot.ours.items() if isinstance(thing, Route)}
-    judged = {key: ours.route_is_foreign(route, links, networks) for key, route in routes.items()}
+    routes, unknown, foreign = _routes(snapshot, links, networks)
     left = [each.look(networks) for each in _REMAINS]
     rules = await firewall.present()
-    steps = [*diff({}, rules), *diff({}, {key: route for key, route in routes.items() if not judged[key]})]
+    steps = [*diff({}, rules), *diff({}, routes)]
     return Found(
         steps=tuple(step for step in steps if isinstance(step, Delete)),
         links=_once(links, snapshot),
         tables=_tables(),
-        files=tuple(path for path in (site.subnet_file,) if _is_subnet_file(path)),
+        files=(site.subnet_file,) if _is_subnet_file(site.subnet_file) else (),
         remains=tuple(line for each in left for line in each.ours),
         attachments=_with_host(site, lambda host: tuple(sweep.attachments(host)), default=()),
         unseen=(
             *await firewall.unseen(rules.keys()),
-            *(_unknown(routes[key]) for key, why in judged.items() if why == ours.UNKNOWN),
-            *(_unknown(thing) for each in left for thing in each.unknown),
+            *map(_unknown, (*unknown, *(thing for each in left for thing in each.unknown))),
         ),
         foreign=(
             *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
-            *(f"{routes[key]}: {why}" for key, why in judged.items() if why not in ("", ours.UNKNOWN)),
+            *foreign,
             *(line for each in left for line in each.foreign),
         ),
     )
+
+
+def _routes(
+    snapshot: Snapshot, links: Collection[LinkInfo], networks: Collection[Net]
+) -> tuple[dict[Key, Object], list[Object], list[str]]:
+    """The routes that are ours, those that may be, and those that only look so, each with the reason."""
+    mine, unknown, foreign = dict[Key, Object](), list[Object](), list[str]()
+    for key, route in snapshot.ours.items():
+        if not isinstance(route, Route):
+            continue
+        why = ours.route_is_foreign(route, links, networks)
+        if why == ours.UNKNOWN:
+            unknown.append(route)
+        elif why:
+            foreign.append(f"{route}: {why}")
+        else:
+            mine[key] = route
+    return mine, unknown, foreign
 
 
 def _refuse_beside_flanneld() -> None:
@@ -126,7 +139,7 @@ def _refuse_beside_flanneld() -> None:
 
 
 def files_left(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that a clean-up leaves, as far as they exist, each with what it is for."""
+    """The files that a clean-up leaves, each with what it is for."""
     places = Directories.known(environ)
     kept = {
         site.state_dir: "who this node is; remove it if the node shall take another name and subnet",
@@ -157,7 +170,7 @@ def _tables() -> tuple[str, ...]:
 
 
 def _with_host(site: Site, look: Callable[[Host], T], *, default: T) -> T:
-    """Look at what attachments have; `default` where weft never attached anything."""
+    """Ask about attachments; `default` where weft never made any."""
     if not (site.state_dir / "cni").is_dir():
         return default
     node = open_node(str(site.state_dir), retire=lambda _: None, lease_problem=str)
@@ -187,7 +200,6 @@ class Done(Value):
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """What has gone."""
         return tuple(line for line in self.found.lines if line not in self.still.lines)
 
     @property
@@ -224,7 +236,7 @@ async def clean_up(site: Site, *, dry_run: bool) -> Done:
 
 
 def _free(host: Host, attachments: Iterable[Attachment]) -> list[str]:
-    """Free what attachments hold whose links have just gone; returns what could not be."""
+    """Free what attachments hold whose links have gone; returns what could not be."""
     refused = []
     for attachment in attachments:
         try:
@@ -263,7 +275,7 @@ def _remove_links(rtnl: Rtnl, links: Iterable[LinkInfo]) -> list[str]:
 
 
 def _once(links: Iterable[LinkInfo], snapshot: Snapshot) -> tuple[LinkInfo, ...]:
-    """Leave out the second end of a veth pair whose ends are both here: it goes with the first."""
+    """Leave out the second end of a veth pair, which goes with the first."""
     kept: dict[int, LinkInfo] = {}
     for link in links:
         other = snapshot.link(link.link) if link.kind == "veth" and link.peer_netns < 0 else None

@@ -1,4 +1,4 @@
-"""`weft events`: what happened on a node, from its daemon's history."""
+"""`weft events` and `weft monitor`: what happened on a node, from its daemon's history, and what happens."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,13 +10,15 @@ import click
 
 from weft.diag.bundle.offline import bundle_at, told_in
 from weft.kernel import daemons
+from weft.model.node import history
 from weft.model.node.history import Event, EventsSince, Follower
+from weft.model.node.nodestate import HealthState
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report, watched
-from weft.screen.eventlines import line, show_event, since_option
+from weft.screen.eventlines import line, show_event, since_option, wanted_of, wanted_options
 from weft.screen.groups import FROM, INSTANCE, need_root
 
-_LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has 50 bytes
+_LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has some hundred bytes
 
 
 @click.command()
@@ -61,8 +63,46 @@ def events(  # noqa: PLR0917 - click's way
     return 0
 
 
+@click.command()
+@wanted_options
+@since_option("Begin with those of the last 90s, 5min, 2h or 1d.")
+@output_option
+@INSTANCE
+def monitor(
+    kinds: tuple[str, ...], codes: tuple[str, ...], *, since: float | None, output: str, instance: str | None
+) -> None:
+    """Show what happens on this node, as it happens, a line each, until Ctrl-C.
+
+    Those are the events of `weft events`: peers that join, leave or change, leases that are refused, repairs, the
+    store, the own lease and the uplink. And of kind `health`, what is wrong with the node now, and when that is over.
+    It goes on when weftd is started again.
+
+    \b
+      weft monitor
+      weft monitor --kind repaired --since 1h
+      weft monitor --code ROUTE --code FDB-001
+      weft monitor -o json | jq -r '.subject'
+
+    Exits 1 when no daemon answers at first.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft monitor")
+    name, follower, chosen = daemons.choose(instance), Follower(), wanted_of(kinds, codes)
+
+    def take() -> tuple[EventsSince, HealthState]:
+        return daemons.events(name, follower.last), daemons.health(name)
+
+    told, health = take()
+    found = [*history.recent(follower.events(told), told.unix, since), *follower.health(health, told.unix)]
+    while True:
+        for event in found:
+            if chosen.wants(event):
+                show_event(output, event)
+        told, health = next(watched(take, _LOOK_AGAIN))
+        found = [*follower.events(told), *follower.health(health, told.unix)]
+
+
 def _asking(name: str) -> Callable[[], EventsSince]:
-    """Ask a daemon for what it has not told yet."""
+    """Asks for what was not told yet."""
     follower = Follower()
 
     def take() -> EventsSince:
@@ -78,6 +118,6 @@ def _coming(take: Callable[[], EventsSince]) -> Iterator[Event]:
 
 
 def recent(told: EventsSince, *, newest: int | None, since: float | None) -> list[Event]:
-    """Those that were asked for; the time counts by the daemon's clock."""
-    found = told.events if since is None else [each for each in told.events if each.time >= told.unix - since]
+    """The time counts by the daemon's clock."""
+    found = told.events if since is None else history.recent(told.events, told.unix, since)
     return found if newest is None else found[max(0, len(found) - newest) :]

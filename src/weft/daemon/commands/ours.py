@@ -1,4 +1,4 @@
-"""Which links and routes are weft's: the marks are a prefix and a number, which others may use."""
+"""Which links and routes are weft's: others may use the same marks, a prefix and a number."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -30,12 +30,12 @@ _ALIASES: Final = (
 
 
 def is_link(link: LinkInfo) -> bool:
-    """Tell whether weft makes links of this kind with this alias."""
+    """Tell whether weft makes such links with this alias."""
     return any(re.fullmatch(ALIAS + rest, link.alias) and link.kind in kinds for rest, kinds in _ALIASES)
 
 
 def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collection[Net]) -> str:
-    """Return why a route with our protocol number is not ours, empty if it is."""
+    """Return why a route with protocol 165 is not ours; empty if it is."""
     if route.table != MAIN_TABLE:
         return f"weft has none in table {route.table}"
     if any(link.name == route.dev and link.alias == VTEP_ALIAS for link in links):
@@ -48,7 +48,7 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
 
 
 def networks(state_dir: Path) -> Iterator[Net]:
-    """Give the networks of every instance that has a memory in this state directory."""
+    """The networks of all instances in this state directory."""
     for directory in sorted(state_dir.glob("*-*")):
         known = memory.load(directory, Moment(unix=0.0, now=0.0, boot=""), aside=False)
         if known is not None:

@@ -38,12 +38,12 @@ class Row(Value):
 
     @property
     def name(self) -> str:
-        """Its subnets, by which people know it."""
+        """By which people know it."""
         return " ".join(self.subnets) or self.id
 
 
 class Asked:
-    """A daemon that is asked for its peers if something has happened, or some time has gone: there may be thousands."""
+    """Asks a daemon for its peers, of which there may be thousands, after an event, or now and then."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -52,19 +52,17 @@ class Asked:
         self._seen: dict[str, Row] = {}
 
     def look(self) -> dict[str, Row]:
-        """The peers now."""
         self._last = self._number()
         self._questions = 0
         self._seen = rows(daemons.state(self._name))
         return self._seen
 
     def look_if_needed(self) -> dict[str, Row]:
-        """The same, as they were at the last look if nothing has happened since."""
+        """The peers of the last look, if nothing has happened since."""
         self._questions += 1
         return self.look() if self._questions >= _AT_LEAST or self._number() != self._last else self._seen
 
     def _number(self) -> int:
-        """That of the latest event."""
         return daemons.events(self._name, self._last).last
 
 
@@ -111,13 +109,13 @@ def _print(found: Mapping[str, Row], output: str) -> None:
 
 
 def rows(state: NodeState) -> dict[str, Row]:
-    """All peers by their ids, in the order of their subnets."""
+    """By id, in the order of the subnets."""
     found = [*map(_peer, state.peers), *map(_refused, state.refused)]
     return {row.id: row for row in sorted(found, key=_place)}
 
 
 def text(found: Iterable[Row], *, wide: bool) -> str:
-    """The peers as a table. What is known of none has no column; what is wrong comes last, for it may be long."""
+    """What is known of no peer has no column; what is wrong comes last, since it may be long."""
     listed = list(found)
     columns = {
         "SUBNET": [row.name for row in listed],
@@ -136,7 +134,7 @@ def text(found: Iterable[Row], *, wide: bool) -> str:
 
 
 def changed(before: Mapping[str, Row], now: Mapping[str, Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """The peers that came, went, or are otherwise than before: as they were and as they are."""
+    """The peers that came, went or changed: as they were and as they are."""
     for name, row in now.items():
         was = before.get(name)
         if was is None or _lasting(was) != _lasting(row):
@@ -145,7 +143,6 @@ def changed(before: Mapping[str, Row], now: Mapping[str, Row]) -> Iterator[tuple
 
 
 def change(was: Row | None, row: Row | None) -> str:
-    """A change in words."""
     if was is None or row is None:
         [there] = [each for each in (was, row) if each is not None]
         return f"{there.name}  {'went' if row is None else f'came, public IP {_publics(there)}, {_state(there)}'}"
@@ -177,7 +174,7 @@ def _refused(lease: RefusedState) -> Row:
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    """Where a peer stands: by numbers, not by letters; what has no subnet last."""
+    """By numbers; what has no subnet comes last."""
     if not row.subnets:
         return (9, 0, row.id)
     net = ip_network(row.subnets[0])
@@ -185,7 +182,7 @@ def _place(row: Row) -> tuple[object, ...]:
 
 
 def _lasting(row: Row) -> Row:
-    """Without what is another with each look."""
+    """Without what differs at each look."""
     return replace(row, seconds=None, sent=None, received=None, sent_bytes=None, received_bytes=None, heard=None)
 
 

@@ -108,12 +108,12 @@ async def of_start(options: Options, world: World, store: Store[Any], before: Me
 
 
 async def _once(ask: Callable[[], Awaitable[_T]], _what: str) -> _T:
-    """Do not wait for what does not come at once."""
+    """Waits for nothing that does not come at once."""
     return await ask()
 
 
 def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple[Lease, ...], str]:
-    """Our lease as the daemon would take it now, those of ours that it would delete, and what there is to say."""
+    """The lease that a start would take, the ones of ours that it would delete, and words about it."""
     listing, previous = placed.listing, known.previous
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}{_RECORDED}"
@@ -136,10 +136,7 @@ def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple
 async def _judged(
     tenant: Tenant, placed: Placed, remembered: Memory, store: Store[Any], own_ids: Collection[str], *, now: float
 ) -> tuple[Roster, Decider, str]:
-    """Judge what was remembered, then the list as the daemon's first one, ours apart, and decide by it.
-
-    Says what the leases are from.
-    """
+    """Judge what was remembered, then the list, and decide; also says what the leases are from."""
     roster, decider = deciding(tenant.inputs, tenant.snapshot.ips, own_ids)
     roster.recall(remembered.leases, remembered.unproven)
     await _settle(roster)
@@ -157,14 +154,13 @@ async def _judged(
 
 
 async def _settle(roster: Roster) -> None:
-    """Judge all that is in doubt, beside the other work of a daemon."""
+    """Judge what is in doubt, beside the daemon's other work."""
     while not roster.settled:
         roster.judge(_SLICE)
         await asyncio.sleep(0)
 
 
 async def _beside(backend: Backend, at: Place, decider: Decider) -> Objects:
-    """What the back end's own planes see."""
     with ExitStack() as held:
         planes = backend.open_planes(at, held).values()
         return {key: thing for plane in planes for key, thing in (await plane.look(decider.wanted, None)).items()}

@@ -22,7 +22,7 @@ class Started(Value):
     environ: Mapping[str, str]
 
     def options(self, flags: Sequence[str], environ: Mapping[str, str]) -> Options:
-        """Return its options; `flags` and `environ` come before them. Raises `ConfigError`."""
+        """Its options; `flags` and `environ` come before them. Raises `ConfigError`."""
         given = {each.flag.name for each in tokens(flags).given}
         own = [each for each in tokens(self.flags).given if each.flag.name not in given]
         named = {name: value for name, value in environ.items() if name.startswith(_ENVIRON)}
@@ -56,7 +56,7 @@ def here(
 
 
 def _program(words: list[str]) -> int:
-    """Return the place of the program that Python runs in its command. In a pod weftd is called flanneld."""
+    """The place of the program in Python's command; in a pod it is called flanneld."""
     place = 1
     while place < len(words) and words[place].startswith("-"):
         if words[place] == "-m":
@@ -66,5 +66,4 @@ def _program(words: list[str]) -> int:
 
 
 def _texts(file: Path) -> list[str]:
-    """The texts of a file that ends each with a NUL."""
     return file.read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
