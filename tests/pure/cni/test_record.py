@@ -72,7 +72,7 @@ def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call
     call.is_valid, call.note = ATTACHMENT.__eq__, notes.append
     errors = iter([OSError("no"), failure("nor so"), JsonError("torn")])
 
-    def undo(attachment: Attachment, known: Any) -> None:
+    def undo(_: Any, attachment: Attachment, known: Any) -> None:
         assert known["ifb"] == "ifb1"
         record.forget(call.host, "bandwidth", attachment)
         raise next(errors)

@@ -27,6 +27,8 @@ from weft.wire.cni import CniError, failure, versions_from
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
 
+NAME: Final = "bandwidth"
+
 # In bytes; one less than fits the kernel's 32 bits, as upstream has it.
 _BURST_BYTES: Final = 0xFFFFFFFF
 # include/net/pkt_sched.h: a tick is 64 ns, on every kernel since 2.6.31 (/proc/net/psched says it as 3e8 40 f4240).
@@ -36,7 +38,6 @@ _LATENCY_DIVISOR: Final = 40  # a packet waits at most 25 ms in the queue
 _LARGEST: Final = 0xFFFFFFFF
 _BITS: Final = 8
 _NAME_HEX: Final = 12
-NAME: Final = "bandwidth"
 _NO_IFB: Final = "HOST-002: load the kernel module ifb, or leave the key out"
 
 
@@ -265,7 +266,7 @@ def _hint(call: Call, text: str) -> str:
 
 
 def _gc(call: Call) -> None:
-    problems = record.undo_gone(call, NAME, lambda attachment, _: _remove_ifb(call.host, attachment))
+    problems = record.undo_gone(call, NAME, lambda host, attachment, _: _remove_ifb(host, attachment))
     if problems:
         raise failure(f"failed to remove IFB devices: {'; '.join(problems)}")
 

@@ -30,6 +30,7 @@ from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
 
 NAME: Final = "ptp"
+
 # The container's interface is the second of the result.
 _CONTAINER_INDEX: Final = 1
 _RT_SCOPE_HOST: Final = 254

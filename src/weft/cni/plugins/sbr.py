@@ -27,10 +27,11 @@ from weft.wire.cni import failure
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
 
+NAME: Final = "sbr"
+
 _LARGEST_TABLE: Final = 0xFFFFFFFF
 _FIRST_TABLE: Final = 100
 _MAIN_PRIORITY: Final = 32766
-NAME: Final = "sbr"
 _NOT_CHAINED: Final = "This plugin must be called as chained plugin"
 _DEFAULTS: Final = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
@@ -201,25 +202,22 @@ def _clear_main(
         hint = next((source.address for source in sources if is_subnet(one, source.address)), None)
         if conf.source_hints and hint is not None:
             if one.src is None:
-                _do(rtnl, f"add source hint to {one.dst}", _with_source(link, one, hint.ip))
+                message = route.add_route(
+                    one.dst,
+                    index=link.index,
+                    table=MAIN_TABLE,
+                    scope=one.scope,
+                    src=hint.ip,
+                    priority=one.priority,
+                    protocol=one.protocol,
+                    mode="replace",
+                )
+                _do(rtnl, f"add source hint to {one.dst}", message)
             continue
         message = route.delete_route(
             one.dst, via=one.via, index=one.index, table=MAIN_TABLE, priority=one.priority, protocol=one.protocol
         )
         _do(rtnl, f"delete route {one.dst}", message)
-
-
-def _with_source(link: LinkInfo, subnet: RouteInfo, source: Ip) -> Message:
-    return route.add_route(
-        subnet.dst,
-        index=link.index,
-        table=MAIN_TABLE,
-        scope=subnet.scope,
-        src=source,
-        priority=subnet.priority,
-        protocol=subnet.protocol,
-        mode="replace",
-    )
 
 
 def _do(rtnl: Rtnl, what: str, message: Message) -> None:

@@ -18,8 +18,9 @@ from weft.wire.cni import at_least, failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.cnivalue import decode
 
-_LISTS_SINCE: Final = "0.3.0"
 NAME: Final = "static"
+
+_LISTS_SINCE: Final = "0.3.0"
 
 
 class Address(Value):

@@ -27,6 +27,8 @@ from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
 from weft.wire.cnivalue import decode, decode_or_fail, encode
 
+NAME: Final = "tuning"
+
 DATA_DIR: Final = "/run/cni/tuning"
 ALLOW_LIST: Final = "/etc/cni/tuning/allowlist.conf"
 
@@ -37,7 +39,6 @@ _NET: Final = "net"
 _SWAPPED: Final = str.maketrans("./", "/.")
 _REPEATED: Final = "duplicated sysctl keys are not allowed"
 DataDir = Annotated[str, Key("dataDir", "Where a file for each attachment says what its interface was like.")]
-NAME: Final = "tuning"
 
 
 class LinkTuning(Value):
@@ -336,7 +337,7 @@ def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
 
 
 def _gc(call: Call) -> None:
-    problems = record.undo_gone(call, NAME, lambda attachment, known: _undo_leaked(call.host, attachment, known))
+    problems = record.undo_gone(call, NAME, _undo_leaked)
     if problems:
         raise failure(f"failed to remove backups: {'; '.join(problems)}")
 

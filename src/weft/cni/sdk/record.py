@@ -161,13 +161,13 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
         pass
 
 
-def undo_gone(call: Call, subject: str, undo: Callable[[Attachment, Object], None]) -> list[str]:
+def undo_gone(call: Call, subject: str, undo: Callable[[Host, Attachment, Object], None]) -> list[str]:
     """Return what failed, which stops no other. What cannot be read any more is set aside."""
     problems = []
     for attachment, known in list(everything(call.host, subject)):
         if not call.is_valid(attachment):
             try:
-                undo(attachment, known)
+                undo(call.host, attachment, known)
             except (CniError, JsonError, OSError) as error:
                 problems.append(f"{attachment.container_id} {attachment.ifname}: {error}")
     for problem in set_aside_torn(call.host, subject):

@@ -9,6 +9,7 @@ stands for it.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Final
 
 from weft.cni.attachment import owners
@@ -262,10 +263,7 @@ def _missing_guard(call: Call, conf: FirewallConf, bridge: str, done: Done) -> s
 
 
 def _gc(call: Call) -> None:
-    def undo(attachment: Attachment, known: Object) -> None:
-        _undo_known(call.host, attachment, known, note=call.note)
-
-    problems = record.undo_gone(call, NAME, undo)
+    problems = record.undo_gone(call, NAME, partial(_undo_known, note=call.note))
     _collect_strangers(call)
     if problems:
         raise failure(f"failed to remove rules: {'; '.join(problems)}")

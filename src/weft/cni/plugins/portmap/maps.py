@@ -129,7 +129,7 @@ def _port(mapping: Mapping, pod: Ip, comment: str) -> Element:
 
 def pod_of(element: Element) -> Ip:
     size = _ADDRESS_BYTES[_family(element.set)]
-    return _ip(element.data[:size] or element.key[size:])
+    return ip_address(element.data[:size] or element.key[size:])
 
 
 def port_of(element: Element) -> str:
@@ -141,8 +141,8 @@ def describe(element: Element) -> str:
     size = _ADDRESS_BYTES[_family(element.set)]
     if not element.data:
         length = element.set.partition("-")[2]
-        return f"masquerading from {_ip(element.key[:size])}/{length} to {pod_of(element)}"
-    where = f" of {_ip(element.key[:size])}" if element.set.startswith("bound") else ""
+        return f"masquerading from {ip_address(element.key[:size])}/{length} to {pod_of(element)}"
+    where = f" of {ip_address(element.key[:size])}" if element.set.startswith("bound") else ""
     target, port = pod_of(element), int.from_bytes(element.data[size : size + 2], "big")
     leads = f"{target}:{port}" if target.version == 4 else f"[{target}]:{port}"
     return f"host port {port_of(element)}{where} to {leads}"
@@ -150,10 +150,6 @@ def describe(element: Element) -> str:
 
 def _family(name: str) -> int:
     return int(name.partition("-")[0][-1])
-
-
-def _ip(packed: bytes) -> Ip:
-    return ip_address(packed)
 
 
 def is_of(element: Element, owner: str) -> bool:

@@ -5,6 +5,7 @@ configuration asks for upstream's rules or the host has no nf_tables.
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from weft.cni.attachment import owners
@@ -20,12 +21,11 @@ from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.attachment import Attachment, Result
+from weft.model.attachment import Result
 from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
-from weft.wire.cnijson import Object
 
 NAME: Final = "portmap"
 
@@ -187,10 +187,7 @@ def _problem(call: Call, wanted: PortMap) -> str:
 
 
 def _gc(call: Call) -> None:
-    def undo(attachment: Attachment, known: Object) -> None:
-        backends.undo_known(call.host, attachment, known, note=call.note)
-
-    problems = record.undo_gone(call, backends.SUBJECT, undo)
+    problems = record.undo_gone(call, backends.SUBJECT, partial(backends.undo_known, note=call.note))
     _collect_strangers(call)
     if problems:
         raise failure(f"failed to remove host ports: {'; '.join(problems)}")
