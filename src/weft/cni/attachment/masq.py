@@ -40,10 +40,7 @@ def add(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
 
 
 def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None:
-    """Finds nft rules by their comment, iptables rules by address.
-
-    Without any address all iptables rules of the (network, container) go.
-    """
+    """Without any address all iptables rules of the (network, container) go."""
     if kind == NFTABLES:
         programs.change_nft(_TABLE, partial(nft_change, attachment=attachment, addresses=()))
         return
@@ -55,10 +52,7 @@ def remove(attachment: Attachment, kind: str, addresses: Sequence[Cidr]) -> None
 
 
 def collect(call: Call, kind: str, gone: Mapping[Attachment, Sequence[Cidr]]) -> None:
-    """Remove what is left of attachments that are not valid any more, upstream's too.
-
-    An iptables chain that a valid container shares with a `gone` interface of it only loses the addresses of that.
-    """
+    """A chain that a valid container shares with a `gone` interface of it only loses the addresses of that."""
     valid = cni.valid_attachments(call.config)
     if kind == NFTABLES:
         programs.change_nft(_TABLE, partial(nft_leftovers, is_lost=owners.lost(call.network, valid)))
@@ -120,10 +114,7 @@ def removals(have: iptables.Table, chain: str, addresses: Sequence[Cidr]) -> lis
 def leftovers(
     have: iptables.Table, network: str, valid: Collection[str], lost: Mapping[str, Sequence[Cidr]]
 ) -> list[str]:
-    """Return the lines that remove what a network has left behind, found by its comment.
-
-    A chain in `valid` only loses the jumps of the addresses that it has `lost`.
-    """
+    """A chain in `valid` only loses the jumps of the addresses that it has `lost`."""
     mark = iptables.comment(comment_of(network, "")).removesuffix('\\""')
     found = [
         target(rule) if chain == "POSTROUTING" else chain

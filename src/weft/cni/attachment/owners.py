@@ -21,10 +21,7 @@ def owner_of(attachment: Attachment) -> str:
 
 
 def lost(network: str, valid: Iterable[tuple[str, str]]) -> Callable[[str], bool]:
-    """Return what tells whether a comment is of the network and of none of the valid attachments.
-
-    These are container ids and interfaces.
-    """
+    """Return what tells whether a comment is of the network and of no valid container id and interface."""
     ours = _network(network)
     owners = tuple(owner_of(Attachment(network=network, container_id=id_, ifname=ifname)) for id_, ifname in valid)
     return lambda comment: comment.startswith(ours) and not comment.startswith(owners)

@@ -220,10 +220,7 @@ class RootedFiles:
 
     @contextmanager
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
-        """A directory in its place is set aside.
-
-        `BlockingIOError` if it is held: at once, or with `wait` after some seconds.
-        """
+        """`BlockingIOError` if it is held: at once, or with `wait` after some seconds."""
         while True:
             try:
                 fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)

@@ -58,10 +58,7 @@ Delegate = Callable[[str, str, Mapping[str, str], bytes], Ran | None]
 
 
 class Request(Value):
-    """`command` is CNI_COMMAND (empty: not set); `env` holds the other `CNI_*` variables too.
-
-    `stdin_error` says why stdin could not be read. `waited` is how many seconds it took until it was this call's turn.
-    """
+    """`command` is empty if CNI_COMMAND is not set. `waited` says how many seconds a call waited for its turn."""
 
     plugin: str
     command: str
@@ -232,10 +229,7 @@ class Host:
         delegate: Delegate,
         settings: Callable[[str], int],
     ) -> None:
-        """Raises `CniError` for descriptors that are not what their names say.
-
-        `settings` opens a first-level directory of the container's /proc/sys/net; the caller closes it.
-        """
+        """Raises `CniError`. The caller closes what `settings` opens, a directory of the container's /proc/sys/net."""
         for name in ("own", "root"):
             if name not in descriptors:
                 raise CniError(cni.INTERNAL, f"the client has sent no descriptor {name!r}")
@@ -285,10 +279,7 @@ class Host:
 
     @property
     def container(self) -> Container | None:
-        """The namespace of CNI_NETNS; None if that is empty, gone or unusable.
-
-        Made on first use: a verb may have nothing to do in there.
-        """
+        """Made on first use; None if CNI_NETNS is empty, gone or unusable."""
         if self._container is None and self._entered is not None:
             own = os.dup(self._descriptors["route"])  # closed with the socket, as the client's is by the session
             self._container = Container(

@@ -68,10 +68,7 @@ class ContainerLocks:
 
     @contextmanager
     def hold(self, env: Mapping[str, str]) -> Iterator[Turn | None]:
-        """Wait for the turn of the request's container, or of GC. None: it needs none, or the caller's turn lasts.
-
-        `CniError` (code 11) if the turn does not come.
-        """
+        """None: it needs no turn, or the caller's turn lasts. `CniError` (code 11) if the turn does not come."""
         place = _place(env)
         if place is None or self.inside(env):
             yield None

@@ -22,10 +22,7 @@ _MAX_PATH: Final = 4096
 
 
 def publish(socket: str, state_dir: str) -> None:
-    """Write down beside the socket which directory its daemon has, for those who work without it.
-
-    Only root can enter that directory, and it is gone with the boot, as is all that the state speaks of.
-    """
+    """Only root can enter the socket's directory, and it is gone with the boot, as is all that the state speaks of."""
     directory, _ = os.path.split(os.path.abspath(socket))
     path = os.path.abspath(state_dir)
     if _published(directory) == path:
@@ -53,10 +50,7 @@ def _published(directory: str) -> str:
 
 
 def open_state(state_dir: str, say: statefiles.Say) -> RootedFiles:
-    """What cannot be ours in it is set aside.
-
-    Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made.
-    """
+    """What cannot be ours is set aside. `ConfigError` (STATE-003) when `state_dir` is another user's, or `OSError`."""
     os.close(statefiles.private_directory(state_dir, say))
     path = os.path.join(state_dir, "cni")
     fd = statefiles.private_directory(path, say, below=True)

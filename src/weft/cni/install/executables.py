@@ -25,10 +25,7 @@ _ALL_USERS: Final = (1 << 32) - 1  # user_namespaces(7): the map of the machine'
 
 
 class Installed(Value):
-    """`replaced` are the names of other programs that are kept aside.
-
-    `interpreter` is the Python that stands in for the daemon, None if nothing does.
-    """
+    """`replaced` are other programs that are kept; `interpreter` stands in for the daemon, None if nothing does."""
 
     bin_dir: Path
     names: tuple[str, ...]
@@ -125,10 +122,7 @@ def _steps(path: Path) -> Iterator[Path]:
 
 
 def _roots() -> set[int]:
-    """Return the users that root's files may seem to belong to.
-
-    In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number.
-    """
+    """In a user namespace (a lab of an ordinary user) files of everyone outside show one and the same number."""
     inside, _, count = map(int, Path("/proc/self/uid_map").read_text().split()[:3])
     if inside == 0 and count == _ALL_USERS:
         return {0}

@@ -12,10 +12,7 @@ from pathlib import Path
 
 
 def put(path: Path, content: bytes, *, mode: int, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Write a file, unless the same is there; its owner where that may be given (CAP_CHOWN in this user namespace).
-
-    A runtime reads its networks again whenever one of their files changes.
-    """
+    """The same is not written again: a runtime reads its networks again whenever one of their files changes."""
     if _is_there(path, content, mode, owner):
         return
     fresh = path.with_name(f".weft-{path.name}.new")

@@ -32,10 +32,7 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
 
 
 def hand_back(inventory: Inventory, *, networks: bool = False) -> Mapping[str, Done]:
-    """Have the programs of others serve that are there; return what was done under each name.
-
-    With `networks` configurations of ours are removed first.
-    """
+    """With `networks` configurations of ours are removed first. Returns what was done under each name."""
     if not inventory.bin_dir.is_dir():
         return {}
     done: dict[str, Done] = {}

@@ -67,10 +67,7 @@ class Tree:
         return self._modes.get(path, 0o644 if isinstance(content, bytes) else content.stat().st_mode & 0o755)
 
     def libraries(self) -> set[str]:
-        """Those that its programs and modules of Python load, and the loader.
-
-        Other libraries in it are loaded by what has the same libraries already.
-        """
+        """Other libraries in the tree are loaded by what has the same libraries already."""
         programs = sorted(program for program in self._programs if _is_dynamic(program))
         found: set[str] = set()
         for number, program in enumerate(programs):

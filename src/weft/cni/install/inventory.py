@@ -17,10 +17,7 @@ _MAX_BYTES: Final = 1 << 20
 
 
 class Inventory(Value, frozen=False):
-    """Our files, by name in `bin_dir` or by absolute path elsewhere, with the digests of what we have put there.
-
-    What is about to be put there is noted before, so a file may have several digests.
-    """
+    """What is about to be put there is noted before, so a file may have several digests."""
 
     bin_dir: Path
     digests: dict[str, list[str]] = field(default_factory=dict)

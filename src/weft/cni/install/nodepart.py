@@ -38,10 +38,7 @@ _UNFINISHED: Final = ".new-"
 
 
 def put(directory: Path) -> Path:
-    """Put the copy below a directory, unless it is there and whole; return its interpreter.
-
-    `Unavailable` (CNI-004) when that is impossible, or when the copy does not run there.
-    """
+    """`Unavailable` (CNI-004) when that is impossible, or when the copy does not run there."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _locked(directory):

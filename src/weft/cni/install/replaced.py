@@ -38,10 +38,7 @@ class Replaced(Value):
         return sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
 
     def keep_all(self, there: Mapping[str, Found], ours: Collection[str]) -> tuple[str, ...]:
-        """Keep what others have put under names of plugins; return those of which it is the first.
-
-        A program that is wrong under one name is not kept if it is right under another.
-        """
+        """A program that is wrong under one name is not kept if it is right under another."""
         foreign = sorted(there.items(), key=lambda item: item[1].state != "theirs")
         return tuple(sorted(name for name, found in foreign if self.keep(name, found, ours)))
 
@@ -76,10 +73,7 @@ class Replaced(Value):
         return is_first
 
     def unfit(self, names: Iterable[str]) -> list[Found]:
-        """Return what cannot have been there first, such as flannel's program under every name.
-
-        A link may lead to what only the node's own programs see.
-        """
+        """Return what cannot have been there first. A link may lead to what only the node's own programs see."""
         there = self.look(names).values()
         return [
             found

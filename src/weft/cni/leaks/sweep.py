@@ -36,10 +36,7 @@ _BEGINNING_NS: Final = 240 * 10**9
 
 
 def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterator[Attachment]:
-    """Give every attachment that we have a record of, each once.
-
-    With `network` or `data_dir` only those with an address in it.
-    """
+    """With `network` or `data_dir` only those with an address in it."""
     seen: set[Attachment] = set()
     for subject in (record.ADDRESSES,) if network or data_dir else SUBJECTS:
         for attachment, known in record.everything(host, subject):
@@ -61,20 +58,14 @@ def unplugged(host: Host, attachment: Attachment) -> str:
 
 
 def free(host: Host, attachment: Attachment) -> str:
-    """Free all that an attachment holds if it is leaked; return the proof, empty if nothing was done.
-
-    Raises `OSError`, `CniError` or `JsonError` if something cannot be undone.
-    """
+    """Return the proof, empty if nothing was done. Raises `OSError`, `CniError` or `JsonError`."""
     with host.claim(attachment.container_id) as claimed:
         records = _records(host, attachment) if claimed else {}
         return _free(host, attachment, records, _judge(host, attachment, records))
 
 
 def free_own(host: Host, attachment: Attachment) -> str:
-    """Free what an earlier life of an attachment has left, as `free` does; its container's turn is the caller's.
-
-    Its host end goes a moment after its namespace. Where the new namespace lacks the interface, that is waited for.
-    """
+    """Its host end goes a moment after its namespace: where the new one lacks the interface, that is waited for."""
     # Without these two nothing is proved; mostly there is none, and each look costs every ADD.
     if not any(record.is_kept(host, subject, attachment) for subject in (record.LINKS, record.ADDRESSES)):
         return ""
@@ -160,10 +151,7 @@ def free_network(host: Host, network: str) -> int:
 
 
 def put_back_masquerade(host: Host, attachment: Attachment) -> bool:
-    """Masquerade an attachment again whose rules somebody has deleted. Returns whether that was so and is done.
-
-    Skips one whose request is running.
-    """
+    """Returns whether that was so and is done. Skips one whose request is running."""
     with host.claim(attachment.container_id) as claimed:
         found = record.look_up(host, record.LINKS, attachment) if claimed else None
         links = None if found is None else record.as_value(Record, found)
@@ -183,10 +171,7 @@ def set_aside_torn(host: Host) -> list[Problem]:
 
 
 def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
-    """Remove what a death in the middle of writing has left; return what the next call must get as `seen`.
-
-    A temporary file that was there at an earlier look has lost its writer.
-    """
+    """Return what the next call must get as `seen`: a file that was there at an earlier look has lost its writer."""
     found = set()
     for files, path in _temporaries(host):
         with suppress(FileNotFoundError):

@@ -33,10 +33,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def node_host(node: NodeHandles) -> Iterator[Host]:
-    """Give a host that belongs to no request, in the node's own network namespace.
-
-    Its files are those of the first client: the daemon may live in another mount namespace.
-    """
+    """In the node's own network namespace. Its files are those of the first client, who may have other mounts."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     root = os.dup(node.roots[0]) if node.roots else open_root("/")
     try:
@@ -77,10 +74,7 @@ def stranded(node: NodeHandles, bridges: Mapping[str, str]) -> list[Stranded]:
 
 
 class PodNames:
-    """Knows pods' namespaces and names by the aliases of their links: a record is read once, while its link is there.
-
-    For one thread, in the node's own network namespace.
-    """
+    """For one thread, in the node's own network namespace. A record is read once, while its link is there."""
 
     def __init__(self, node: NodeHandles) -> None:
         self._node = node
@@ -113,10 +107,7 @@ def _words(attachment: Attachment) -> str:
 
 
 class Sweeper:
-    """Sweeps until closed. To be made in the node's network namespace, and closed before the node is.
-
-    `OSError` when there can be no more threads.
-    """
+    """To be made in the node's network namespace, and closed before the node is. `OSError` if no thread can start."""
 
     def __init__(self, node: NodeHandles, *, every: float = _EVERY_SECONDS) -> None:
         self._node = node

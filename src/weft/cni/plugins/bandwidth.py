@@ -97,10 +97,7 @@ def bucket_of(limit: Limit) -> Bucket:
 
 
 def ifb_names(attachment: Attachment) -> tuple[str, str]:
-    """Return upstream's name for the device of an attachment's egress, and one that no other interface shares.
-
-    Upstream's is made of network and container alone, so that a second interface of the two needs another.
-    """
+    """Return upstream's name, which all interfaces of a container in a network share, and one of its own."""
     shared = attachment.network + attachment.container_id
     return _name(shared), _name(f"{shared}\0{attachment.ifname}")
 

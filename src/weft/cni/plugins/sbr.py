@@ -100,10 +100,7 @@ def _owner(result: Result, ip: IpConfig) -> str:
 def plan(
     ips: Sequence[IpConfig], conf: SbrConf, *, routes: Sequence[RouteInfo], rules: Sequence[RuleInfo], used: set[int]
 ) -> tuple[Source, ...]:
-    """Return what to make for each address: `routes` are the interface's in the main table, `used` tables with routes.
-
-    With a table of the operator's own there are rules alone.
-    """
+    """`used` are tables with routes. With a table of the operator's own there are rules alone."""
     taken_tables = used | {rule.table for rule in rules}
     tables = (table for table in count(_FIRST_TABLE) if table not in taken_tables)
     found: list[Source] = []
@@ -194,10 +191,7 @@ def _route_by_source(call: Call, rtnl: Rtnl, link: LinkInfo, conf: SbrConf, resu
 def _clear_main(
     rtnl: Rtnl, link: LinkInfo, conf: SbrConf, sources: tuple[Source, ...], routes: list[RouteInfo]
 ) -> None:
-    """Take the routes that were copied out of the main table; with hints subnets stay there, with their source.
-
-    A route that no address may take (of another family, say) stays, while upstream's loses it.
-    """
+    """A route that no address may take (of another family, say) stays, while upstream's loses it."""
     for one in (routes[number] for number in sorted({number for source in sources for number in source.routes})):
         hint = next((source.address for source in sources if is_subnet(one, source.address)), None)
         if conf.source_hints and hint is not None:

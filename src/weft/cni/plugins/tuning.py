@@ -182,10 +182,7 @@ def _repeats(stdin: bytes) -> bool:
 
 
 def paths(sysctls: Iterable[tuple[str, str]], ifname: str) -> dict[str, str]:
-    """Return the values by path below /proc/sys: `net/ipv4/conf/eth0/arp_notify` (cni.md §1.18). Raises `CniError`.
-
-    Two names of one setting are refused if their values differ: which one wins is chance.
-    """
+    """Two names of one setting are refused if their values differ: which one wins is chance (cni.md §1.18)."""
     found: dict[str, str] = {}
     for name, value in sysctls:
         path = path_of(name, ifname)

@@ -48,10 +48,7 @@ class Cache(Value):
         return None if data is None else cnicache.parse(data, network)
 
     def previous(self, network: NetworkList, conf: RuntimeConf) -> Object | None:
-        """Return the result of an attachment's ADD in the network's version, None if there is none.
-
-        `CniError` if what is there is no result, or cannot be converted.
-        """
+        """In the network's version. `CniError` if what is there is no result, or cannot be converted."""
         data = self._read(network.name, conf.container_id, conf.ifname)
         if data is None:
             return None
@@ -65,11 +62,7 @@ class Cache(Value):
                 files.unlink(self._path(network, container_id, ifname))
 
     def entries(self, container_id: str = "") -> Listing:
-        """Return all attachments that are remembered, or those of one container.
-
-        Bare results and what has no names are no entries. A file that is no JSON is unreadable: a runtime may be
-        writing it at this moment.
-        """
+        """Bare results are no entries. A file that is no JSON is unreadable: a runtime may be writing it now."""
         entries: list[Entry] = []
         unreadable: list[str] = []
         with _files() as files:

@@ -24,10 +24,7 @@ def _to_stderr(data: bytes) -> None:
 
 
 class Programs(Value):
-    """The directories where plugins are, and the whole environment that they inherit.
-
-    `timeout` is in seconds and for one call. `stderr` takes what a plugin that succeeds has to say to people.
-    """
+    """`timeout` is in seconds, for one call. `stderr` takes what a plugin that succeeds has to say to people."""
 
     paths: Sequence[str]
     env: Mapping[str, str]

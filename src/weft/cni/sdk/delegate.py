@@ -45,10 +45,7 @@ def read_addresses(call: Call, ipam_type: str) -> None:
 
 
 def add_addresses(call: Call, ipam_type: str) -> Result:
-    """Run IPAM ADD. A program that fails gets DEL, so that it leaves nothing (cni.md §1.9).
-
-    If the client has gone, it is not known how far the program came, and DEL is deferred.
-    """
+    """A program that fails gets DEL (cni.md §1.9). If the client has gone, DEL is deferred."""
     ours = call.build.find(ipam_type)
     if ours is not None and ours.allocate is not None:
         return ours.allocate(call)

@@ -27,11 +27,7 @@ _SINCE: Final = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 
 
 class Subject(Value):
-    """What a plugin keeps of attachments (`record`), by the name of the subject.
-
-    `undo` removes what the record of a leaked attachment tells of. It raises `OSError`, `CniError` or `JsonError` if
-    that cannot be done.
-    """
+    """`undo` removes what a leaked attachment's record tells of. It raises `OSError`, `CniError` or `JsonError`."""
 
     name: str
     undo: Callable[[Host, Attachment, cnijson.Object], None]
@@ -78,10 +74,7 @@ class Build(Value):
 
 
 class Call(Value):
-    """One checked call of one plugin. `version` is the request's dialect; `config` is stdin, decoded.
-
-    GC and STATUS are about no attachment: `container_id`, `ifname` and `netns` are then empty.
-    """
+    """`version` is the request's dialect, `config` its stdin. For GC and STATUS what names an attachment is empty."""
 
     host: Host
     request: Request
@@ -143,10 +136,7 @@ class Call(Value):
             return None
 
     def read_for_delete(self, read: Callable[[cnijson.Object], T], *, otherwise: T) -> T:
-        """Read what DEL needs of the configuration; of one that cannot be read, records must do.
-
-        Somebody has changed it since ADD, which would have refused it.
-        """
+        """Of a configuration that cannot be read, records must do: somebody has changed it since ADD."""
         try:
             return read(self.config)
         except (CniError, JsonError) as error:

@@ -161,10 +161,7 @@ class Incoming:
 async def serve(
     endpoint: Endpoint, node: NodeHandles, *, run: Plugins, limit: float = LIMIT_SECONDS, idle: float = math.inf
 ) -> None:
-    """Serve clients until cancelled, or without one for `idle` seconds; finish what runs, close endpoint and node.
-
-    `run` is called in worker threads, for one container at a time and for different containers at once.
-    """
+    """Until cancelled, or without a client for `idle` seconds. `run` is called in worker threads."""
     room = _make_room()
     server = _Server(endpoint, room, Service(node=node, locks=ContainerLocks(node.state), run=run, limit=limit))
     server.start()

@@ -50,10 +50,7 @@ def port_vlans(call: Call) -> dict[int, PortVlans]:
 
 
 def ensure_vlan_gateway(call: Call, conf: BridgeConf, bridge: LinkInfo) -> LinkInfo:
-    """Up; a veth whose other end is a port of the bridge.
-
-    It is the node's and stays. What an ADD that was killed left half made is completed.
-    """
+    """It is the node's and stays. What an ADD that was killed left half made is completed."""
     name = gateway_name(conf)
     made = call.host.rtnl.link(name)
     try:

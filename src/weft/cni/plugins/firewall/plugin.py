@@ -171,10 +171,7 @@ def _undo_known(
 
 
 def _undo(host: Host, attachment: Attachment, done: Done, *, note: Callable[[str], None]) -> None:
-    """May be repeated.
-
-    What was done in another boot ended with it: what is there for the same addresses is not this attachment's.
-    """
+    """What was done in another boot ended with it: what is there for the same addresses is another's."""
     addresses = owned(host, attachment, done.addresses) if done.boot == host.boot_id else ()
     match done.backend:
         case "iptables":
@@ -211,10 +208,7 @@ def _delete(call: Call) -> None:
 
 
 def _delete_strangers(call: Call) -> None:
-    """Take back what upstream has made for this attachment, or we before the state was lost.
-
-    Without `prevResult` its addresses are not known; what cannot be looked at has most likely never been made.
-    """
+    """Without `prevResult` its addresses are not known; what cannot be looked at has most likely never been made."""
     conf = call.read_for_delete(firewallconf.parse_for_delete, otherwise=DeleteConf())
     result = call.previous_if_any()
     if result is None:
@@ -270,10 +264,7 @@ def _gc(call: Call) -> None:
 
 
 def _collect_strangers(call: Call) -> None:
-    """Take back what nothing is kept of: elements of this network without a valid attachment, bridges that are gone.
-
-    Nothing in upstream's rules says which attachment they belong to.
-    """
+    """Nothing in upstream's rules says which attachment they belong to."""
     is_lost = owners.lost(call.network, cni.valid_attachments(call.config))
     for what, act in (
         ("nftables elements", lambda: nft.remove(call.host, is_lost)),

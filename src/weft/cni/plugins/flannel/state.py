@@ -64,10 +64,7 @@ def drop(call: Call, path: str) -> None:
 
 
 def stale(call: Call, conf: DeleteConf) -> Iterator[tuple[str, bytes]]:
-    """Give the state files of this network whose attachments a GC does not name as valid, with their content.
-
-    An upstream file does not tell its interface: it stays while any attachment of the container is valid.
-    """
+    """An upstream file does not tell its interface: it stays while any attachment of the container is valid."""
     valid = cni.valid_attachments(call.config)
     containers = {container_id for container_id, _ in valid}
     kept = {

@@ -84,10 +84,7 @@ class Sets(Value):
 
 
 class IpamConf(Sets):
-    """`sets` and `requested` are made of the others: `sets` have what ranges leave out, and are checked.
-
-    Each of `sets` gives one address.
-    """
+    """`sets` and `requested` are made of the others; each of `sets`, which are checked, gives one address."""
 
     routes: Annotated[tuple[RouteConfig, ...], Key("routes", "Routes for the container.", at="ipam")] = ()
     data_dir: DataDir = DATA_DIR

@@ -31,10 +31,7 @@ def owner_of(container_id: str, ifname: str) -> bytes:
 
 
 def parse_owner(content: bytes) -> tuple[str, str]:
-    """Return container id and interface; what is missing is empty.
-
-    Without an interface it is of the old format, or torn.
-    """
+    """What is missing is empty. Without an interface it is of the old format, or torn."""
     container_id, ifname, *_ = [*content.decode("utf-8", "surrogateescape").split(), "", ""]
     return container_id, ifname
 
@@ -51,10 +48,7 @@ class Store:
         self._view = known if known is not None and known.stamp == stamp else self._read_all()
 
     def confirmed(self, container_id: str, ifname: str) -> list[Ip]:
-        """Return the addresses of an owner that we remember and whose files still say so.
-
-        Those that old versions wrote without an interface are included.
-        """
+        """Those whose files still say so. Those that old versions wrote without an interface are included."""
         owners = (owner_of(container_id, ifname), container_id.strip().encode())
         remembered = [ip for owner in owners for ip in self._view.addresses.get(owner, ())]
         return [ip for ip in remembered if self.owner(ip) in owners]
@@ -235,10 +229,7 @@ def given_to_valid(call: Call) -> dict[Ip, bytes]:
 
 
 def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
-    """Tell whether the attachment has an address that we did not give: another plugin has taken it over since.
-
-    It may have got the same one again, but not at the time when we wrote ours down.
-    """
+    """It may have got the same address again, but not at the time when we wrote ours down."""
     given, latest = recorded_addresses(known), record.written(host, record.ADDRESSES, attachment) + _AT_ONCE_NS
     with opened(host.files, recorded_directory(attachment, known), host.stores) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)

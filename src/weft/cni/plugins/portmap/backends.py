@@ -29,11 +29,7 @@ SUBJECT: Final = "portmap"
 
 
 class Backend(Value):
-    """One way to have port maps on a host.
-
-    `remove` gets None if nothing is known of the attachment; `missing` names the first thing that is not as `add` made
-    it.
-    """
+    """`remove` gets None if nothing is known; `missing` names the first thing that is not as `add` made it."""
 
     add: Callable[[Host, Attachment, PortMap], None]
     remove: Callable[[Host, Attachment, PortMap | None], None]
@@ -104,10 +100,7 @@ def free_if_dead(call: Call, holder: Element) -> bool:
 
 
 def put_back(host: Host, attachment: Attachment) -> bool:
-    """Make an attachment's ports again that somebody has deleted from our maps, as a restart of nftables does.
-
-    Returns whether that was so and all is well now. Skips containers with a request in progress.
-    """
+    """Returns whether something was missing and all is well now. Skips containers with a request in progress."""
     with host.claim(attachment.container_id) as claimed:
         return claimed and _complete(host, attachment)
 
@@ -126,10 +119,7 @@ def _complete(host: Host, attachment: Attachment) -> bool:
 
 
 def end_flows(host: Host, wanted: PortMap, *, of_container: bool, note: Callable[[str], None]) -> None:
-    """Have UDP flows to the mapped ports begin again; `of_container`: only those that lead to it.
-
-    What fails is only noted: such an entry ends by itself half a minute after the last packet.
-    """
+    """What fails is only noted: such an entry ends by itself half a minute after the last packet."""
     ports = {mapping.host_port for mapping in wanted.conf.mappings if mapping.protocol == "udp"}
     if not ports:
         return

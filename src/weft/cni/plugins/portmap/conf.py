@@ -94,10 +94,7 @@ class PortMap(Value):
         return [address.ip for address in self.addresses]
 
     def of_family(self, family: int) -> "tuple[Cidr, tuple[Mapping, ...]] | None":
-        """Return address and mappings of a family, None if it has neither.
-
-        A mapping of a host's address belongs to that address' family, any other to both.
-        """
+        """A mapping of a host's address belongs to that address' family, any other to both."""
         address = next((each for each in self.addresses if each.version == family), None)
         if address is None:
             return None

@@ -122,11 +122,7 @@ def _after(words: list[str], option: str) -> str:
 
 
 def removals(have: Table, chain: str, *, ours: Collection[Ip] = ()) -> list[str]:
-    """Return the lines that remove a container's chains and the rules that lead there.
-
-    With `ours`, the attachment's addresses: another attachment of the same container in this network shares the chain,
-    and keeps it.
-    """
+    """With `ours`: another attachment of the same container in this network shares the chain, and keeps it."""
     others = [rule for rule in have.get(chain, ()) if _dnat_target(rule)]
     if ours:
         heads = tuple(f"{ip}:" if ip.version == 4 else f"[{ip}]:" for ip in ours)

@@ -77,10 +77,7 @@ _SHARING: Final = "portmap-shared"
 
 
 def container_addresses(result: Result, ifname: str) -> tuple[Cidr, ...]:
-    """Return the container's first address of each family, IPv4 first (cni.md §5.1).
-
-    One that is known to belong elsewhere is none; one without an index may be the container's.
-    """
+    """One that is known to belong elsewhere is none; one without an index may be the container's (cni.md §5.1)."""
     found: dict[int, Cidr] = {}
     for ip in result.ips:
         if ip.interface is not None and 0 <= ip.interface < len(result.interfaces):
@@ -183,10 +180,7 @@ def frame_rules(sets: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def frame(present: Iterable[str], needed: Iterable[str]) -> list[str]:
-    """Return nft's lines for what is missing of the frame: all of it without a set, else sets of masquerading.
-
-    They fail as a whole when somebody else has made the same meanwhile.
-    """
+    """All of it without a set, else sets of masquerading. Fails as a whole when somebody else has made the same."""
     have = set(present)
     lines: list[str] = []
     if not have:

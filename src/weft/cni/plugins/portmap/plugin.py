@@ -131,10 +131,7 @@ def _delete(call: Call) -> None:
 
 
 def _remove_strangers(call: Call, *, mapped: bool) -> None:
-    """Remove what upstream has made for this attachment, or we before the state was lost.
-
-    Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables.
-    """
+    """Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables."""
     nf = _socket(call)
     container = call.container_id
     chain = iptables.chain_of(call.network, container)
@@ -194,10 +191,7 @@ def _gc(call: Call) -> None:
 
 
 def _collect_strangers(call: Call) -> None:
-    """Remove what nothing is kept of: elements and chains that name this network, and an attachment that is gone.
-
-    Rules of upstream's nft form name no network: they go if nobody has the address to which they lead.
-    """
+    """Rules of upstream's nft form name no network: they go if nobody has the address to which they lead."""
     valid = cni.valid_attachments(call.config)
     nf = _socket(call)
     if nf is not None:

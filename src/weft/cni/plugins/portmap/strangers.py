@@ -35,10 +35,7 @@ _TO_NFT: Final = re.compile(
 
 
 class Stray(Value):
-    """A rule that leads from a port of the host, of one address or (None) of all, to a pod.
-
-    `chain` is iptables', and `container` nft's word for whose it is; the other one is empty.
-    """
+    """`chain` is iptables', and `container` nft's word for whose the rule is; `host` None is all addresses."""
 
     family: int
     protocol: str
