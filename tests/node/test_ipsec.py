@@ -154,7 +154,12 @@ def test_peers_come_and_go(cluster: Cluster):
 def test_a_plan_has_nothing_to_do_and_a_cleanup_leaves_nothing(cluster: Cluster):
     cluster.configure(IPSEC)
     one, _ = start(cluster, 1, 2)
-    assert PSK not in plan(one).stdout
+    eventually(lambda: plan(one).stdout.splitlines()[-1] == "# nothing to do")
+    cluster.configure(IPSEC, Backend={"Type": "ipsec", "PSK": PSK[::-1]})
+    changed = plan(one).stdout
+    assert "+ shared key" in changed or "~ shared key" in changed, changed
+    assert PSK not in changed
+    assert PSK[::-1] not in changed
     one.stop()
     assert charon(one)
     removed = weft(one, "cleanup", f"--subnet-file={one.subnet_file}", f"--state-dir={one.state_dir}")

@@ -144,7 +144,11 @@ def test_a_configuration_that_no_start_takes_is_said_and_changes_no_plan(cluster
 
 @pytest.mark.parametrize(
     "before, after, gone",
-    [(VXLAN, HOST_GW, "flannel.1 vxlan"), (VXLAN | {"Backend": {"Type": "vxlan", "VNI": 2}}, VXLAN, "flannel.2 vxlan")],
+    [
+        (VXLAN, HOST_GW, "flannel.1 vxlan"),
+        (VXLAN | {"Backend": {"Type": "vxlan", "VNI": 2}}, VXLAN, "flannel.2 vxlan"),
+        (VXLAN | {"Backend": {"Type": "udp"}}, VXLAN, "flannel0 tun"),
+    ],
 )
 def test_a_device_of_the_configuration_before_is_planned_to_go(
     cluster: Cluster, before: dict[str, Any], after: dict[str, Any], gone: str

@@ -226,6 +226,7 @@ def test_a_plan_has_nothing_to_do_and_a_cleanup_leaves_nothing(cluster: Cluster)
     eventually(lambda: peers(node))
     inside = node.folder / "wireguard"
     assert not node.lines("ERROR")
+    assert plan(node).stdout.splitlines()[-1] == "# nothing to do"
     node.stop()
     assert inside.joinpath("flannel-wg.sock").exists()
     removed = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}")

@@ -1,7 +1,10 @@
 """`weft plan` and the daemon's first round: the same decider, the same diff, the same steps."""
 
 import asyncio
+from collections.abc import Collection
+from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,9 +12,14 @@ from tests.pure.daemon.test_reconcile import FakeKernel
 from tests.pure.reach import reached, reaches
 from tests.support import builders
 from weft.daemon.reconcile import Reconciler
+from weft.daemon.state import Reporter
 from weft.desired.backends import hostgw, vxlan
 from weft.desired.decide import Decider
-from weft.model.kernel.objects import Objects, Route
+from weft.kernel import daemons
+from weft.model.errors import Problem, Unavailable
+from weft.model.kernel.objects import Key, Object, Objects, Route
+from weft.model.node.planned import Plan, PlanAnswer
+from weft.model.node.status import Status
 from weft.model.value import replace
 from weft.plan.diff import Put, Step, diff
 
@@ -66,3 +74,47 @@ def test_the_first_round_does_what_the_plan_says(world: tuple[Decider, Objects, 
     assert [step.object.rank for step in done] == [step.object.rank for step in planned]
     for step in planned:
         reached("put" if isinstance(step, Put) else "removed")
+
+
+NO_SUBNET = Problem(code="LEASE-003", where="10.5.0.0/16", seen="no subnet is free")
+
+
+def test_a_daemon_says_its_plan_or_why_there_is_none():
+    async def plan() -> Plan:
+        if refused:
+            raise Unavailable(*refused)
+        return Plan(notes=("one",))
+
+    async def answer() -> PlanAnswer:
+        return msgspec.json.decode(await report.answer(daemons.ASK_PLAN), type=PlanAnswer)
+
+    anything: Any = None
+    refused: list[Problem] = []
+    report = Reporter(Status(waiting=NO_SUBNET), anything, "one", now=lambda: 0.0)
+    assert asyncio.run(answer()) == PlanAnswer(unable=(NO_SUBNET,))
+    report.serves(anything, anything, plan=plan, why="", rules="", config="")
+    assert asyncio.run(answer()) == PlanAnswer(plan=Plan(notes=("one",)))
+    refused += [NO_SUBNET, NO_SUBNET]
+    assert asyncio.run(answer()) == PlanAnswer(unable=(NO_SUBNET, NO_SUBNET))
+
+
+def test_a_look_for_a_plan_waits_for_the_round_that_is_under_way():
+    class Busy(FakeKernel):
+        busy = False
+
+        async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+            assert not self.busy, "two looks at once"
+            self.busy = True
+            await asyncio.sleep(0)
+            self.busy = False
+            return await super().look(known, only)
+
+    async def both() -> None:
+        keeper = Reconciler(Decider(builders.inputs(1), {}), clock=lambda: 0.0).keep(Busy())
+        keeper.look_again()
+        working = asyncio.create_task(keeper.run())
+        for _ in range(5):
+            await keeper.see()
+        working.cancel()
+
+    asyncio.run(both())

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.waiting import comes
 from weft.daemon import strandedpods
 from weft.daemon.strandedpods import StrandedPods
 from weft.desired.leaks import Stranded
@@ -101,3 +102,18 @@ async def test_one_look_that_fails_is_said_and_the_next_is_made(monkeypatch, cap
         await node.is_asked(b="")
         await node.is_not_asked()
         assert "pod b" in caplog.text
+
+
+def test_a_search_for_lost_rules_begins_once_for_each_time_that_it_is_asked_for():
+    async def searches() -> list[int]:
+        pods, begun = StrandedPods(), list[int]()
+        pods.look_at_all()  # before anything can search
+        working = asyncio.create_task(pods.pass_on(lambda: begun.append(1)))
+        await comes(lambda: len(begun) == 1)
+        pods.look_at_all()
+        pods.look_at_all()
+        await comes(lambda: len(begun) == 2)
+        working.cancel()
+        return begun
+
+    assert len(asyncio.run(searches())) == 2
