@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -116,5 +117,7 @@ def test_a_look_for_a_plan_waits_for_the_round_that_is_under_way():
         for _ in range(5):
             await keeper.see()
         working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
 
     asyncio.run(both())
