@@ -17,9 +17,9 @@ import msgspec
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.tutorial import pages, playground
-from weft.lab.tutorial.drawing import drawing
 from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
 from weft.lab.tutorial.lessons import LESSONS
+from weft.lab.tutorial.pages import drawing
 from weft.lab.tutorial.seen import Seen
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "build-a-pod-network.md"

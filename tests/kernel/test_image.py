@@ -14,8 +14,8 @@ import pytest
 from tests.support.weftd import eventually
 from weft.cni import build
 from weft.cni.install import nodepart
-from weft.lab.kubernetes import ourimage
-from weft.lab.kubernetes.image import Image
+from weft.lab.kubernetes import images
+from weft.lab.kubernetes.images import Image
 
 # But for the fixtures of pytest, which their users bring.
 IMPORT_ALL = """
@@ -37,7 +37,7 @@ SECONDS = 120
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The image's root file system, as a runtime unpacks it."""
     folder = tmp_path_factory.mktemp("image")
-    Image(names=("x",), tree=ourimage.weft(), command=(), environ=()).write(folder / "image.tar")
+    Image(names=("x",), tree=images.weft(), command=(), environ=()).write(folder / "image.tar")
     with tarfile.open(folder / "image.tar") as image:
         blobs = [member for member in image.getmembers() if member.name.startswith("blobs/")]
         layer = image.extractfile(max(blobs, key=lambda member: member.size))

@@ -13,7 +13,7 @@ from typing import Final
 from tests.support.kubernetes.kubeapi import Json
 from tests.support.kubernetes.kubenodes import PODS, SECONDS, KubeNodes, pod
 from tests.support.weftd import eventually
-from weft.lab.kubernetes import ourimage
+from weft.lab.kubernetes import images
 
 PORT: Final = 8080
 _ANSWERING: Final = f"""
@@ -31,7 +31,7 @@ _ASKING: Final = (
 
 def answering(name: str, node: str, host_port: int = 0) -> Json:
     """A pod that says its name to whoever connects, also at a port of its node."""
-    made = pod(name, node=node, image=ourimage.WEFT)
+    made = pod(name, node=node, image=images.WEFT)
     [container] = made["spec"]["containers"]
     container["command"] = ["/opt/weft/bin/python3", "-c", _ANSWERING, name]
     if host_port:

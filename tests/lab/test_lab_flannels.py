@@ -1,5 +1,6 @@
 """`weft lab up --kubernetes` with flannel's DaemonSet in weft's place, while the machine has other work."""
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,8 @@ def test_the_wait_lasts_until_each_of_flannels_daemons_has_a_route_to_every_peer
         assert up.returncode == 0, said + nodes.words()
         assert "every node has a route to every other" in said
         assert all(len(nodes.daemons(node)) == 1 for node in nodes.inits)
+        report = json.loads(weft("lab", "ps", "--lab", name, "-o", "json").stdout)
+        assert [node["daemon"] for node in report["nodes"]] == ["flanneld"] * COUNT
         subnets = {each["metadata"]["name"]: each["spec"]["podCIDR"] for each in nodes.api.get(NODES)["items"]}
         for node, own in subnets.items():
             routes = nodes.run(node, "ip", "route", "show", "dev", "flannel.1")

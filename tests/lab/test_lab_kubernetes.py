@@ -372,7 +372,7 @@ def test_an_event_says_a_command_that_works_where_it_is_read(nodes: Cluster, dae
 
 
 def test_the_image_in_the_manifest_is_the_one_that_is_made():
-    from weft.lab.kubernetes.ourimage import WEFT as OURS
+    from weft.lab.kubernetes.images import WEFT as OURS
 
     [daemon] = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "DaemonSet"]
     pod = daemon["spec"]["template"]["spec"]

@@ -37,6 +37,8 @@ def test_what_serves_a_node_is_told(running: Lab):
     programs = {node["name"]: Path(node["program"]).name for node in running.ps()["nodes"]}
     assert (programs["ours"], programs["other"]) == ("", "other-weftd")
     assert [Path(node["daemon"]).name for node in THEIRS] == [programs[node["name"]] for node in THEIRS]
+    daemons = {node["name"]: node["daemon"] for node in running.ps()["nodes"]}
+    assert daemons == {"ours": "ready", "other": "ready"} | {node["name"]: "flanneld" for node in THEIRS}
 
 
 @pytest.mark.skipif(not THEIRS, reason=f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
@@ -45,7 +47,7 @@ def test_upstreams_daemon_ends_and_starts_as_ours_does(running: Lab):
     running.weft("kill", "theirs/weftd")
     eventually(lambda: running.node("theirs")["daemon"].startswith("exited"))
     assert "INST-003" in running.run("theirs", "weft", "doctor", check=False)
-    running.weft("start", "theirs/weftd")
+    assert running.weft("start", "theirs/weftd").stdout == "theirs/weftd: flanneld\n"
     assert running.weft("pingall").returncode == 0
     assert "it arrives" in running.weft("trace", "pod1-1", "pod3-1").stdout
 

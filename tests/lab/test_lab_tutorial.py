@@ -16,7 +16,7 @@ from weft.lab.tutorial import playground
 from weft.lab.tutorial.demands import Demand
 from weft.lab.tutorial.lesson import Lesson, judged, right
 from weft.lab.tutorial.lessons import LESSONS
-from weft.lab.tutorial.progress import before
+from weft.lab.tutorial.pages import before
 
 
 @pytest.fixture(scope="module")

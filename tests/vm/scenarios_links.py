@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from tests.support.netns import Netns
-from weft.lab.inside.changes.shaping import shape
+from weft.lab.inside.changes.switch import shape
 from weft.lab.links import Link
 
 

@@ -1,5 +1,5 @@
-"""Many nodes on one machine: namespaces with real daemons, real plugins and a real store in them.
+"""Many nodes on one machine: namespaces with real daemons, plugins and a real store.
 
-One supervisor process per lab owns everything; commands reach it through its socket. Nothing in here
-touches the network namespace, the rules or the settings of the machine that it runs on.
+One supervisor process per lab owns everything; commands reach it by its socket. The machine's own network namespace,
+rules and settings stay untouched.
 """

@@ -20,12 +20,10 @@ _LOOK_AGAIN: Final = 0.02
 
 
 def path(lab: str, node: str) -> str:
-    """Return a node's cgroup, below each hierarchy."""
     return f"{_OURS}/{lab}/{node}"
 
 
 def make(lab: str, node: str) -> None:
-    """Make a node's cgroup in every hierarchy."""
     for hierarchy in _hierarchies():
         (hierarchy / path(lab, node)).mkdir(parents=True, exist_ok=True)
         shares = hierarchy / _OURS / "cpu.shares"  # of version 1
@@ -34,7 +32,7 @@ def make(lab: str, node: str) -> None:
 
 
 def remove(lab: str) -> None:
-    """Remove all cgroups of a lab that has ended; what something still runs in stays."""
+    """What something still runs in stays."""
     end = time.monotonic() + _PATIENCE
     for hierarchy in _hierarchies():
         top = hierarchy / _OURS / lab

@@ -1,6 +1,6 @@
-"""What a lab's links do to packets, and which ways between nodes are cut. Pure: `inside.changes` makes it so.
+"""What a lab's links do to packets, and which ways between nodes are cut. Pure: `inside.changes` sets it.
 
-A quantity is written as people write it (`20ms`, `5%`, `50mbit`) and kept as a number.
+A quantity is written as `20ms`, `5%` or `50mbit` and kept as a number.
 """
 
 import fnmatch
@@ -28,9 +28,9 @@ _BITS: Final = {"bit": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_00
 
 
 class Link(Value):
-    """A node's link as the lab has set it: what it does to packets in each direction.
+    """What a node's link does to packets in each direction.
 
-    `delay` in milliseconds, `loss` in percent of the packets, `rate` in bits a second; 0 is none, of `rate` no limit.
+    `delay` in milliseconds, `loss` in percent, `rate` in bits a second; 0 is none, of `rate` no limit.
     """
 
     up: bool = True
@@ -40,7 +40,7 @@ class Link(Value):
 
 
 class Change(Value):
-    """What is to be another way on a link; None stays as it is. `clear` starts from a link as it is when it is new."""
+    """None stays as it is. `clear` starts from a new link."""
 
     up: bool | None = None
     delay: float | None = None
@@ -49,52 +49,45 @@ class Change(Value):
     clear: bool = False
 
     def of(self, link: Link) -> Link:
-        """Return the link after the change."""
         wanted = {"up": self.up, "delay": self.delay, "loss": self.loss, "rate": self.rate}
         start = Link() if self.clear else link
         return replace(start, **{name: value for name, value in wanted.items() if value is not None})
 
 
 class Cut(Value):
-    """No packet gets from `source` to `target`: names of nodes, or STORE."""
+    """No packet gets from `source` to `target`: nodes, or STORE."""
 
     source: str
     target: str
 
 
 class Conditions(Value):
-    """All that is set: links that are not as new, by node, and cuts."""
+    """Links that are not as new, by node, and cuts."""
 
     links: Mapping[str, Link] = {}
     cuts: frozenset[Cut] = frozenset()
 
     def link(self, node: str) -> Link:
-        """Return a node's link."""
         return self.links.get(node, Link())
 
     def concern(self, node: str) -> bool:
-        """Tell whether anything is set for a node."""
         return self != self.without(node)
 
     def in_order(self) -> list[Cut]:
-        """Return the cuts, by the names of their ends."""
         return sorted(self.cuts, key=lambda cut: (cut.source, cut.target))
 
     def changed(self, nodes: Iterable[str], change: Change) -> "Conditions":
-        """Return these with the links of some nodes changed."""
         links = {**self.links, **{node: change.of(self.link(node)) for node in nodes}}
         return replace(self, links={node: link for node, link in links.items() if link != Link()})
 
     def partitioned(self, ones: Collection[str], others: Collection[str], *, one_way: bool) -> "Conditions":
-        """Return these with each way from one group to another cut, and unless `one_way` the ways back."""
+        """Each way from one group to another, and unless `one_way` the ways back."""
         return replace(self, cuts=self.cuts | _between(ones, others, one_way=one_way))
 
     def healed(self, ones: Collection[str], others: Collection[str]) -> "Conditions":
-        """Return these without the cuts between two groups."""
         return replace(self, cuts=self.cuts - _between(ones, others, one_way=False))
 
     def without(self, node: str) -> "Conditions":
-        """Return these without what is said of a node."""
         links = {name: link for name, link in self.links.items() if name != node}
         return Conditions(links=links, cuts=frozenset(cut for cut in self.cuts if node not in (cut.source, cut.target)))
 
@@ -106,10 +99,7 @@ def _between(ones: Collection[str], others: Collection[str], *, one_way: bool) -
 
 
 def group(text: str, known: Sequence[str]) -> list[str]:
-    """Return the places that a word means, each once: `node1`, `node1,node3`, or `rack1-*` for all that are named so.
-
-    `ConfigError` if it means none of those that are `known`.
-    """
+    """Each once: `node1`, `node1,node3`, or `rack1-*`. `ConfigError` if a word means none of `known`."""
     found: list[str] = []
     for word in text.split(","):
         meant = fnmatch.filter(known, word)
@@ -124,7 +114,7 @@ def group(text: str, known: Sequence[str]) -> list[str]:
 
 
 def read_delay(text: str) -> float:
-    """Read a delay, as milliseconds. `ValueError` says what is wrong."""
+    """In milliseconds. `ValueError` says what is wrong."""
     number, unit = _split(text)
     if unit not in _MILLISECONDS and number:
         raise ValueError(f"{text!r} is no delay: one is written as 20ms, 1.5s or 800us")
@@ -135,7 +125,7 @@ def read_delay(text: str) -> float:
 
 
 def read_loss(text: str) -> float:
-    """Read a share of packets, as percent. `ValueError` says what is wrong."""
+    """In percent. `ValueError` says what is wrong."""
     number, unit = _split(text)
     if unit not in ("", "%") or number > 100:
         raise ValueError(f"{text!r} is no share of packets: one is written as 5% or 0.1%, up to 100%")
@@ -143,7 +133,7 @@ def read_loss(text: str) -> float:
 
 
 def read_rate(text: str) -> int:
-    """Read a rate, as bits a second. `ValueError` says what is wrong."""
+    """In bits a second. `ValueError` says what is wrong."""
     number, unit = _split(text)
     if unit not in _BITS and number:
         raise ValueError(f"{text!r} is no rate: one is written as 50mbit, 500kbit or 1gbit, in bits a second")
@@ -154,23 +144,20 @@ def read_rate(text: str) -> int:
 
 
 def shown_delay(delay: float) -> str:
-    """Write a delay for people."""
     return f"{delay:g} ms"
 
 
 def shown_loss(loss: float) -> str:
-    """Write a share of packets for people."""
     return f"{loss:g} %"
 
 
 def shown_rate(rate: int) -> str:
-    """Write a rate for people."""
     unit, size = next((unit, size) for unit, size in _SHOWN.items() if rate >= size or size == 1)
     return f"{rate / size:g} {unit}"
 
 
 def written(link: Link) -> dict[str, str | bool]:
-    """Write what is set on a link as a lab file has it, which the readers above read as the same."""
+    """As a lab file has it; the readers above read the same."""
     unit, size = next((unit, size) for unit, size in reversed(_BITS.items()) if link.rate % size == 0)
     quantities = {
         "down": not link.up,
@@ -182,7 +169,7 @@ def written(link: Link) -> dict[str, str | bool]:
 
 
 def words(link: Link) -> str:
-    """Say what is set on a link; nothing of one that is as new."""
+    """Empty for a new link."""
     said = [] if link.up else ["down"]
     if link.delay:
         said.append(f"delay {shown_delay(link.delay)}")

@@ -1,7 +1,6 @@
-"""The lines of logs, with their times: of several logs, one after the other as they were said.
+"""The lines of several logs, by time. Pure.
 
-A log tells its times as its program does: weftd and etcd in UTC or with a zone, Kubernetes' programs in local time
-without a year. Pure: where logs lie, and who waits for more of them, is not said here.
+weftd and etcd write UTC or a zone, Kubernetes' programs local time without a year.
 """
 
 import re
@@ -19,10 +18,7 @@ _TOO_NEW: Final = timedelta(days=1)
 
 
 class Line(Value):
-    """A line of the log `name`. `time` is in seconds since 1970: its own, or that of the line before it if it has none.
-
-    The first lines of a log may have none at all.
-    """
+    """A line of the log `name`. `time` is in seconds since 1970: its own, or that of the line before it, if any."""
 
     name: str
     time: float | None
@@ -30,7 +26,7 @@ class Line(Value):
 
 
 def lines(name: str, texts: Iterable[str], *, now: datetime, last: float | None = None) -> list[Line]:
-    """Return the lines of a log; `now` has the zone of times that name none, `last` is the time of the line before."""
+    """`now` has the zone of times that name none, `last` is the time of the line before."""
     found = []
     for text in texts:
         last = _moment(text, now) or last
@@ -39,14 +35,14 @@ def lines(name: str, texts: Iterable[str], *, now: datetime, last: float | None 
 
 
 def merged(logs: Iterable[Sequence[Line]], *, since: float | None = None, tail: int | None = None) -> list[Line]:
-    """Return the lines of all logs by time: those from `since` on, and of these the last `tail`."""
+    """By time: those from `since` on, and of these the last `tail`."""
     every = [line for log in logs for line in log if since is None or (line.time or 0.0) >= since]
     every.sort(key=lambda line: line.time or 0.0)
     return every if tail is None else every[max(0, len(every) - tail) :]
 
 
 def start_of(text: str, now: datetime) -> float:
-    """Return the time that `5m`, `14:30` or `2026-01-02T14:30Z` means, in seconds since 1970. Raises `ValueError`."""
+    """`5m`, `14:30` or `2026-01-02T14:30Z`, in seconds since 1970. `ValueError`."""
     try:
         return now.timestamp() - seconds_in(text)
     except ValueError:
@@ -63,7 +59,7 @@ def start_of(text: str, now: datetime) -> float:
 
 
 def _moment(text: str, now: datetime) -> float | None:
-    """Return the time that a line tells, if it tells one."""
+    """The time that a line tells, if any."""
     try:
         if (dated := _DATED.search(text, 0, _HEAD)) is not None:
             return _zoned(datetime.fromisoformat(dated[0]), now).timestamp()

@@ -1,8 +1,7 @@
 """Where labs leave traces outside their own namespaces: a directory each, and for root names in /run/netns.
 
-A lab's directory holds its socket, its lock, logs, the list of names, and what commands keep with it. The supervisor
-holds the lock as long as it lives, so a free lock means a dead lab, however it died. Everything that must be removed
-is found from here.
+The directory holds the socket, lock, logs, the list of names, and what commands keep. The supervisor holds the lock as
+long as it lives, so a free lock means a dead lab. Everything that must be removed is found from here.
 """
 
 import fcntl
@@ -54,31 +53,29 @@ class Place(Value, kw_only=False):
         return self.path / "notes"
 
     def note(self, name: str, kind: type[T]) -> T | None:
-        """Return what a command has kept with the lab under a name; None if there is nothing that can be read."""
+        """None if nothing readable is kept under this name."""
         with suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode((self._notes / f"{name}.json").read_bytes(), type=kind)
         return None
 
     def keep(self, name: str, value: Value) -> None:
-        """Keep a value with the lab, until its end."""
         self._notes.mkdir(mode=0o700, exist_ok=True)
         _write(self._notes / f"{name}.json", msgspec.json.encode(value).decode())
 
     @property
     def kubeconfig(self) -> Path:
-        """By which kubectl reaches the lab's Kubernetes, if it has one."""
+        """For kubectl, if the lab has Kubernetes."""
         return self.path / KUBECONFIG
 
     @property
     def pid(self) -> int:
-        """The number that the supervisor's process had, 0 if none was started."""
+        """0 if no supervisor was started."""
         return self._supervisor()[0]
 
     def open_supervisor(self) -> int | None:
-        """Return a pidfd of the supervisor, or None where the process that was written down is no more.
+        """A pidfd; None if the process that was written down is gone.
 
-        A number means another process once its own has ended, so its start time is compared, after the process was
-        opened: a descriptor stays with its process.
+        A number means another process later, so the start time is compared after the process was opened.
         """
         pid, started = self._supervisor()
         try:
@@ -98,7 +95,7 @@ class Place(Value, kw_only=False):
             return 0, 0
 
     def claim(self) -> int | None:
-        """Take the lab's lock and return its descriptor, or None if somebody holds it. The directory is made."""
+        """Take the lab's lock; None if somebody holds it. The directory is made."""
         while True:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             self.logs.mkdir(parents=True, exist_ok=True)
@@ -115,7 +112,7 @@ class Place(Value, kw_only=False):
 
     @property
     def alive(self) -> bool:
-        """Tell whether somebody holds the lock: a supervisor, or a command that is about to start one."""
+        """Somebody holds the lock: a supervisor, or a command that is about to start one."""
         try:
             lock = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -132,9 +129,9 @@ class Place(Value, kw_only=False):
         return self.path / "lock"
 
     def give_names(self, namespaces: Mapping[str, int]) -> list[str]:
-        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, or none where that is not possible: a convenience.
+        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, where that is possible.
 
-        Those of earlier are removed. A name that is there all the same is not touched. Returns those.
+        Earlier ones are removed. A name that is there all the same is not touched; those are returned.
         """
         self._take_names()
         wanted = {f"lab-{self.name}-{node}": descriptor for node, descriptor in namespaces.items()}
@@ -153,7 +150,7 @@ class Place(Value, kw_only=False):
         return taken
 
     def clear(self) -> None:
-        """Remove what an earlier, dead lab of this name has left, but for its lock."""
+        """Remove what a dead lab of this name has left, but for its lock."""
         self._take_names()
         (self.path / "pid").unlink(missing_ok=True)
         self.kubeconfig.unlink(missing_ok=True)
@@ -163,7 +160,7 @@ class Place(Value, kw_only=False):
         shutil.rmtree(self._notes, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove all that a dead lab has left. A lab that has come up in its place meanwhile stays."""
+        """A lab that has come up in its place stays."""
         lock = self.claim()
         if lock is None:
             return
@@ -177,7 +174,7 @@ class Place(Value, kw_only=False):
             os.close(lock)
 
     def _take_names(self) -> None:
-        """Remove the names that are still ours: each leads to the namespace that it was made for."""
+        """Names are ours if they lead to the namespace that they were made for."""
         try:
             names = msgspec.json.decode((self.path / "names").read_bytes(), type=dict[str, int])
         except (OSError, msgspec.MsgspecError):  # none were made, or not by us
@@ -204,10 +201,9 @@ def _take_name(path: Path, identity: int) -> None:
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """Return the directory that holds this user's labs; it need not exist.
+    """Where this user's labs are; it need not exist.
 
-    The user is the one outside of every user namespace: `unshare -Ur weft lab up` and a plain `weft lab ps` mean
-    the same labs.
+    The user is the one outside of every user namespace: `unshare -Ur weft lab up` and `weft lab ps` mean the same labs.
     """
     user = outer_uid()
     if user == 0 and os.access("/run", os.W_OK):
@@ -219,14 +215,14 @@ def home(environ: Mapping[str, str]) -> Path:
 
 
 def found(base: Path) -> Iterator[Place]:
-    """Yield the labs below `base`, alive and dead, by name."""
+    """Alive and dead, by name."""
     if base.is_dir():
         _check_owner(base)
         yield from (Place(path) for path in sorted(base.iterdir()) if path.is_dir())
 
 
 def make(base: Path, name: str) -> Place:
-    """Return the place for a lab of this name, below a directory that is this user's alone."""
+    """Below a directory that is this user's alone."""
     base.mkdir(mode=0o700, exist_ok=True)
     _check_owner(base)
     return Place(base / name)
@@ -250,7 +246,7 @@ def _check_owner(base: Path) -> None:
 
 
 def outer_uid() -> int:
-    """Return the effective user as the machine knows it (user_namespaces(7), uid_map: inside, outside, count)."""
+    """As the machine knows it (user_namespaces(7), uid_map: inside, outside, count)."""
     uid = os.geteuid()
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         inside, outside, count = map(int, line.split())

@@ -1,19 +1,19 @@
-"""What commands and the supervisor of a lab say to each other: lines of JSON on a Unix socket, with descriptors.
+"""What commands and a lab's supervisor say to each other: lines of JSON on a Unix socket, with descriptors.
 
-One request a connection. The answer is any number of `Note` (progress, for people), then one `Done` or `Failed`.
-A client that closes the connection early no longer wants the answer.
+A connection has one request. The answer is any number of `Note`, then one `Done` or `Failed`. A client that closes
+early no longer wants the answer.
 """
 
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from weft.diag.check.trial import Trial
 from weft.diag.trace.probes import Kind
-from weft.lab import changes
+from weft.lab.links import Change
 from weft.lab.spec import Lab, Pod, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import Value, field, fields_of
@@ -26,9 +26,8 @@ MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_
 class Up(Value, kw_only=False, tag=True):
     """Build the lab; the first request of its life. Closing the connection before `Done` ends the lab.
 
-    `environ` is for the daemons and plugins: PATH and the like. Sockets of the machine's that listen come along, by
-    which programs outside of the lab reach it: first one for Kubernetes' API, if that is the store, then one for each
-    port of each node. With `keep` what has started stays when the rest fails.
+    `environ` is for daemons and plugins. Listening sockets of the machine come along: first one for Kubernetes' API, if
+    that is the store, then one for each port of each node. With `keep`, what has started stays when the rest fails.
     """
 
     lab: Lab
@@ -41,49 +40,49 @@ class Ps(Value, kw_only=False, tag=True):
 
 
 class States(Value, kw_only=False, tag=True):
-    """Ask the daemon of each node how it is. Answered by a `StatesReport`."""
+    """Answered by a `StatesReport`."""
 
 
 class AskNews(Value, kw_only=False, tag=True):
-    """Ask the daemon of each node what happened there after the event of that number. Answered by a `NewsReport`.
+    """Events after that number, by node. Answered by a `NewsReport`.
 
-    Of a node that is not in `after` all events are wanted; `ITSELF` stands there for what was done to the lab.
+    Of a node that is not in `after` all are wanted; `ITSELF` stands for what was done to the lab.
     """
 
     after: dict[str, int]
 
 
 class Interfaces(Value, kw_only=False, tag=True):
-    """What the kernel has of a node's or a pod's links. Answered by an `InterfacesReport`."""
+    """The links of a node or pod. Answered by an `InterfacesReport`."""
 
     where: str
 
 
 class Traffic(Value, kw_only=False, tag=True):
-    """Ask what nodes, pods and ways between nodes have carried so far. Answered by a `TrafficReport`."""
+    """Counters until now. Answered by a `TrafficReport`."""
 
 
 class Describe(Value, kw_only=False, tag=True):
-    """Ask what would have to be started to have this lab again. Answered by a `Lab`."""
+    """Answered by a `Lab` that would be as this one."""
 
 
 class Run(Value, kw_only=False, tag=True):
-    """Start a pod. Answered by its `PodReport`."""
+    """Answered by its `PodReport`."""
 
     pod: Pod
 
 
 class Remove(Value, kw_only=False, tag=True):
-    """End a pod. Answered by `Nothing`."""
+    """Answered by `Nothing`."""
 
     pod: str
 
 
 class Exec(Value, kw_only=False, tag=True):
-    """Run a command in a node or pod with the three descriptors that come along. Answered by an `ExecReport`.
+    """Run a command with the three descriptors that come along. Answered by an `ExecReport`.
 
-    It runs in `directory`, or in / where there is no such one. With `tty` the descriptors are a terminal that becomes
-    the command's own. Further `Signal` lines may follow.
+    It runs in `directory`, or in / where that is missing. With `tty` the descriptors are a terminal that becomes the
+    command's own. `Signal` lines may follow.
     """
 
     where: str
@@ -94,13 +93,11 @@ class Exec(Value, kw_only=False, tag=True):
 
 
 class Signal(Value, kw_only=False, tag=True):
-    """Send a signal to the command that this connection has started."""
-
     number: int
 
 
 class Ping(Value, kw_only=False, tag=True):
-    """Ping from one node or pod to another, `count` times. Answered by a `PingReport`."""
+    """Answered by a `PingReport`."""
 
     source: str
     target: str
@@ -108,26 +105,26 @@ class Ping(Value, kw_only=False, tag=True):
 
 
 class PingAll(Value, kw_only=False, tag=True):
-    """Ping from every pod and every node to every pod. Answered by a `PingReport`."""
+    """From every pod and node to every pod. Answered by a `PingReport`."""
 
 
 class Try(Value, kw_only=False, tag=True):
-    """Try what a check asks. Answered by a `TriedReport`."""
+    """Answered by a `TriedReport`."""
 
     trials: list[Trial]
 
 
 class Capture(Value, kw_only=False, tag=True):
-    """Open a packet socket in a node or pod, on one link or with "" on all. Answered by `Nothing` and the socket."""
+    """A packet socket on one link, or with "" on all. Answered by `Nothing` and the socket."""
 
     where: str
     link: str
 
 
 class Probe(Value, kw_only=False, tag=True):
-    """Send a probe with each of `numbers` from an address of a node or pod. `SentReport` answers.
+    """Send a probe with each of `numbers`. Answered by a `SentReport`.
 
-    With `kind` "icmp" there is no port. Each is as large as `sizes` says in the same order, or small without.
+    With `kind` "icmp" there is no port. `sizes` are theirs in order; without, they are small.
     """
 
     source: str
@@ -142,7 +139,7 @@ class Probe(Value, kw_only=False, tag=True):
 class Open(Value, kw_only=False, tag=True):
     """Open a path as a node or pod sees it. Answered by an `OpenReport` and, if there is something, its descriptor.
 
-    The descriptor stands for the place and gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
+    It gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
     """
 
     where: str
@@ -150,25 +147,94 @@ class Open(Value, kw_only=False, tag=True):
 
 
 class Names(Value, kw_only=False, tag=True):
-    """Hand out nodes' network namespaces, from the node number `start` on. Answered by a `NamesReport`."""
+    """Nodes' network namespaces from number `start` on. Answered by a `NamesReport`."""
 
     start: int
 
 
 class Expose(Value, kw_only=False, tag=True):
-    """Begin a Service. Answered by its `ServiceReport`."""
+    """Answered by its `ServiceReport`."""
 
     service: Service
 
 
 class Unexpose(Value, kw_only=False, tag=True):
-    """End a Service. Answered by `Nothing`."""
+    """Answered by `Nothing`."""
 
     service: str
 
 
 class Down(Value, kw_only=False, tag=True):
-    """End the lab. Answered by `Nothing` just before the end."""
+    """Answered by `Nothing` just before the end."""
+
+
+Verb = Literal["start", "stop", "restart", "kill"]
+
+
+class SetLinks(Value, kw_only=False, tag=True):
+    """Without nodes, of all. Answered by a `LinksReport`.
+
+    A word of `nodes`, and of the requests below, may mean several: see `links.group`.
+    """
+
+    nodes: list[str]
+    change: Change
+
+
+class Partition(Value, kw_only=False, tag=True):
+    """Answered by a `LinksReport`."""
+
+    source: str
+    target: str
+    one_way: bool
+
+
+class Heal(Value, kw_only=False, tag=True):
+    """Between two groups of places; without any, all cuts. Answered by a `LinksReport`."""
+
+    places: list[str]
+
+
+class Turn(Value, kw_only=False, tag=True):
+    """In this order. Answered by a `TurnReport`.
+
+    A thing is a node, its daemon (`node1/weftd`) or the `store`.
+    """
+
+    verb: Verb
+    things: list[str]
+
+
+class Scale(Value, kw_only=False, tag=True):
+    """New nodes have `pods` each, or as many as the first. Answered by a `LabReport`."""
+
+    nodes: int
+    pods: int | None
+
+
+class Configure(Value, kw_only=False, tag=True):
+    """`where` is the file of the network configuration. Answered by a `LabReport`.
+
+    Daemons take it when they start again.
+    """
+
+    network: str
+    where: str
+
+
+class Broke(Value, kw_only=False, tag=True):
+    """Note in the lab's history that a command broke a node by a fault, or mended it. Answered by `Nothing`.
+
+    `failed` is why the fault's script did not work.
+    """
+
+    node: str
+    fault: str
+    mend: bool
+    failed: str = ""
+
+
+Changing = SetLinks | Partition | Heal | Turn | Scale | Configure | Broke
 
 
 Request = (
@@ -192,24 +258,24 @@ Request = (
     | Expose
     | Unexpose
     | Down
-    | changes.Request
+    | Changing
 )
 
 
 class Note(Value, kw_only=False, tag=True):
-    """What is going on, in a few words."""
+    """Progress, for people."""
 
     text: str
 
 
 class Done(Value, kw_only=False, tag=True):
-    """The end: `data` is the JSON of one of the reports."""
+    """`data` is the JSON of a report."""
 
     data: msgspec.Raw
 
 
 class Failed(Value, kw_only=False, tag=True):
-    """The end: problems, in the fields of `Problem`, and the `status` of the error: see `weft.model.errors`."""
+    """Problems in the fields of `Problem`, and the `status` of the error: see `weft.model.errors`."""
 
     problems: list[dict[str, str]]
     status: int
@@ -219,7 +285,6 @@ class Failed(Value, kw_only=False, tag=True):
         return cls([fields_of(problem) for problem in error.problems], status=error.status)
 
     def error(self) -> WeftError:
-        """Return the error as it was on the other side."""
         problems = [Problem(**problem) for problem in self.problems]
         if self.status > ConfigError.status:
             return CannotRun(problems[0], status=self.status)
@@ -234,17 +299,14 @@ class Deserted(Unavailable):
     """The supervisor ended without an answer."""
 
     def __init__(self) -> None:
-        """Say what is to be done about a lab in general."""
         hint = "'weft lab list' shows what is left of it, and how to remove that."
         seen = "its supervisor ended without an answer"
         super().__init__(Problem(code="LAB-002", where="the lab", seen=seen, hint=hint))
 
 
 class Call:
-    """A command's side of one request."""
-
     def __init__(self, path: Path, request: Request, *, descriptors: Sequence[int] = ()) -> None:
-        """Connect and send. `OSError` if no supervisor listens."""
+        """`OSError` if no supervisor listens."""
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.connect(str(path))
@@ -260,15 +322,13 @@ class Call:
         self._socket.sendall(line)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for the answer beside other things."""
         return self._socket.fileno()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the command that runs there."""
         self._socket.sendall(msgspec.json.encode(Signal(number)) + b"\n")
 
     def result(self, kind: type[T], *, note: Callable[[str], None] = lambda _: None) -> T:
-        """Wait for the end and return the report. Raises what the supervisor raised; `Deserted` if it is gone."""
+        """Raises what the supervisor raised; `Deserted` if it is gone."""
         while True:
             answer = self._answer()
             if isinstance(answer, Note):
@@ -279,7 +339,7 @@ class Call:
                 return msgspec.json.decode(answer.data, type=kind)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that came with the answer; they are the caller's to close."""
+        """They are the caller's to close."""
         taken, self._descriptors = self._descriptors, []
         return taken
 

@@ -1,6 +1,6 @@
 """What a lab answers: the values behind the tables, and exactly what `-o json` prints."""
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -11,7 +11,7 @@ from weft.lab.spec import HostPort, Protocol
 from weft.model.net import Family
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
-from weft.model.value import Value, field
+from weft.model.value import Value, field, replace
 
 FLANNELD: Final = "flanneld"
 
@@ -24,11 +24,11 @@ def serves(daemon: str) -> bool:
 class NodeReport(Value):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
-    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `flanneld` if that serves the
-    node, which cannot be asked, `exited N` if it has ended, `none` on a bare node, which has no subnet either.
-    `problems` are what it says is wrong; `pid` is its process number inside the node; `link` is what `weft lab link`
-    has set, and `segment` the part of the underlay that the node is in. `program` is what serves it in the place of
-    this weft's, or empty.
+    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `flanneld` if that or another
+    program serves the node, which cannot be asked, `exited N` if it has ended, `none` on a bare node, which has no
+    subnet either. `problems` are what it says is wrong; `pid` is its process number inside the node; `link` is what
+    `weft lab link` has set, and `segment` the part of the underlay that the node is in. `program` is what serves it in
+    the place of this weft's, or empty.
     """
 
     name: str
@@ -260,3 +260,35 @@ class TrafficReport(Value):
 
 class Nothing(Value):
     """It is done, and there is nothing to tell."""
+
+
+T = TypeVar("T", Carried, WayReport)
+
+_CARRIED = ("sent_bytes", "sent_packets", "received_bytes", "received_packets", "lost")
+_WAY = ("bytes", "packets", "lost")
+
+
+def rates(before: TrafficReport, now: TrafficReport) -> TrafficReport:
+    """Return what was carried in each second since an earlier reading.
+
+    A counter that started again at zero counts from there, and so does that of a pod that came since.
+    """
+    seconds = max(now.seconds - before.seconds, 1e-3)
+    places = {(each.name, each.id): each for each in (*before.nodes, *before.pods)}
+    ways = {(each.source, each.target): each for each in before.ways}
+    moved = [_rate(ways.get((each.source, each.target)), each, _WAY, seconds) for each in now.ways]
+    return TrafficReport(
+        seconds=round(seconds, 3),
+        nodes=[_rate(places.get((each.name, each.id)), each, _CARRIED, seconds) for each in now.nodes],
+        pods=[_rate(places.get((each.name, each.id)), each, _CARRIED, seconds) for each in now.pods],
+        ways=[each for each in moved if each.packets or each.lost],
+    )
+
+
+def _rate(before: T | None, now: T, fields: tuple[str, ...], seconds: float) -> T:
+    changed = {}
+    for name in fields:
+        count = getattr(now, name)
+        since = count - getattr(before, name, 0)
+        changed[name] = round((since if since >= 0 else count) / seconds, 1)
+    return replace(now, **changed)

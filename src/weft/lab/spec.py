@@ -1,4 +1,4 @@
-"""What a lab consists of, as a value: it comes from flags or from a lab file, and goes to the supervisor as JSON."""
+"""What a lab consists of: it comes from flags or from a lab file, and goes to the supervisor as JSON."""
 
 import json
 import re
@@ -34,7 +34,7 @@ NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 class Port(Value):
-    """A port of the machine, at an address of its loopback, that leads to port `inside` of a node."""
+    """A port of the machine's loopback that leads to port `inside` of a node."""
 
     address: str
     outside: int
@@ -47,9 +47,9 @@ class Port(Value):
 
 
 class Node(Value):
-    """A node: `index` counts from 1 and decides its underlay addresses, with the `segment` that it is in.
+    """`index` counts from 1 and, with the `segment`, decides its underlay addresses.
 
-    `daemon` is the program that serves it in the place of this weft's, found by PATH unless it has a slash; or empty.
+    `daemon` is the program that serves it in weftd's place, found by PATH unless it has a slash; or empty.
     """
 
     name: str
@@ -68,10 +68,7 @@ class HostPort(Value):
 
 
 class Pod(Value):
-    """A pod, the node that it runs on, and the node's ports that lead to it.
-
-    Its network is the node's first, or the one named `network`; it asks for the address `ip`, if that is not empty.
-    """
+    """It asks for `network`, else the node's first, and for the address `ip`, if there is one; `ports` lead to it."""
 
     name: str
     node: str
@@ -81,10 +78,10 @@ class Pod(Value):
 
 
 class Service(Value):
-    """A Service: packets to `port` of its addresses go to `target_port` of one of its pods.
+    """Packets to `port` of its addresses go to `target_port` of one of its pods.
 
-    `pods` are names, of which one that ends in `*` means all that begin so. `addresses` are its own, one of each family
-    of the lab; without any they are chosen. Every node leads its `node_port` to it, if that is not 0.
+    `pods` are names; one that ends in `*` means all that begin so. `addresses` are one of each family; without any they
+    are chosen. Every node leads its `node_port` to it, if that is not 0.
     """
 
     name: str
@@ -97,12 +94,11 @@ class Service(Value):
 
 
 class Lab(Value):
-    """A whole lab. `network` is the net-conf, verbatim as the store will hold it.
+    """`network` is the net-conf, verbatim as the store will hold it.
 
-    With `kubelets` each node is one of Kubernetes', and weft runs on it as a pod: the store is Kubernetes' API then.
-    On `bare` nodes there is neither daemon nor pod network: what is in them is built by hand. Segments of `nat` are
-    behind one: their nodes are known outside by the router's address, and nothing begins a connection to them. `links`
-    that are not as new, by node, and `cuts` are set once all is up.
+    With `kubelets` each node is one of Kubernetes', and weft is a pod: the store is Kubernetes' API then. `bare` nodes
+    have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have the router's
+    address, and nothing begins a connection to them. `links` and `cuts` are set once all is up.
     """
 
     name: str
@@ -120,23 +116,22 @@ class Lab(Value):
 
     @property
     def option(self) -> str:
-        """How a command that a message names leads to this lab, whatever others are up by the time it is called."""
+        """For a command in a message: ` --lab NAME`, whatever other labs are up by then."""
         return f" --lab {self.name}"
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """The segments of the underlay that have nodes, and the first, where the store is."""
+        """Those that have nodes, and the first, where the store is."""
         return tuple(sorted({1, *(node.segment for node in self.nodes)}))
 
     @property
     def nftables(self) -> bool:
-        """Tell whether nodes write their rules with nft."""
         keys = {key.casefold(): value for key, value in json.loads(self.network).items()}  # net-conf's have no case
         return bool(keys.get("enablenftables"))
 
 
 class Overrides(Value):
-    """What options say of a lab, with or without a file; None and False are what was not given."""
+    """None and False are what was not given."""
 
     nodes: int | None = None
     pods: int | None = None
@@ -147,18 +142,16 @@ class Overrides(Value):
     kubernetes: bool = False
 
     def given(self) -> list[str]:
-        """Return the options that were given, as people write them."""
         said = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return [f"--{name}" for name, value in said if value is not None and value is not False]
 
 
 def switch(segment: int) -> str:
-    """Return the name of a segment's bridge in the lab's own namespace."""
+    """The segment's bridge in the lab's own namespace."""
     return "underlay" if segment == 1 else f"underlay{segment}"
 
 
 def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:
-    """Return the net-conf of a lab that was described by flags."""
     network: dict[str, Any] = {}
     if 4 in families:
         network["Network"] = _POD_NETWORK
@@ -182,10 +175,7 @@ def regular(
     store: Store = "etcd",
     kubelets: bool = False,
 ) -> Lab:
-    """Return a lab of `nodes` nodes node1, node2, … with `pods` pods each: pod1-1, pod1-2, pod2-1 ….
-
-    A pod's first number is its node's.
-    """
+    """node1, node2, … with `pods` each: pod1-1, pod1-2, pod2-1 …."""
     made, on_them = nodes_and_pods(nodes, pods)
     return Lab(
         name=name,
@@ -199,14 +189,14 @@ def regular(
 
 
 def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:
-    """Return so many nodes, of which the first has number `start`, and the pods, so many on each of them."""
+    """The first node has number `start`."""
     made = tuple(Node(name=f"node{index}", index=index) for index in range(start, start + nodes))
     on_them = (Pod(name=f"pod{node.index}-{number}", node=node.name) for node in made for number in range(1, pods + 1))
     return made, tuple(on_them)
 
 
 def name_problem(what: str, where: str, name: str) -> list[Problem]:
-    """Say what is wrong with the name of a lab, a node, a pod or a Service, if anything."""
+    """Of a lab, a node, a pod or a Service."""
     if name in TAKEN and what != "a lab":
         seen = f"{what} named {name!r}"
         return [Problem(code="LAB-001", where=where, seen=seen, expected="a name that means nothing else in a lab")]

@@ -1,10 +1,13 @@
-"""The system calls for mounts that Python lacks, and what /proc alone tells of a process.
+"""System calls that Python lacks (mounts), what /proc tells of a process, and the kernel's time stamps of packets.
 
-Nothing else in weft mounts anything. Each call raises `OSError` with the kernel's errno.
+Nothing else in weft mounts anything. Each call raises `OSError`.
 """
 
 import ctypes
 import os
+import socket
+import struct
+import time
 from pathlib import Path
 from typing import Final
 
@@ -23,23 +26,26 @@ _MNT_DETACH: Final = 0x2
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h
+ANCILLARY: Final = 64  # bytes; room for the time
+_TIMESPEC: Final = struct.Struct("@qq")
 
 
 def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str = "") -> None:
-    """Mount `source` on `target`. `kind` is the file system's name, empty to bind or to change propagation."""
+    """`kind` is the file system's name, empty to bind or to change propagation."""
     result = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data.encode() or None)
     checked(result, target)
 
 
 def unmount(target: str) -> None:
-    """Take the mount at `target` away, at once for new users and later for those that still use it."""
+    """At once for new users, later for those that still use it."""
     checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
 
 
 def start_time(pid: int, proc: int | None = None) -> int | None:
-    """Return when a process began, in the kernel's ticks since boot (proc(5), stat, field 22); None if it is gone.
+    """In the kernel's ticks since boot (proc(5), stat, field 22); None if the process is gone.
 
-    `proc` is an open /proc, for when the one at this path may soon be that of another pid namespace.
+    `proc` is an open /proc, for when this path may soon be another pid namespace's.
     """
     path = f"/proc/{pid}/stat" if proc is None else f"{pid}/stat"
     try:
@@ -52,9 +58,18 @@ def start_time(pid: int, proc: int | None = None) -> int | None:
 
 
 def number_inside(pid: int) -> int:
-    """Return the number of a process in its own pid namespace (proc(5), status, NSpid); 0 if it is gone."""
+    """In its own pid namespace (proc(5), status, NSpid); 0 if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
     return int(status.partition("NSpid:")[2].partition("\n")[0].split()[-1])
+
+
+def arrival(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """In nanoseconds since 1970, of a socket with SO_TIMESTAMPNS."""
+    for level, kind, value in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = _TIMESPEC.unpack(value)
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return time.time_ns()

@@ -20,14 +20,14 @@ from typing import Final
 
 from weft.diag.check.report import CheckReport, as_text
 from weft.diag.trace.probe_report import TraceReport, tried_lines
-from weft.lab import changes, places, protocol, spec
-from weft.lab.changes import Verb
+from weft.lab import places, protocol, spec
 from weft.lab.commands import breaking, show, start, terminal
 from weft.lab.commands.check import examine
 from weft.lab.commands.choose import ask
 from weft.lab.commands.trace import follow
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.places import Place
+from weft.lab.protocol import Verb
 from weft.lab.report import LabReport, LinksReport, Nothing, PingReport, PodReport, TurnReport
 
 _numbers: Final = count(1)
@@ -37,7 +37,6 @@ class Lab:
     """A lab that is up. Each method asks it again."""
 
     def __init__(self, place: Place) -> None:
-        """`place` is that of a lab that was found or started."""
         self._place = place
 
     @property
@@ -88,19 +87,19 @@ class Lab:
             rate=read_rate(rate) if rate else None,
             clear=clear,
         )
-        return ask(self._place, changes.SetLinks(nodes=list(nodes), change=change), LinksReport)
+        return ask(self._place, protocol.SetLinks(nodes=list(nodes), change=change), LinksReport)
 
     def partition(self, source: str, target: str, *, one_way: bool = False) -> LinksReport:
         """Cut the ways between two nodes or groups: `partition("node1,node2", "store")`."""
-        return ask(self._place, changes.Partition(source=source, target=target, one_way=one_way), LinksReport)
+        return ask(self._place, protocol.Partition(source=source, target=target, one_way=one_way), LinksReport)
 
     def heal(self, source: str = "", target: str = "") -> LinksReport:
         """End the cuts between two nodes or groups, or all cuts."""
-        return ask(self._place, changes.Heal(places=[source, target] if source else []), LinksReport)
+        return ask(self._place, protocol.Heal(places=[source, target] if source else []), LinksReport)
 
     def turn(self, verb: Verb, *things: str) -> TurnReport:
         """Stop, start, restart or kill nodes, daemons (`node1/weftd`) or the `store`."""
-        return ask(self._place, changes.Turn(verb=verb, things=list(things)), TurnReport)
+        return ask(self._place, protocol.Turn(verb=verb, things=list(things)), TurnReport)
 
     def break_(self, node: str, fault: str, *, mend: bool = False) -> None:
         """Break a node by a fault of `weft lab break`, or mend it."""

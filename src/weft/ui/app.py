@@ -26,7 +26,7 @@ _LONGEST: Final = 4096  # bytes of a question
 
 
 class Wanted(Value, forbid_unknown_fields=True):
-    """A trace that a page asks for, between pods, nodes or other targets of `weft lab trace`."""
+    """Between pods, nodes or other targets of `weft lab trace`."""
 
     source: str
     target: str
@@ -34,7 +34,6 @@ class Wanted(Value, forbid_unknown_fields=True):
 
 
 def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:
-    """The application for all pages."""
     files = {path.name: path for path in STATIC.iterdir() if path.suffix in _TYPES}
     tracing = asyncio.Lock()  # each trace looks at two nodes whole: one after the other
 
@@ -76,7 +75,6 @@ def make(source: Source, watch: Watch, *, token: str = "") -> ASGIApp:
 
 
 async def _answer(answering: Any) -> Response:
-    """JSON; problems as a list."""
     status = 200
     try:
         said = await answering

@@ -34,7 +34,7 @@ _CONNECTIONS: Final = 64
 
 
 class Connection(H11Protocol):
-    """A client's connection. One too many ends the oldest idle one, as at the health port.
+    """One too many ends the oldest idle one, as at the health port.
 
     So a client without a token that opens many takes neither our descriptors nor the owner's place.
     """
@@ -125,7 +125,6 @@ def _address(text: str) -> str:
 
 
 def _source(lab: str, instance: str | None) -> Source:
-    """The lab that is meant; without one, this node. `Unavailable` if there is neither."""
     if instance is not None and click.get_current_context().get_parameter_source("lab") is ParameterSource.COMMANDLINE:
         seen = "--lab beside --instance"  # a current lab is no wish
         raise ConfigError(Problem(code="FLAG-001", where="weft ui", seen=seen, expected="a lab, or a node's daemon"))
@@ -140,7 +139,7 @@ def _source(lab: str, instance: str | None) -> Source:
 
 
 async def _serve(source: Source, listener: socket.socket, token: str) -> None:
-    """Serve until Ctrl-C, which ends the pages' streams first. A log would hold the token, so none is written."""
+    """Until Ctrl-C, which ends the pages' streams first. A log would hold the token, so none is written."""
     server: uvicorn.Server
 
     def ending() -> bool:
@@ -162,7 +161,6 @@ async def _serve(source: Source, listener: socket.socket, token: str) -> None:
 
 
 async def _export(source: Source, file: Path) -> float:
-    """Write what is shown now; returns the moment of it."""
     shown: dict[str, Any] = await Watch(source).once(pings=_PINGS)
     names = [piece["name"] for name, piece in shown["put"].items() if name.startswith(("node/", "pod/"))]
     links = {}

@@ -9,7 +9,7 @@ from weft.ui.measuring import Pair
 
 
 def services(report: LabReport) -> dict[str, dict[str, Any]]:
-    """A piece for each Service; `target` is what a trace calls it."""
+    """`target` is what a trace calls it."""
     return {
         f"service/{each.name}": {
             "name": each.name,
@@ -25,7 +25,7 @@ def services(report: LabReport) -> dict[str, dict[str, Any]]:
 
 
 def traffic(report: TrafficReport) -> dict[str, Any]:
-    """What pods and ways between nodes carry in each second, in words; idle ones are left out."""
+    """In words; idle ones are left out."""
     return {
         "pods": {
             each.name: f"sends {shown_amount(each.sent_bytes)}B/s, receives {shown_amount(each.received_bytes)}B/s"
@@ -41,12 +41,12 @@ def traffic(report: TrafficReport) -> dict[str, Any]:
 
 
 def segment(report: LabReport, node: NodeReport) -> list[str]:
-    """Where a node is, if the lab has several segments."""
+    """If the lab has several segments."""
     return [f"segment {node.segment}"] if len({each.segment for each in report.nodes}) > 1 else []
 
 
 def notes(report: LabReport, node: NodeReport) -> list[str]:
-    """What a lab does to a node now: its link's conditions, cuts from the store."""
+    """Its link's conditions, and cuts from the store."""
     conditions = links.words(node.link)
     said = [f"link: {conditions}"] if conditions else []
     from_store = [cut for cut in report.cuts if node.name in (cut.source, cut.target) and _is_of_store(cut)]
@@ -54,7 +54,7 @@ def notes(report: LabReport, node: NodeReport) -> list[str]:
 
 
 def cuts(report: LabReport) -> dict[Pair, list[str]]:
-    """The cuts between two nodes, in words, by the nodes in the lab's order."""
+    """In words, by the nodes in the lab's order."""
     order = [node.name for node in report.nodes]
     found: dict[Pair, list[str]] = {}
     for cut in report.cuts:

@@ -1,7 +1,7 @@
-"""The page as one file that opens without a server: it holds styles, scripts and data. Pure.
+"""The page as one file that opens without a server. Pure.
 
-A module cannot import another where there is no server, so all of them become one script, in which imported names are
-simply there. So no two modules may use one name for two things at their top level.
+Without a server no module can import another, so all become one script. So no two modules may use one name for two
+things at their top level.
 """
 
 import base64
@@ -42,7 +42,7 @@ def page(files: Mapping[str, str], shown: Mapping[str, Any]) -> str:
 
 
 def bundled(files: Mapping[str, str], first: str) -> str:
-    """All modules that `first` needs as one script, each once, behind those that it imports."""
+    """Each module that `first` needs, once, behind those that it imports."""
     return "".join(_IMPORT.sub("", _EXPORT.sub("", files[name])) for name in _in_order(files, first, set()))
 
 

@@ -1,4 +1,4 @@
-"""Who may read the page. Every answer passes here, and gets the headers that keep a browser to our files.
+"""Who may read the page. Every answer gets the headers that keep a browser to our files.
 
 The Host header must be an address or `localhost`: somebody else's page can make a name lead to this machine (DNS
 rebinding), but not an address.
@@ -29,7 +29,7 @@ _COOKIE: Final = "weft-ui"
 
 
 class Guard:
-    """An ASGI application around another. Without a `token` everybody who reaches the socket may read."""
+    """Without a `token`, everybody who reaches the socket may read."""
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class Guard:
         await (self._refusal(scope) or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer instead of the page; None where it may be read."""
+        """None where the page may be read."""
         headers = Headers(scope=scope)
         if not is_address(headers.get("host", "")):
             return PlainTextResponse("Open this page by its address, as weft ui printed it, not by a name.\n", 421)
@@ -75,7 +75,7 @@ class Guard:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Tell whether our page asks, or no page at all; old browsers only tell the origin."""
+    """Our page asks, or no page at all; old browsers only tell the origin."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         return site in ("same-origin", "none")
@@ -83,7 +83,7 @@ def _is_own(headers: Headers) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Tell whether a Host header has an IP address or `localhost`, with or without a port."""
+    """With or without a port; `localhost` counts."""
     name, _, rest = host[1:].partition("]") if host.startswith("[") else host.partition(":")
     if host.startswith("["):
         rest = rest.removeprefix(":")

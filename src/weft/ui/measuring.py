@@ -1,4 +1,4 @@
-"""What pings between nodes have shown, and which two are measured next. Pure: sends nothing, knows no clock."""
+"""What pings between nodes have shown, and which pair is measured next. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -13,10 +13,7 @@ KEPT: Final = 10  # the probes that count
 
 
 class Measured(Value):
-    """The latest probes between two nodes, the newest last: milliseconds of the round trip, None if lost.
-
-    `at` is the Unix time of the newest. `words` say more of it.
-    """
+    """The newest last: milliseconds of the round trip, None if lost. `at` is the Unix time of the newest."""
 
     probes: tuple[float | None, ...]
     at: float
@@ -28,7 +25,6 @@ class Measured(Value):
 
     @property
     def is_cut(self) -> bool:
-        """The two latest probes were lost, or the only one."""
         return not any(probe is not None for probe in self.probes[-2:])
 
     @property
@@ -44,7 +40,7 @@ def noted(before: Measured | None, probe: float | None, *, at: float, words: str
 
 
 def due(pairs: Iterable[Pair], measured: Mapping[Pair, Measured], *, now: float) -> Pair | None:
-    """The pair that has waited longest beyond its time; None if no pair is due."""
+    """The pair that has waited longest beyond its time."""
     waiting = {pair: now - _next(measured.get(pair)) for pair in pairs}
     pair = max(waiting, key=lambda each: waiting[each], default=None)
     return pair if pair is not None and waiting[pair] >= 0 else None

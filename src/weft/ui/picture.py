@@ -1,7 +1,6 @@
 """What the page shows, as pieces of JSON by name: a pure function of what the lab and its daemons say.
 
-A changed piece is sent again, so none may change at each look without a reason: times are Unix times, rounded, instead
-of ages.
+A changed piece is sent again, so times are rounded Unix times, not ages.
 """
 
 import re
@@ -26,7 +25,7 @@ _WORST: Final = ("down", "poor", "unknown", "well")
 
 
 class NodeView(Value):
-    """A node as the page has it. `sees` says, by the names of other nodes, what it knows of each; None if nothing."""
+    """`sees` is what it knows of other nodes, by name; None if nothing."""
 
     name: str
     piece: Piece
@@ -34,7 +33,7 @@ class NodeView(Value):
 
 
 class View(Value):
-    """All but the measurements: the lab's own piece, the nodes in order, and which pairs have an edge.
+    """All but the measurements.
 
     `more` are the pieces of pods and Services; `cuts` what the lab itself keeps apart, in words.
     """
@@ -54,10 +53,7 @@ def of_lab(
     unix: float,
     carried: TrafficReport | None = None,
 ) -> View:
-    """View a lab and its daemons' states at that Unix time.
-
-    `carried` is the traffic in each second, where it is known.
-    """
+    """At that Unix time. `carried` is the traffic in each second."""
     names = {word: node.name for node in report.nodes for word in _words(node.subnets, node.underlay)}
     pods: dict[str, list[str]] = {node.name: [] for node in report.nodes}
     for pod in report.pods:
@@ -97,7 +93,7 @@ def of_lab(
 
 
 def of_node(name: str, state: NodeState, *, unix: float) -> View:
-    """View what one node's daemon knows: itself, and its peers by their public IPs."""
+    """What one node's daemon knows: itself, and its peers by their public IPs."""
     found = rows(state)
     peers = {row.id: " ".join(row.public) or row.name for row in found.values()}
     names = {word: peers[row.id] for row in found.values() for word in _words(row.subnets, row.public)}
@@ -160,10 +156,7 @@ def edge_name(pair: Pair) -> str:
 
 
 def edge(one: NodeView, other: NodeView, measured: Measured | None, cuts: list[str] | None = None) -> Piece:
-    """How it is between two nodes: pings count before the daemons' words.
-
-    Where the lab itself has cut the link, no ping passes, whatever the latest ones did.
-    """
+    """Pings count before the daemons' words; where the lab has cut the link, no ping passes."""
     found = _uncut(one, other, measured)
     return {**found, "health": "down", "cut": True, "words": [*cuts, *found["words"]]} if cuts else found
 
@@ -193,7 +186,7 @@ def _uncut(one: NodeView, other: NodeView, measured: Measured | None) -> Piece:
 
 
 def told(node: str, event: Event, names: Mapping[str, str]) -> Piece:
-    """An event as the page has it: `what` is for people, after the name of the node that tells it.
+    """`what` is for people, after the name of the node that tells it.
 
     `about` are the nodes whose event it is, `pairs` those between which something has changed.
     """
@@ -217,7 +210,7 @@ _SEEN: Final = {
 
 
 def _what(event: Event, peer: str, names: Mapping[str, str]) -> str:
-    """What happened, with the other node as the subject of a change of its own."""
+    """The other node is the subject of a change of its own."""
     subject = _subnets(event.subject) if event.subject in names else event.subject
     if event.kind in _SEEN:
         return _SEEN[event.kind].format(f"{peer} ({subject})" if peer and peer != subject else subject)
@@ -225,7 +218,6 @@ def _what(event: Event, peer: str, names: Mapping[str, str]) -> str:
 
 
 def _subnets(lease: str) -> str:
-    """`10.244.3.0/24` of `10.244.3.0-24`."""
     parts = (part.rpartition("-") for part in lease.split("&"))
     return " ".join(f"{address.replace('-', ':')}/{length}" if address else length for address, _, length in parts)
 
@@ -245,7 +237,7 @@ def with_last(view: View, last: dict[str, tuple[Piece, int]], unix: float) -> Vi
 
 
 def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, Any]:
-    """What a page must put, and what is gone, from one picture to another."""
+    """What a page must put, and what is gone."""
     return {
         "put": {name: piece for name, piece in now.items() if before.get(name) != piece},
         "gone": [name for name in before if name not in now],
@@ -269,7 +261,7 @@ def _lab(report: LabReport) -> Piece:
 
 
 def _words(subnets: Iterable[str], addresses: Iterable[str]) -> Iterable[str]:
-    """All names of a node in events: its addresses, its subnets, their first addresses, and its lease."""
+    """All names of a node in events."""
     yield from addresses
     listed = list(subnets)
     for subnet in listed:
@@ -280,7 +272,7 @@ def _words(subnets: Iterable[str], addresses: Iterable[str]) -> Iterable[str]:
 
 
 def _named(state: NodeState, names: Mapping[str, str]) -> dict[str, Row]:
-    """What a daemon knows of its peers, by the names of nodes; by their subnets where the lab lacks the node."""
+    """By the names of nodes; by subnets where the lab lacks the node."""
     found = {}
     for row in rows(state).values():
         name = next((names[word] for word in (*row.public, *row.subnets) if word in names), row.name)
@@ -354,7 +346,7 @@ def _since(unix: float, seconds: float | None) -> int | None:
 
 
 def _ended(daemon: str) -> str:
-    """A daemon's state, if not ready: the lab says `exited -9` of a killed one."""
+    """Empty if ready; the lab says `exited -9` of a killed one."""
     word, _, status = daemon.partition(" ")
     if word != "exited":
         return f"weftd: {daemon}"

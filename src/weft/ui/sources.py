@@ -22,8 +22,7 @@ from weft.lab import protocol
 from weft.lab.commands.trace import follow
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
-from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport
-from weft.lab.traffic import rates
+from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport, rates
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import EventsSince
 from weft.ui import measuring
@@ -43,11 +42,11 @@ class Source(Protocol):
     async def look(self) -> View: ...
 
     async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
-        """What happened, by node, after an event of each."""
+        """After an event of each node."""
         ...
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
-        """Wait until a measurement is due, make it, and return all that are known."""
+        """Wait until a measurement is due, and make it."""
         ...
 
     async def interfaces(self, where: str) -> list[InterfaceState]: ...
@@ -102,7 +101,7 @@ class LabSource:
         return await beside(lambda: follow(self._place, source, target, size=size))
 
     async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
-        """As `weft.lab.commands.choose.ask`, but a closed page, or Ctrl-C, does not wait for the answer."""
+        """As `choose.ask`, but a closed page, or Ctrl-C, does not wait for the answer."""
         async with asyncio.timeout(_SECONDS):
             reader, writer = await asyncio.open_unix_connection(self._place.socket)
             try:
@@ -121,7 +120,7 @@ class LabSource:
 
 
 class NodeSource:
-    """The daemon of this node, by its instance's name; `name` is the node's."""
+    """The daemon of this node, by its instance's name."""
 
     def __init__(self, instance: str, name: str) -> None:
         self._instance = instance

@@ -1,6 +1,6 @@
 """Follows a source while a page is open, and sends each page what is new to it.
 
-A page that reads slowly gets fewer messages, and misses nothing: each compares with what it got last.
+A slow page gets fewer messages, and misses nothing: each compares with what it got last.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _LOOK_UP: Final = 0.25  # seconds between two looks at whether the page is to en
 
 
 class Watch:
-    """One for all pages. `ending` tells when the pages are to end."""
+    """One for all pages; `ending` when they are to end."""
 
     def __init__(self, source: Source, *, ending: Callable[[], bool] = lambda: False) -> None:
         self._source = source
@@ -50,7 +50,7 @@ class Watch:
         self._happened = asyncio.Event()
 
     async def once(self, *, pings: int) -> dict[str, Any]:
-        """Everything as one look shows it, after so many measurements. Raises what the source raises."""
+        """One look, after so many measurements. Raises what the source raises."""
         view = await self._look()
         for _ in range(min(pings, len(view.pairs))):
             self._measured |= await self._source.measure(view, self._measured)
@@ -69,7 +69,7 @@ class Watch:
         return self._view
 
     async def page(self) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-        """What one page gets: `all` first, then each `change`; `quiet` now and then when there is none."""
+        """`all` first, then each `change`; `quiet` now and then when there is none."""
         self._pages += 1
         if self._pages == 1:
             loops = (self._follow_events, self._follow_states, self._follow_pings)
@@ -95,7 +95,7 @@ class Watch:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _news(self, count: int, seen: picture.Picture, seconds: float, away: str = "") -> bool:
-        """Wait for something new, for so many seconds, or for the page's end."""
+        """For so many seconds, or until the page's end."""
 
         def is_new() -> bool:
             return self._count != count or self._picture is not seen or self._away != away

@@ -34,8 +34,8 @@ def health(monkeypatch: pytest.MonkeyPatch, answer: bytes | None, *, living: int
 
     monkeypatch.setattr(daemons, "living", lambda: [f"name{number}" for number in range(living)])
     monkeypatch.setattr(control, "_answer", answered)
-    monkeypatch.setattr(control, "_is_flannels", lambda: flannels)
-    return asyncio.run(control.health(Inside(), "room"))  # type: ignore[arg-type]
+    monkeypatch.setattr(control, "_is_served_by", lambda names: flannels and names == {"flanneld", "flanneld-0.27.1"})
+    return asyncio.run(control.health(Inside(), "room", "/opt/flanneld-0.27.1"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

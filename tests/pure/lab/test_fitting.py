@@ -4,7 +4,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 import pytest
 
-from weft.lab.fitting import share, understand
+from weft.lab.network import share, understand
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from scripts.docs.lab import PICTURE, drawn, report
-from weft.lab.graph import drawing, words
-from weft.lab.graph.picture import picture
+from weft.lab.graph import drawing
+from weft.lab.graph.picture import dot, mermaid, picture, tree
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -63,14 +63,14 @@ graph "weft" {
 
 
 def test_a_lab_as_a_tree():
-    assert words.tree(picture(report(pods=2, families=(4, 6), state="silent", VNI=7))) == TREE
-    assert words.tree(picture(report(nodes=1, pods=0))).endswith("         └─ cni0 (bridge)  10.244.1.1\n")
+    assert tree(picture(report(pods=2, families=(4, 6), state="silent", VNI=7))) == TREE
+    assert tree(picture(report(nodes=1, pods=0))).endswith("         └─ cni0 (bridge)  10.244.1.1\n")
 
 
 def test_a_lab_in_languages_of_graphs():
-    assert words.mermaid(picture(report(nodes=1))) == MERMAID
-    assert words.dot(picture(report(nodes=1, backend="host-gw"))) == DOT
-    both = words.mermaid(picture(report(nodes=1, families=(4, 6))))
+    assert mermaid(picture(report(nodes=1))) == MERMAID
+    assert dot(picture(report(nodes=1, backend="host-gw"))) == DOT
+    both = mermaid(picture(report(nodes=1, families=(4, 6))))
     for edge in ("n1d0 --- n1d1", "n1d1 --- n1d3", "n1d0 --- n1d2", "n1d2 --- n1d3", "n1d3 --- n1p0"):
         assert f"    {edge}\n" in both
 

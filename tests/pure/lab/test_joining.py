@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weft.lab.inside import control, daemons, patience
+from weft.lab.inside import control, daemons
 from weft.lab.inside.node import RunningNode
 from weft.lab.spec import Node
 from weft.model.errors import Unavailable
@@ -113,9 +113,9 @@ def join(told: SimpleNamespace, pods: Pods) -> list[str]:
 @pytest.fixture
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks almost all of the patience passes, though the test takes no time."""
-    now = iter(range(0, 10**9, int(patience.SECONDS) - 1))
-    monkeypatch.setattr(patience.Patience.__init__, "__defaults__", (patience.SECONDS, lambda: float(next(now))))
-    monkeypatch.setattr(patience, "_LOOK_AGAIN", 0.05)
+    now = iter(range(0, 10**9, int(daemons.SECONDS) - 1))
+    monkeypatch.setattr(daemons.Patience.__init__, "__defaults__", (daemons.SECONDS, lambda: float(next(now))))
+    monkeypatch.setattr(daemons, "_LOOK_AGAIN", 0.05)
 
 
 @pytest.mark.usefixtures("slow_machine")
@@ -136,5 +136,5 @@ def test_a_lab_whose_daemons_know_each_other_when_the_patience_ends_is_up(told, 
         await Pods(told, 1, join=True).progress()
         raise TimeoutError
 
-    monkeypatch.setattr(patience, "patiently", over)
+    monkeypatch.setattr(daemons, "patiently", over)
     assert join(told, Pods(told, 1, join=False)) == ["every node has a route to every other"]

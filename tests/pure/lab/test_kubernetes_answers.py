@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weft.lab.kubernetes.answers import Nodes, Pods
+from weft.lab.kubernetes.kubelets import Nodes, Pods
 
 
 def pods(status: str) -> Pods:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.cni.runtime.library import Ran
-from weft.lab.inside.runtime import NodeRuntime, Sandbox
+from weft.lab.inside.pod import NodeRuntime, Sandbox
 from weft.lab.spec import Pod
 from weft.model.errors import ConfigError, Unavailable
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weft.lab import spec
 from weft.lab.files import labexport, labfile
 from weft.lab.links import STORE, Cut, Link
-from weft.lab.planned import planned
+from weft.lab.network import planned
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError
 from weft.model.node.history import Event, Kind

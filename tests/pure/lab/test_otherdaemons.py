@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.lab import otherdaemons
+from weft.lab.commands import start
 from weft.lab.files import labfile
 from weft.model.errors import ConfigError
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 def located(folder: Path, *programs: str) -> list[str]:
     nodes = ", ".join(f"{{name: n{number}, daemon: {program}}}" for number, program in enumerate(programs))
     lab = labfile.read(f"nodes: [plain, {nodes}]", str(folder / "lab.yaml"))
-    return [node.daemon for node in otherdaemons.located(lab, str(folder)).nodes]
+    return [node.daemon for node in start.located(lab, str(folder)).nodes]
 
 
 def test_by_path_and_by_name(folder: Path):
@@ -38,4 +38,4 @@ def test_what_cannot_be_run_is_named_with_its_node(folder: Path):
 
 def test_a_lab_without_is_as_it_was(folder: Path):
     lab = labfile.read("nodes: 2", "lab.yaml")
-    assert otherdaemons.located(lab, "") == lab
+    assert start.located(lab, "") == lab

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from weft.lab.files import labfile
-from weft.lab.planned import planned
+from weft.lab.network import planned
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError
 

@@ -15,11 +15,10 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.utils import PcapNgReader
 
-from weft.lab.commands.packets.levels import levels, line
-from weft.lab.commands.packets.pcapng import Writer
+from weft.lab.commands.capture import comment, programs, tunnels
+from weft.lab.commands.packets.levels import Filter, levels, line, places
 from weft.lab.commands.packets.reader import Order, Packet
-from weft.lab.commands.packets.tunnels import comment, programs, tunnels
-from weft.lab.commands.packets.wanted import Filter, places
+from weft.lab.commands.packets.recording import Writer
 from weft.wire.packet import layers_of
 
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.lab.inside.patience import Patience
+from weft.lab.inside.daemons import Patience
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 from weft.lab.commands import show
 from weft.lab.files import labfile
-from weft.lab.planned import planned
+from weft.lab.network import planned
 
 NETWORK = "network: {EnableIPv6: true, Network: 10.5.0.0/16, IPv6Network: 'fd05::/48'}"
 FILE = f"nat: [2]\n{NETWORK}\nnodes: [a, {{name: b, segment: 2, daemon: flanneld}}]"

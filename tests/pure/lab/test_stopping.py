@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.lab.inside.changes import stopping
-from weft.lab.inside.children import Child
+from weft.lab.inside.processes import Child
 from weft.model.errors import Unavailable
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.lab.commands import top
-from weft.lab.report import Carried, TrafficReport, WayReport
-from weft.lab.traffic import rates
+from weft.lab.report import Carried, TrafficReport, WayReport, rates
 
 
 def carried(name: str, count: float, *, node: str = "", number: str = "") -> Carried:

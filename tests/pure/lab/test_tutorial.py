@@ -9,10 +9,9 @@ import pytest
 
 from scripts.docs import tutorial
 from weft.lab.tutorial import demands, pages, seen
-from weft.lab.tutorial.drawing import drawing
 from weft.lab.tutorial.lesson import Lesson, judged, paragraphs, right
 from weft.lab.tutorial.lessons import LESSONS
-from weft.lab.tutorial.progress import Progress, before, position
+from weft.lab.tutorial.pages import Progress, before, drawing, position
 from weft.lab.tutorial.seen import HERE, Link, NodeSeen, Seen, Space
 from weft.model.value import replace
 

@@ -32,8 +32,8 @@ from weft.cni.install.installation import Tree
 from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.inside import underlay
-from weft.lab.kubernetes import ourimage
-from weft.lab.kubernetes.image import Image
+from weft.lab.kubernetes import images
+from weft.lab.kubernetes.images import Image
 from weft.lab.spec import net_conf, regular
 from weft.model.net import Family
 
@@ -84,7 +84,7 @@ def _manifest(path: Path) -> Callable[[], list[Json]]:
 
 
 def _flannels_image() -> list[Image]:
-    tree = ourimage.firewall(Tree())
+    tree = images.firewall(Tree())
     tree.program(flanneld.place(flanneld.DAEMON), "/opt/bin/flanneld")
     tree.program(flanneld.place(flanneld.PLUGIN), "/flannel")
     tree.program(Path("/bin/cp"))
@@ -98,7 +98,7 @@ FLANNEL: Final = Network(
 )
 
 
-def pod(name: str, *, node: str = "", host: bool = False, image: str = ourimage.PAUSE, **labels: str) -> Json:
+def pod(name: str, *, node: str = "", host: bool = False, image: str = images.PAUSE, **labels: str) -> Json:
     """A pod that waits; on a `node` it does not ask the scheduler, nor whether the node is ready.
 
     As `host` it is in the node's own network.

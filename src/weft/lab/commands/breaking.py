@@ -7,7 +7,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from weft.lab import changes, protocol
+from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_option, nodes, within
 from weft.lab.faults.fault import Fault
@@ -75,7 +75,7 @@ def _ends(fault: Fault) -> str:
 
 
 def named(name: str) -> Fault:
-    """Return a fault by its name. `ConfigError` guesses which was meant."""
+    """`ConfigError` guesses which was meant."""
     for fault in FAULTS:
         if fault.name == name:
             return fault
@@ -85,22 +85,21 @@ def named(name: str) -> Fault:
 
 
 def witness(report: LabReport, node: str, fault: Fault) -> str:
-    """Return the node whose doctor names a fault of `node`."""
     other = next((each.name for each in report.nodes if each.name != node), node)
     return other if fault.name == _SEEN_ELSEWHERE else node
 
 
 def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bool, in_secret: bool = False) -> None:
-    """Break a node by a fault, or mend it. `ConfigError` as `variables`; `Unavailable` if its script fails.
+    """`Unavailable` if the fault's script fails, `ConfigError` as `variables`.
 
-    It stands in the lab's history unless it is done `in_secret`.
+    `in_secret`: it is not in the lab's history.
     """
     known = variables(report, node, fault)
-    done = changes.Broke(node=node, fault=fault.name, mend=mend)
+    done = protocol.Broke(node=node, fault=fault.name, mend=mend)
     if not in_secret:
         ask(place, done, Nothing)  # first: the daemon may tell of its repair before the script has ended
     if mend and fault.kills:
-        ask(place, changes.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
+        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
         return
     try:
         _run(place, node, fault.mends if mend else fault.breaks, known)
@@ -111,7 +110,7 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
 
 
 def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
-    """What a fault's script may want to know. `ConfigError` where the lab has not what it breaks."""
+    """The variables of a fault's script. `ConfigError` where the lab lacks what it breaks."""
     own = next((each for each in report.nodes if each.name == name), None)
     if own is None:
         raise ConfigError(_problem(name, "no node of this name", ", ".join(each.name for each in report.nodes)))
@@ -148,7 +147,7 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str]) -> None:
     # As its input: a list of processes would show it to a player of the quiz.
     status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-e"], environ), given=script)
     if status:
-        hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is"
+        hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is wrong."
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
         raise Unavailable(Problem(code="LAB-002", where=f"weft lab break {node}", seen=seen, hint=hint))
 

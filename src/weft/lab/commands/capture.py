@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_interface, ip_network
@@ -11,12 +11,17 @@ from typing import BinaryIO
 
 import click
 
+from weft.config.netconf import parse_netconf
+from weft.desired.backends import BACKENDS
+from weft.desired.backends.udp import UdpOptions
+from weft.desired.backends.vxlan import VxlanOptions
+from weft.desired.backends.wireguard import WireguardOptions
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, ask_for_socket, base, lab_option, nodes_and_pods, pods, within
-from weft.lab.commands.packets import recording, tunnels
+from weft.lab.commands.packets import recording
+from weft.lab.commands.packets.levels import PROTOCOLS, Filter, places
 from weft.lab.commands.packets.reader import Readers
-from weft.lab.commands.packets.wanted import PROTOCOLS, Filter, places
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
@@ -25,7 +30,7 @@ from weft.model.text import counted, one_of
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, output_option, show_report
 from weft.screen.say import say
-from weft.wire.packet import USUAL
+from weft.wire.packet import USUAL, VXLAN_PORT, Tunnels
 
 
 def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[Net, ...]:
@@ -90,16 +95,17 @@ def capture(
         _check_stream(output)
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
-    own = tunnels.tunnels(bytes(report.network).decode())
+    own = tunnels(bytes(report.network).decode())
     ends = (*((host,) for host in hosts), *(_addresses(report, name) for name in of))
-    links = _links(report, where)
+    names = [node.name for node in report.nodes]
+    links = places(where, names={*names, *(pod.name for pod in report.pods)}, nodes=names)
     with Readers() as readers:
         for name, link in links:
             readers.add(name, _open(place, name, link))
         with _writing(out) as file:
             readers.end_with(file.fileno())
             if out is not None:
-                write = recording.to_file(file, tunnels.comment(place.name, [name for name, _ in links], own))
+                write = recording.to_file(file, comment(place.name, [name for name, _ in links], own))
             else:
                 write = recording.to_programs(file, output) if output in DOCUMENTS else recording.to_people(file)
             packets = recording.record(
@@ -113,31 +119,20 @@ def capture(
                 seconds=seconds,
             )
         lost = readers.dropped()
-    _complain(lost, output)
-    said = counted(packets, "packet")
-    if out is not None and str(out) != "-":
-        show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")
-        file_name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
-        next_commands(output, *(f"{program} {file_name}" for program in tunnels.programs(own)))
-    elif output in PEOPLE:
-        say(said, err=True)
-
-
-def _complain(lost: Mapping[str, int], output: str) -> None:
-    """Say how many packets are missing, by node or pod."""
     for name, number in lost.items():
         seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
         problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
         complain(problem, programs=output in DOCUMENTS)
-
-
-def _links(report: LabReport, words: Sequence[str]) -> list[tuple[str, str]]:
-    nodes = [node.name for node in report.nodes]
-    return places(words, names={*nodes, *(pod.name for pod in report.pods)}, nodes=nodes)
+    said = counted(packets, "packet")
+    if out is not None and str(out) != "-":
+        show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")
+        file_name = shlex.quote(str(out.absolute() if str(out).startswith("-") else out))
+        next_commands(output, *(f"{program} {file_name}" for program in programs(own)))
+    elif output in PEOPLE:
+        say(said, err=True)
 
 
 def _open(place: Place, name: str, link: str) -> int:
-    """Have the lab open a packet socket, and return its descriptor."""
     try:
         return ask_for_socket(place, protocol.Capture(where=name, link=link))
     except ConfigError as error:
@@ -148,7 +143,7 @@ def _open(place: Place, name: str, link: str) -> int:
 def _addresses(report: LabReport, name: str) -> tuple[Net, ...]:
     pods = {pod.name: pod for pod in report.pods}
     if name not in pods:
-        expected = one_of(pods, name) if pods else "a pod, of which there is none"
+        expected = one_of(pods, name) if pods else "a pod; this lab has none"
         raise ConfigError(Problem(code="LAB-002", where="--pod", seen=name, expected=expected))
     return tuple(ip_network(ip_interface(address).ip) for address in pods[name].addresses)
 
@@ -164,7 +159,7 @@ def _announce(links: Sequence[tuple[str, str]], output: str) -> None:
 
 @contextmanager
 def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Open the file, or standard output for None and `-`; the end of the latter's reader is no error."""
+    """Standard output for None and `-`; when its reader ends, that is no error."""
     target: Path | int = sys.stdout.fileno() if out is None or str(out) == "-" else out
     try:
         # Not through sys.stdout: what its reader has not taken would be written again at the program's end.
@@ -178,9 +173,48 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
 
 
 def _check_stream(output: str) -> None:
-    """Refuse to mix packets with anything else on standard output, or to show them to people."""
+    """Raise `ConfigError` unless standard output is a file or a pipe."""
     mixed = f"with -o {output}, which is for standard output too" if output in DOCUMENTS else ""
     seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
     if seen:
         hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"
         raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))
+
+
+def tunnels(network: str) -> Tunnels:
+    """By UDP port; empty for a configuration that cannot be read."""
+    try:
+        options = parse_netconf(network, backends=BACKENDS).options
+    except ConfigError:
+        return {}
+    match options:
+        case VxlanOptions(port=port):
+            return {port or VXLAN_PORT: "VXLAN"}
+        case UdpOptions(port=port):
+            return {port: "IP"}
+        case WireguardOptions(port=port, port_v6=port_v6):
+            return {port: "WireGuard", port_v6: "WireGuard"}
+    return {}
+
+
+def comment(lab: str, places: Sequence[str], known: Tunnels) -> str:
+    """What a file says of itself: where its packets were seen, and how to decode their tunnels."""
+    parts = [f"Captured in lab {lab}, on {', '.join(places)}."]
+    for port, carried in known.items():
+        parts.append(f"UDP port {port} carries {carried}.")
+        if carried == "VXLAN":
+            parts.append(f"Wireshark shows it after Decode As…, or with -d {_decode_as(port)}; tcpdump with -T vxlan.")
+    if known:
+        parts.append("What is in a tunnel is the comment of its packet.")
+    return " ".join(parts)
+
+
+def programs(known: Tunnels) -> tuple[str, str]:
+    """The command lines of Wireshark and tcpdump, without the file's name."""
+    ports = [port for port, carried in known.items() if carried == "VXLAN"]
+    decoded = "".join(f"-d {_decode_as(port)} " for port in ports)
+    return f"wireshark {decoded}-r", f"tcpdump -n {'-T vxlan ' if ports else ''}-r"
+
+
+def _decode_as(port: int) -> str:
+    return f"udp.port=={port},vxlan"

@@ -27,12 +27,10 @@ VARIABLE: Final = "WEFT_LAB"  # names the lab where no option does
 
 
 def base() -> Path:
-    """Return where this user's labs are."""
     return places.home(os.environ)
 
 
 def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
-    """Ask a lab, and wait for the report."""
     call = Call(place.socket, request)
     try:
         return call.result(kind)
@@ -41,7 +39,7 @@ def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
 
 
 def ask_for_socket(place: Place, request: protocol.Capture) -> int:
-    """Ask a lab for a socket, and return its descriptor, which is the caller's to close."""
+    """The descriptor is the caller's to close."""
     call = Call(place.socket, request)
     try:
         call.result(Nothing)
@@ -52,20 +50,18 @@ def ask_for_socket(place: Place, request: protocol.Capture) -> int:
 
 
 def labs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a lab."""
     names = [place.name for place in places.found(base())]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def backends(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a back end."""
     from weft.desired.backends import BACKENDS  # it takes a while, and only completion needs it
 
     return [CompletionItem(name) for name in BACKENDS if name.startswith(incomplete)]
 
 
 def _completer(*kinds: str) -> Completer:
-    """Return a completer for names of nodes, pods, daemons, the store or Services, and for words such as `all`."""
+    """Of nodes, pods, daemons, the store, Services, and words such as `all`."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
@@ -87,7 +83,6 @@ def _completer(*kinds: str) -> Completer:
 
 
 def logs_and_all(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a log."""
     try:
         names = [ALL, *(path.stem for path in start.find(base(), ctx.params.get("lab") or "").logs.iterdir())]
     except (WeftError, OSError):
@@ -106,7 +101,6 @@ everywhere: Final = _completer("node", "pod", ALL)
 
 
 def lab_option(command: Command) -> Command:
-    """Give a command its `--lab`."""
     option = click.option(
         "-l",
         "--lab",
@@ -121,13 +115,13 @@ def lab_option(command: Command) -> Command:
 
 
 def hand_down(ctx: click.Context) -> None:
-    """Have the options that a group was given before a command's name count for that command."""
+    """Options of a group count for its commands, too."""
     assert isinstance(ctx.command, click.Group)  # noqa: S101 - it is called by groups
     ctx.default_map = dict.fromkeys(ctx.command.commands, ctx.params)
 
 
 def within(place: Place) -> str:
-    """Return how later commands name this lab: not at all if they mean it anyway, as the current or the only one."""
+    """` --lab NAME` for a later command, or nothing if it means this lab anyway."""
     current = os.environ.get(VARIABLE, "")
     if current:
         return "" if current == place.name else f" --lab {place.name}"

@@ -1,4 +1,4 @@
-"""`weft lab demo`: a pod network in front of your eyes, in a few seconds. What it prints, it has just seen."""
+"""`weft lab demo`: a pod network in a few seconds. What it prints, it has just seen."""
 
 import itertools
 import os
@@ -13,12 +13,11 @@ import click
 
 from weft.lab import places, protocol
 from weft.lab.commands import show, start, terminal
-from weft.lab.commands.choose import base
+from weft.lab.commands.choose import ask, ask_for_socket, base
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.places import Place
-from weft.lab.protocol import Call
-from weft.lab.report import Cell, LabReport, NodeReport, Nothing, PingReport, PodReport
+from weft.lab.report import LabReport, NodeReport, PingReport, PodReport
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import table
 from weft.model.value import Value
@@ -36,7 +35,7 @@ def demo() -> None:
 
 
 def run(base: Path, environ: Mapping[str, str]) -> None:
-    """Show the vxlan back end and then host-gw. Raises on the first thing that is not as told; nothing stays."""
+    """Raises on the first thing that is not as told; nothing stays."""
     started = time.monotonic()
     with _lab(base, environ, "vxlan", nodes=3) as scene:
         scene.cast()
@@ -57,7 +56,9 @@ def run(base: Path, environ: Mapping[str, str]) -> None:
 @contextmanager
 def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) -> Iterator["_Scene"]:
     _title(f"{nodes} nodes, 2 pods each, back end {backend}: real weftd, real plugins, real etcd")
-    name = next(name for name in _names() if not any(place.name == name for place in places.found(base)))
+    taken = {place.name for place in places.found(base)}
+    names = itertools.chain(["demo"], (f"demo{number}" for number in itertools.count(2)))
+    name = next(name for name in names if name not in taken)
     wanted = labfile.regular(name=name, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
     report = start.up(wanted, base, environ, note=lambda text: say(f"  {text}"))
     place = start.find(base, name)
@@ -68,8 +69,6 @@ def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) ->
 
 
 class _Scene(Value, kw_only=False):
-    """A lab that is up, and the two pods of the story: one on node1, one on node2."""
-
     place: Place
     report: LabReport
 
@@ -83,12 +82,10 @@ class _Scene(Value, kw_only=False):
         return first, second
 
     def cast(self) -> None:
-        """Show who takes part."""
         _title("Who is there: weft lab ps")
         say(show.lab(self.report), nl=False)
 
     def ping(self) -> None:
-        """Ping from pod to pod both ways."""
         first, second = self.pods
         _title(f"Two pods on different nodes: weft lab ping {first.name} {second.name}, and back")
         for source, target in ((first, second), (second, first)):
@@ -96,14 +93,12 @@ class _Scene(Value, kw_only=False):
             say(show.ping(cells), nl=False)
 
     def packet(self, title: str) -> None:
-        """Capture a ping on node1's uplink and print it layer by layer."""
         _title(title)
         layers = self._captured()
         for depth, layer in enumerate(layers):
             say(f"{'  ' * depth}{layer.name}  {layer.text}")
 
     def tunnel_entries(self) -> None:
-        """Show the route, the neighbour and the FDB entry that led the packet."""
         _title("Which entries led it there: weftd on node1 made them from node2's lease")
         route = self._route()
         gateway = route.split()[route.split().index("via") + 1]
@@ -116,12 +111,11 @@ class _Scene(Value, kw_only=False):
         say(table(("", "IN NODE1'S KERNEL"), entries), nl=False)
 
     def plain_route(self) -> None:
-        """Show the one route that led the packet."""
         _title("Which entry led it there: one route, and nothing else")
         say(table(("", "IN NODE1'S KERNEL"), [("route", self._route())]), nl=False)
 
     def repair(self) -> None:
-        """Delete the route to node2's pods on node1, and tell how soon it was back."""
+        """Delete the route to node2's pods on node1, and say how soon it was back."""
         subnet = self.nodes[1].subnets[0]
         _title(f"Somebody deletes that route: ip route del {subnet}")
         milliseconds = self._one(sys.executable, "-m", "weft.lab.commands.stopwatch", subnet)
@@ -131,22 +125,16 @@ class _Scene(Value, kw_only=False):
         say("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
 
     def _ping(self, source: PodReport, target: PodReport) -> PingReport:
-        call = Call(self.place.socket, protocol.Ping(source=source.name, target=target.name, count=1))
-        report = call.result(PingReport)
-        call.close()
-        faults = [cell for cell in report.cells if cell.fault]
-        if faults:
-            raise _untrue("a ping that arrives", _words(faults))
+        report = ask(self.place, protocol.Ping(source=source.name, target=target.name, count=1), PingReport)
+        if faults := [cell for cell in report.cells if cell.fault]:
+            words = show.ping(PingReport(tried=len(faults), reached=0, cells=faults)).strip()
+            raise _untrue("a ping that arrives", words)
         return report
 
     def _captured(self) -> list[Layer]:
-        """Return the layers of the first echo request between the two pods that leaves node1."""
-        call = Call(self.place.socket, protocol.Capture(where=self.nodes[0].name, link="eth0"))
-        call.result(Nothing)
-        [descriptor] = call.descriptors()
-        call.close()
+        node = self.nodes[0].name
         with Readers() as readers:
-            readers.add(self.nodes[0].name, descriptor)
+            readers.add(node, ask_for_socket(self.place, protocol.Capture(where=node, link="eth0")))
             self._ping(*self.pods)
             for packet in itertools.chain.from_iterable(readers.batches(until=time.monotonic() + _LISTEN)):
                 layers = layers_of(packet.data)
@@ -164,7 +152,6 @@ class _Scene(Value, kw_only=False):
         return lines[0].strip()
 
     def _lines(self, *command: str) -> list[str]:
-        """Return what a command prints on node1."""
         node = self.nodes[0].name
         status, stdout, stderr = terminal.captured(terminal.command(self.place, node, command))
         if status != 0:
@@ -172,17 +159,8 @@ class _Scene(Value, kw_only=False):
         return stdout.splitlines()
 
 
-def _names() -> Iterator[str]:
-    yield "demo"
-    yield from (f"demo{number}" for number in itertools.count(2))
-
-
 def _title(text: str) -> None:
     title(f"\n{text}")
-
-
-def _words(cells: list[Cell]) -> str:
-    return show.ping(PingReport(tried=len(cells), reached=0, cells=cells)).strip()
 
 
 def _untrue(expected: str, seen: str) -> Unavailable:

@@ -52,7 +52,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
 
     An option beside a FILE takes the place of what the file says, or is refused with the reason.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab.planned import planned
+    from weft.lab.network import planned
 
     if name and (problems := spec.name_problem("a lab", "--name", name)):
         raise ConfigError(*problems)
@@ -104,7 +104,6 @@ def _of_what_is_kept(place: places.Place) -> list[str]:
 
 
 def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
-    """Return the lab that a file and options describe, checked."""
     from weft.lab.files import labfile
 
     if file is not None:

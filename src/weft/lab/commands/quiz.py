@@ -1,4 +1,4 @@
-"""`weft lab quiz`: a fault drawn by lot, to be found. The rules are elsewhere; here stands what people see."""
+"""`weft lab quiz`: a fault drawn by lot, to be found. `lab.quiz` has the rules."""
 
 import secrets
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _WORDS: Final[dict[Judgement, str]] = {
 
 
 class _Play(Value):
-    """A puzzle that is open, with the lab that it is in and the score before it."""
+    """An open puzzle, its lab, and the score before it."""
 
     place: Place
     report: LabReport
@@ -52,7 +52,7 @@ class _Play(Value):
         return DRAWABLE[self.now.fault][1]
 
     def mend(self) -> bool:
-        """Mend the fault, and tell whether that worked: not where a user has mended it already."""
+        """Whether that worked: not if a user has mended it already."""
         try:
             breaking.change(self.place, self.report, self.now.node, self.fault, mend=True, in_secret=True)
         except Unavailable:
@@ -60,7 +60,6 @@ class _Play(Value):
         return True
 
     def go_on(self, **changes: int | list[str]) -> Puzzle:
-        """Change the puzzle, and keep it."""
         now = replace(self.now, **changes)
         self.place.keep(_NOTE, Game(score=self.score, now=now))
         return now
@@ -181,7 +180,7 @@ def give_up(lab: str, output: str) -> None:
 
 
 def _close(play: _Play, output: str, *, found: bool) -> None:
-    """Mend the fault, tell what it was and what shows it, and count."""
+    """Mend the fault, say what it was and what shows it, and count."""
     place, fault, now, option = play.place, play.fault, play.now, within(play.place)
     mended = play.mend()
     score = game.ended(play.score, now, found=found)
@@ -224,7 +223,7 @@ def _words(score: Score) -> str:
 
 
 def _open(lab: str) -> _Play:
-    """Return the puzzle that is open in a lab. `ConfigError` if none is."""
+    """`ConfigError` if no puzzle is open."""
     place = start.find(base(), lab)
     so_far = place.note(_NOTE, Game)
     if so_far is None or so_far.now is None:
@@ -234,7 +233,7 @@ def _open(lab: str) -> _Play:
 
 
 def _fitting(report: LabReport, level: Level) -> list[Fault]:
-    """Return the faults that this lab can have. `ConfigError` says why it can have none."""
+    """The faults that this lab can have. `ConfigError` says why it can have none."""
     fitting, refused = [], []
     for fault in game.of_level(level):
         try:
@@ -248,7 +247,7 @@ def _fitting(report: LabReport, level: Level) -> list[Fault]:
 
 
 def _started(place: Place, report: LabReport) -> Iterator[str]:
-    """Try to start a pod on each node. What the plugins say is not shown here: they may name the fault."""
+    """Try to start a pod on each node. The plugins' words are left out: they may name the fault."""
     for node in report.nodes:
         try:
             pod = ask(place, protocol.Run(spec.Pod(name=_POD, node=node.name)), PodReport)

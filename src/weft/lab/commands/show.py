@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Final
 
 from weft.lab.links import Cut, Link, shown_delay, shown_loss, shown_rate, words
-from weft.lab.planned import Plan
+from weft.lab.network import Plan
 from weft.lab.report import Cell, LabReport, LinksReport, PingReport, ServiceReport, TurnReport
 from weft.model.text import counted, table
 
@@ -16,7 +16,7 @@ _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
 
 
 def lab(report: LabReport, *, wide: bool = False) -> str:
-    """Return the lab's head, its nodes and its pods; `wide` with what plugins and `nsenter` know them by."""
+    """`wide` adds what plugins and `nsenter` know nodes and pods by."""
     families = " and ".join(f"IPv{family}" for family in report.families)
     head = f"lab {report.name}: {report.backend}, {families}, store {report.store} {report.store_state}\n"
     nodes = table(
@@ -49,7 +49,6 @@ def lab(report: LabReport, *, wide: bool = False) -> str:
 
 
 def services(reports: Sequence[ServiceReport]) -> str:
-    """Return a line for each Service."""
     rows = (
         (
             each.name,
@@ -65,7 +64,6 @@ def services(reports: Sequence[ServiceReport]) -> str:
 
 
 def links(report: LinksReport) -> str:
-    """Return a line for each link, and one for each way that is cut."""
     rows = (
         (
             name,
@@ -84,7 +82,6 @@ def _cuts(cuts: Sequence[Cut]) -> str:
 
 
 def things(report: TurnReport) -> str:
-    """Return a line for each thing, and one for each of its problems."""
     text = ""
     for thing in report.things:
         text += f"{thing.name}: {thing.state if thing.link is None else f'weftd {thing.state}, link {thing.link}'}\n"
@@ -93,7 +90,6 @@ def things(report: TurnReport) -> str:
 
 
 def plan(plan: Plan) -> str:
-    """Return what a lab would be."""
     families = " and ".join(f"IPv{family}" for family in plan.families)
     kind = ", nodes of Kubernetes" if plan.kubernetes else ""
     head = f"lab {plan.name} would be: {plan.backend}, {families}, store {plan.store}{kind}\n"
@@ -120,12 +116,11 @@ def plan(plan: Plan) -> str:
 
 
 def ping(report: PingReport) -> str:
-    """Return a line for each cell."""
     return "".join(f"{_line(cell)}\n" for cell in report.cells)
 
 
 def pingall(report: PingReport) -> str:
-    """Return what was tried, as a matrix where that fits, every fault in words, and a sum."""
+    """A matrix where that fits, every fault in words, and a sum."""
     text = ""
     families = sorted({cell.family for cell in report.cells})
     for family in families:

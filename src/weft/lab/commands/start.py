@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import otherdaemons, places, protocol, spec
+from weft.lab import places, protocol, spec
 from weft.lab.inside import etcd
 from weft.lab.kubernetes import programs
 from weft.lab.places import Place
@@ -24,6 +24,7 @@ from weft.lab.protocol import Call
 from weft.lab.report import LabReport, NamesReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
+from weft.model.value import replace
 
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
@@ -33,9 +34,9 @@ _FOR_OTHERS: Final = (errno.EADDRINUSE, errno.EACCES)  # of a port, which anothe
 
 
 def check(lab: spec.Lab, base: Path, environ: Mapping[str, str]) -> None:
-    """Look for what would keep a lab from starting. Raises `ConfigError` and `Unavailable`."""
+    """Raises `ConfigError` and `Unavailable` for what would keep a lab from starting."""
     _check_tools(lab, _environment(environ))
-    otherdaemons.located(lab, environ.get("PATH", ""))
+    located(lab, environ.get("PATH", ""))
     if any(place.alive and place.name == lab.name for place in places.found(base)):
         raise ConfigError(_up_already(lab.name))
     with ExitStack() as stack:
@@ -46,13 +47,10 @@ def check(lab: spec.Lab, base: Path, environ: Mapping[str, str]) -> None:
 def up(
     lab: spec.Lab, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None], keep: bool = False
 ) -> LabReport:
-    """Start a lab and wait until it is complete. If that fails or is interrupted, nothing of it stays.
-
-    With `keep` what has started stays after a failure, to be looked at.
-    """
+    """Start a lab and wait until it is complete. If that fails, nothing of it stays, unless `keep`."""
     environment = _environment(environ)
     _check_tools(lab, environment)
-    lab = otherdaemons.located(lab, environ.get("PATH", ""))
+    lab = located(lab, environ.get("PATH", ""))
     place = places.make(base, lab.name)
     lock = place.claim()
     if lock is None:
@@ -81,12 +79,11 @@ def _up_already(name: str) -> Problem:
 
 
 def up_now(base: Path) -> dict[str, Place]:
-    """Return the labs that are up, by name."""
     return {place.name: place for place in places.found(base) if place.alive}
 
 
 def find(base: Path, name: str) -> Place:
-    """Return the lab of this name, or with "" the only one that is up. `ConfigError` names those there are."""
+    """With "" the only lab that is up. `ConfigError` names those there are."""
     there = {place.name: place for place in places.found(base)}
     labs = {each: place for each, place in there.items() if place.alive}
     if name in labs:
@@ -106,15 +103,14 @@ def find(base: Path, name: str) -> Place:
 
 
 def down(place: Place) -> None:
-    """End a lab and remove what it has outside of itself."""
     _end(place)
     place.remove()
 
 
 def clean(base: Path, names: Sequence[str]) -> list[str]:
-    """Remove every trace of the dead labs of these names, or with none of all dead labs; return their names.
+    """Remove every trace of these dead labs, or of all; returns their names.
 
-    `ConfigError` names those that are up, and those there are when there is none of a name; then nothing is removed.
+    `ConfigError` names those that are up or unknown; then nothing is removed.
     """
     there = {place.name: place for place in places.found(base)}
     dead = {name: place for name, place in there.items() if not place.alive}
@@ -135,7 +131,7 @@ def clean(base: Path, names: Sequence[str]) -> list[str]:
 
 
 def _end(place: Place) -> None:
-    """End the supervisor, by asking or else by force, and wait until it is no more."""
+    """End the supervisor, by asking or else by force, and wait for it."""
     if not place.alive:
         return
     process = place.open_supervisor()
@@ -165,7 +161,7 @@ def _ended(process: int) -> bool:
 
 
 def _freed(place: Place, patience: float) -> bool:
-    """Wait for the lab's end by its lock: of a lab whose supervisor's process cannot be told, as of older versions."""
+    """Wait for the lab's end by its lock, where its supervisor's process is not known."""
     end = time.monotonic() + patience
     while place.alive:
         if time.monotonic() >= end:
@@ -175,7 +171,7 @@ def _freed(place: Place, patience: float) -> bool:
 
 
 def _nameless(place: Place) -> Problem:
-    """Return what is wrong with a lab that does not end when it is asked, and whose process is not known."""
+    """The problem of a lab that does not end when asked, and whose process is not known."""
     if not place.pid:
         seen, hint = "it is just being started, or its file 'pid' was changed", "Try again in a second."
     else:
@@ -186,7 +182,7 @@ def _nameless(place: Place) -> Problem:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Choose what daemons and plugins get: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
+    """For daemons and plugins: no FLANNELD_* or ETCD_* variable of ours may set a flag of theirs."""
     kept = {name: environ[name] for name in _KEPT if name in environ}
     path = programs.path(environ) + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     ours = str(Path(sys.executable).parent)  # `weft` in a node is the one that made the lab
@@ -195,7 +191,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
-    """Look for what the daemons will need, before anything is made. `ConfigError` with all that is missing."""
+    """`ConfigError` with all programs that are missing."""
     etcd.program(environ)
     tools = {"nft": "nftables"} if lab.nftables else {}
     if not tools:
@@ -238,7 +234,7 @@ def _start_supervisor(place: Place, lock: int) -> None:
 
 
 def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -> LabReport:
-    """Ask the new supervisor for its lab. `Unavailable` with its last words if it is gone: its log goes with it."""
+    """`Unavailable` with the supervisor's last words if it is gone: its log goes with it."""
     try:
         with ExitStack() as stack:
             outside = [stack.enter_context(listener).fileno() for listener in _listeners(request.lab)]
@@ -252,7 +248,7 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
 
 
 def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
-    """Open the machine's ports that lead into a lab: that of Kubernetes' API first, if there is one."""
+    """The machine's ports that lead into a lab: that of Kubernetes' API first."""
     if lab.store == "kubernetes":
         yield socket.create_server(("127.0.0.1", 0))
     for node in lab.nodes:
@@ -269,7 +265,7 @@ def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
 
 
 def name_nodes(place: Place, note: Callable[[str], None]) -> None:
-    """Make names for `ip netns` where this user may, of the nodes that there are now."""
+    """Name the nodes for `ip netns`, where this user may."""
     namespaces: dict[str, int] = {}
     try:
         while True:
@@ -288,3 +284,22 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
 
 def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str) -> Problem:
     return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)
+
+
+def located(lab: spec.Lab, path: str) -> spec.Lab:
+    """The lab with whole paths of other daemons, looked for in `path`. `ConfigError` for what is no program."""
+    found = {each.daemon: shutil.which(each.daemon, path=path) for each in lab.nodes if each.daemon}
+    problems = [
+        Problem(
+            code="LAB-001",
+            where=f"{each.name}: daemon",
+            seen=f"{each.daemon} is no program that can be run",
+            expected="a path, or a name on PATH",
+        )
+        for each in lab.nodes
+        if each.daemon and found[each.daemon] is None
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    whole = {program: str(Path(place).absolute()) for program, place in found.items() if place}
+    return replace(lab, nodes=tuple(replace(each, daemon=whole.get(each.daemon, "")) for each in lab.nodes))

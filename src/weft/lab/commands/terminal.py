@@ -1,4 +1,4 @@
-"""A command's terminal, or its pipes, handed to a command inside the lab."""
+"""Hands a command inside the lab our terminal, or pipes."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ Start = Callable[[list[int], bool], Call]
 
 
 def command(place: Place, where: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> Start:
-    """A command in a node or a pod of a lab, to be run in this directory with the descriptors that are given."""
+    """Run in this directory, with the descriptors that are given."""
 
     def start(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is Start's
         variables = dict(environ or {})
@@ -42,7 +42,6 @@ def command(place: Place, where: str, words: Sequence[str], environ: Mapping[str
 
 
 def _directory() -> str:
-    """The current directory, or / if somebody has removed it."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:
@@ -50,7 +49,7 @@ def _directory() -> str:
 
 
 def run(start: Start) -> int:
-    """Run a command there with our standard streams, and return its exit status."""
+    """With our standard streams; returns the exit status."""
     if os.isatty(0) and os.isatty(1):
         return _on_terminal(start)
     # A signal that comes while the command is being started waits until it can be passed on.
@@ -65,7 +64,7 @@ def run(start: Start) -> int:
 
 
 class Captured:
-    """A command that runs there with `given` as its input. To close it ends the command."""
+    """A command that runs there with `given` as its input. `close` ends it."""
 
     def __init__(self, start: Start, *, given: str = "") -> None:
         self._files = [os.memfd_create(name) for name in ("stdout", "stderr")]
@@ -79,7 +78,6 @@ class Captured:
             raise
 
     def result(self) -> tuple[int, str, str]:
-        """Wait for its end; return its exit status and what it wrote."""
         status = self._call.result(ExecReport).status
         stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in self._files)
         return status, stdout, stderr
@@ -94,7 +92,6 @@ class Captured:
 
 
 def captured(start: Start, *, given: str = "") -> tuple[int, str, str]:
-    """Run a command there with `given` as its input; return its exit status and what it wrote."""
     with closing(Captured(start, given=given)) as running:
         return running.result()
 
@@ -109,7 +106,7 @@ def answer(place: Place, node: str, words: Sequence[str], kind: type[T]) -> T:
 
 
 def _on_terminal(start: Start) -> int:
-    """Give the command a terminal of its own, which ours copies to and from until it ends."""
+    """Give the command a terminal of its own, which ours is copied to and from."""
     ours, theirs = pty.openpty()
     _copy_size(ours)
     call = start([theirs] * 3, True)  # noqa: FBT003
@@ -143,7 +140,7 @@ def _copy(call: Call, ours: int) -> None:
 
 
 def _move(source: int, target: int) -> bool:
-    """Copy what there is; False at the end. Reading a terminal that is open nowhere else is an error: EIO."""
+    """False at the end. Reading a terminal that is open nowhere else is an error: EIO."""
     data = b""
     with suppress(OSError):
         data = os.read(source, _CHUNK)
@@ -167,7 +164,7 @@ def _status(call: Call) -> int:
 
 @contextmanager
 def _signals(passed: Callable[[int], None]) -> Iterator[None]:
-    """Let signals reach the command there instead of ending us."""
+    """Pass signals to the command there instead of ending."""
     sys.stdout.flush()
     before = {number: signal.signal(number, lambda number, _: passed(number)) for number in _PASSED_ON}
     try:

@@ -2,7 +2,8 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 import click
@@ -10,8 +11,7 @@ import click
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option
-from weft.lab.report import Carried, TrafficReport
-from weft.lab.traffic import rates
+from weft.lab.report import Carried, TrafficReport, rates
 from weft.model.text import shown_amount, table
 from weft.screen.documents import DOCUMENTS, output_option, pause, redraw, show_report
 from weft.screen.say import is_screen
@@ -51,14 +51,14 @@ def top(lab: str, output: str, *, once: bool) -> None:
 
 
 class _Readings:
-    """Readings of the counters of a lab, by its name or the only one. `ConfigError` once it is not up any more."""
+    """Readings of a lab's counters. `ConfigError` once it is down."""
 
     def __init__(self, lab: str) -> None:
         self.name = start.find(base(), lab).name
         self._before = self._ask()
 
     def take(self) -> TrafficReport:
-        """Wait a second, and return what was carried since the reading before, in each second."""
+        """Wait a second; returns the rates since the reading before."""
         pause(_SECONDS)
         before, self._before = self._before, self._ask()
         return rates(before, self._before)
@@ -68,7 +68,7 @@ class _Readings:
 
 
 def text(name: str, report: TrafficReport, rows: int | None = None) -> str:
-    """Return the tables, of so many rows together: all by name, or the busiest where there is no room for all."""
+    """All by name, or the busiest if they do not fit into `rows`."""
     nodes = [((each.name, *_cells(each)), each.sent_bytes + each.received_bytes) for each in report.nodes]
     pods = [((each.name, each.node, *_cells(each)), each.sent_bytes + each.received_bytes) for each in report.pods]
     ways = [
@@ -88,8 +88,7 @@ def text(name: str, report: TrafficReport, rows: int | None = None) -> str:
 
 
 def _table(heading: Sequence[str], rows: Sequence[tuple[tuple[str, ...], float]], most: int | None) -> str:
-    busiest: Callable[[tuple[tuple[str, ...], float]], float] = lambda row: -row[1]  # noqa: E731
-    shown = sorted(rows, key=busiest)[:most]
+    shown = sorted(rows, key=itemgetter(1), reverse=True)[:most]
     left = len(rows) - len(shown)
     return table(heading, (cells for cells, _ in shown)) + (f"and {left} more, less busy\n" if left else "")
 

@@ -10,10 +10,10 @@ from click.shell_completion import CompletionItem
 from weft.lab.commands import start
 from weft.lab.commands.choose import VARIABLE, base, hand_down, labs
 from weft.lab.places import Place
-from weft.lab.tutorial import pages, playground, progress
+from weft.lab.tutorial import pages, playground
 from weft.lab.tutorial.lesson import Lesson, judged, right
 from weft.lab.tutorial.lessons import LESSONS
-from weft.lab.tutorial.progress import Progress
+from weft.lab.tutorial.pages import Progress
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
 from weft.screen.documents import Progress as Clock
@@ -26,7 +26,6 @@ _NAME: Final = "tutorial"  # of the lab, and of what is kept with it
 
 
 def _options(command: Command) -> Command:
-    """Give a command `--lab` and `-o`."""
     about = f"The tutorial's lab: {_NAME} by default."
     lab = click.option(
         "-l", "--lab", default=_NAME, metavar="LAB", envvar=VARIABLE, show_envvar=True, shell_complete=labs, help=about
@@ -90,7 +89,7 @@ def begin(lesson: str, lab: str, output: str) -> None:
         seen = f"it runs, and you are at lesson {at.lesson!r}"
         hint = f"'weft lab tutorial show{_within(lab)}' shows it; 'start LESSON' goes to another."
         raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial start", seen=seen, hint=hint))
-    playground.lay_out(place, progress.before(wanted))
+    playground.lay_out(place, pages.before(wanted))
     place.keep(_NAME, Progress(lesson=wanted.name, done=[] if at is None else at.done))
     _show(place, wanted, output)
 
@@ -121,7 +120,7 @@ def go_on(lab: str, output: str) -> int:
     place, at = _current(lab)
     if at.lesson not in at.done and not _check(place, at, output):
         return 1
-    here = progress.position(at.lesson)
+    here = pages.position(at.lesson)
     if here + 1 == len(LESSONS):
         show_report(output, {"done": True}, "That was the last lesson.\n")
         next_commands(output, f"weft lab down {place.name}", "weft lab up", "weft lab quiz start")
@@ -153,7 +152,7 @@ def reset(lab: str, output: str) -> None:
     """Put both nodes back to the lesson's beginning, whatever was made on them."""
     place, at = _current(lab)
     lesson = _named(at.lesson)
-    playground.lay_out(place, progress.before(lesson))
+    playground.lay_out(place, pages.before(lesson))
     place.keep(_NAME, Progress(lesson=at.lesson, done=[name for name in at.done if name != at.lesson]))
     show_report(output, {"reset": at.lesson}, f"Both nodes are as at the beginning of lesson {at.lesson!r}.\n")
     next_commands(output, f"weft lab tutorial show{_within(lab)}")
@@ -190,7 +189,7 @@ def _check(place: Place, at: Progress, output: str) -> bool:
 
 
 def _current(lab: str) -> tuple[Place, Progress]:
-    """Return the tutorial's lab, and how far the learner is. `ConfigError` where no tutorial runs."""
+    """`ConfigError` if no tutorial runs."""
     place = start.up_now(base()).get(lab)
     if place is None:
         hint = f"'weft lab tutorial start{_within(lab)}' starts it."
@@ -199,7 +198,7 @@ def _current(lab: str) -> tuple[Place, Progress]:
 
 
 def _read(place: Place) -> Progress:
-    """Return how far the learner in a lab is. `ConfigError` if it is a lab of another kind."""
+    """`ConfigError` if it is a lab of another kind."""
     at = place.note(_NAME, Progress)
     if at is None:
         seen, expected = f"lab {place.name} is not the tutorial's", "another name by --lab"
@@ -208,7 +207,7 @@ def _read(place: Place) -> Progress:
 
 
 def _named(name: str) -> Lesson:
-    """Return a lesson by its name. `ConfigError` names those there are."""
+    """`ConfigError` names the lessons."""
     for lesson in LESSONS:
         if lesson.name == name:
             return lesson

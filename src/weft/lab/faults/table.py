@@ -1,11 +1,8 @@
-"""All faults that a lab's node can have, and here those that are done to packets. Pure."""
+"""All faults that a lab's node can have, by what they hit. Pure."""
 
 from typing import Final
 
-from weft.lab.faults.between import BETWEEN
 from weft.lab.faults.fault import VXLAN, Fault, chain, ingress
-from weft.lab.faults.nodes import NODES
-from weft.lab.faults.pods import PODS
 
 _PACKETS: Final[tuple[Fault, ...]] = (
     Fault(
@@ -59,6 +56,307 @@ _PACKETS: Final[tuple[Fault, ...]] = (
         about="a link on the way is narrower than the uplink says, and says nothing",
         breaks=chain("somebody", "prerouting", "udp dport 8472 meta length > 1400 drop"),
         mends="nft delete table inet somebody",
+        backends=VXLAN,
+    ),
+)
+
+BETWEEN: Final = (
+    Fault(
+        name="route-lost",
+        code="ROUTE-001",
+        about="the route to a peer is gone",
+        breaks="ip route delete $PEER",
+        mends="",
+        repaired=True,
+        backends=("vxlan", "host-gw", "ipip"),
+    ),
+    Fault(
+        name="route-stale",
+        code="ROUTE-002",
+        about="an old route leads part of the node's own subnet away from it",
+        breaks="ip route add ${SUBNET%/*}/26 via $FAR dev $UPLINK proto static",
+        mends="ip route delete ${SUBNET%/*}/26 via $FAR dev $UPLINK proto static",
+    ),
+    Fault(
+        name="network-overlaps",
+        code="ADDR-001",
+        about="another bridge of the node has the pods' network",
+        breaks="ip link add docker0 type bridge; ip address add ${NETWORK%.*}.1/12 dev docker0; ip link set docker0 up",
+        mends="ip link delete docker0",
+    ),
+    Fault(
+        name="device-down",
+        code="VTEP-003",
+        about="the device between the nodes is down",
+        breaks="ip link set $DEVICE down",
+        mends="ip link set $DEVICE up",
+        repaired=True,
+        backends=VXLAN,
+    ),
+    Fault(
+        name="device-narrow",
+        code="VTEP-003",
+        about="the device has another MTU than pods",
+        breaks="ip link set $DEVICE mtu 1300",
+        mends="",
+        repaired=True,
+        backends=VXLAN,
+    ),
+    Fault(
+        name="address-lost",
+        code="VTEP-001",
+        about="another program took the device's address off it",
+        breaks="ip address delete ${SUBNET%/*}/32 dev $DEVICE",
+        mends="",
+        repaired=True,
+        backends=VXLAN,
+    ),
+    Fault(
+        name="device-managed",
+        code="HOST-001",
+        about="systemd-networkd takes the device for its own",
+        breaks="links=/run/systemd/netif/links; mkdir -p $links; printf 'ADMIN_STATE=configured\\nNETWORK_FILE=/a\\n'"
+        " >$links/$(ip -o link show $DEVICE | cut -d: -f1)",
+        mends="rm -r /run/systemd",
+        backends=VXLAN,
+    ),
+    Fault(
+        name="device-gone",
+        code="VTEP-004",
+        about="the device between the nodes is gone",
+        breaks="ip link delete $DEVICE",
+        mends="",
+        repaired=True,
+        backends=VXLAN,
+    ),
+    Fault(
+        name="device-squatted",
+        code="VTEP-002",
+        about="another program's device has the VNI and the port",
+        breaks="kill -STOP $(pgrep -x weftd); ip link delete $DEVICE;"
+        " ip link add somebodys type vxlan id 1 dstport 8472 dev $UPLINK; kill -CONT $(pgrep -x weftd)",
+        mends="ip link delete somebodys",
+        backends=VXLAN,
+    ),
+    Fault(
+        name="mac-changed",
+        code="VTEP-003",
+        about="a network manager gave the device another MAC than peers were told",
+        breaks="ip link set $DEVICE address 0e:00:00:00:00:01",
+        mends="",
+        repaired=True,
+        backends=VXLAN,
+    ),
+    Fault(
+        name="neighbour-lost",
+        code="FDB-001",
+        about="the neighbour entries of peers are gone",
+        # Again if it fails: the daemon may be putting an entry back that it has listed.
+        breaks="ip neigh flush nud permanent dev $DEVICE || ip neigh flush nud permanent dev $DEVICE",
+        mends="",
+        repaired=True,
+        backends=VXLAN,
+    ),
+)
+_SECOND_LINK: Final = "ip link add lan1 type bridge; ip link set lan1 up; ip route add $FAR/32 dev lan1"
+_WRONG_DATAGRAM: Final = (
+    "import socket, struct, sys; a = socket.inet_aton(sys.argv[1]);"
+    " s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW);"
+    " s.sendto(struct.pack('!BBHHHBBH4s4sHHHH', 69, 0, 28, 1, 0, 9, 17, 0, a, a, 9, 9, 8, 1), (sys.argv[1], 0))"
+)
+_CONNECTIONS: Final = (
+    "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+    " most = int(open('/proc/sys/net/netfilter/nf_conntrack_max').read());"
+    " [s.sendto(b'', ('127.9.%d.%d' % (n >> 23 & 127, n >> 15 & 255), 9 + (n & 32767)))"
+    " for n in range(most * 15 // 16)]"
+)
+_MTU: Final = "ip -o link show $UPLINK | sed 's/.* mtu \\([0-9]*\\) .*/\\1/'"
+_TIMEOUT: Final = "net.netfilter.nf_conntrack_udp_timeout"
+_FILTER: Final = "net.ipv4.conf.$UPLINK.rp_filter"
+_PORTS: Final = (
+    "for port in $(ip -o link show master $BRIDGE | cut -d' ' -f2 | cut -d@ -f1); do"
+    " bridge link set dev $port hairpin %s; done"
+)
+PODS: Final = (
+    Fault(
+        name="bridge-down",
+        code="BRIDGE-006",
+        about="the pods' bridge is down",
+        breaks="ip link set $BRIDGE down",
+        mends="ip link set $BRIDGE up",
+        repaired=True,
+    ),
+    Fault(
+        name="bridge-elsewhere",
+        code="BRIDGE-001",
+        about="the pods' bridge has the address of an earlier subnet",
+        breaks="ip address flush dev $BRIDGE scope global; ip address add 10.99.0.1/24 dev $BRIDGE",
+        mends="ip address flush dev $BRIDGE scope global; ip address add $GATEWAY dev $BRIDGE",
+    ),
+    Fault(
+        name="hairpin-off",
+        code="BRIDGE-003",
+        about="pods do not get back what they send to themselves by a Service",
+        breaks=_PORTS % "off",
+        mends=_PORTS % "on",
+    ),
+    Fault(
+        name="plugin-missing",
+        code="CNI-001",
+        about="a network names a plugin that is not there",
+        breaks='echo \'{"cniVersion":"1.0.0","name":"more","plugins":[{"type":"macwand"}]}\''
+        " >/etc/cni/net.d/99-more.conflist",
+        mends="rm /etc/cni/net.d/99-more.conflist",
+    ),
+    Fault(
+        name="conflist-stale",
+        code="CLEAN-001",
+        about="another pod network has left its configuration, and runtimes take it first",
+        breaks='echo \'{"cniVersion":"1.0.0","name":"former","plugins":[{"type":"bridge"}]}\''
+        " >/etc/cni/net.d/00-former.conflist",
+        mends="rm /etc/cni/net.d/00-former.conflist",
+    ),
+    Fault(
+        name="network-left",
+        code="CLEAN-001",
+        about="another pod network has left its links",
+        breaks="ip link add cali0123456789a type bridge",
+        mends="ip link delete cali0123456789a",
+    ),
+    Fault(
+        name="subnet-file-gone",
+        code="LEASE-001",
+        about="the file that plugins read is deleted",
+        breaks="rm /run/flannel/subnet.env",
+        mends="",
+        repaired=True,
+    ),
+    Fault(
+        name="subnet-full",
+        code="IPAM-002",
+        about="all addresses of the node are given",
+        breaks="for n in $(seq 2 254); do f=/var/lib/cni/networks/$CNI/${SUBNET%.*}.$n;"
+        ' [ -e $f ] || printf "gone\\neth0" >$f; done',
+        mends="grep -lx gone /var/lib/cni/networks/$CNI/* | xargs -r rm",
+    ),
+    Fault(
+        name="addresses-leaked",
+        code="IPAM-001",
+        about="containers have gone without DEL, and their addresses are still reserved",
+        breaks='for n in $(seq 100 139); do printf "gone\neth0" >/var/lib/cni/networks/$CNI/${SUBNET%.*}.$n; done',
+        mends="grep -lx gone /var/lib/cni/networks/$CNI/* | xargs -r rm",
+    ),
+)
+
+
+def _note(what: str, command: str) -> str:
+    """Note on the node what a command prints, once: a fault may be made twice."""
+    return f"[ -e /run/before-{what} ] || {command} >/run/before-{what}"
+
+
+def _noted(what: str) -> str:
+    """What was noted, as a word of a script; it is forgotten then."""
+    return f"$(cat /run/before-{what}; rm /run/before-{what})"
+
+
+NODES: Final = (
+    Fault(
+        name="daemon-killed",
+        code="INST-003",
+        about="no daemon runs on the node",
+        breaks="kill -9 $(pgrep -x weftd)",
+        mends="",
+        kills=True,
+    ),
+    Fault(
+        name="store-away",
+        code="STORE-001",
+        about="the store does not answer",
+        breaks=chain("somebody", "output", "tcp dport $STORE drop").replace("'", '"'),
+        mends="nft delete table inet somebody",
+    ),
+    Fault(
+        name="uplink-down",
+        code="IFACE-002",
+        about="the link between the nodes is down",
+        # Else the kernel forgets the link's IPv6 addresses, and nothing would put them back.
+        breaks="sysctl -qw net.ipv6.conf.$UPLINK.keep_addr_on_down=1; ip link set $UPLINK down",
+        mends="ip link set $UPLINK up",
+    ),
+    Fault(
+        name="uplink-narrow",
+        code="MTU-001",
+        about="the link between the nodes got a smaller MTU, and pods keep theirs",
+        breaks=f"{_note('mtu', _MTU)}; ip link set $UPLINK mtu 1400",
+        mends=f"ip link set $UPLINK mtu {_noted('mtu')}",
+        backends=VXLAN,
+    ),
+    Fault(
+        name="uplink-other",
+        code="IFACE-001",
+        about="another node is reached by another link than the uplink",
+        breaks=_SECOND_LINK,
+        mends="ip link delete lan1",
+    ),
+    Fault(
+        name="replies-elsewhere",
+        code="KERN-003",
+        about="answers go by another link, and the kernel drops what comes by the uplink",
+        breaks=f"{_note('filter', f'sysctl -n {_FILTER}')}; sysctl -qw {_FILTER}=1; {_SECOND_LINK}",
+        mends=f"sysctl -qw {_FILTER}={_noted('filter')}; ip link delete lan1",
+    ),
+    Fault(
+        name="peer-away",
+        code="LEASE-005",
+        about="the node answers nothing: see it from another node",
+        breaks=ingress("drop"),
+        mends="nft delete table netdev somebody",
+    ),
+    Fault(
+        name="services-unseen",
+        code="KERN-001",
+        about="kube-proxy's rules are there, and packets of a bridge do not pass them",
+        breaks="sysctl -qw net.bridge.bridge-nf-call-iptables=0; iptables -t nat -N KUBE-SERVICES",
+        mends="iptables -t nat -X KUBE-SERVICES; sysctl -qw net.bridge.bridge-nf-call-iptables=1",
+    ),
+    Fault(
+        name="connections-full",
+        code="CT-001",
+        about="connection tracking has hardly room for one connection more",
+        # Else the kernel would forget them within half a minute.
+        breaks=f'{_note("timeout", f"sysctl -n {_TIMEOUT}")}; sysctl -qw {_TIMEOUT}=3600; python3 -c "{_CONNECTIONS}"',
+        mends=f"sysctl -qw {_TIMEOUT}={_noted('timeout')}; conntrack -F",
+    ),
+    Fault(
+        name="masquerade-lost",
+        code="NFT-002",
+        about="weft's firewall rules are flushed",
+        breaks="iptables -t nat -F FLANNEL-POSTRTG 2>/dev/null || nft flush table ip flannel-ipv4",
+        mends="",
+        repaired=True,
+    ),
+    Fault(
+        name="two-iptables",
+        code="NFT-001",
+        about="one program uses iptables-legacy, another iptables-nft",
+        breaks="iptables-legacy -N SOMEBODY; iptables-nft -t filter -L >/dev/null; iptables-nft -N SOMEBODY",
+        mends="",
+    ),
+    Fault(
+        name="checksums-wrong",
+        code="CSUM-001",
+        about="a network card of a peer sends datagrams with wrong checksums",
+        breaks=f'python3 -c "{_WRONG_DATAGRAM}" ${{GATEWAY%/*}}',
+        mends="",
+        backends=VXLAN,
+    ),
+    Fault(
+        name="network-uninstalled",
+        code="LEASE-001",
+        about="the pod network was taken off the node, and left its configuration",
+        breaks="kill -9 $(pgrep -x weftd); ip link delete $DEVICE; rm /run/flannel/subnet.env",
+        mends="",
+        kills=True,
         backends=VXLAN,
     ),
 )

@@ -22,8 +22,9 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec
-from weft.lab.files import labkeys, portmappings, yamlfile
-from weft.lab.fitting import misfits, understand
+from weft.lab.files import labkeys, yamlfile
+from weft.lab.files.parts import PortMappings
+from weft.lab.network import misfits, understand
 from weft.model.errors import ConfigError
 from weft.model.net import Family
 
@@ -56,21 +57,17 @@ _FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"ipv4": (4,), "ipv6": (6,), "
 
 
 def is_one(root: yaml.Node) -> bool:
-    """Tell whether a file says that it is kind's."""
     entries = root.value if isinstance(root, yaml.MappingNode) else []
     said = {str(key.value): str(value.value) for key, value in entries if isinstance(value, yaml.ScalarNode)}
     return said.get("apiVersion", "").startswith("kind.x-k8s.io/")
 
 
 class Reader(yamlfile.Reader):
-    """Walks the YAML nodes of a cluster file."""
-
     def __init__(self, where: str) -> None:
         super().__init__(where)
-        self._ports = portmappings.Mappings(self)
+        self._ports = PortMappings(self)
 
     def lab(self, root: yaml.Node, name: str) -> spec.Lab:
-        """Return the lab that the file describes; `name` wins over its own."""
         keys = ("apiVersion", "kind", "name", "nodes", "networking")
         parts = self.mapping(root, keys, "cluster", elsewhere=_CLUSTER)
         self.constants(parts, apiVersion=API, kind="Cluster")
@@ -91,7 +88,7 @@ class Reader(yamlfile.Reader):
         return lab
 
     def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
-        """Return the net-conf as text and checked, None if it is wrong."""
+        """The text and the checked value; None if it is wrong."""
         known = ("ipFamily", "podSubnet", "disableDefaultCNI", "kubeProxyMode")
         parts = {} if node is None else self.mapping(node, known, "networking", elsewhere=_NETWORKING)
         said = self._one_of(parts, "ipFamily", Literal["ipv4", "ipv6", "dual"]) or "ipv4"
@@ -112,7 +109,6 @@ class Reader(yamlfile.Reader):
             return "", None
 
     def _subnets(self, node: yaml.Node, families: tuple[Family, ...]) -> dict[str, Any]:
-        """Return what net-conf says of the networks of pods."""
         found: dict[str, Any] = {}
         for text in (self.value(node, str, "podSubnet") or "").split(","):
             try:
@@ -134,7 +130,7 @@ class Reader(yamlfile.Reader):
         return self.value(parts[key], kind, key) if key in parts else None
 
     def _nodes(self, node: yaml.Node | None, lab: str, named: yaml.Node | None) -> Iterator[spec.Node]:
-        """Yield the nodes of a file, in which the lab is `named` if it says a name."""
+        """`named` is where the file names the lab."""
         items = node.value if isinstance(node, yaml.SequenceNode) else []
         if node is not None and not items:
             self.problem(node, "no nodes", expected="a list of nodes")

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 
 from weft.lab import links, spec
-from weft.lab.files import labkeys, portmappings
+from weft.lab.files import labkeys
+from weft.lab.files.parts import written_ports
 from weft.lab.links import Link
-from weft.lab.planned import planned
+from weft.lab.network import planned
 from weft.lab.report import LabReport, serves
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event
@@ -20,9 +21,9 @@ from weft.model.value import replace
 
 
 def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[spec.Lab, list[str]]:
-    """Return a lab that would be as the one that runs, and in words what it would not have.
+    """A lab that would be as the running one, and in words what it would lack.
 
-    `report` is how that one is, `done` what commands have done to it. `ConfigError` if it was built by hand.
+    `done` is what commands have done to it. `ConfigError` if it was built by hand.
     """
     if lab.bare:
         seen = "its nodes are bare: what is in them was built by hand"
@@ -35,9 +36,9 @@ def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[s
 
 
 def _with_addresses(lab: spec.Lab, report: LabReport) -> Iterator[spec.Pod]:
-    """Yield the pods, on nodes where one would get another address by itself each with its own.
+    """Where a pod would get another address, all pods of its node ask for theirs.
 
-    A pod can ask for one address, so those of two families are left as they are.
+    A pod can ask for one address, so pods with two families are left alone.
     """
     has = {pod.name: pod.addresses for pod in report.pods}
     gets = {pod.name: pod.addresses for pod in planned(lab).pods}
@@ -49,7 +50,7 @@ def _with_addresses(lab: spec.Lab, report: LabReport) -> Iterator[spec.Pod]:
 
 
 def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:
-    """Yield which subnets and addresses would be others."""
+    """Subnets and addresses that would differ."""
     plan = planned(lab)
     subnets = {node.name: node.subnets for node in plan.nodes}
     for node in report.nodes:
@@ -64,7 +65,7 @@ def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:
 
 
 def _states(lab: spec.Lab, report: LabReport) -> Iterator[str]:
-    """Yield what does not run as it should, and what nobody but Kubernetes knows."""
+    """What does not run as it should, and what only Kubernetes knows."""
     for node in report.nodes:
         if not serves(node.daemon) and node.daemon != "none":
             yield f"weftd of {node.name}: {node.daemon}"
@@ -75,7 +76,6 @@ def _states(lab: spec.Lab, report: LabReport) -> Iterator[str]:
 
 
 def _faults(done: Iterable[Event]) -> list[str]:
-    """Return the faults that were made and not mended."""
     there: dict[str, None] = {}
     for event in done:
         if event.kind == "broke" and not event.words:
@@ -86,7 +86,6 @@ def _faults(done: Iterable[Event]) -> list[str]:
 
 
 def written(lab: spec.Lab) -> str:
-    """Return the file."""
     file: dict[str, Any] = {
         "apiVersion": labkeys.API,
         "kind": labkeys.KIND,
@@ -115,7 +114,7 @@ def _node(node: spec.Node, link: Link) -> Any:
     if node.daemon:
         made["daemon"] = node.daemon
     if node.ports:
-        made[labkeys.PORTS] = portmappings.written(node.ports)
+        made[labkeys.PORTS] = written_ports(node.ports)
     if link != Link():
         made["link"] = links.written(link)
     return made if len(made) > 1 else node.name

@@ -25,25 +25,31 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec
-from weft.lab.files import details, kindfile, labkeys, overrides, portmappings, yamlfile
-from weft.lab.fitting import misfits, understand
+from weft.lab.files import kindfile, labkeys, yamlfile
+from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_pod, read_services
+from weft.lab.files.yamlfile import Reader
 from weft.lab.links import STORE, Link
-from weft.lab.services import filekey
+from weft.lab.network import misfits, understand
+from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Family
 from weft.model.value import replace
 
 _NETWORK: Final = "network"
+_INT: Final = "tag:yaml.org,2002:int"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_TRUE: Final = "tag:yaml.org,2002:bool"
+_MAP: Final = "tag:yaml.org,2002:map"
 
 
 def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None = None) -> spec.Lab:
-    """Return the lab that a file describes; `where` is its path, `name` and `over` win over what it says.
+    """`where` is the file's path; `name` and `over` win over what it says.
 
-    Raises `ConfigError` with all problems of the file, each `where` with the line.
+    `ConfigError` has all problems, each with its line.
     """
     root, over = yamlfile.compose(text, where, "a lab file"), over or spec.Overrides()
     reader: kindfile.Reader | _Reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
-    lab = reader.lab(overrides.applied(root, over, reader), name)
+    lab = reader.lab(applied(root, over, reader), name)
     if reader.problems:
         raise ConfigError(*reader.problems)
     return lab
@@ -60,7 +66,7 @@ def regular(
     store: spec.Store = "etcd",
     kubelets: bool = False,
 ) -> spec.Lab:
-    """Return the lab that options describe, its net-conf checked. `ConfigError` if there is no such back end."""
+    """The lab of options alone. `ConfigError` for an unknown back end or too small a network."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
     lab = spec.regular(
         name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets
@@ -71,7 +77,7 @@ def regular(
 
 
 def _key(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
-    """Return the node of the key that `path` leads to, or of the nearest one above it that is there."""
+    """The node of this key, or of the nearest one above it."""
     entries = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in reversed(entries):  # of several, the last counts
         if str(key.value).casefold() == path[0].casefold():
@@ -80,11 +86,9 @@ def _key(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
 
 
 class _Reader(yamlfile.Reader):
-    """Walks the YAML nodes of a lab file."""
-
     def __init__(self, where: str) -> None:
         super().__init__(where)
-        self._ports = portmappings.Mappings(self)
+        self._ports = PortMappings(self)
         self._links: dict[str, Link] = {}  # by node
         self._folder = os.path.dirname(where)  # noqa: PTH120 - text, and "" for standard input
 
@@ -114,9 +118,9 @@ class _Reader(yamlfile.Reader):
             kubelets=kubelets,
             nat=self._nat(parts.get("nat"), {each.segment for each in nodes}),
             links={name: link for name, link in self._links.items() if link != Link()},
-            cuts=tuple(details.cuts(self, parts.get("cuts"), places)),
+            cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
         )
-        lab = filekey.read(self, parts.get(labkeys.SERVICES), lab)
+        lab = read_services(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
             return lab
         place = network or parts.get("nodes")
@@ -124,7 +128,7 @@ class _Reader(yamlfile.Reader):
         return lab
 
     def _store(self, parts: dict[str, yaml.Node]) -> tuple[spec.Store, bool]:
-        """Return what holds the leases, and whether nodes are ones of Kubernetes: then it does."""
+        """What holds the leases, and whether nodes are Kubernetes'."""
         kubelets = "kubernetes" in parts and self.value(parts["kubernetes"], bool, "kubernetes") is True
         if "store" not in parts:
             return "kubernetes" if kubelets else "etcd", kubelets
@@ -134,7 +138,7 @@ class _Reader(yamlfile.Reader):
         return store, kubelets
 
     def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
-        """Return the net-conf as text and checked, None if it is wrong."""
+        """The text and the checked value; None if it is wrong."""
         if node is None:
             text = spec.net_conf(backend="vxlan", families=(4,), nft=False)
             return text, understand(text)
@@ -157,7 +161,7 @@ class _Reader(yamlfile.Reader):
         return text, checked
 
     def _in_network(self, node: yaml.Node, problems: Iterable[Problem]) -> None:
-        """Note problems of the network configuration, each with the line of its key."""
+        """Add problems of the network configuration, each with the line of its key."""
         for problem in problems:
             place = _key(node, problem.where.removeprefix(_NETWORK).removeprefix(": ").split("."))
             self.add(place, [replace(problem, where=f"{self.at(place)} {problem.where}")])
@@ -165,7 +169,7 @@ class _Reader(yamlfile.Reader):
     def _nodes(
         self, node: yaml.Node | None, pods: yaml.Node | None, *, everywhere: int
     ) -> tuple[tuple[spec.Node, ...], tuple[spec.Pod, ...]]:
-        """Return nodes and pods; `everywhere` is how many are on a node that says nothing."""
+        """`everywhere` is how many pods are on a node that says nothing."""
         if isinstance(pods, yaml.ScalarNode):
             everywhere = self.count(pods, "pods", least=0, most=spec.MOST_PODS)
         elif pods is not None:
@@ -178,23 +182,18 @@ class _Reader(yamlfile.Reader):
             if name in nodes:
                 self.problem(place, f"a second node named {name!r}", expected="names that differ")
             ports = self._ports.read(parts.get(labkeys.PORTS))
-            made = spec.Node(
-                name=name, index=index, segment=self._segment(parts), daemon=self._daemon(parts), ports=ports
-            )
+            segment = 1
+            if "segment" in parts:
+                segment = self.count(parts["segment"], "segment", least=1, most=spec.MOST_SEGMENTS)
+            made = spec.Node(name=name, index=index, segment=segment, daemon=self._daemon(parts), ports=ports)
             nodes.setdefault(name, made)
             if "link" in parts:
-                self._links[name] = details.link(self, parts["link"])
+                self._links[name] = read_link(self, parts["link"])
             found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
 
-    def _segment(self, parts: dict[str, yaml.Node]) -> int:
-        if "segment" not in parts:
-            return 1
-        return self.count(parts["segment"], "segment", least=1, most=spec.MOST_SEGMENTS)
-
     def _nat(self, node: yaml.Node | None, used: AbstractSet[int]) -> tuple[int, ...]:
-        """Return the segments that are behind a NAT, of those that are used."""
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode):
@@ -210,7 +209,7 @@ class _Reader(yamlfile.Reader):
         return tuple(sorted(found))
 
     def _daemon(self, parts: dict[str, yaml.Node]) -> str:
-        """Return the path of a node's own program, if it has one; one with a slash is seen from the file's folder."""
+        """One with a slash is seen from the file's folder."""
         if "daemon" not in parts:
             return ""
         program = self.value(parts["daemon"], str, "daemon")
@@ -219,7 +218,7 @@ class _Reader(yamlfile.Reader):
         return os.path.join(self._folder, program) if program and "/" in program else program or ""  # noqa: PTH118
 
     def _node_entries(self, node: yaml.Node | None) -> Iterator[tuple[yaml.Node | None, str, dict[str, yaml.Node]]]:
-        """Yield each node's place in the file, its name and what else is said of it."""
+        """Its place in the file, its name, and what else is said of it."""
         if isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 if isinstance(item, yaml.ScalarNode):
@@ -262,7 +261,7 @@ class _Reader(yamlfile.Reader):
             if on is not None and on not in nodes:
                 self.problem(parts["node"], f"a pod on node {on!r}", expected="a node of this lab", known=nodes)
             elif name is not None and on is not None:
-                yield parts["name"], details.pod(self, parts, name, on)
+                yield parts["name"], read_pod(self, parts, name, on)
 
     def _distinct(self, found: list[tuple[yaml.Node | None, spec.Pod]], nodes: Iterable[str]) -> tuple[spec.Pod, ...]:
         pods: dict[str, spec.Pod] = {}
@@ -276,3 +275,85 @@ class _Reader(yamlfile.Reader):
                 )
             pods.setdefault(pod.name, pod)
         return tuple(pods.values())
+
+
+def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
+    """The file as the options want it. What cannot be becomes a problem."""
+    if not over.given() or not isinstance(root, yaml.MappingNode):
+        return root
+    if kindfile.is_one(root):
+        for option in over.given():
+            reader.problem(root, f"{option} beside a cluster file of kind", expected="kind's own keys in the file")
+        return root
+    _set_counts(root, over, reader)
+    if over.store is not None:
+        _set(root, "store", _TEXT, over.store)
+    if over.kubernetes:
+        _set(root, "kubernetes", _TRUE, "true")
+    _set_network(root, over, reader)
+    return root
+
+
+def _set_counts(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None:
+    nodes, pods = _get(root, "nodes"), _get(root, "pods")
+    if over.nodes is not None:
+        if isinstance(nodes, yaml.SequenceNode):
+            reader.problem(nodes, f"--nodes {over.nodes} beside a list of nodes", expected="one of the two")
+        else:
+            _set(root, "nodes", _INT, str(over.nodes))
+    if over.pods is not None:
+        own = nodes.value if isinstance(nodes, yaml.SequenceNode) else []
+        if isinstance(pods, yaml.SequenceNode):
+            reader.problem(pods, f"--pods {over.pods} beside a list of pods", expected="one of the two")
+        elif own and all(_get(node, "pods") is not None for node in own):
+            reader.problem(nodes, f"--pods {over.pods}, and each node says its own", expected="one of the two")
+        else:
+            _set(root, "pods", _INT, str(over.pods))
+
+
+def _set_network(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None:
+    if over.backend is None and over.family is None and not over.nft:
+        return
+    network = _get(root, "network")
+    if network is None:
+        families = spec.FAMILIES[over.family or "4"]
+        text = spec.net_conf(backend=over.backend or "vxlan", families=families, nft=over.nft)
+        root.value.append((_scalar(root, _TEXT, "network"), yaml.compose(text, Loader=yaml.SafeLoader)))
+        return
+    if over.family is not None:
+        expected = "EnableIPv4, EnableIPv6 and the networks in the file"
+        reader.problem(network, f"--family {over.family} beside a network", expected=expected)
+    if not isinstance(network, yaml.MappingNode):
+        return  # which the reader complains of
+    if over.nft:
+        _set(network, "EnableNFTables", _TRUE, "true")
+    if over.backend is not None:
+        backend = _get(network, "Backend")
+        if backend is None:
+            backend = yaml.MappingNode(_MAP, [], network.start_mark)
+            network.value.append((_scalar(network, _TEXT, "Backend"), backend))
+        if isinstance(backend, yaml.MappingNode):
+            _set(backend, "Type", _TEXT, over.backend)
+
+
+def _entries(node: yaml.Node, key: str) -> Iterator[tuple[int, yaml.Node]]:
+    """A key's place and value; net-conf's keys have no case."""
+    for place, (name, value) in enumerate(node.value if isinstance(node, yaml.MappingNode) else []):
+        if str(name.value).casefold() == key.casefold():
+            yield place, value
+
+
+def _get(node: yaml.Node, key: str) -> yaml.Node | None:
+    return next((value for _, value in _entries(node, key)), None)
+
+
+def _set(node: yaml.MappingNode, key: str, tag: str, text: str) -> None:
+    for place, value in _entries(node, key):
+        node.value[place] = (node.value[place][0], _scalar(value, tag, text))
+        return
+    node.value.append((_scalar(node, _TEXT, key), _scalar(node, tag, text)))
+
+
+def _scalar(at: yaml.Node, tag: str, text: str) -> yaml.ScalarNode:
+    """A value with the position of `at`, for messages."""
+    return yaml.ScalarNode(tag, text, at.start_mark, at.end_mark)

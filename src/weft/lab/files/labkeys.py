@@ -1,6 +1,6 @@
-"""The keys of a lab file: what each means and what it may be. By them the file is read, and its JSON Schema is made.
+"""The keys of a lab file, with their meaning and their values: for the reader, and for the JSON Schema.
 
-A schema says less than the reader: whether names are distinct, and whether a network has room, only the reader knows.
+Whether names are distinct and a network has room, only the reader knows.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Schema = dict[str, Any]
 
 
 class Key(Value, kw_only=False):
-    """A key: its meaning, for people, and its values, as JSON Schema has it."""
+    """`values` is JSON Schema."""
 
     about: str
     values: Schema
@@ -33,7 +33,6 @@ Keys = Mapping[str, Key]
 
 
 def needed(keys: Keys) -> tuple[str, ...]:
-    """Return the keys that must be there."""
     return tuple(name for name, key in keys.items() if key.needed)
 
 
@@ -162,7 +161,7 @@ LAB: Final[Keys] = MappingProxyType(
 
 
 def schema() -> Schema:
-    """Return the JSON Schema of a lab file. An empty file is one, too."""
+    """An empty file is a lab, too."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A lab of weft",

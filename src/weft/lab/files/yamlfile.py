@@ -1,7 +1,6 @@
-"""A YAML file as somebody wrote it: every mistake is named at once, each with its line.
+"""A YAML file: every mistake is named at once, each with its line.
 
-Values are checked by msgspec; the walk over YAML nodes is ours, because msgspec stops at the first mistake and does not
-know lines.
+msgspec checks values. It stops at the first mistake and knows no lines, so the walk over YAML nodes is ours.
 """
 
 import difflib
@@ -32,7 +31,7 @@ _HINT: Final = "docs/reference/lab-file.md describes the file."
 
 
 def compose(text: str, where: str, what: str) -> yaml.Node:
-    """Parse a file. Raises `ConfigError` for an empty one, and for one that is not YAML, with the line."""
+    """`ConfigError` for an empty file, and for one that is not YAML, with the line."""
     try:
         root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -54,7 +53,7 @@ def compose(text: str, where: str, what: str) -> yaml.Node:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Count the values that a node stands for, aliases written out. Its reader refuses one that holds itself."""
+    """The number of values, with aliases written out."""
     if id(node) not in known:
         known[id(node)] = 1  # until it is known: an alias of what is being counted leads back to it
         children = node.value if isinstance(node, yaml.CollectionNode) else []
@@ -64,21 +63,19 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _shape(node: yaml.Node) -> str:
-    """Return what stands there, in words."""
     if isinstance(node, yaml.ScalarNode):
         return repr(node.value) if node.tag == _TEXT else node.value or "empty"
     return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
 
 def _expected(kind: object) -> str:
-    """Return what a value of a type looks like, in words."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     return _EXPECTED.get(kind, "a mapping, {key: value}")
 
 
 class Reader:
-    """Walks the YAML nodes of one file and collects its problems."""
+    """Walks the YAML nodes of one file and collects problems."""
 
     def __init__(self, where: str) -> None:
         self._found: list[tuple[int, Problem]] = []
@@ -86,11 +83,11 @@ class Reader:
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong, from the top of the file to its end."""
+        """From the top of the file to its end."""
         return [problem for _, problem in sorted(self._found, key=lambda found: found[0])]
 
     def count(self, node: yaml.Node, what: str, *, least: int, most: int) -> int:
-        """Return a number within limits, `least` if it is none."""
+        """`least` if it is none."""
         value = self.value(node, int, what)
         if value is None:
             return least
@@ -100,7 +97,7 @@ class Reader:
         return value
 
     def value(self, node: yaml.Node, kind: type[T], what: str) -> T | None:
-        """Return a value of some type as msgspec knows them, None if it is another."""
+        """None if it is of another type."""
         try:
             made = yaml.constructor.SafeConstructor().construct_document(node)
             if isinstance(made, int) and made.bit_length() > _BITS:
@@ -126,7 +123,7 @@ class Reader:
         needed: tuple[str, ...] = (),
         elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, yaml.Node]:
-        """Return the values of a mapping by key; `elsewhere` are keys that are not for us, each with the reason."""
+        """`elsewhere` are keys that a lab does not have, each with the reason."""
         if not isinstance(node, yaml.MappingNode):
             self.problem(
                 node,
@@ -157,42 +154,39 @@ class Reader:
         return parts
 
     def constants(self, parts: Mapping[str, yaml.Node], **only: str) -> None:
-        """Note each of these keys that is there and has another value."""
+        """Add a problem for each key with another value."""
         for key, value in only.items():
             if key in parts and (seen := self.value(parts[key], str, key)) not in (value, None):
                 self.problem(parts[key], f"{key} is {seen!r}", expected=value)
 
     def lab_name(self, parts: Mapping[str, yaml.Node], given: str) -> str:
-        """Return the name that a command has `given`, else the file's own, which is checked; empty without one."""
+        """The name that a command has `given`, else the file's own, checked; or ""."""
         own = self.value(parts["name"], str, "name") if "name" in parts else None
         if own is not None:
             self.check_name(parts["name"], "a lab", own)
         return given or own or ""
 
     def check_name(self, node: yaml.Node | None, what: str, name: str) -> None:
-        """Note what is wrong with the name of a lab, a node or a pod."""
         self.add(node, spec.name_problem(what, self.at(node), name))
 
     def at(self, node: yaml.Node | None) -> str:
-        """Return where something stands, for messages."""
         return self._where if node is None else f"{self._where}:{node.start_mark.line + 1}"
 
     def problem(
         self, node: yaml.Node | None, seen: str, *, expected: str = "", known: Iterable[str] = (), name: str = ""
     ) -> None:
-        """Note what is wrong with a node; `known` are words of which one may have been meant."""
+        """`known` are words of which one may have been meant."""
         close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else _HINT
         problem = Problem(code="LAB-001", where=self.at(node), seen=seen, expected=expected, hint=hint)
         self.add(node, [problem])
 
     def add(self, node: yaml.Node | None, problems: Iterable[Problem]) -> None:
-        """Note problems that stand where a node does."""
         line = 0 if node is None else node.start_mark.line
         self._found += [(line, problem) for problem in problems]
 
     def distinct_keys(self, node: yaml.Node) -> None:
-        """Note each key that stands twice in one mapping at or below `node`: YAML would take the last in silence."""
+        """Add a problem for each key that stands twice: YAML would take the last in silence."""
         children = node.value if isinstance(node, yaml.SequenceNode) else []
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()

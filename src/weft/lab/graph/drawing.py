@@ -1,7 +1,6 @@
-"""A picture of a lab as SVG: nodes side by side on the underlay, each from its pods down to its uplink.
+"""A picture of a lab as SVG, in light and dark colours: nodes side by side on the underlay.
 
-It has colours for light and for dark, and needs nothing from elsewhere. What is not as it should be is said in words
-as well as by colour.
+What is wrong is said in words as well as by colour.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,8 +8,7 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from weft.lab.graph.picture import Device, Node, Picture
-from weft.lab.graph.words import head
+from weft.lab.graph.picture import Device, Node, Picture, head
 from weft.lab.report import serves
 from weft.model.text import counted
 
@@ -51,7 +49,6 @@ _PAINT: Final = (
 
 
 def svg(picture: Picture) -> str:
-    """Return the picture as an SVG document."""
     columns = min(_COLUMNS, len(picture.nodes))
     width = max(2 * _EDGE + columns * _CARD + (columns - 1) * _GAP, _NARROWEST)
     parts, top = list(_title(picture)), _TITLE
@@ -97,7 +94,7 @@ def _height(node: Node) -> int:
 
 
 def _chain(node: Node) -> list[tuple[Device, int]]:
-    """Return the links of a node from its pods down, each with its distance to the one above."""
+    """The links from the pods down, each with its distance to the one above."""
     devices = [(device, _CLOSE if number else _WIRE) for number, device in enumerate(node.devices)]
     return [(node.bridge, 0), *devices, (node.uplink, _WIRE)]
 
@@ -111,7 +108,7 @@ def _link_height(device: Device) -> int:
 
 
 def _in_one_line(device: Device) -> bool:
-    """Tell whether there is room for what a link is between its name and its address."""
+    """Whether the kind fits between the name and the address."""
     letters = len(device.name) + len(device.kind) + max(map(len, device.addresses), default=0)
     return _LETTER * letters < _CARD - 2 * _PAD - 40
 
@@ -121,7 +118,7 @@ def _tall(addresses: Sequence[str]) -> int:
 
 
 def _row(nodes: Sequence[Node], top: int, bottom: int) -> Iterator[str]:
-    """Yield nodes beside each other. Their links are level, so that the tunnels between them are straight."""
+    """Nodes beside each other. Their links are level, so that tunnels are straight."""
     for column, node in enumerate(nodes):
         left = _EDGE + column * (_CARD + _GAP)
         yield f'  <rect class="node" x="{left}" y="{top}" width="{_CARD}" height="{bottom - top}" rx="8"/>\n'
@@ -136,7 +133,7 @@ def _row(nodes: Sequence[Node], top: int, bottom: int) -> Iterator[str]:
 
 
 def _pods(node: Node, left: int, top: int, bridge: int) -> Iterator[str]:
-    """Yield the pods, each on a wire down to the bridge, whose upper edge is at `bridge`."""
+    """Each pod on a wire down to the bridge, whose upper edge is at `bridge`."""
     rail, inner = left + _PAD + 8, left + _PAD + 20
     if node.pods:
         yield _wire(f"M{rail} {top + _BOX // 2}V{bridge}")
@@ -150,7 +147,7 @@ def _pods(node: Node, left: int, top: int, bridge: int) -> Iterator[str]:
 
 
 def _links(node: Node, left: int, top: int, *, tunnel: bool) -> Iterator[str]:
-    """Yield the links of a node from the bridge down, wires between them, and the tunnels to the node at the right."""
+    """From the bridge down, with wires, and tunnels to the node at the right."""
     for device, above in _chain(node):
         top += above
         height = _link_height(device)
@@ -174,7 +171,7 @@ def _underlay(picture: Picture, top: int, width: int) -> Iterator[str]:
 
 
 def _box(kind: str, name: str, addresses: Sequence[str], place: tuple[int, int, int, int]) -> Iterator[str]:
-    """Yield a box at a place (left, top, width, height), with a name at its left and addresses at its right."""
+    """`place` is left, top, width, height; the name is at the left, addresses at the right."""
     left, top, width, height = place
     yield f'  <rect class="{kind}" x="{left}" y="{top}" width="{width}" height="{height}" rx="4"/>\n'
     yield _text(left + 10, top + 16, name, "")

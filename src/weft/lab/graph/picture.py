@@ -1,19 +1,20 @@
-"""What a picture of a lab shows, made of what the lab reports. How it is drawn is elsewhere.
+"""What a picture of a lab shows, and its text: a tree, Mermaid or Graphviz. `drawing` makes SVG.
 
-Which devices a back end makes, and what addresses they have, follows from the network configuration and the node's
-lease: so the picture shows a lab as it is meant to be, and beside each node how its daemon is.
+Devices and addresses follow from the network configuration and the leases: the picture shows a lab as it is meant to
+be.
 """
 
+import json
 from collections.abc import Iterator
 from ipaddress import ip_interface, ip_network
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.config.netconf import NetConf
 from weft.desired.backends import ipip, udp, wireguard
 from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
-from weft.lab.fitting import understand
 from weft.lab.inside import underlay
+from weft.lab.network import understand
 from weft.lab.report import LabReport, NodeReport
 from weft.model.net import Family
 from weft.model.value import Value
@@ -37,10 +38,7 @@ class Pod(Value):
 
 
 class Node(Value):
-    """A node: from the uplink by the devices of the back end, if it has any, to the bridge and the pods on it.
-
-    `state` is the daemon's, `ready` when all is well; `subnets` are the node's leases.
-    """
+    """From the uplink by the back end's devices to the bridge and its pods. `state` is the daemon's."""
 
     name: str
     state: str
@@ -52,7 +50,7 @@ class Node(Value):
 
 
 class Picture(Value):
-    """A lab. `underlay` are the networks between the nodes, `store` is where leases are, and how that is."""
+    """`underlay` are the networks between the nodes, `store` is where leases are."""
 
     name: str
     backend: str
@@ -64,7 +62,6 @@ class Picture(Value):
 
 
 def picture(report: LabReport) -> Picture:
-    """Return what a picture of a lab shows."""
     network = understand(bytes(report.network).decode())
     return Picture(
         name=report.name,
@@ -99,7 +96,7 @@ def _node(node: NodeReport, report: LabReport, network: NetConf) -> Node:
 
 
 def _devices(node: NodeReport, network: NetConf) -> Iterator[Device]:
-    """Yield the devices of a node's back end; their address is the first of the lease."""
+    """Their address is the first of the lease."""
     names, kind = _names(network)
     for name in dict.fromkeys(names.values()):
         bases = (ip_network(subnet) for subnet in node.subnets)
@@ -109,7 +106,7 @@ def _devices(node: NodeReport, network: NetConf) -> Iterator[Device]:
 
 
 def _names(network: NetConf) -> tuple[dict[int, str], str]:
-    """Return the name of a back end's device for each family, none if it makes none, and what the device does."""
+    """The device's name for each family, and what it does; empty if there is none."""
     if isinstance(network.options, VxlanOptions):
         vni = network.options.vni
         return {4: f"flannel.{vni}", 6: f"flannel-v6.{vni}"}, f"VXLAN {vni}"
@@ -119,3 +116,99 @@ def _names(network: NetConf) -> tuple[dict[int, str], str]:
     if network.backend == "udp":
         return {4: udp.DEVICE, 6: udp.DEVICE}, "UDP"
     return ({4: ipip.DEVICE}, "IP in IP") if network.backend == "ipip" else ({}, "")
+
+
+def tree(picture: Picture) -> str:
+    """Each line hangs on what is above it."""
+    lines = [f"{head(picture)}\n", f"underlay {', '.join(picture.underlay)}\n"]
+    for number, node in enumerate(picture.nodes, 1):
+        last = number == len(picture.nodes)
+        lines.append(f"{'└─' if last else '├─'} {node.name}, {node.state}\n")
+        lines += (f"{'   ' if last else '│  '}{line}\n" for line in _node_lines(node))
+    return "".join(lines)
+
+
+def head(picture: Picture) -> str:
+    families = " and ".join(f"IPv{family}" for family in picture.families)
+    return f"lab {picture.name}: {picture.backend}, {families}; store {picture.store}, {picture.store_state}"
+
+
+def _node_lines(node: Node) -> Iterator[str]:
+    levels = [level for level in ((node.uplink,), node.devices, (node.bridge,)) if level]
+    for depth, level in enumerate(levels):
+        yield f"{'   ' * depth}└─ {', '.join(map(_words, level))}"
+    for number, pod in enumerate(node.pods, 1):
+        branch = "└─" if number == len(node.pods) else "├─"
+        yield f"{'   ' * len(levels)}{branch} {pod.name}  {', '.join(pod.addresses)}"
+
+
+def _words(device: Device) -> str:
+    return f"{device.name} ({device.kind})  {', '.join(device.addresses)}"
+
+
+class _Cluster(NamedTuple):
+    """A node in a graph language. A box has a name, words, and whether it is a pod."""
+
+    name: str
+    label: str
+    boxes: list[tuple[str, tuple[str, ...], bool]]
+    edges: list[tuple[str, str]]
+
+
+def _clusters(picture: Picture) -> Iterator[_Cluster]:
+    for number, node in enumerate(picture.nodes, 1):
+        links = (node.uplink, *node.devices, node.bridge)
+        uplink, *devices, bridge = (f"n{number}d{place}" for place in range(len(links)))
+        pods = [f"n{number}p{place}" for place in range(len(node.pods))]
+        boxes = [
+            (name, (f"{link.name}, {link.kind}", *link.addresses), False)
+            for name, link in zip((uplink, *devices, bridge), links, strict=True)
+        ]
+        boxes += [(name, (pod.name, *pod.addresses), True) for name, pod in zip(pods, node.pods, strict=True)]
+        edges = [edge for device in devices for edge in ((uplink, device), (device, bridge))] or [(uplink, bridge)]
+        edges += ((bridge, pod) for pod in pods)
+        yield _Cluster(f"n{number}", f"{node.name}, {node.state}", boxes, edges)
+
+
+def mermaid(picture: Picture) -> str:
+    """A flowchart, which GitHub and GitLab draw within Markdown."""
+    lines = ["flowchart TB"]
+    lines.append(f"  underlay{_box('underlay', *picture.underlay)}")
+    lines.append(f"  store{_box('store, ' + picture.store_state, picture.store, pod=True)}")
+    lines.append("  store --- underlay")
+    for cluster in _clusters(picture):
+        lines.append(f"  subgraph {cluster.name}{_box(cluster.label)}")
+        lines += (f"    {name}{_box(*words, pod=pod)}" for name, words, pod in cluster.boxes)
+        lines += (f"    {one} --- {other}" for one, other in cluster.edges)
+        lines += ["  end", f"  underlay --- {cluster.boxes[0][0]}"]
+    return "\n".join(lines) + "\n"
+
+
+def _box(*words: str, pod: bool = False) -> str:
+    text = "<br/>".join(words).replace('"', "#quot;")
+    return f'("{text}")' if pod else f'["{text}"]'
+
+
+def dot(picture: Picture) -> str:
+    """For Graphviz, as in `weft lab graph -o dot | dot -Tsvg`."""
+    lines = [
+        f"graph {_quoted(picture.name)} {{",
+        '  node [shape=box, fontname="sans-serif", fontsize=11]; edge [color="#5b6b82"]',
+        f"  underlay [label={_quoted('underlay', *picture.underlay)}]",
+        f"  store [label={_quoted('store, ' + picture.store_state, picture.store)}, shape=cylinder]",
+        "  store -- underlay",
+    ]
+    for cluster in _clusters(picture):
+        lines.append(f"  subgraph cluster_{cluster.name} {{")
+        lines.append(f"    label={_quoted(cluster.label)}; style=rounded")
+        lines += (
+            f"    {name} [label={_quoted(*words)}{', style=rounded' if pod else ''}]"
+            for name, words, pod in cluster.boxes
+        )
+        lines += (f"    {one} -- {other}" for one, other in cluster.edges)
+        lines += ["  }", f"  underlay -- {cluster.boxes[0][0]}"]
+    return "\n".join((*lines, "}")) + "\n"
+
+
+def _quoted(*words: str) -> str:
+    return json.dumps("\n".join(words), ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""What a lab can do: build itself, run and end pods. One `World` per supervisor; `account` tells what there is.
+"""A lab builds itself, runs and ends pods. One `World` per supervisor; `account` reports on it.
 
-It waits for things to be so (a file, a process, a route), never for time to pass.
+It waits for facts (a file, a process, a route), never for time to pass.
 """
 
 import asyncio
@@ -17,19 +17,17 @@ from weft.cni.install import executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.fitting import misfits, understand
 from weft.lab.inside import control, daemons, etcd, filesystem, node, pod, relay, underlay
 from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.switch import Switch
-from weft.lab.inside.children import Children
 from weft.lab.inside.daemons import Note
+from weft.lab.inside.etcd import Store
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
-from weft.lab.inside.processes import Processes
-from weft.lab.inside.store import Store
-from weft.lab.inside.watch import Arrivals
+from weft.lab.inside.processes import Arrivals, Children, Processes
 from weft.lab.links import Conditions
+from weft.lab.network import misfits, understand
 from weft.lab.report import PodReport, ServiceReport, serves
 from weft.lab.services.serving import Serving
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -46,15 +44,12 @@ _AT_ONCE: Final = 8  # nodes on which pods are started together
 
 
 class World:
-    """A lab that runs. Its methods are called from the supervisor's event loop."""
+    """A running lab. Call its methods from the supervisor's event loop."""
 
     def __init__(
         self, lab: spec.Lab, *, environ: Mapping[str, str], logs: int, outside: Sequence[socket.socket] = ()
     ) -> None:
-        """`environ` is for all processes, `logs` an open directory for what daemons and store say.
-
-        `outside` are the sockets that come with `protocol.Up`.
-        """
+        """`logs` is an open directory, `outside` are the sockets that come with `protocol.Up`."""
         self.lab = lab
         self.inside = Inside()
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
@@ -75,16 +70,15 @@ class World:
 
     @property
     def backend(self) -> str:
-        """The name of the back end in the lab's network configuration."""
         return self._network.backend
 
     @property
     def etcd(self) -> str:
-        """The client URL of the lab's etcd, by which `etcdctl` in a node finds it."""
+        """The client URL for `etcdctl` in a node."""
         return etcd.url(self.lab.families)
 
     async def look_at_network(self) -> None:
-        """Take over the network configuration that the store holds now, if it can be read."""
+        """Take over the configuration that the store holds now, if it can be read."""
         with suppress(Unavailable, ConfigError, TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 text = await self.store.configuration()
@@ -93,7 +87,7 @@ class World:
                 self.lab = replace(self.lab, network=text)
 
     async def configure(self, network: str, where: str) -> None:
-        """Put another network configuration into the store. `ConfigError` if it does not fit this lab."""
+        """`ConfigError` if it does not fit this lab."""
         wanted = understand(network, where)
         problems = misfits(wanted, self.lab, where)
         if wanted.families != self.lab.families:
@@ -104,7 +98,7 @@ class World:
         await self.store.configure(network)
 
     async def up(self, note: Note) -> None:
-        """Build everything and wait until every pod runs. Raises the first thing that fails."""
+        """Build everything and wait until every pod runs. Raises the first failure."""
         families = self.lab.families
         underlay.make_switches(self.rtnl, families, self.lab.segments)
         if self.lab.nat:
@@ -124,14 +118,14 @@ class World:
         await self.switch.set(Conditions(links=self.lab.links, cuts=frozenset(self.lab.cuts)), self.lab.nodes)
 
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
-        """Add nodes, with pods on them, to a lab on etcd that is up. Raises the first thing that fails."""
+        """Add nodes and pods to a lab on etcd. Raises the first failure."""
         await self._make_nodes(nodes, note)
         self.lab = replace(self.lab, nodes=(*self.lab.nodes, *nodes))
         await self._fill(nodes, pods, note)
 
     @asynccontextmanager
     async def leaving(self, name: str) -> AsyncIterator[None]:
-        """Let no pod come to a node meanwhile, and end those that are on it first."""
+        """Let no pod come to a node, after its pods have ended."""
         self._leaving.add(name)
         try:
             while self._changing:  # noqa: ASYNC110 - nothing tells us when; one of them may be on its way to the node
@@ -143,14 +137,13 @@ class World:
             self._leaving.discard(name)
 
     async def forget(self, name: str) -> None:
-        """Have a node without pods be no part of the lab any more. Its namespaces stay for `node.end`."""
+        """Drop a node without pods. Its namespaces stay for `node.end`."""
         del self.nodes[name]
         nodes = tuple(node for node in self.lab.nodes if node.name != name)
         self.lab = replace(self.lab, nodes=nodes)
         await self._lead()
 
     async def _fill(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
-        """Start daemons of nodes and pods on them, and wait until all is ready."""
         made = [self.nodes[node.name] for node in nodes]
         await self._start_daemons(made, note)
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -160,10 +153,10 @@ class World:
         await self._lead()
         note(f"{counted(len(pods), 'pod')} started")
         for running in made:
-            await control.ready(self.inside, running.room)
+            await control.ready(self.inside, running.room, running.spec.daemon)
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
-        """Start a pod and attach it; all others then know its name. On failure nothing of it stays."""
+        """All others then know its name. On failure nothing of it stays."""
         await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
         running = await self._run_pod(wanted)
         await self._lead()
@@ -192,7 +185,7 @@ class World:
         return running
 
     async def remove_pod(self, name: str) -> None:
-        """Detach a pod and end it. If a plugin refuses, the pod stays."""
+        """If a plugin refuses, the pod stays."""
         running = self.pod(name)
         if name in self._changing:
             raise ConfigError(self._problem(f"pod {name}", "it is being removed already"))
@@ -208,34 +201,32 @@ class World:
             self._changing.discard(name)
 
     async def expose(self, wanted: spec.Service) -> ServiceReport:
-        """Begin a Service; all nodes and pods then know its name. On failure nothing of it stays."""
+        """All nodes and pods then know its name. On failure nothing of it stays."""
         report = await self.services.expose(wanted)
         self._name_hosts()
         return report
 
     async def unexpose(self, name: str) -> None:
-        """End a Service."""
         await self.services.unexpose(name)
         self._name_hosts()
 
     def names(self) -> AbstractSet[str]:
-        """Return the names of all nodes, pods and Services, also of pods that come or go."""
+        """Of all nodes, pods and Services, also of pods that come or go."""
         return self.pods.keys() | self.nodes.keys() | self._changing | set(self.services.names)
 
     def node(self, name: str) -> RunningNode:
-        """Return a node by name. `ConfigError` names those there are."""
+        """`ConfigError` names those there are."""
         if name not in self.nodes:
             raise ConfigError(self._unknown("node", name, self.nodes))
         return self.nodes[name]
 
     def pod(self, name: str) -> RunningPod:
-        """Return a pod by name. `ConfigError` names those there are."""
+        """`ConfigError` names those there are."""
         if name not in self.pods:
             raise ConfigError(self._unknown("pod", name, [pod.spec.name for pod in self.in_order()]))
         return self.pods[name]
 
     def place(self, name: str) -> RunningNode | RunningPod:
-        """Return a node or a pod by name."""
         found = self.nodes.get(name) or self.pods.get(name)
         if found is None:
             raise ConfigError(
@@ -244,7 +235,7 @@ class World:
         return found
 
     def room(self, name: str) -> Room | None:
-        """Return the namespaces of a node or a pod by name; None for the lab's own, outside of all nodes."""
+        """None for the lab's own namespaces, outside of all nodes."""
         return None if name == OUTSIDE else self.place(name).room
 
     def in_order(self) -> list[RunningPod]:
@@ -256,7 +247,7 @@ class World:
         return sorted(self.pods.values(), key=order)
 
     async def _lead(self) -> None:
-        """Have names and Services lead to what there is now, and to it alone."""
+        """Names and Services lead to what there is now."""
         self._name_hosts()
         await self.services.follow(self.lab)
 
@@ -296,7 +287,7 @@ class World:
             await self._kubelets.start(self.nodes.values())
 
     async def _start_daemons(self, nodes: Sequence[RunningNode], note: Note) -> None:
-        """Start daemons of new nodes, and wait until these and all that can hear of them know each other."""
+        """Wait until new daemons and all that can hear of them know each other."""
         others = [running for running in self.nodes.values() if running not in nodes]
         hearing = [running for running in others if await self._hears(running)]
         if self._kubelets is not None:
@@ -311,13 +302,13 @@ class World:
                     underlay.lead_to(self.rtnl, subnet, running.spec)
 
     async def _hears(self, running: RunningNode) -> bool:
-        """Tell whether a node that was there before hears of new ones: it is well, and nothing is set for it."""
+        """Whether an older node hears of new ones: it is well, and nothing is set for it."""
         if self.switch.now.concern(running.spec.name):
             return False
         return serves((await running.health(self.inside)).state)
 
     async def _run_in_turn(self, gate: asyncio.Semaphore, pods: Sequence[spec.Pod]) -> None:
-        """Start the pods of a node, one after the other, so that each has the same address each time."""
+        """One after the other, so that each has the same address each time."""
         for wanted in pods:
             async with gate:
                 await self._run_with_words(wanted)
@@ -343,7 +334,7 @@ class World:
 
 
 def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
-    """Return what holds the leases, and what makes nodes ones of Kubernetes, if they are to be."""
+    """What holds the leases, and what makes nodes Kubernetes'."""
     if lab.store == "etcd":
         return etcd.EtcdStore(processes, lab), None
     # Late: they bring more than labs on etcd need.

@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,6 +22,7 @@ from weft.model.value import Value
 _SECONDS: Final = 2.0  # for an answer
 _LOOK_AGAIN: Final = 0.02  # seconds
 _LOOKS: Final = 200
+_LONGEST_NAME: Final = 15  # of a process (proc(5), comm)
 _CHUNK: Final = 1 << 16  # bytes
 
 T = TypeVar("T")
@@ -32,37 +35,37 @@ class Health(Value):
     problems: tuple[str, ...] = ()
 
 
-async def health(inside: Inside, room: Room, seconds: float = _SECONDS) -> Health:
-    """Ask a node's daemon, which has so many seconds to answer."""
+async def health(inside: Inside, room: Room, program: str, seconds: float = _SECONDS) -> Health:
+    """Wait so many seconds for an answer. `program` is what may serve the node in weftd's place, or empty."""
     said = await _ask(inside, room, daemons.ASK_HEALTH, HealthState, seconds)
     if said is not None:
         problems = tuple(one_line(f"{name}: {problem}") for name, problem in said.troubles.items())
         return Health(state="ready" if said.ready else "not ready", problems=problems)
-    return Health(state=FLANNELD if await inside.run(room, _is_flannels) else "silent")
+    names = {FLANNELD, PurePath(program).name[:_LONGEST_NAME]}
+    return Health(state=FLANNELD if await inside.run(room, partial(_is_served_by, names)) else "silent")
 
 
-async def ready(inside: Inside, room: Room) -> None:
-    """Wait until a node's daemon serves it, or for some seconds: `ps` shows what it says instead."""
+async def ready(inside: Inside, room: Room, program: str) -> None:
+    """Wait some seconds until the daemon serves its node; `ps` shows what it says instead."""
     for _ in range(_LOOKS):
-        if serves((await health(inside, room)).state):
+        if serves((await health(inside, room, program)).state):
             return
         await asyncio.sleep(_LOOK_AGAIN)
 
 
 async def state(inside: Inside, room: Room) -> NodeState | None:
-    """Return the daemon's state; None if there is no daemon, more than one, or no answer in time."""
+    """None without a daemon, with several, or without an answer in time."""
     return await _ask(inside, room, daemons.ASK_STATE, NodeState)
 
 
 async def news(inside: Inside, room: Room, after: int) -> News | None:
-    """Return what happened after the event of that number, and what is wrong; None as above."""
+    """What happened after that event, and what is wrong; None as above."""
     told = await _ask(inside, room, daemons.ask_events(after), EventsSince)
     wrong = await _ask(inside, room, daemons.ASK_HEALTH, HealthState)
     return None if told is None or wrong is None else News(told=told, health=wrong)
 
 
 async def runs(inside: Inside, room: Room) -> bool:
-    """Tell whether a daemon of weft's is in a node."""
     return bool(await inside.run(room, daemons.living))
 
 
@@ -79,12 +82,12 @@ async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T], secon
             return None
 
 
-def _is_flannels() -> bool:
-    """Tell whether upstream's daemon serves this node, which has no control socket."""
+def _is_served_by(names: Collection[str]) -> bool:
+    """Whether a program of such a name is in this node, and no daemon of weft's."""
     if not daemons.living():
         for name in Path("/proc").glob("[0-9]*/comm"):
             with suppress(OSError):  # it has ended
-                if name.read_text() == f"{FLANNELD}\n":
+                if name.read_text().rstrip("\n") in names:
                     return True
     return False
 

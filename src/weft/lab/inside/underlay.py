@@ -1,7 +1,7 @@
-"""The network below the pod network: a bridge in the lab's own namespace, and one link to each node.
+"""The network below the pod network: a bridge in the lab's own namespace, and a link to each node.
 
-The bridge stands for the switch of a data centre. It has an address, where the store listens. A lab with several
-segments has a bridge for each, and the lab's namespace is the router between them.
+The bridge is the switch of a data centre, and the store listens at its address. A lab with several segments has a
+bridge for each, and the lab's namespace routes between them.
 """
 
 import array
@@ -36,10 +36,7 @@ _BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits
 
 
 def address(family: Family, index: int = 0, segment: int = 1) -> IPv4Interface | IPv6Interface:
-    """Return the underlay address of node `index` of a segment, or with 0 that of the lab itself.
-
-    That of the first segment is the store's; in all others it is the router's.
-    """
+    """Of node `index` of a segment, or with 0 of the lab: in the first segment the store, in others the router."""
     base: IPv4Interface | IPv6Interface
     if family == 4:
         base = IPv4Interface(f"172.{_BEYOND - segment}.0.1/16")
@@ -53,26 +50,20 @@ def address(family: Family, index: int = 0, segment: int = 1) -> IPv4Interface |
 
 
 def address_of(node: Node, family: Family) -> Ip:
-    """Return a node's underlay address of a family."""
     return address(family, node.index, node.segment).ip
 
 
 def host(families: Sequence[Family]) -> str:
-    """Return the lab's own address as a URL has it."""
     ip = address(families[0]).ip
     return f"[{ip}]" if ip.version == 6 else str(ip)
 
 
 def port(node: int) -> str:
-    """Return the name of the switch's port that node number `node` is plugged into."""
     return f"port{node}"
 
 
 def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int]) -> None:
-    """Build a switch for each segment in the lab's namespace, of which `rtnl` is a socket and the caller in it.
-
-    Between several the lab routes.
-    """
+    """A switch for each segment in the lab's namespace, which routes between them."""
     _bring_up(rtnl, "lo")
     if len(segments) > 1:
         _set({FORWARDING[family]: "1" for family in families} | _DAD)
@@ -83,7 +74,7 @@ def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int
 
 
 def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
-    """Join a node, whose network namespace is open as `netns`, to its segment's switch in the lab of `rtnl`."""
+    """The node's network namespace is open as `netns`; `rtnl` is the lab's."""
     bridge = rtnl.index_of(switch(node.segment))
     assert bridge is not None  # noqa: S101 - make_switches has run
     end = rtnl.add_veth(port(node.index), peer=UPLINK, peer_mac=mac(node), peer_netns_fd=netns, up=True)
@@ -91,7 +82,7 @@ def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
 
 
 def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: Iterable[int]) -> None:
-    """Give a node, of which `rtnl` is a socket, its addresses, and the way to the other segments."""
+    """Its addresses, and the way to other segments; `rtnl` is the node's."""
     _bring_up(rtnl, "lo")
     uplink = _bring_up(rtnl, UPLINK)
     _add_addresses(rtnl, uplink, [address(family, node.index, node.segment) for family in families])
@@ -102,11 +93,11 @@ def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: It
 
 
 def introduce(rtnl: Rtnl, node: Node, families: Sequence[Family], nodes: Iterable[Node]) -> None:
-    """Tell a node, of which `rtnl` is a socket, of all others in its segment where there are many; `nodes` are all.
+    """Tell a node of all others in its segment, if there are many; `rtnl` is the node's.
 
-    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries unless it was enlarged
-    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Entries that are
-    permanent do not count (net/core/neighbour.c, neigh_alloc), so larger labs know their neighbours beforehand.
+    The kernel keeps the neighbours of all namespaces in one table, of 1,024 entries by default
+    (net.ipv4.neigh.default.gc_thresh3): 40 nodes that know each other fill it, and packets are lost. Permanent entries
+    do not count (net/core/neighbour.c, neigh_alloc).
     """
     others = [other for other in nodes if other.segment == node.segment and other.index != node.index]
     if len(others) < _MOST_LEARNED:
@@ -123,11 +114,11 @@ def introduce(rtnl: Rtnl, node: Node, families: Sequence[Family], nodes: Iterabl
 
 
 def finish_checksums(link: str) -> None:
-    """Have checksums of what leaves by a link of this namespace be written before, as a cable would need it.
+    """Write checksums before packets leave by a link, as a cable needs it. `OSError`.
 
-    A packet between namespaces is otherwise one whose checksums nothing writes, and a NAT that translates the outer
-    addresses of such a datagram of VXLAN spoils its outer checksum: it takes it for one that is to be finished, and it
-    is finished already (net/netfilter/nf_nat_proto.c; Documentation/networking/checksum-offloads.rst, LCO). `OSError`.
+    Nothing writes those of a packet between namespaces. A NAT that translates the outer addresses of a VXLAN datagram
+    then spoils its outer checksum: it takes it for unfinished (net/netfilter/nf_nat_proto.c;
+    Documentation/networking/checksum-offloads.rst, LCO).
     """
     value = array.array("I", (_ETHTOOL_STXCSUM, 0))
     place, _ = value.buffer_info()
@@ -136,14 +127,14 @@ def finish_checksums(link: str) -> None:
 
 
 def unplug(rtnl: Rtnl, node: int) -> None:
-    """Take node number `node` off the switch of the lab of `rtnl`: its link is no more."""
+    """`rtnl` is the lab's."""
     index = rtnl.index_of(port(node))
     if index is not None:
         rtnl.delete_link(index)
 
 
 def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
-    """Give a node, of which `rtnl` is a socket, a default route: addresses of Services need one to be sent at all."""
+    """A default route for a node: packets to Services need one to be sent at all."""
     uplink = rtnl.link(UPLINK)
     assert uplink is not None  # noqa: S101 - plug_in has made it
     for family in families:
@@ -154,9 +145,9 @@ def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
 
 
 def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, wanted: bool) -> None:
-    """Give a node, of which `rtnl` is a socket, a route to the addresses of Services, or take it away.
+    """A route of a node to the addresses of Services, or none.
 
-    Nothing has them. But the kernel asks for a route before its rules change a packet's destination.
+    The kernel asks for a route before its rules change a packet's destination.
     """
     uplink = rtnl.link(UPLINK)
     assert uplink is not None  # noqa: S101 - plug_in has made it
@@ -170,7 +161,7 @@ def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, want
 
 
 def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
-    """Give the lab, of which `rtnl` is a socket, a route to a node's pods: an API server passes requests on to them."""
+    """A route of the lab to a node's pods: an API server passes requests on to them."""
     bridge = rtnl.index_of(switch(node.segment))
     assert bridge is not None  # noqa: S101 - make_switches has run
     via = address_of(node, 4 if subnet.version == 4 else 6)
@@ -178,7 +169,7 @@ def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
 
 
 def mac(node: Node) -> Mac:
-    """Return the MAC of a node's uplink: its IPv4 underlay address behind 02:00, whatever the families."""
+    """Its IPv4 underlay address behind 02:00, whatever the families."""
     return _mac(node.index, node.segment)
 
 

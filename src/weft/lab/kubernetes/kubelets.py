@@ -11,17 +11,16 @@ import msgspec
 
 from weft.lab import cgroups
 from weft.lab.inside import filesystem, underlay
-from weft.lab.inside.children import Child
+from weft.lab.inside.daemons import patiently
 from weft.lab.inside.node import RunningNode
-from weft.lab.inside.patience import patiently
-from weft.lab.inside.processes import Processes, listens
-from weft.lab.kubernetes import ourimage, programs, seed, server
-from weft.lab.kubernetes.access import CERTIFICATE, KEY
-from weft.lab.kubernetes.answers import Node, Nodes, Pod, Pods
+from weft.lab.inside.processes import Child, Processes, listens
+from weft.lab.kubernetes import images, programs
+from weft.lab.kubernetes.programs import CERTIFICATE, KEY
 from weft.lab.kubernetes.store import KubernetesStore
 from weft.lab.spec import Lab
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
+from weft.model.value import Value
 
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _KUBELET: Final = "/var/lib/kubelet"
@@ -34,7 +33,7 @@ state = "/run/containerd"
 [grpc]
 address = "{_SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "{ourimage.PAUSE}"
+sandbox_image = "{images.PAUSE}"
 restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.grpc.v1.cri".containerd]
@@ -47,9 +46,93 @@ conf_dir = "{filesystem.NETWORKS}"
 Note = Callable[[str], None]
 
 
-class Kubelets:
-    """The nodes' runtimes and kubelets."""
+class _Condition(Value):
+    type: str
+    status: str
+    message: str = ""
 
+
+class _NodeStatus(Value):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Meta(Value):
+    name: str
+
+
+class Node(Value):
+    metadata: _Meta
+    status: _NodeStatus = _NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def words(self) -> str:
+        return next((each.message for each in self.status.conditions if each.type == "Ready"), "")
+
+
+class Nodes(Value):
+    items: list[Node]
+
+
+class _Waiting(Value):
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(Value, rename="camel"):
+    reason: str = ""
+    exit_code: int = 0
+
+
+class _ContainerState(Value):
+    waiting: _Waiting | None = None
+    running: dict[str, str] | None = None
+    terminated: _Terminated | None = None
+
+    @property
+    def words(self) -> str:
+        if self.waiting is not None:
+            return f"{self.waiting.reason}: {self.waiting.message}".rstrip(": ")
+        if self.terminated is not None:
+            return f"{self.terminated.reason}, status {self.terminated.exit_code}"
+        return "runs" if self.running is not None else "not started"
+
+
+class _Container(Value, rename="camel"):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: _ContainerState = _ContainerState()
+
+
+class PodStatus(Value, rename="camel"):
+    phase: str = ""
+    init_container_statuses: tuple[_Container, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+    @property
+    def words(self) -> str:
+        containers = [*self.init_container_statuses, *self.container_statuses]
+        return "; ".join(f"{each.name}: {each.state.words}" for each in containers) or self.phase
+
+
+class _PodSpec(Value, rename="camel"):
+    node_name: str = ""
+
+
+class Pod(Value):
+    spec: _PodSpec
+    status: PodStatus = PodStatus()
+
+
+class Pods(Value):
+    items: list[Pod]
+
+
+class Kubelets:
     def __init__(self, processes: Processes, lab: Lab, store: KubernetesStore) -> None:
         self._processes = processes
         self._lab = lab
@@ -57,9 +140,9 @@ class Kubelets:
         self._kubelets: dict[str, Child] = {}
 
     async def start(self, nodes: Iterable[RunningNode]) -> None:
-        """Start the nodes' runtimes, which have the images already, and once the API serves them the rest."""
+        """Start the nodes' runtimes, which have the images already, and the rest once the API serves them."""
         nodes = list(nodes)
-        root = await seed.find(self._processes)
+        root = await images.find(self._processes)
         await asyncio.gather(*(self._start_containerd(running, root) for running in nodes))
 
         await self._store.serves.wait()
@@ -103,7 +186,7 @@ class Kubelets:
             "tlsPrivateKeyFile": f"{_KUBELET}/{KEY.name}",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{cgroups.path(self._lab.name, name)}",
-            "clusterDNS": [server.DNS[family] for family in self._lab.families[:1]],
+            "clusterDNS": [programs.DNS[family] for family in self._lab.families[:1]],
             "clusterDomain": "cluster.local",
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             "enforceNodeAllocatable": [],
@@ -138,10 +221,7 @@ class Kubelets:
         return await self._processes.logged(f"{running.spec.name}-{name}", running.room, command)
 
     async def ready(self, note: Note) -> None:
-        """Wait until Kubernetes calls all nodes ready, as long as there is any progress.
-
-        `Unavailable` says what one lacks.
-        """
+        """Wait until Kubernetes calls all nodes ready, as long as there is progress. `Unavailable`."""
 
         async def all_ready() -> None:
             said = 0
@@ -160,19 +240,19 @@ class Kubelets:
                 raise late from None
 
     async def progress(self) -> object:
-        """Return what the API says of the nodes and of the daemons' pods: another value after each step."""
+        """What the API says of nodes and of daemons' pods: another value after each step."""
         return [node.words for node in await self._nodes()], [pod.status for pod in await self._pods()]
 
     async def words(self, node: str) -> str:
-        """Return what is to be said of the daemon's pod on a node: what the API says, and the end of its log."""
+        """What the API says of a node's daemon, and the end of its log."""
         pods = [pod for pod in await self._pods() if pod.spec.node_name == node]
-        logs = filesystem.node_directory(node, "pods").glob(f"{ourimage.NAMESPACE}_*/*/*.log")
+        logs = filesystem.node_directory(node, "pods").glob(f"{images.NAMESPACE}_*/*/*.log")
         latest = sorted(logs, key=lambda log: log.stat().st_mtime_ns)[-1:]
         ends = [path.read_bytes()[-_TAIL:].decode(errors="replace") for path in latest]
         return "\n".join([*(pod.status.words for pod in pods), *ends]) or "the API has no pod of its daemon's on it"
 
     def _check(self) -> None:
-        """Raise `Unavailable` if a kubelet has ended: it would not come again by itself."""
+        """`Unavailable` if a kubelet has ended: it would not come again by itself."""
         for name, kubelet in self._kubelets.items():
             if kubelet.ended.done():
                 words = self._processes.last_words(f"{name}-kubelet")
@@ -182,7 +262,7 @@ class Kubelets:
         return msgspec.json.decode(await self._store.get("/api/v1/nodes"), type=Nodes).items
 
     async def _pods(self) -> list[Pod]:
-        path = f"/api/v1/namespaces/{ourimage.NAMESPACE}/pods"
+        path = f"/api/v1/namespaces/{images.NAMESPACE}/pods"
         return msgspec.json.decode(await self._store.get(path), type=Pods).items
 
     async def _late(self) -> Unavailable | None:

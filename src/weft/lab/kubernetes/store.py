@@ -1,4 +1,4 @@
-"""The lab's store when that is Kubernetes' API: etcd, API server and controller manager in the lab's own namespaces."""
+"""The lab's store when that is Kubernetes' API: etcd, API server and controller manager in the lab's namespaces."""
 
 import asyncio
 import base64
@@ -13,12 +13,11 @@ import yaml
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS
 from weft.lab.inside import filesystem, underlay
-from weft.lab.inside.children import Child
 from weft.lab.inside.etcd import EtcdStore
-from weft.lab.inside.processes import Processes
+from weft.lab.inside.processes import Child, Processes
 from weft.lab.inside.relay import Relay
-from weft.lab.kubernetes import programs, server
-from weft.lab.kubernetes.access import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
+from weft.lab.kubernetes import programs
+from weft.lab.kubernetes.programs import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -45,10 +44,10 @@ class _ConfigMap(Value):
 
 
 class KubernetesStore:
-    """Kubernetes' API, with weft's account and rights from its own manifest, and the lab's nodes in it."""
+    """With weft's account and rights from its own manifest, and the lab's nodes."""
 
     def __init__(self, processes: Processes, lab: Lab, outside: socket | None = None) -> None:
-        """`outside` is a socket of the machine's that listens, by which programs there reach the API."""
+        """`outside` is a listening socket of the machine, by which programs there reach the API."""
         self.where = f"https://{underlay.host(lab.families)}:{PORT}"
         self.accounts = Accounts(self.where)
         self.network = parse_netconf(lab.network, backends=BACKENDS)
@@ -62,19 +61,19 @@ class KubernetesStore:
         self.answers = asyncio.Event()  # everybody
 
     async def start(self) -> None:
-        """Start etcd, and make certificate and tokens meanwhile."""
+        """Make certificate and tokens while etcd starts."""
         HOME.mkdir()
         await self._etcd.start()
         nodes = [f"system:node:{node.name}" for node in self._lab.nodes]
-        self.accounts.write([ADMIN, WEFT, server.CONTROLLERS, server.SCHEDULER, "system:kube-proxy", *nodes])
+        self.accounts.write([ADMIN, WEFT, programs.CONTROLLERS, programs.SCHEDULER, "system:kube-proxy", *nodes])
         families = self._lab.families
-        first = [server.FIRST[family] for family in families]
+        first = [programs.FIRST[family] for family in families]
         await self.run(*openssl(self._program("openssl"), first, families, len(self._lab.nodes)))
 
     async def ready(self) -> None:
-        """Wait until the API answers, and put weft's manifest and the nodes there."""
+        """Put weft's manifest and the nodes there once the API answers."""
         await self._etcd.ready()
-        command = server.api(self._program(API), self._etcd.where, self._lab.families)
+        command = programs.api(self._program(API), self._etcd.where, self._lab.families)
         self._api = await self._processes.logged(API, None, command)
         await self._answered(self._api, f"{_READY}?{'&'.join(f'exclude=poststarthook/{hook}' for hook in _ROLES)}")
         self.serves.set()
@@ -93,41 +92,39 @@ class KubernetesStore:
 
     async def _start_controllers(self) -> None:
         only = () if self._lab.kubelets else _ENOUGH
-        config = self.accounts.file(server.CONTROLLERS)
-        command = server.controllers(self._program(CONTROLLERS), config, self.network, only=only)
+        config = self.accounts.file(programs.CONTROLLERS)
+        command = programs.controllers(self._program(CONTROLLERS), config, self.network, only=only)
         await self._processes.logged(CONTROLLERS, None, command)
         if self._lab.kubelets:
-            command = server.scheduler(self._program(SCHEDULER), self.accounts.file(server.SCHEDULER))
+            command = programs.scheduler(self._program(SCHEDULER), self.accounts.file(programs.SCHEDULER))
             await self._processes.logged(SCHEDULER, None, command)
 
     async def create(self, entries: list[Object]) -> None:
-        """Put objects into the API."""
         kubectl = (self._program("kubectl"), f"--kubeconfig={self.accounts.file(ADMIN)}")
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": entries})
         await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=text)
 
     async def run(self, *command: str, stdin: str = "") -> None:
-        """Run a program to its end. `Unavailable` with what it said if it fails."""
+        """`Unavailable` with what it said if it fails."""
         ran = await self._processes.answer(None, command, {}, stdin.encode())
         if ran.exit:
             words = ran.stderr.decode(errors="replace").strip()
             raise Unavailable(Problem(code="LAB-002", where=Path(command[0]).name, seen=words))
 
     async def state(self) -> str:
-        """Ask the API how it is."""
         if self._api is not None and self._api.ended.done():
             return f"exited {self._api.ended.result()}"
         return "ready" if await self._is_ready(_READY) else "silent"
 
     async def configuration(self) -> str:
-        """Return the network configuration: that of the ConfigMap, or of the file that each node has."""
+        """The ConfigMap's, or that of each node's file."""
         if not self._lab.kubelets:
             return self._lab.network
         held = msgspec.json.decode(await self.get(_CONFIG_MAP), type=_ConfigMap)
         return held.data.get(_NET_CONF, self._lab.network)
 
     async def configure(self, network: str) -> None:
-        """Give each node another network configuration. `ConfigError` where it is in the ConfigMap."""
+        """`ConfigError` where it is in the ConfigMap."""
         if self._lab.kubelets:
             hint = "'kubectl -n kube-flannel edit configmap kube-flannel-cfg' changes it there."
             seen = "the network configuration of Kubernetes nodes is a ConfigMap"
@@ -137,11 +134,10 @@ class KubernetesStore:
             self.prepare(node)
 
     def flags(self) -> list[str]:
-        """Return what makes a daemon use the API."""
         return ["--kube-subnet-mgr", f"--kubeconfig-file={filesystem.KUBE_FLANNEL}/kubeconfig"]
 
     def prepare(self, node: Node) -> None:
-        """Give a node the network configuration and a kubeconfig with the rights of weft's account."""
+        """The network configuration and a kubeconfig of weft's account."""
         directory = filesystem.node_directory(node.name, "kube-flannel")
         (directory / _NET_CONF).write_text(self._lab.network)
         config = directory / "kubeconfig"
@@ -149,7 +145,7 @@ class KubernetesStore:
         config.write_text(self.kubeconfig(WEFT))
 
     def kubeconfig(self, user: str, server: str = "") -> str:
-        """Return a kubeconfig with the certificate in it, for what does not see the lab's files."""
+        """With the certificate in it, for what does not see the lab's files."""
         authority = base64.b64encode(CERTIFICATE.read_bytes()).decode()
         return self.accounts.kubeconfig(user, server=server, authority={"certificate-authority-data": authority})
 
@@ -171,7 +167,7 @@ class KubernetesStore:
         return True
 
     async def get(self, path: str) -> bytes:
-        """Ask the API as one who may do everything. Raises `Unavailable`."""
+        """As administrator. Raises `Unavailable`."""
         # Late: while etcd starts.
         from weft.cluster.kube.access import Access, Pem
         from weft.cluster.kube.client import Client
@@ -193,12 +189,12 @@ class KubernetesStore:
 
 
 def manifest() -> str:
-    """Return deploy/kubernetes.yaml, which lies beside this module, too."""
+    """deploy/kubernetes.yaml, a copy of which lies beside this module."""
     return Path(__file__).with_name("weft.yaml").read_text()
 
 
 def _objects(lab: Lab) -> list[Object]:
-    """Return the objects of deploy/kubernetes.yaml, with the network of this lab and the uplink of its nodes."""
+    """deploy/kubernetes.yaml with this lab's network and its nodes' uplink."""
     found: list[Object] = list(yaml.safe_load_all(manifest()))
     for entry in found:
         if entry["kind"] == "ConfigMap":
@@ -210,7 +206,7 @@ def _objects(lab: Lab) -> list[Object]:
 
 
 def _nodes(lab: Lab) -> list[Object]:
-    """Return the nodes of a lab without kubelets, as a kubelet would register them."""
+    """As a kubelet would register them."""
     return [
         {
             "apiVersion": "v1",

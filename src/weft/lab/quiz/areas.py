@@ -7,9 +7,9 @@ from weft.model.value import Value
 
 
 class Area(Value):
-    """Faults that look alike. `where` is a vague hint, `look` names commands that show the fault.
+    """`where` is a vague hint, `look` names commands that show the fault.
 
-    With a `complaint`, which is what a user says, nothing need fail now.
+    With a `complaint`, a user's words, nothing need fail now.
     """
 
     where: str
@@ -105,15 +105,15 @@ _CODES: Final = {
 
 
 def area(fault: Fault) -> Area | None:
-    """Return what there is to say of a fault; None where its code is of no family that is known here."""
+    """None where its code is of no known family."""
     return _CODES.get(fault.code) or _FAMILIES.get(family(fault.code))
 
 
 def family(code: str) -> str:
-    """Return what codes of one kind have in common: FW of FW-001."""
+    """FW of FW-001."""
     return code.rpartition("-")[0]
 
 
 def hints(fault: Fault, known: Area, node: str) -> list[str]:
-    """Return three hints, from vague to plain."""
+    """From vague to plain."""
     return [known.where, known.look, f"On {node}: {fault.about}."]

@@ -1,4 +1,4 @@
-"""The rules of the quiz: what may be drawn, what is noticed of it, what an answer is worth, how a game stands. Pure."""
+"""The rules of the quiz: what may be drawn, what an answer is worth, how a game stands. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -20,9 +20,9 @@ _LEAST: Final = 1
 
 
 def _drawable() -> dict[str, tuple[Fault, Area]]:
-    """Return the faults that stay until a command mends them, and do not show at the first look, by name.
+    """Faults that stay until a command mends them, and do not show at the first look.
 
-    Where the daemon is ended, `weft lab ps` says so.
+    Where the daemon is ended, `weft lab ps` shows it.
     """
     lasting = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]
     return {fault.name: (fault, known) for fault in lasting if (known := area(fault)) is not None}
@@ -32,7 +32,7 @@ DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = _drawable()
 
 
 class Puzzle(Value):
-    """A fault that is to be found, what was noticed of it, and how it went so far."""
+    """A fault to be found, its symptoms, and how it went so far."""
 
     level: Level
     seed: int
@@ -44,7 +44,6 @@ class Puzzle(Value):
 
     @property
     def worth(self) -> int:
-        """Return the points for the right answer now."""
         return max(_WORTH - self.hints * _HINT - self.wrong * _WRONG, _LEAST)
 
 
@@ -57,32 +56,31 @@ class Score(Value):
 
 
 class Game(Value):
-    """How it stands in a lab: `now` is the puzzle that is open, if one is."""
+    """`now` is the open puzzle."""
 
     score: Score = Score()
     now: Puzzle | None = None
 
 
 def ended(score: Score, now: Puzzle, *, found: bool) -> Score:
-    """Return the score after a puzzle."""
     if found:
         return replace(score, points=score.points + now.worth, found=score.found + 1)
     return replace(score, given_up=score.given_up + 1)
 
 
 def of_level(level: Level) -> list[Fault]:
-    """Return the faults of a level: of an easy one those by which something fails now."""
+    """Of an easy level, those by which something fails now."""
     return [fault for fault, known in DRAWABLE.values() if level == "hard" or not known.complaint]
 
 
 def draw(faults: Sequence[Fault], nodes: Sequence[str], seed: int) -> tuple[Fault, str]:
-    """Return the fault and the node that a number means; of all numbers, each pair as often as any other."""
+    """The fault and node that a number means; over all numbers, each pair is as likely."""
     number, place = divmod(seed, len(faults))
     return faults[place], nodes[number % len(nodes)]
 
 
 def judge(fault: Fault, node: str, code: str, at: str) -> Judgement:
-    """Say what an answer is worth: a code, and with "" no node."""
+    """With `at` "" no node was named."""
     if code != fault.code:
         return "near" if family(code) == family(fault.code) else "wrong"
     if not at:
@@ -91,7 +89,7 @@ def judge(fault: Fault, node: str, code: str, at: str) -> Judgement:
 
 
 def noticed(tried: Sequence[Tried]) -> list[str]:
-    """Return a sentence for each place that, as a check has tried, does not reach others as it should."""
+    """A sentence for each place that does not reach others as it should."""
     usual = [each for each in tried if BY_NAME[each.trial.scenario].size != "more"]  # packets that are to be refused
     said: dict[tuple[str, str], list[str]] = {}
     for source, target in dict.fromkeys((each.trial.source, each.trial.target) for each in usual):
@@ -104,7 +102,7 @@ def noticed(tried: Sequence[Tried]) -> list[str]:
 
 
 def _how(failed: Sequence[Tried], pair: Sequence[Tried]) -> str:
-    """Return with which packets a target is not reached, "" if with none."""
+    """With which packets a target is not reached; "" if with none."""
     if len(failed) == len(pair):
         return ""
     if all(each.trial.size for each in failed):

@@ -19,27 +19,25 @@ _ALL: Final = "*"
 
 
 class Endpoint(Value):
-    """An address of a pod."""
-
     pod: str
     node: str
     address: Ip
 
 
 class Served(Value):
-    """A Service and where it leads now: one endpoint of each pod and family."""
+    """A Service and where it leads now."""
 
     service: Service
     endpoints: tuple[Endpoint, ...]
 
 
 def served(service: Service, pods: Iterable[Endpoint]) -> Served:
-    """Return where a Service leads, of the addresses of all pods."""
+    """One endpoint of each pod and family."""
     return Served(service=service, endpoints=tuple(each for each in pods if _is_of(service, each.pod)))
 
 
 def addressed(service: Service, families: Iterable[Family], others: Iterable[Service]) -> Service:
-    """Return the Service with an address of each family: its own, else the next that no other has."""
+    """Its own address of each family, else the next that is free."""
     own = {address.version: str(address) for address in map(ip_address, service.addresses)}
     taken = {text for other in others for text in other.addresses}
     chosen = tuple(own.get(family) or _free(range_of(family), taken) for family in families)
@@ -47,16 +45,18 @@ def addressed(service: Service, families: Iterable[Family], others: Iterable[Ser
 
 
 def range_of(family: Family) -> Net:
-    """Return where Services of a family have their addresses."""
     return ip_network(SERVICES[family])
 
 
 def problems(
     service: Service, *, where: str, lab: spec.Lab, pods: Collection[str], others: Sequence[Service]
 ) -> list[Problem]:
-    """Say what is wrong with a Service: of `lab`, which has these `pods` and these `others` now."""
+    """`lab` has these `pods` and these `others` now."""
     if lab.kubelets:
-        seen, hint = "Services of this lab come from Kubernetes' API", _kubectl(service)
+        seen = "Services of this lab come from Kubernetes' API"
+        options = f"--port {service.port} --target-port {service.target_port} --protocol {service.protocol}"
+        kind = " --type NodePort" if service.node_port else ""
+        hint = f"kubectl expose deployment NAME --name {service.name} {options}{kind}"
         return [Problem(code="LAB-001", where=where, seen=seen, hint=hint)]
     taken = {node.name for node in lab.nodes} | set(pods) | {other.name for other in others}
     found = spec.name_problem("a Service", where, service.name)
@@ -66,13 +66,6 @@ def problems(
     found += _address_problems(service, where, lab.families, others)
     found += _pod_problems(service, where, pods)
     return found
-
-
-def _kubectl(service: Service) -> str:
-    """The same for pods of Kubernetes."""
-    options = f"--port {service.port} --target-port {service.target_port} --protocol {service.protocol}"
-    kind = " --type NodePort" if service.node_port else ""
-    return f"kubectl expose deployment NAME --name {service.name} {options}{kind}"
 
 
 def _port_problems(service: Service, where: str, others: Iterable[Service]) -> Iterator[Problem]:

@@ -1,9 +1,9 @@
-"""Services as rules of nft, in the form of kube-proxy's nftables mode (Kubernetes 1.31, pkg/proxy/nftables). Pure.
+"""Services as nft rules, in the form of kube-proxy's nftables mode (Kubernetes 1.31, pkg/proxy/nftables). Pure.
 
-A packet to a Service is looked up in a map, which leads to the Service's chain; there chance picks an endpoint's chain,
-which translates the destination. Connection tracking translates all later packets and the answers. A packet whose
-answer would not come back this way otherwise is marked on its way in, and gets the node's own address on its way out:
-one to a node's port, one from outside of the pod network, and one that a pod sends to itself.
+A map leads a packet to the Service's chain; there chance picks an endpoint's chain, which translates the destination.
+Connection tracking translates later packets and the answers. A packet whose answer would not come back this way is
+marked on its way in and gets the node's own address on its way out: one to a node's port, one from outside of the pod
+network, and one that a pod sends to itself.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +38,7 @@ _CHAINS: Final = {
 
 
 def tables(services: Sequence[Served], networks: Iterable[Net]) -> str:
-    """Write the transaction after which nodes have the rules of these Services alone; `networks` are the pods'.
-
-    It works on a node that has had none or others.
-    """
+    """A transaction after which a node has these rules alone; `networks` are the pods'."""
     lines: list[str] = []
     families: tuple[Family, ...] = (4, 6)
     for family in families:
@@ -55,7 +52,7 @@ def tables(services: Sequence[Served], networks: Iterable[Net]) -> str:
 
 
 def _content(services: Sequence[Served], family: Family, network: Net) -> Iterator[tuple[str, str]]:
-    """All of one table but its name: chains before the maps that lead to them, and maps before what looks them up."""
+    """Chains before the maps that lead to them, and maps before what looks them up."""
     word, kind = _WORD[family], _TYPE[family]
     own = [_Of(each, family) for each in services]
     for name, (hook, _) in _CHAINS.items():
@@ -100,16 +97,16 @@ class _Of:
 
     @property
     def by_address(self) -> str:
-        """The element by which its address is looked up."""
+        """The map's element."""
         return f"{self.address} . {self._protocol} . {self._port} : goto service/{self._name}"
 
     @property
     def by_node_port(self) -> str:
-        """The element by which its port of nodes is looked up."""
+        """The map's element."""
         return f"{self._protocol} . {self.node_port} : goto node-port/{self._name}"
 
     def chains(self, word: str, network: Net) -> Iterator[tuple[str, str]]:
-        """Its chains with their rules: by port of a node, by address, and of each endpoint."""
+        """By port of a node, by address, and of each endpoint."""
         if not self.endpoints:
             return
         service, by_node_port = f"service/{self._name}", f"node-port/{self._name}"

@@ -1,6 +1,6 @@
-"""The Services of a lab that runs: which there are, and that every node has their rules and a route to them.
+"""The Services of a running lab: every node has their rules, and a route to them.
 
-What the rules are says `rules`. All nodes have the same; a table is replaced whole, in one transaction.
+All nodes have the same rules; a table is replaced whole, in one transaction.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from weft.diag.check.trial import EndpointReport
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.lab import spec
-from weft.lab.fitting import misfits, understand
 from weft.lab.inside import underlay
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Processes
+from weft.lab.network import misfits, understand
 from weft.lab.report import ServiceReport
 from weft.lab.services import choice, rules
 from weft.lab.services.choice import Endpoint, Served
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 8  # nodes whose rules are written together
 
 
 class Serving:
-    """The Services. `nodes` and `pods` are the lab's own, and change with it."""
+    """`nodes` and `pods` are the lab's own, and change with it."""
 
     def __init__(
         self,
@@ -53,20 +53,17 @@ class Serving:
 
     @property
     def names(self) -> Collection[str]:
-        """Their names."""
         return self._services.keys()
 
     def hosts(self) -> Iterable[tuple[str, Ip]]:
-        """Their names, and the addresses that these mean."""
         return ((name, ip_address(text)) for name, service in self._services.items() for text in service.addresses)
 
     @property
     def services(self) -> Sequence[Service]:
-        """All of them, each with its addresses."""
         return tuple(self._services.values())
 
     async def expose(self, service: Service) -> ServiceReport:
-        """Begin a Service. `ConfigError` if it cannot be; `Unavailable` if a node refuses it: then none has it."""
+        """`ConfigError` if it cannot be; `Unavailable` if a node refuses it: then none has it."""
         where, others = f"Service {service.name}", self.services
         problems = choice.problems(service, where=where, lab=self._lab, pods=self._pods.keys(), others=others)
         # A network of pods that has the addresses of Services: a lab without any may have one.
@@ -79,7 +76,7 @@ class Serving:
         return _report(self._served(wanted))
 
     async def unexpose(self, name: str) -> None:
-        """End a Service. `ConfigError` names those there are."""
+        """`ConfigError` names those there are."""
         if name not in self._services:
             expected = one_of(self._services, name) if self._services else "a Service: this lab has none"
             seen, hint = "no Service of this name", f"'weft lab services{self._lab.option}' shows them."
@@ -87,14 +84,13 @@ class Serving:
         await self._change({each: service for each, service in self._services.items() if each != name})
 
     async def follow(self, lab: spec.Lab) -> None:
-        """Have all nodes of a lab lead to the pods that there are now."""
+        """Have all nodes lead to the pods that there are now."""
         async with self._turn:
             self._lab = lab
             self._written = {name: text for name, text in self._written.items() if name in self._nodes}
             await self._lead()
 
     def reports(self) -> list[ServiceReport]:
-        """Return what there is."""
         return [_report(self._served(service)) for service in self._services.values()]
 
     async def _change(self, services: dict[str, Service]) -> None:
@@ -117,7 +113,7 @@ class Serving:
                 yield Endpoint(pod=name, node=pod.spec.node, address=address.ip)
 
     async def _lead(self) -> None:
-        """Write the rules to those nodes that have others."""
+        """Only to nodes that have others."""
         led = tuple(map(self._served, self._services.values()))
         text = rules.tables(led, understand(self._lab.network).networks) if led else ""
         stale = _stale(self._led, led)
@@ -145,7 +141,7 @@ class Serving:
 
 
 def _stale(before: Iterable[Served], now: Iterable[Served]) -> set[int]:
-    """The ports of UDP Services that lead elsewhere now: connection tracking would go on as before for their flows."""
+    """Ports of UDP Services that lead elsewhere now: connection tracking would go on as before."""
     same = set(before) & set(now)
     services = (each.service for each in {*before, *now} - same if each.service.protocol == "UDP")
     return {port for service in services for port in (service.port, service.node_port) if port}

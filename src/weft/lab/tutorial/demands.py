@@ -1,4 +1,4 @@
-"""What a lesson may demand of the playground, each with the words for what is there instead. Pure."""
+"""What a lesson may demand of the playground, and the words for what is there instead. Pure."""
 
 from typing import Final
 
@@ -9,14 +9,13 @@ NODES: Final = ("node1", "node2")
 
 
 class Demand(Value, kw_only=False):
-    """One thing that a lesson demands: `what`, and the `problem` with it, "" if it is so."""
+    """The `problem` is "" if it is as demanded."""
 
     what: str
     problem: str = ""
 
 
 def space(seen: Seen, node: str, name: str) -> Demand:
-    """A network namespace."""
     what = f"{node} has a network namespace {name}"
     if name in seen.nodes[node].spaces:
         return Demand(what)
@@ -33,7 +32,6 @@ def up(seen: Seen, node: str, name: str, inside: str = HERE) -> Demand:
 
 
 def kind(seen: Seen, node: str, name: str, wanted: str) -> Demand:
-    """A link of a node, of a kind."""
     what, link = f"{node} has a {wanted} {name}", seen.link(node, name)
     if link is None:
         return Demand(what, _missing(seen, node, HERE))
@@ -71,7 +69,6 @@ def pair(seen: Seen, node: str, outside: str, inside: str) -> Demand:
 
 
 def port(seen: Seen, node: str, name: str, bridge: str) -> Demand:
-    """A link that is a port of a bridge."""
     what, link = f"{name} of {node} is a port of {bridge}", seen.link(node, name)
     if link is None:
         return Demand(what, _missing(seen, node, HERE))
@@ -90,7 +87,6 @@ def route(seen: Seen, node: str, to: str, via: str, *, dev: str = "", inside: st
 
 
 def mtu(seen: Seen, node: str, name: str, wanted: int, inside: str = HERE) -> Demand:
-    """The MTU of a link."""
     what, link = f"{name} of {_place(node, inside)} has MTU {wanted}", seen.link(node, name, inside)
     if link is None:
         return Demand(what, _missing(seen, node, inside))

@@ -10,9 +10,9 @@ Judge = Callable[[Seen], Iterator[Demand]]
 
 
 class Typed(Value, kw_only=False):
-    """A command for a shell of a node, and what there is to see in its output.
+    """A command for a node's shell, and what to see in its output.
 
-    `changes`: it makes something that the lesson is about; without it, it only looks. `fails`: as it is meant to.
+    `changes`: it makes something that the lesson is about. `fails`: it is meant to.
     """
 
     node: str
@@ -23,12 +23,12 @@ class Typed(Value, kw_only=False):
 
 
 def look(node: str, command: str, seen: str, *, fails: bool = False) -> Typed:
-    """Return a command that only looks."""
+    """A command that only looks."""
     return Typed(node, command, seen, changes=False, fails=fails)
 
 
 class Attempt(Value, kw_only=False):
-    """A command that a check runs in a node, and by whose name its answer is known."""
+    """A command that a check runs in a node; its answer has this name."""
 
     name: str
     node: str
@@ -36,7 +36,7 @@ class Attempt(Value, kw_only=False):
 
 
 def ping(name: str, node: str, inside: str, address: str) -> Attempt:
-    """Return an attempt that pings until there is an answer, from a namespace or with "" from the node.
+    """Pings until there is an answer, from a namespace or with "" from the node.
 
     A bridge's port forwards a moment after its link was set up: the kernel looks at new carriers once a second.
     """
@@ -45,12 +45,11 @@ def ping(name: str, node: str, inside: str, address: str) -> Attempt:
 
 
 class Lesson(Value):
-    """One lesson: what to type, what is left to do, and how it is judged.
+    """What to type, what is left to do, and how it is judged.
 
     `why`, `hints` and `answer` are paragraphs with blank lines between them. `typed` is shown whole; `rest` is the
-    learner's own task, which `task` describes and `hints` lead to; the last hint is `rest` itself. After `typed` and
-    `rest`, `judge` has no complaint about what `attempts` and, where `wire` names a node, a capture on its eth0 have
-    seen. `answer` is the answer to `question`.
+    learner's task, which `task` describes and `hints` lead to. After both, `judge` has no complaint about what
+    `attempts` and, where `wire` names a node, a capture on its eth0 have seen. `answer` answers `question`.
     """
 
     name: str
@@ -68,17 +67,17 @@ class Lesson(Value):
 
     @property
     def solution(self) -> tuple[Typed, ...]:
-        """All commands that change something, from the lesson's beginning to its end."""
+        """All commands that change something, from beginning to end."""
         return tuple(each for each in (*self.typed, *self.rest) if each.changes)
 
 
 def paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a text, each as it is written: a sentence a line."""
+    """As they are written: a sentence a line."""
     return text.strip().split("\n\n")
 
 
 def judged(lesson: Lesson, seen: Seen) -> list[Demand]:
-    """Return what a lesson demands, up to the first that is not so: what comes after may be wrong because of it."""
+    """Up to the first that is not so: what follows may be wrong because of it."""
     demands: list[Demand] = []
     for demand in lesson.judge(seen):
         demands.append(demand)
@@ -88,5 +87,5 @@ def judged(lesson: Lesson, seen: Seen) -> list[Demand]:
 
 
 def right(demands: list[Demand]) -> bool:
-    """Tell whether nothing of what is demanded is missing."""
+    """Whether nothing demanded is missing."""
     return not demands[-1].problem

@@ -1,8 +1,8 @@
-"""The two nodes on which a learner builds: made, looked at, and put back to the beginning of a lesson."""
+"""The two nodes on which a learner builds: made, looked at, and put back to a lesson's beginning."""
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain, groupby
@@ -11,19 +11,18 @@ from typing import Final
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
+from weft.lab.commands.choose import ask_for_socket
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.inside import underlay
 from weft.lab.places import Place
-from weft.lab.protocol import Call
-from weft.lab.report import Nothing
 from weft.lab.tutorial import seen
 from weft.lab.tutorial.demands import NODES
 from weft.lab.tutorial.lesson import Attempt, Lesson, Typed
 from weft.lab.tutorial.seen import Seen
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.value import replace
-from weft.wire.packet import Layer, layers_of
+from weft.wire.packet import layers_of
 
 _PROGRAMS: Final = {"busybox": "busybox-static", "curl": "curl"}  # that a learner is to use, beside a lab's own
 _LINGER: Final = 0.1  # seconds in which what an attempt has sent is in the capture
@@ -46,10 +45,7 @@ rm -rf /etc/cni/net.d/* /var/lib/cni/* /run/plugins /run/www
 
 
 def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> Place:
-    """Start a lab of two nodes on which nothing runs.
-
-    `ConfigError` if one of the name is up, or if a program is missing.
-    """
+    """`ConfigError` if a lab of the name is up, or if a program is missing."""
     if problems := [
         Problem(code="HOST-002", where=name, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
         for name, package in _PROGRAMS.items()
@@ -62,7 +58,6 @@ def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[s
 
 
 def lay_out(place: Place, lessons: Sequence[Lesson]) -> None:
-    """Put the nodes into the state that these lessons lead to, whatever was made on them."""
     for number, node in enumerate(NODES, 1):
         _run(place, node, _WIPE, {"OWN": str(underlay.address(4, number))})
     commands = [typed for lesson in lessons for typed in lesson.solution]
@@ -71,7 +66,7 @@ def lay_out(place: Place, lessons: Sequence[Lesson]) -> None:
 
 
 def look(place: Place, lesson: Lesson | None) -> Seen:
-    """Look at both nodes, and with a lesson let its attempts run."""
+    """With a lesson, its attempts run."""
     nodes = {node: seen.read(_run(place, node, seen.SCRIPT)) for node in NODES}
     if lesson is None:
         return Seen(nodes=nodes)
@@ -79,24 +74,25 @@ def look(place: Place, lesson: Lesson | None) -> Seen:
         wire = stack.enter_context(_capture(place, lesson.wire)) if lesson.wire else None
         pool = stack.enter_context(ThreadPoolExecutor())
         answers = dict(pool.map(lambda attempt: (attempt.name, _answer(place, attempt)), lesson.attempts))
-        frames = () if wire is None else tuple(_frames(wire))
+        packets = () if wire is None else chain.from_iterable(wire.batches(until=time.monotonic() + _LINGER))
+        frames = tuple(tuple(layers_of(packet.data)) for packet in packets)
     return Seen(nodes=nodes, answers=answers, frames=frames)
 
 
 def typed(place: Place, wanted: Typed) -> tuple[int, str, str]:
-    """Run a command as a learner would; return its exit status and what it wrote."""
+    """Exit status, standard output and error."""
     return terminal.captured(terminal.command(place, wanted.node, ["sh", "-ec", wanted.command]))
 
 
 def _answer(place: Place, attempt: Attempt) -> str | None:
-    """Return what an attempt prints, or None if it fails."""
+    """None if it fails."""
     words = ["timeout", str(_PATIENCE), "sh", "-c", attempt.command]
     status, stdout, _ = terminal.captured(terminal.command(place, attempt.node, words))
     return None if status else stdout.strip()
 
 
 def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = None) -> str:
-    """Return what a script prints in a node. `Unavailable` if it fails."""
+    """`Unavailable` if it fails."""
     status, stdout, stderr = terminal.captured(terminal.command(place, node, ["sh", "-ec", script], environ))
     if status:
         seen, hint = (
@@ -108,17 +104,7 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = 
 
 
 def _capture(place: Place, node: str) -> Readers:
-    call = Call(place.socket, protocol.Capture(where=node, link=underlay.UPLINK))
-    try:
-        call.result(Nothing)
-        [descriptor] = call.descriptors()
-    finally:
-        call.close()
+    descriptor = ask_for_socket(place, protocol.Capture(where=node, link=underlay.UPLINK))
     readers = Readers()
     readers.add(node, descriptor)
     return readers
-
-
-def _frames(wire: Readers) -> Iterator[tuple[Layer, ...]]:
-    for packet in chain.from_iterable(wire.batches(until=time.monotonic() + _LINGER)):
-        yield tuple(layers_of(packet.data))

@@ -1,7 +1,6 @@
-"""What the tutorial sees of its two nodes: their kernels' links, routes and tables, and what attempts answered. Pure.
+"""What the tutorial sees of its two nodes: links, routes and tables, and what attempts answered. Pure.
 
-The fields of a link, a route and the rest have the names that `ip -j` and `bridge -j` give them, so that a learner
-who looks with the same programs reads the same words.
+Fields have the names that `ip -j` and `bridge -j` give them, so that a learner reads the same words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,6 @@ HERE: Final = ""  # the name of a node's own network namespace, where there are 
 
 
 class Address(Value, omit_defaults=True):
-    """An address of a link."""
-
     local: str = ""
     prefixlen: int = 0
 
@@ -26,14 +23,14 @@ class Address(Value, omit_defaults=True):
 
 
 class Info(Value, omit_defaults=True):
-    """Which kind of link it is, and what is set for that kind."""
+    """The kind of a link, and what is set for it."""
 
     info_kind: str = ""
     info_data: dict[str, Any] = field(default_factory=dict)
 
 
 class Link(Value, omit_defaults=True):
-    """A link. `link_index` is that of the other end of a veth pair, in the namespace where that is."""
+    """`link_index` is the other end of a veth pair, in its namespace."""
 
     ifindex: int
     ifname: str
@@ -48,7 +45,7 @@ class Link(Value, omit_defaults=True):
 
     @property
     def up(self) -> bool:
-        """Tell whether it was set up; its other end need not be."""
+        """It was set up; its other end need not be."""
         return "UP" in self.flags
 
     @property
@@ -62,7 +59,7 @@ class Link(Value, omit_defaults=True):
 
 
 class Route(Value, kw_only=False, omit_defaults=True):
-    """A route of the main table; `dst` is `default` for the whole Internet."""
+    """Of the main table; `dst` is `default` for the whole Internet."""
 
     dst: str
     gateway: str = ""
@@ -70,8 +67,6 @@ class Route(Value, kw_only=False, omit_defaults=True):
 
 
 class Neighbour(Value, omit_defaults=True):
-    """Which MAC has an address."""
-
     dst: str
     dev: str = ""
     lladdr: str = ""
@@ -79,7 +74,7 @@ class Neighbour(Value, omit_defaults=True):
 
 
 class Forward(Value, omit_defaults=True):
-    """An FDB entry. `dst` is the node behind which a VXLAN device finds the MAC."""
+    """`dst` is the node behind which a VXLAN device finds the MAC."""
 
     mac: str
     ifname: str = ""
@@ -87,8 +82,6 @@ class Forward(Value, omit_defaults=True):
 
 
 class Space(Value):
-    """A network namespace."""
-
     links: dict[str, Link] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
@@ -96,7 +89,7 @@ class Space(Value):
 
 
 class NodeSeen(Value):
-    """A node: its namespaces by name, its own by HERE, and whether it forwards."""
+    """Namespaces by name, the node's own by HERE."""
 
     spaces: dict[str, Space]
     forwards: bool
@@ -105,8 +98,8 @@ class NodeSeen(Value):
 class Seen(Value):
     """The playground at one moment.
 
-    `answers` is what each attempt of the lesson printed, without the space around it; None for an attempt that failed.
-    `frames` are the packets that were captured meanwhile, each as its layers.
+    `answers` is what each attempt printed, None for one that failed; `frames` are packets that were captured, as
+    layers.
     """
 
     nodes: dict[str, NodeSeen]
@@ -114,11 +107,9 @@ class Seen(Value):
     frames: tuple[tuple[Layer, ...], ...] = ()
 
     def space(self, node: str, name: str = HERE) -> Space:
-        """Return a namespace; an empty one if there is none of the name."""
         return self.nodes[node].spaces.get(name, Space())
 
     def link(self, node: str, name: str, space: str = HERE) -> Link | None:
-        """Return a link of a node, or of a namespace on it."""
         return self.space(node, space).links.get(name)
 
 
@@ -135,7 +126,7 @@ done
 
 
 def read(text: str) -> NodeSeen:
-    """Return what SCRIPT has printed in a node."""
+    """From SCRIPT's output."""
     forwards, *lines = text.split("\n")
     return NodeSeen(forwards=forwards.strip() == "1", spaces=dict(_spaces(lines)))
 
@@ -154,5 +145,5 @@ def _spaces(lines: Sequence[str]) -> Iterator[tuple[str, Space]]:
 
 
 def _list(text: str, kind: Any) -> Any:
-    """Decode a list; some versions of `ip` print nothing where there is nothing."""
+    """Some versions of `ip` print nothing for an empty list."""
     return msgspec.json.decode(text, type=list[kind]) if text else []

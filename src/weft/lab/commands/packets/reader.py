@@ -1,6 +1,6 @@
-"""Reads packet sockets that the supervisor has opened in nodes and pods, and puts what they saw in order of time.
+"""Reads packet sockets that the supervisor has opened in nodes and pods, in order of time.
 
-All of them are stamped by one clock, the kernel's, but read one after the other. So a packet is held back until no
+The kernel stamps all of them by one clock, but they are read one after the other. So a packet is held back until no
 socket can still bring an earlier one.
 """
 
@@ -15,7 +15,7 @@ from itertools import count
 from typing import Final, Self
 
 from weft.kernel import packetsocket
-from weft.lab.stamps import ANCILLARY, arrival
+from weft.lab.system import ANCILLARY, arrival
 from weft.model.value import Value
 
 SNAPLEN: Final = 1 << 18
@@ -26,10 +26,7 @@ _LATEST: Final = 20_000_000  # nanoseconds from a packet's stamp until its socke
 
 
 class Packet(Value, gc=False):
-    """A frame seen on a link of a node or pod, at a time since 1970. No frame is longer than SNAPLEN.
-
-    Without `ethernet` it begins with the IP header: the link is a tunnel of IP packets.
-    """
+    """A frame of at most SNAPLEN bytes; without `ethernet` it begins with the IP header."""
 
     place: str
     link: str
@@ -40,24 +37,22 @@ class Packet(Value, gc=False):
 
 
 class PacketReader:
-    """The packets of one socket, which is in the node or pod `place`."""
+    """The packets of one socket."""
 
     def __init__(self, place: str, descriptor: int) -> None:
-        """Take over the descriptor."""
         self.place = place
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)  # noqa: FBT003 - that is how socket has it
         self._dropped = 0
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for packets."""
         return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
     def take(self) -> tuple[list[Packet], bool]:
-        """Return the packets that wait, a turn's at most, and whether more may wait behind them."""
+        """At most a turn's packets, and whether more may wait."""
         packets: list[Packet] = []
         while len(packets) < _TURN:
             try:
@@ -81,13 +76,13 @@ class PacketReader:
         return packets, True
 
     def dropped(self) -> int:
-        """Return how many packets the kernel could not keep until they were read, so far."""
+        """Packets that the kernel could not keep until they were read."""
         self._dropped += packetsocket.dropped(self._socket)
         return self._dropped
 
 
 class Order:
-    """Packets on their way into the order of their times."""
+    """Packets until they are in order of time."""
 
     def __init__(self) -> None:
         self._held: list[tuple[int, int, Packet]] = []
@@ -97,18 +92,15 @@ class Order:
         return len(self._held)
 
     def hold(self, packet: Packet) -> None:
-        """Take one in."""
         heappush(self._held, (packet.nanoseconds, next(self._numbers), packet))
 
     def release(self, before: int) -> Iterator[Packet]:
-        """Yield those that are older than `before`, the oldest first; of one time as they came in."""
+        """Those before this time, the oldest first; of one time as they came in."""
         while self._held and self._held[0][0] < before:
             yield heappop(self._held)[2]
 
 
 class Readers:
-    """Several sockets. A context manager that closes them."""
-
     def __init__(self) -> None:
         self._readers: list[PacketReader] = []
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
@@ -123,19 +115,18 @@ class Readers:
             reader.close()
 
     def stop(self) -> None:
-        """Have `batches` end with what has come until now; for signal handlers, too."""
+        """End `batches` with what has come until now; for signal handlers, too."""
         os.eventfd_write(self._stop, 1)
 
     def add(self, place: str, descriptor: int) -> None:
-        """Take over the descriptor of a socket in a node or pod."""
         self._readers.append(PacketReader(place, descriptor))
 
     def end_with(self, descriptor: int) -> None:
-        """Have `batches` end once nobody reads what is written to this descriptor."""
+        """End `batches` once nobody reads what is written to this descriptor."""
         self._reader_of = descriptor
 
     def dropped(self) -> dict[str, int]:
-        """Return how many packets were lost for want of room, by node or pod; those that lost none are not named."""
+        """Lost packets by node or pod; those that lost none are left out."""
         lost: dict[str, int] = {}
         for reader in self._readers:
             if number := reader.dropped():
@@ -143,10 +134,7 @@ class Readers:
         return lost
 
     def batches(self, *, until: float | None = None) -> Iterator[list[Packet]]:
-        """Yield packets as they come, in order of time, until the clock (`time.monotonic`) shows `until`, or `stop`.
-
-        What comes together is one list: a caller that shows packets at once does so after each.
-        """
+        """Lists of packets in order of time, until the clock (`time.monotonic`) shows `until`, or `stop`."""
         order = Order()
         waiting, stopped = select.poll(), False
         waiting.register(self._stop, select.POLLIN)
@@ -168,7 +156,7 @@ class Readers:
         yield list(order.release(end))
 
     def _take(self, order: Order) -> int:
-        """Take in what waits, and return the time before which nothing more can come."""
+        """Take in what waits; returns the time before which nothing more can come."""
         complete = time.time_ns() - _LATEST
         for reader in self._readers:
             packets, more = reader.take()

@@ -1,20 +1,18 @@
-"""Takes packets from their sockets until it has to stop, and writes those that are wanted: to a file, or as lines.
+"""Writes captured packets: to a pcapng file, as lines for people, or as documents for programs.
 
-A file is for Wireshark and the like; lines are for people, documents for programs. Each is flushed whenever no packet
-waits, so that a reader sees them at once.
+Each form is flushed whenever no packet waits, so that a reader sees them at once.
 """
 
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import BinaryIO, Final
 
-from weft.lab.commands.packets.levels import Level, levels, line
-from weft.lab.commands.packets.pcapng import Writer
+from weft.lab.commands.packets.levels import Filter, Level, levels, line
 from weft.lab.commands.packets.reader import SNAPLEN, Packet, Readers
-from weft.lab.commands.packets.wanted import Filter
 from weft.model.value import Value
 from weft.screen.documents import piece
 from weft.wire.packet import Layer, Tunnels, layers_of
@@ -23,6 +21,60 @@ from weft.wire.packet import Layer, Tunnels, layers_of
 Write = Callable[[Packet, Sequence[Layer], Sequence[Level]], None]
 
 _WHERE: Final = 18  # characters: node1 veth01234567
+_SECTION: Final = 0x0A0D0D0A
+_INTERFACE: Final = 1
+_PACKET: Final = 6
+_ORDER: Final = 0x1A2B3C4D  # its byte order tells a reader ours
+_LINK_ETHERNET: Final = 1
+_LINK_RAW: Final = 101  # IP packets without a frame
+# Options: codes of section, interface and packet blocks.
+_COMMENT: Final = 1
+_APPLICATION: Final = 4
+_NAME: Final = 2
+_RESOLUTION: Final = 9
+_FLAGS: Final = 2
+_NANOSECONDS: Final = 9  # 10 to the minus
+
+
+class Writer:
+    def __init__(self, file: BinaryIO, *, snaplen: int, comment: str) -> None:
+        """Packets are at most `snaplen` bytes; `comment` is the file's."""
+        self._file = file
+        self._snaplen = snaplen
+        self._links: dict[tuple[str, bool], int] = {}
+        options = _options((_COMMENT, comment.encode()), (_APPLICATION, b"weft lab capture"))
+        self._block(_SECTION, struct.pack("=IHHq", _ORDER, 1, 0, -1) + options)
+
+    def packet(
+        self, link: str, data: bytes, *, nanoseconds: int, inbound: bool, ethernet: bool = True, comment: str = ""
+    ) -> None:
+        """A frame, or with `ethernet` false an IP packet. The time is since 1970."""
+        number = self._links.get((link, ethernet))
+        if number is None:
+            number = self._links[link, ethernet] = len(self._links)
+            options = _options((_NAME, link.encode()), (_RESOLUTION, bytes([_NANOSECONDS])))
+            kind = _LINK_ETHERNET if ethernet else _LINK_RAW
+            self._block(_INTERFACE, struct.pack("=HHI", kind, 0, self._snaplen) + options)
+        high, low = divmod(nanoseconds, 1 << 32)
+        head = struct.pack("=IIIII", number, high, low, len(data), len(data))
+        comments = [(_COMMENT, comment.encode())] if comment else []
+        options = _options(*comments, (_FLAGS, struct.pack("=I", 1 if inbound else 2)))
+        self._block(_PACKET, head + _padded(data) + options)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def _block(self, kind: int, body: bytes) -> None:
+        size = struct.pack("=I", len(body) + 12)
+        self._file.write(struct.pack("=I", kind) + size + body + size)  # at once: Ctrl-C comes before or after a block
+
+
+def _options(*options: tuple[int, bytes]) -> bytes:
+    return b"".join(struct.pack("=HH", code, len(value)) + _padded(value) for code, value in (*options, (0, b"")))
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
 
 
 class PacketLine(Value):
@@ -47,9 +99,9 @@ def record(
     count: int | None,
     seconds: float | None,
 ) -> int:
-    """Write until `count` packets, `seconds`, Ctrl-C or the end of the reader; return how many there were.
+    """Write until `count` packets, `seconds`, Ctrl-C or the end of the reader; returns how many.
 
-    `announce` says that it begins: from then on Ctrl-C is its end, at which what has come is still written.
+    After `announce`, Ctrl-C ends the capture, and what has come is still written.
     """
     until = None if seconds is None else time.monotonic() + seconds
     written = 0
@@ -70,7 +122,7 @@ def record(
 
 @contextmanager
 def _ending(readers: Readers) -> Iterator[None]:
-    """Let Ctrl-C end the packets; once more, and it interrupts as elsewhere."""
+    """The first Ctrl-C ends the packets, the second interrupts as elsewhere."""
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, before)
@@ -84,7 +136,7 @@ def _ending(readers: Readers) -> Iterator[None]:
 
 
 def to_file(file: BinaryIO, comment: str) -> Write:
-    """Begin a file. What is in a tunnel is said beside the packet: a reader may not know the tunnel's port."""
+    """What is in a tunnel is each packet's comment: a reader may not know the tunnel's port."""
     writer = Writer(file, snaplen=SNAPLEN, comment=comment)
     file.flush()
 
@@ -102,7 +154,7 @@ def to_file(file: BinaryIO, comment: str) -> Write:
 
 
 def to_people(file: BinaryIO) -> Write:
-    """Write a line for each packet, with its local time, where it was seen, and whether it came or went there."""
+    """A line has the local time, the place, and an arrow in or out."""
 
     def write(packet: Packet, _: Sequence[Layer], found: Sequence[Level]) -> None:
         seconds, rest = divmod(packet.nanoseconds, 1_000_000_000)
@@ -114,8 +166,6 @@ def to_people(file: BinaryIO) -> Write:
 
 
 def to_programs(file: BinaryIO, output: str) -> Write:
-    """Write a document for each packet."""
-
     def write(packet: Packet, layers: Sequence[Layer], found: Sequence[Level]) -> None:
         said = PacketLine(
             time=packet.nanoseconds / 1_000_000_000,

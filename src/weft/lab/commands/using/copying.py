@@ -1,7 +1,7 @@
-"""`weft lab cp`: files and directories from the machine into a node or pod of a lab, and back.
+"""`weft lab cp`: files and directories from the machine into a node or pod, and back.
 
-The supervisor opens the one place that is named, as the node or pod sees it. All below it is found from that place,
-name by name, and no symbolic link is followed: what lies in a lab decides nothing about where files go.
+The supervisor opens the named place as the node or pod sees it. All below is found from there, name by name, and no
+symbolic link is followed: what lies in a lab decides nothing about where files go.
 """
 
 import os
@@ -33,7 +33,7 @@ _NAMED: Final = 3  # of many that are wrong
 
 
 class _End(Value):
-    """One side of a copy: a path on the machine, or one that a node or pod sees."""
+    """A path on the machine, or one that a node or pod sees."""
 
     text: str
     lab: Place
@@ -41,7 +41,6 @@ class _End(Value):
     path: str
 
     def open(self, path: str) -> int | None:
-        """Return a descriptor that stands for a path, None where nothing is."""
         if not self.where:
             try:
                 return os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -52,7 +51,7 @@ class _End(Value):
 
 
 class _Entry(Value):
-    """Something to copy: where it is below the source, and whether it is a directory."""
+    """Something to copy, by its names below the source."""
 
     names: tuple[str, ...]
     directory: bool
@@ -97,7 +96,7 @@ def _end(lab: Place, text: str) -> _End:
 
 
 def _copy(source: _End, target: _End, opened: ExitStack) -> list[int]:
-    """Copy all, and return the size of each file. What can be wrong is looked for before anything is written."""
+    """Returns the size of each file. What can be wrong is looked for before anything is written."""
     found = _kept(source.open(source.path), opened)
     if found is None:
         raise ConfigError(_problem(source.text, "there is nothing", "a file or a directory"))
@@ -125,7 +124,6 @@ def _kept(descriptor: int | None, opened: ExitStack) -> int | None:
 
 
 def _into(target: _End, name: str, opened: ExitStack, *, directory: bool) -> tuple[int, str]:
-    """Return the directory to copy into, and the name there."""
     found = _kept(target.open(target.path), opened)
     if found is not None and stat.S_ISDIR(os.fstat(found).st_mode):
         if name in ("", ".", ".."):
@@ -143,7 +141,7 @@ def _into(target: _End, name: str, opened: ExitStack, *, directory: bool) -> tup
 
 
 def _survey(found: int, source: _End) -> list[_Entry]:
-    """Return all that is to be copied, a directory before what is in it. `ConfigError` if some of it cannot be."""
+    """A directory before what is in it. `ConfigError` for what cannot be copied."""
     entries, others = [], []
     for names, mode in _walk(found, ()):
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
@@ -167,7 +165,7 @@ def _walk(found: int, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _check_kinds(entries: Sequence[_Entry], into: int, name: str, target: _End) -> None:
-    """Raise `ConfigError` where a file would have to replace a directory, or the other way round."""
+    """`ConfigError` where a file would replace a directory, or the reverse."""
     for entry in entries:
         with ExitStack() as passing, suppress(FileNotFoundError):
             there = _below(into, (name, *entry.names), passing)
@@ -178,7 +176,7 @@ def _check_kinds(entries: Sequence[_Entry], into: int, name: str, target: _End) 
 
 
 def _below(found: int, names: Iterable[str], passing: ExitStack) -> int:
-    """Return a descriptor that stands for what is below a place; a link on the way is an `OSError`."""
+    """A descriptor; a link on the way is an `OSError`."""
     for name in names:
         found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found)
         passing.callback(os.close, found)
@@ -186,12 +184,11 @@ def _below(found: int, names: Iterable[str], passing: ExitStack) -> int:
 
 
 def _way(descriptor: int) -> str:
-    """Return a path that leads to what a descriptor stands for, wherever that is."""
+    """A path to what a descriptor stands for."""
     return f"/proc/self/fd/{descriptor}"
 
 
 def _copy_file(one: int, parent: int, name: str) -> int:
-    """Copy a file to a temporary name, and rename it; return its size."""
     if not stat.S_ISREG(os.fstat(one).st_mode):  # a FIFO would be waited for, a device read without end
         raise ConfigError(_problem(name, "it is no file any more", "files that stay so while they are copied"))
     temporary = f".weft-{secrets.token_hex(8)}"

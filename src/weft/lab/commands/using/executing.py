@@ -24,10 +24,9 @@ _AT_ONCE: Final = 50  # commands of `exec all`: each takes three descriptors
 
 
 class _Exec(click.Command):
-    """Options end at `--`; without it, at NODE, so that `exec node1 ls -l` is what it looks like."""
+    """Options end at `--`; without it, at NODE: `exec node1 ls -l` works."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does."""
         ctx.allow_interspersed_args = "--" in args
         return super().parse_args(ctx, args)
 
@@ -69,8 +68,6 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
 
 
 class _Ran(Value):
-    """What a command did in a node."""
-
     node: str
     status: int
     stdout: str
@@ -90,7 +87,7 @@ def _everywhere(place: Place, command: Sequence[str], environ: Mapping[str, str]
 
 
 def _in_nodes(place: Place, command: Sequence[str], environ: Mapping[str, str]) -> Iterator[_Ran]:
-    """Run a command in all nodes, and yield what it did in each, in their order."""
+    """In all nodes at once; the results come in the nodes' order."""
     names = [node.name for node in ask(place, protocol.Ps(), LabReport).nodes]
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]

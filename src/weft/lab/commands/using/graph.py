@@ -9,8 +9,7 @@ import msgspec
 from weft.lab import protocol
 from weft.lab.commands import start
 from weft.lab.commands.choose import ask, base, lab_option
-from weft.lab.graph import words
-from weft.lab.graph.picture import Picture, picture
+from weft.lab.graph.picture import Picture, dot, mermaid, picture, tree
 from weft.lab.report import LabReport
 from weft.screen.documents import DOCUMENTS, show_report
 
@@ -22,9 +21,9 @@ def _svg(drawn: Picture) -> str:
 
 
 _FORMS: Final[dict[str, Callable[[Picture], str]]] = {
-    "text": words.tree,
-    "mermaid": words.mermaid,
-    "dot": words.dot,
+    "text": tree,
+    "mermaid": mermaid,
+    "dot": dot,
     "svg": _svg,
 }
 

@@ -68,7 +68,7 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
 
 
 def measured(said: dict[str, Any], *, source: str, target: str, address: str) -> ThroughputReport:
-    """Return what iperf3's client says in its JSON: of TCP the receiver's side, of UDP the sender's without losses."""
+    """From the JSON of iperf3's client: of TCP the receiver's side, of UDP the sender's without losses."""
     end = said["end"]
     if "sum_received" in end and "retransmits" in end.get("sum_sent", {}):
         received = end["sum_received"]
@@ -96,7 +96,6 @@ def measured(said: dict[str, Any], *, source: str, target: str, address: str) ->
 
 
 def text(found: ThroughputReport) -> str:
-    """Return the result in a line."""
     way = f"{found.source} -> {found.target} ({found.address}), {found.protocol}, {found.seconds:.1f} s"
     if found.packets is not None and found.lost is not None:
         share = 100 * found.lost / found.packets if found.packets else 0.0
@@ -106,7 +105,7 @@ def text(found: ThroughputReport) -> str:
 
 @contextmanager
 def _server(place: Place, target: str) -> Iterator[None]:
-    """Have iperf3 listen at the target for one client, and end it then. Raises `Unavailable` and `CannotRun`."""
+    """Have iperf3 listen for one client. Raises `Unavailable` and `CannotRun`."""
     command = terminal.command(place, target, [_PROGRAM, "--server", "--one-off", "--forceflush"])
     reading, writing = os.pipe()
     with Path(os.devnull).open("rb") as nothing, FileIO(reading) as said:

@@ -1,6 +1,6 @@
-"""`weft lab logs`: what daemons, the store and the supervisor have logged, and what they log from now on.
+"""`weft lab logs`: the logs of daemons, store and supervisor.
 
-The logs are files of the lab's directory on the machine: no supervisor is asked.
+They are files on the machine: no supervisor is asked.
 """
 
 import os
@@ -75,7 +75,7 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
 
 
 def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
-    """Return the logs that are meant, none of them for all. `ConfigError` names those there are."""
+    """Empty for all logs. `ConfigError` names those there are."""
     there = sorted(path.stem for path in place.logs.iterdir())
     if not names or ALL in names:
         return frozenset()
@@ -86,14 +86,14 @@ def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
 
 
 class _Log(Value, frozen=False):
-    """A log: what was read of a line that is not complete, and the time of the line before it."""
+    """`rest` is an incomplete line, `last` the time of the line before it."""
 
     file: FileIO
     rest: bytes = b""
     last: float | None = None
 
     def news(self, name: str, *, whole: bool) -> list[Line]:
-        """Return the lines that came: `whole` ones, or also the end of the log."""
+        """`whole` lines, or also the end of the log."""
         text, newline, self.rest = (self.rest + self.file.readall()).rpartition(b"\n")
         if not whole:
             text, self.rest = text + newline + self.rest, b""
@@ -104,17 +104,15 @@ class _Log(Value, frozen=False):
 
 
 class _Logs:
-    """The logs of a lab, each read on from where it was read to."""
+    """The logs of a lab, each read on from where it was read to; `chosen` empty means all, also later ones."""
 
     def __init__(self, place: Place, chosen: frozenset[str]) -> None:
-        """`chosen` names them; empty means all, also those that come later."""
         self._place = place
         self._chosen = chosen
         self._logs: dict[str, _Log] = {}
 
     @property
     def names(self) -> Iterable[str]:
-        """Those that are there."""
         return self._logs
 
     def close(self) -> None:
@@ -122,7 +120,6 @@ class _Logs:
             log.file.close()
 
     def news(self, *, whole: bool) -> list[list[Line]]:
-        """Return what each log says that was not returned yet."""
         with suppress(FileNotFoundError):  # the lab is down
             for path in sorted(self._place.logs.iterdir()):
                 if path.stem not in self._logs and (not self._chosen or path.stem in self._chosen):
@@ -130,7 +127,7 @@ class _Logs:
         return [log.news(name, whole=whole) for name, log in self._logs.items()]
 
     def grow(self) -> bool:
-        """Tell whether one of them may still grow: a log goes when its lab or its node does."""
+        """Whether one may still grow: a log goes when its lab or its node does."""
         for name, log in list(self._logs.items()):
             if not os.fstat(log.file.fileno()).st_nlink:
                 log.file.close()
@@ -139,7 +136,6 @@ class _Logs:
 
 
 def _print(found: Iterable[Line], output: str, width: int) -> None:
-    """Print lines, behind names of this width, or as JSON."""
     for line in found:
         if output in DOCUMENTS:
             click.echo(piece(output, line), nl=False)

@@ -1,4 +1,4 @@
-"""`weft lab sh`: a prompt for one lab, at which commands need neither `weft lab` nor `exec`."""
+"""`weft lab sh`: a prompt for one lab, without `weft lab` and `exec`."""
 
 import os
 import readline
@@ -72,10 +72,7 @@ def shell(ctx: click.Context, lab: str) -> int:
 
 
 def command_line(line: str, verbs: Collection[str]) -> list[str]:
-    """Return weft's arguments for a line: none for an empty one and for a comment. `verbs` are the lab's commands.
-
-    Raises `ConfigError`.
-    """
+    """Weft's arguments; none for an empty line or a comment. Raises `ConfigError`."""
     line = line.strip()
     if not line or line.startswith("#"):
         return []
@@ -98,7 +95,6 @@ def _problem(where: str, seen: str, expected: str, hint: str = "") -> Problem:
 
 
 def _group(ctx: click.Context) -> click.Group:
-    """Return `weft lab`, whose commands these are."""
     group = None if ctx.parent is None else ctx.parent.command
     if not isinstance(group, click.Group):
         raise TypeError("sh is a command of a group")
@@ -106,7 +102,7 @@ def _group(ctx: click.Context) -> click.Group:
 
 
 class _Completion:
-    """What Tab offers: the names and words that fit, by what stands before them."""
+    """What Tab offers, by what stands before it."""
 
     def __init__(self, ctx: click.Context, group: click.Group, verbs: Collection[str]) -> None:
         self._ctx = ctx
@@ -115,14 +111,14 @@ class _Completion:
         self._found: list[str] = []
 
     def __call__(self, text: str, state: int) -> str | None:
-        """Return suggestion number `state` for what is being typed, as readline asks for it."""
+        """Suggestion number `state`, as readline asks for it."""
         if state == 0:
             before = readline.get_line_buffer()[: readline.get_begidx()].split()
             self._found = [f"{word} " for word in self.offers(before, text)]
         return self._found[state] if state < len(self._found) else None
 
     def offers(self, before: Sequence[str], text: str) -> list[str]:
-        """Return what may stand behind the words `before` and begins with `text`."""
+        """What may follow the words `before` and begins with `text`."""
         places = [str(item.value) for item in everywhere(self._ctx, self._ctx.command.params[0], text)]
         if not before:
             return sorted(places + [word for word in (*self._verbs, *_ENDS, _HELP) if word.startswith(text)])
@@ -133,7 +129,6 @@ class _Completion:
 
 
 def _typed(prompt: str, completion: _Completion) -> Generator[str, None, None]:
-    """Yield the lines that are typed until Ctrl-D."""
     history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft" / "lab-history"
     with suppress(OSError):
         readline.read_history_file(history)
@@ -151,13 +146,13 @@ def _typed(prompt: str, completion: _Completion) -> Generator[str, None, None]:
                 return
     finally:
         readline.set_history_length(_MOST_KEPT)
-        with suppress(OSError):  # a history that cannot be kept is none
+        with suppress(OSError):  # the prompt works without a history
             history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             readline.write_history_file(history)
 
 
 def _piped() -> Generator[str, None, None]:
-    """Yield the lines of standard input, of which the commands themselves then get nothing."""
+    """The lines of standard input, of which commands get nothing."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     with os.fdopen(os.dup(0)) as lines:
         os.dup2(nothing, 0)

@@ -1,1 +1,1 @@
-"""What changes a lab while it runs: its links, what is cut, what is stopped and started, how many nodes it has."""
+"""Changes of a running lab: links, cuts, stops and starts, the number of nodes."""

@@ -1,6 +1,6 @@
-"""The rules at the lab's switch that lose packets, cut ways, count and translate, each a transaction for nft. Pure.
+"""nft rules at the lab's switch that lose, cut, count and translate packets. Pure.
 
-They are tables in the lab's own namespace, of the family bridge but for NAT: no node sees a rule that is not its own.
+Their tables are in the lab's own namespace, of the family bridge but for NAT: a node sees only its own rules.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ _PARTS: Final = 1_000_000  # the loss of a packet is drawn among so many numbers
 
 
 class Place(Value):
-    """Where a way begins or ends: a port of a segment's switch, or without one the lab itself, where the store is."""
+    """A port of a segment's switch, or without one the lab itself, where the store is."""
 
     port: str = ""
     segment: int = 1
@@ -29,9 +29,9 @@ class Place(Value):
 
 
 def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[Place, Place]]) -> str:
-    """Write what makes the table hold these alone, whatever it held; without any, what removes it.
+    """A transaction after which the table holds these alone; without any, it is removed.
 
-    `losses` is the share of packets by port, in percent and in each direction; a cut is from a place to a place.
+    `losses` is the share of packets by port, in percent and in each direction.
     """
     rules: dict[str, list[str]] = {}
     for port, loss in losses.items():
@@ -60,7 +60,6 @@ def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[Place, Place]]
 
 
 def counting(*, wanted: bool) -> str:
-    """Write what begins to count what each node sends to each other one, or what ends it."""
     lines = [f"add table {COUNTING}", f"delete table {COUNTING}"]
     if wanted:
         chain = "{ type filter hook prerouting priority -300; }"
@@ -74,7 +73,7 @@ def counting(*, wanted: bool) -> str:
 
 
 def _cut(source: Place, target: Place) -> tuple[str, list[str]]:
-    """Return at which hook which packets of a way pass."""
+    """The hook, and the matches of a way's packets."""
     if source.port and target.port and source.segment == target.segment:
         return "forward", [f'iifname "{source.port}" oifname "{target.port}"']
     if source.port:  # to the store, or by the router: the switch takes it in
@@ -87,10 +86,10 @@ def _family(ip: Ip) -> str:
 
 
 def nat(bridges: Iterable[str]) -> str:
-    """Return the router's rules for segments with these bridges, which are behind a NAT, as one transaction for nft.
+    """The router's rules for segments behind a NAT, as one transaction.
 
-    What their nodes begin leaves with the router's address in the other segment, and answers come back; what others
-    begin is dropped. The store is the router's own, so it knows nodes by their own addresses.
+    What their nodes begin leaves with the router's address, and answers come back; what others begin is dropped. The
+    store is the router's own, so it knows nodes by their own addresses.
     """
     return nft.payload(_nat_lines(bridges))
 

@@ -1,11 +1,10 @@
-"""Gives a lab more nodes, or takes its last ones away with all that was theirs: pods, daemon, lease, link."""
+"""Adds nodes to a lab, or takes its last ones away with their pods, daemon, lease and link."""
 
 import signal
 from contextlib import suppress
 from typing import Final
 
 from weft.lab import spec
-from weft.lab.fitting import misfits, understand
 from weft.lab.inside import node, underlay
 from weft.lab.inside.changes.stopping import Daemon
 from weft.lab.inside.cluster import World
@@ -13,6 +12,7 @@ from weft.lab.inside.daemons import Note
 from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.node import RunningNode
 from weft.lab.links import STORE
+from weft.lab.network import misfits, understand
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import replace
 
@@ -20,10 +20,10 @@ _WHERE: Final = "weft lab scale"
 
 
 async def scale(world: World, count: int, pods: int | None, note: Note) -> None:
-    """Have so many nodes, new ones with `pods` each, or with as many as the first node has.
+    """New nodes have `pods` each, or as many as the first node.
 
-    `ConfigError` if the lab has no room for them, `Unavailable` if its store does not run: then nothing is done. If a
-    new node fails, none of the new ones stays; one that cannot be taken away stays, with those before it.
+    `ConfigError` without room for them, `Unavailable` without a store: then nothing is done. If a new node fails, no
+    new one stays; a node that cannot be taken away stays, with those before it.
     """
     store = world.store
     if not isinstance(store, EtcdStore):
@@ -57,7 +57,6 @@ async def _grow(world: World, store: EtcdStore, more: int, pods: int | None, not
 
 
 def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...]) -> None:
-    """Raise `ConfigError` if there is no room for these, or another has one of their names."""
     taken = world.names()
     problems = [
         Problem(code="LAB-001", where=_WHERE, seen=f"the name {name!r} is taken", expected="names that are free")
@@ -72,7 +71,7 @@ def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...
 
 
 async def _take_away(world: World, store: EtcdStore, running: RunningNode) -> None:
-    """End a node. Its lease goes last of what is its, so that no other node gets its subnet while a pod has it."""
+    """Its lease goes last, so that no other node gets its subnet while a pod has it."""
     name = running.spec.name
     async with world.leaving(name):
         await Daemon(world, running).end(signal.SIGTERM)

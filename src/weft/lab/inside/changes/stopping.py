@@ -1,6 +1,6 @@
-"""Starts, stops and kills what runs in a lab: nodes, their daemons, the store.
+"""Starts, stops and kills nodes, their daemons and the store.
 
-A node that is stopped has no link and no daemon, as if its machine were off; its pods stay, for when it is on again.
+A stopped node has no link and no daemon, as if its machine were off; its pods stay.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from weft.beside.tasks import awaited
-from weft.lab.changes import Turn, Verb
-from weft.lab.inside import control, node
-from weft.lab.inside.children import Child
+from weft.lab.inside import node
 from weft.lab.inside.cluster import World
 from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.node import RunningNode
+from weft.lab.inside.processes import Child
 from weft.lab.links import DAEMON, STORE, Change
+from weft.lab.protocol import Turn, Verb
 from weft.lab.report import ThingReport, TurnReport, serves
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.history import Kind
@@ -31,7 +31,7 @@ _LOOK_AGAIN: Final = 0.02  # seconds; nothing tells us when
 
 
 async def turn(world: World, wanted: Turn) -> TurnReport:
-    """Do to each thing in turn what is wanted. `ConfigError`, before anything is done, if one cannot be turned."""
+    """`ConfigError`, before anything is done, if one of the things cannot be turned."""
     things = [_thing(world, name) for name in wanted.things]
     reports = []
     for name, thing in zip(wanted.things, things, strict=True):
@@ -46,27 +46,18 @@ async def turn(world: World, wanted: Turn) -> TurnReport:
 
 
 class _Thing(Protocol):
-    """What can be turned on and off."""
-
     async def start(self) -> None:
-        """Start it unless it runs, and wait for a while until it is ready. `Unavailable` if it ends instead.
-
-        It may not be ready after that; `report` says how it is.
-        """
+        """Start it unless it runs, and wait a while until it is ready. `Unavailable` if it ends instead."""
         ...
 
     async def end(self, number: signal.Signals) -> None:
-        """Have it end by a signal, if it runs. `Unavailable` if it does not end."""
+        """`Unavailable` if it does not end."""
         ...
 
-    async def report(self) -> ThingReport:
-        """Say how it is."""
-        ...
+    async def report(self) -> ThingReport: ...
 
 
 class Daemon:
-    """weftd of a node."""
-
     def __init__(self, world: World, running: RunningNode) -> None:
         self._world = world
         self._node = running
@@ -84,7 +75,7 @@ class Daemon:
             raise node.early_end(self._node, self._world.processes, daemon)
 
     async def _ready(self) -> None:
-        while not serves((await control.health(self._world.inside, self._node.room)).state):  # noqa: ASYNC110 - see there
+        while not serves((await self._node.health(self._world.inside)).state):  # noqa: ASYNC110 - see there
             await asyncio.sleep(_LOOK_AGAIN)
 
     async def end(self, number: signal.Signals) -> None:
@@ -97,8 +88,6 @@ class Daemon:
 
 
 class _Node:
-    """A node: its link and its daemon."""
-
     def __init__(self, world: World, running: RunningNode) -> None:
         self._world = world
         self._name = running.spec.name
@@ -126,8 +115,6 @@ class _Node:
 
 
 class _Store:
-    """etcd, and what it has on disk."""
-
     def __init__(self, world: World, store: EtcdStore) -> None:
         self._world = world
         self._store = store
@@ -144,7 +131,7 @@ class _Store:
 
 
 def _thing(world: World, name: str) -> _Thing:
-    """Return what a name means. `ConfigError` names what there is, or says why it cannot be turned in this lab."""
+    """`ConfigError` names what there is, or says why it cannot be turned in this lab."""
     if name == STORE:
         if isinstance(world.store, EtcdStore):
             return _Store(world, world.store)

@@ -1,33 +1,44 @@
-"""The lab's switch as it is set now: which links are down or bad, and which ways are cut."""
+"""The lab's switch: which links are down, slow or lossy, and which ways are cut.
+
+Packets to a node wait at its port; those from it are redirected to an IFB device with queues of its own. Both are in
+the lab's namespace: the node sees a slow link, and no queue.
+"""
 
 import asyncio
+import errno
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
 from weft.beside.tasks import watched
+from weft.cni.plugins.bandwidth import bucket_of
 from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.rtnetlink import tc
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.rules import Place
-from weft.lab.inside.changes.shaping import shape
 from weft.lab.inside.processes import Processes
 from weft.lab.links import STORE, Conditions, Link
 from weft.lab.spec import Node
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.kernel.nftset import Element
+from weft.model.kernel.reported import Limit
 from weft.model.net import Family
 
 _NFT: Final = ("nft", "-f", "-")
+_HUNDREDTH: Final = 100  # of a second: what may pass at once beyond the rate, and
+_LEAST_BURST: Final = 8 * 16_384  # bits: at slow rates some full packets all the same
+_NOT_THERE: Final = (errno.ENOENT, errno.EINVAL)  # of a qdisc that is to be removed
 _COUNT_SECONDS: Final = 30.0
 
 
 class Switch:
-    """Sets conditions at the ports of a switch; `now` are those that are set."""
+    """`now` are the conditions that are set."""
 
     def __init__(self, rtnl: Rtnl, processes: Processes, families: Sequence[Family]) -> None:
-        """`rtnl` is a socket of the lab's own namespace, where the switch is; `families` are the lab's."""
+        """`rtnl` is a socket of the lab's own namespace."""
         self.now = Conditions()
         self._families = families
         self._rtnl = rtnl
@@ -35,9 +46,9 @@ class Switch:
         self._end: asyncio.TimerHandle | None = None  # of counting, while that goes on
 
     async def set(self, wanted: Conditions, nodes: Iterable[Node]) -> None:
-        """Set conditions between these nodes, the lab's. What is refused leaves all as it was.
+        """What is refused leaves all as it was.
 
-        Raises `ConfigError` where this machine cannot do what is wanted, else `Unavailable` or `OSError`.
+        Raises `ConfigError` where this machine cannot do it, else `Unavailable` or `OSError`.
         """
         places = {node.name: self._place(node) for node in nodes}
         try:
@@ -60,9 +71,9 @@ class Switch:
                 self._turn(place.port, wanted.link(node))
 
     async def carried(self) -> tuple[list[Element], list[Element]]:
-        """Return what was sent and what was lost, by the MACs from and to which it went.
+        """What was sent and what was lost, by the MACs from and to which it went.
 
-        Counting begins with the first question, and ends some time after the last: each packet pays for it.
+        Counting begins with the first question and ends some time after the last: each packet pays for it.
         """
         loop = asyncio.get_running_loop()
         if self._end is None:
@@ -89,7 +100,7 @@ class Switch:
         return rules.transaction(losses, cuts)
 
     async def load(self, script: str) -> None:
-        """Have nft load a script in the lab's own namespace. `ConfigError` without nft, `Unavailable` if it refuses."""
+        """Into the lab's own namespace. `ConfigError` without nft, `Unavailable` if it refuses."""
         try:
             ran = await self._processes.answer(None, _NFT, {}, script.encode())
         except FileNotFoundError:
@@ -105,3 +116,53 @@ class Switch:
         index = self._rtnl.index_of(port)
         assert index is not None, port  # noqa: S101 - the node was plugged in
         self._rtnl.set_link(index, up=link.up)
+
+
+def shape(rtnl: Rtnl, port: str, link: Link) -> None:
+    """`ConfigError` where the kernel cannot delay packets. Packets in earlier queues are lost."""
+    index = rtnl.index_of(port)
+    assert index is not None, port  # noqa: S101 - the node was plugged in
+    inward = f"{port}-in"
+    _clear(rtnl, index, inward)
+    if not (link.delay or link.rate):
+        return
+    _carry_out(rtnl, _queues(index, link))
+    ifb = rtnl.add_ifb(inward)
+    _carry_out(rtnl, [*_queues(ifb.index, link), tc.add_ingress(index), tc.redirect(index, to=ifb.index)])
+
+
+def _clear(rtnl: Rtnl, index: int, inward: str) -> None:
+    for error in rtnl.batch([tc.delete_root(index), tc.delete_ingress(index)]).values():
+        if error.errno not in _NOT_THERE:
+            raise error
+    ifb = rtnl.index_of(inward)
+    if ifb is not None:
+        rtnl.delete_link(ifb)
+
+
+def _queues(index: int, link: Link) -> list[Message]:
+    """Delayed packets pass the limit afterwards, inside of the delay's queue."""
+    messages = []
+    if link.delay:
+        messages.append(tc.set_delay(index, nanoseconds=round(link.delay * 1_000_000)))
+    if link.rate:
+        burst = max(link.rate // _HUNDREDTH, _LEAST_BURST)
+        messages.append(tc.set_bucket(index, bucket_of(Limit(rate=link.rate, burst=burst)), delayed=bool(link.delay)))
+    return messages
+
+
+def _carry_out(rtnl: Rtnl, messages: list[Message]) -> None:
+    for position, error in sorted(rtnl.batch(messages).items()):
+        if messages[position].kind == tc.RTM_NEWQDISC and error.errno == errno.ENOENT:
+            raise ConfigError(_no_delay(error))
+        raise error
+
+
+def _no_delay(error: NetlinkError) -> Problem:
+    return Problem(
+        code="HOST-002",
+        where="--delay",
+        seen=f"this kernel cannot delay packets: it has no netem ({error.strerror})",
+        expected="one with CONFIG_NET_SCH_NETEM",
+        hint="'modprobe sch_netem' loads it where it is a module; --loss, --rate and --down work without it.",
+    )

@@ -1,7 +1,4 @@
-"""What a lab says of itself: what there is, how daemons are, what happened. Changes nothing.
-
-But `traffic` has the switch count for half a minute.
-"""
+"""What a lab says of itself. Changes nothing, but `traffic` has the switch count for half a minute."""
 
 import asyncio
 import time
@@ -25,7 +22,6 @@ _FIELD: Final = 8
 
 
 async def report(world: World) -> LabReport:
-    """Return what there is."""
     store_state = await world.store.state()
     if store_state == "ready":
         await world.look_at_network()
@@ -48,14 +44,12 @@ async def report(world: World) -> LabReport:
 
 
 async def states(world: World) -> StatesReport:
-    """Return how the nodes' daemons are."""
     nodes = dict(world.nodes)  # one may go meanwhile
     found = await asyncio.gather(*(control.state(world.inside, node.room) for node in nodes.values()))
     return StatesReport(states=dict(zip(nodes, found, strict=True)))
 
 
 async def news(world: World, after: Mapping[str, int]) -> NewsReport:
-    """Return what happened on the nodes since, and what is wrong with them."""
     nodes = dict(world.nodes)  # as above
     asked = (control.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
     found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
@@ -63,7 +57,7 @@ async def news(world: World, after: Mapping[str, int]) -> NewsReport:
 
 
 async def description(world: World) -> Lab:
-    """Return what would have to be started to have this lab again, as far as one can be told so."""
+    """A lab that would be as this one, as far as can be told."""
     await world.look_at_network()
     now = world.switch.now
     return replace(
@@ -76,7 +70,6 @@ async def description(world: World) -> Lab:
 
 
 async def traffic(world: World) -> TrafficReport:
-    """Return what nodes, pods and ways between nodes have carried so far."""
     sent, lost = await world.switch.carried()
     names = {bytes(mac(node.spec)): name for name, node in world.nodes.items()}
     lost_by = {each.key: each.packets for each in lost}
@@ -116,7 +109,6 @@ def _carried(name: str, counted: Counters, node: str = "", number: str = "") -> 
 
 
 async def interfaces(world: World, where: str) -> InterfacesReport:
-    """Return what the kernel has of the links of a node or a pod."""
     from weft.diag.sight import look  # late: a lab starts without all that a diagnosis needs
 
     with await world.inside.run(world.place(where).room, Rtnl.open) as rtnl:

@@ -1,8 +1,11 @@
-"""What a lab that is up answers to a request, but to those that run a command or change how it is joined."""
+"""What a lab that is up answers to a request, but for one that runs a command.
+
+Each change is in the lab's history, before what it does to nodes is in theirs.
+"""
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
@@ -11,22 +14,27 @@ from weft.diag.check import trying
 from weft.diag.trace import sending
 from weft.kernel import packetsocket
 from weft.lab import protocol, spec
+from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
+from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
 from weft.lab.inside.requests.connection import Connection
-from weft.lab.report import NamesReport, Nothing, OpenReport, SentReport
-from weft.lab.stamps import SO_TIMESTAMPNS
+from weft.lab.links import STORE, Conditions, group, words
+from weft.lab.report import LabReport, LinksReport, NamesReport, Nothing, OpenReport, SentReport, TurnReport
+from weft.lab.system import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
-from weft.model.text import one_of
+from weft.model.node.history import Kind
+from weft.model.text import counted, one_of
 from weft.model.value import Value
 
 T = TypeVar("T")
 
 _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
+Answer = LinksReport | TurnReport | LabReport | Nothing
 
 
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
-    """Answer a request about a lab that is up. Raises what the client gets: `WeftError`, `OSError`."""
+    """Raises what the client gets: `WeftError`, `OSError`."""
     match request:
         case (
             protocol.Ps()
@@ -56,7 +64,6 @@ async def _seen(
     | protocol.Traffic
     | protocol.Describe,
 ) -> Value:
-    """Return what is asked about a lab, which stays as it is."""
     match request:
         case protocol.Ps():
             return await account.report(world)
@@ -75,7 +82,6 @@ async def _seen(
 async def _changed(
     world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
 ) -> Value:
-    """Change what there is in a lab; return what became of it."""
     match request:
         case protocol.Run(pod):
             if problems := spec.name_problem("a pod", "weft lab run", pod.name):
@@ -93,7 +99,6 @@ async def _changed(
 async def _probe(
     world: World, connection: Connection, request: protocol.Ping | protocol.PingAll | protocol.Try
 ) -> None:
-    """Send packets of our own, and answer with what came of them."""
     match request:
         case protocol.Ping(source, target, count):
             await connection.answer_while_wanted(ping.between(world, source, target, count=count))
@@ -109,7 +114,7 @@ async def _probe(
 
 
 async def _send(world: World, wanted: protocol.Probe) -> SentReport:
-    """Send all of a trace's probes at once, from where they come. One that its kernel refuses is seen nowhere."""
+    """All probes at once. What the kernel refuses is seen nowhere."""
     source, target = ip_address(wanted.address), ip_address(wanted.target)
     work = partial(
         sending.send,
@@ -158,7 +163,7 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
 
 
 def _listen(where: str, link: str) -> socket.socket:
-    """Open a packet socket on one link of this namespace, or with "" on all. The command that asked for it reads it."""
+    """On one link of this namespace, or with "" on all."""
     links = [name for _, name in socket.if_nameindex()]
     if link and link not in links:
         seen, expected = f"no link {link!r}", one_of(links, link)
@@ -166,3 +171,72 @@ def _listen(where: str, link: str) -> socket.socket:
     sock = packetsocket.listen(link, room=_BUFFER)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock
+
+
+async def carry_out(world: World, request: protocol.Changing, note: Note) -> Answer:
+    async with world.one_change:
+        match request:
+            case protocol.SetLinks() | protocol.Partition() | protocol.Heal():
+                return await _join(world, request)
+            case protocol.Turn():
+                return await stopping.turn(world, request)
+            case protocol.Scale(nodes, pods):
+                was = counted(len(world.nodes), "node")
+                await scaling.scale(world, nodes, pods, note)
+                world.history.note("resized", "itself", was=was, now=counted(nodes, "node"))
+                await ping.introduce(world)
+                return await account.report(world)
+            case protocol.Configure(network, where):
+                await world.configure(network, where)
+                world.history.note("configured", "the network", now=f"back end {world.backend}")
+                return await account.report(world)
+            case protocol.Broke(node, fault, mend, failed):
+                kind: Kind = "mended" if mend else "broke"
+                failure = f"it failed: {failed}" if failed else ""
+                world.history.note(kind, f"{world.node(node).spec.name} {fault}", words=failure)
+                return Nothing()
+
+
+async def _join(world: World, request: protocol.SetLinks | protocol.Partition | protocol.Heal) -> LinksReport:
+    match request:
+        case protocol.SetLinks(nodes, change):
+            meant = [name for word in nodes for name in group(word, list(world.nodes))]
+            wanted = world.switch.now.changed(meant or world.nodes, change)
+            _note_links(world, meant or list(world.nodes), wanted)
+            return await _set(world, wanted, meant)
+        case protocol.Partition(source, target, one_way):
+            ones, others = _two_groups(world, source, target)
+            world.history.note("cut", _between(ones, others, "→" if one_way else "↔"))
+            return await _set(world, world.switch.now.partitioned(ones, others, one_way=one_way))
+        case protocol.Heal(places):
+            between = _two_groups(world, *places) if places else (list(world.nodes), [*world.nodes, STORE])
+            world.history.note("healed", _between(*between, "↔") if places else "all cuts")
+            return await _set(world, world.switch.now.healed(*between))
+
+
+async def _set(world: World, wanted: Conditions, nodes: Sequence[str] = ()) -> LinksReport:
+    await world.switch.set(wanted, world.lab.nodes)
+    shown = nodes or list(world.nodes)
+    cuts = [cut for cut in wanted.in_order() if not nodes or {cut.source, cut.target} & set(nodes)]
+    return LinksReport(links={name: wanted.link(name) for name in shown}, cuts=cuts)
+
+
+def _note_links(world: World, names: Sequence[str], wanted: Conditions) -> None:
+    def note(name: str) -> None:
+        was, now = (words(each.link(name)) or "as new" for each in (world.switch.now, wanted))
+        world.history.note("shaped", f"{name} link", was=was, now=now)
+
+    world.history.note_some("shaped", names, note)
+
+
+def _between(ones: Sequence[str], others: Sequence[str], arrow: str) -> str:
+    return f"{','.join(ones)} {arrow} {','.join(others)}"
+
+
+def _two_groups(world: World, source: str, target: str) -> tuple[list[str], list[str]]:
+    """`ConfigError` if one place is in both groups."""
+    known = [*world.nodes, STORE]
+    ones, others = group(source, known), group(target, known)
+    if both := [name for name in ones if name in others]:
+        raise ConfigError(Problem(code="LAB-001", where=both[0], seen="on both sides", expected="one side of the cut"))
+    return ones, others

@@ -27,7 +27,7 @@ class Connection:
         self._send = asyncio.Lock()
 
     async def receive(self) -> bytes | None:
-        """Return the next line, or None once the other side has closed."""
+        """The next line, or None once the other side has closed."""
         while b"\n" not in self._rest:
             await self._readable()
             try:
@@ -43,24 +43,21 @@ class Connection:
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """What came along with the lines so far; closed with the connection."""
+        """They are closed with the connection."""
         return self._descriptors
 
     async def note(self, text: str) -> None:
-        """Tell what is going on."""
         await self._line(Note(text))
 
     async def done(self, report: Value, *, descriptors: Sequence[int] = ()) -> None:
-        """Answer, perhaps with descriptors."""
         await self._line(Done(msgspec.Raw(msgspec.json.encode(report))), descriptors)
 
     async def failed(self, failure: Failed) -> None:
-        """Answer that it did not work."""
         await self._line(failure)
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[Callable[[str], None]]:
-        """Give a function that has notes sent, in their order, while the work goes on."""
+        """A function that sends notes, in order, while work goes on."""
         notes: asyncio.Queue[str] = asyncio.Queue()
 
         async def tell() -> None:
@@ -75,7 +72,7 @@ class Connection:
             telling.cancel()
 
     async def answer_while_wanted(self, work: Coroutine[Any, Any, Value]) -> bool:
-        """Answer with what `work` returns, or stop it when the client goes; tell which."""
+        """Stop the work when the client goes; returns whether it was answered."""
         working = awaited(work)
         leaving = awaited(self.receive())
         try:

@@ -1,9 +1,8 @@
-"""Does A reach B, and does B see A's own address? Asked with ICMP echo on raw sockets in their namespaces.
+"""Does A reach B, and does B see A's own address? ICMP echo on raw sockets in their namespaces tells.
 
-A probe carries a number in its data. The target's raw socket shows which source address the probe had when it
-arrived, the source's socket shows the kernel's answer. So a translation on the way is seen, not guessed, and no
-program has to run in the target. Times are the packets' own, from just before the kernel gets a probe until it takes
-the answer in (SO_TIMESTAMPNS): how soon either is read does not count.
+A probe carries a number. The target's socket shows the source address with which it arrived, the source's socket the
+kernel's answer: so a translation is seen, not guessed, and no program runs in the target. Times are the packets' own,
+from just before the kernel gets a probe until it takes the answer in (SO_TIMESTAMPNS).
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from weft.lab.inside.cluster import World
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.report import Cell, PingReport
-from weft.lab.stamps import ANCILLARY, SO_TIMESTAMPNS, arrival
+from weft.lab.system import ANCILLARY, SO_TIMESTAMPNS, arrival
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Family, Ip
 from weft.model.text import counted
@@ -36,7 +35,7 @@ _INTRODUCTIONS: Final = 10.0  # seconds for all handshakes of a lab
 
 
 class _End(Value):
-    """A node or a pod. `own` are all its addresses, `addresses` those that a probe to it may go to."""
+    """`own` are all its addresses, `addresses` those that a probe may go to."""
 
     place: RunningNode | RunningPod
     own: frozenset[Ip]
@@ -48,7 +47,7 @@ class _End(Value):
 
 
 class _Probe(Value, frozen=False):
-    """A probe under way: what its target saw, when it was sent and when the answer came, in ns since 1970."""
+    """What the target saw, when it was sent and when the answer came, in ns since 1970."""
 
     source: str
     target: str
@@ -59,13 +58,13 @@ class _Probe(Value, frozen=False):
 
 
 async def between(world: World, source: str, target: str, *, count: int) -> PingReport:
-    """Ping from one place to all addresses of another, `count` times, one after the other, without a second try."""
+    """To all its addresses, `count` times, one after the other, without a second try."""
     pairs = [(_end(world, source), _end(world, target))]
     return await _Exchange(world, tries=1, at_once=1).report(pairs * count)
 
 
 async def everything(world: World) -> PingReport:
-    """Ping from every pod and every node to every pod. `ConfigError` with fewer than two pods."""
+    """`ConfigError` with fewer than two pods."""
     if len(world.pods) < 2:  # one pod proves nothing
         problem = Problem(
             code="LAB-002",
@@ -82,10 +81,10 @@ async def everything(world: World) -> PingReport:
 
 
 async def introduce(world: World) -> None:
-    """Have each two nodes of WireGuard with pods exchange a first packet, one pair at a time.
+    """Let each two nodes of WireGuard with pods exchange a first packet, one pair at a time.
 
-    Two nodes that begin a handshake with each other at once both drop the other's answer, and try again after five
-    seconds: the first packets of a new lab would be lost.
+    Two nodes that begin a handshake at once both drop the other's answer, and try again after five seconds: the first
+    packets of a new lab would be lost.
     """
     if world.backend != "wireguard":
         return
@@ -107,7 +106,7 @@ def _end(world: World, name: str) -> _End:
 
 
 class _Exchange:
-    """Sends probes and listens for them, on one socket for each end and family."""
+    """One socket for each end and family."""
 
     def __init__(self, world: World, *, tries: int, at_once: int) -> None:
         self._inside = world.inside
@@ -133,7 +132,9 @@ class _Exchange:
         for end in {end.name: end for end in ends}.values():
             for family in sorted({address.version for address in end.addresses}):
                 version: Family = 4 if family == 4 else 6
-                sock = await self._inside.run(end.place.room, partial(_listen, version))
+                kinds = REQUEST[version], REPLY[version]
+                sock = await self._inside.run(end.place.room, partial(icmp.listen, version, kinds))
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
                 self._sockets[end.name, version] = sock
                 asyncio.get_running_loop().add_reader(sock, self._hear, sock, end.name, version)
 
@@ -199,9 +200,3 @@ def _fault(probe: _Probe, source: _End, target: _End) -> Literal["", "lost", "un
     # What leaves the pod network is masqueraded, and a node's own address is outside of it.
     inside = isinstance(target.place, RunningPod)
     return "translated" if inside and probe.seen not in source.own else ""
-
-
-def _listen(family: Family) -> socket.socket:
-    sock = icmp.listen(family, (REQUEST[family], REPLY[family]))
-    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    return sock

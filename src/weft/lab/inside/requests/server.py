@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from weft.beside.tasks import awaited, watched
-from weft.lab import changes, protocol
-from weft.lab.inside.changes.carrying import carry_out
-from weft.lab.inside.children import Child, Stdio
+from weft.lab import protocol
 from weft.lab.inside.cluster import World
+from weft.lab.inside.processes import Child, Stdio
 from weft.lab.inside.requests import account, answers, ping
+from weft.lab.inside.requests.answers import carry_out
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.protocol import Failed
 from weft.lab.report import ExecReport, Nothing
@@ -31,7 +31,7 @@ _GRACE: Final = 1.0  # seconds between asking a deserted command to end and endi
 
 
 class Server:
-    """The lab behind its socket. `ended` is set when it should be no more."""
+    """`ended` is set when the lab is to end."""
 
     def __init__(self, listener: socket.socket, *, logs: int) -> None:
         listener.settimeout(0)
@@ -54,7 +54,7 @@ class Server:
             await accepting  # raises what no handler took, for the log
 
     def _end_unasked(self) -> None:
-        """End when the command that started us was gone before it could ask for a lab."""
+        """The command that started us was gone before it could ask for a lab."""
         if self._world is None:
             self.ended.set()
 
@@ -103,7 +103,7 @@ class Server:
                 await connection.done(Nothing())
             case _ if self._world is None or not self._ready:
                 raise Unavailable(_problem("it is still starting"))
-            case _ if isinstance(request, changes.Request):
+            case _ if isinstance(request, protocol.Changing):
                 async with connection.telling() as note:
                     await connection.done(await carry_out(self._world, request, note))
             case protocol.Exec():
@@ -112,7 +112,7 @@ class Server:
                 await answers.answer(self._world, connection, request)
 
     async def _up(self, connection: Connection, request: protocol.Up) -> None:
-        """Build the lab. If that fails and nothing is to be kept, or the client has gone, the lab is no more."""
+        """If that fails without `keep`, or the client has gone, the lab ends."""
         if self._world is not None:
             raise ConfigError(_problem("it is up already"))
         outside = [socket.socket(fileno=os.dup(fd)) for fd in connection.descriptors]
@@ -147,18 +147,14 @@ class Server:
         except OSError as error:
             seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
             problem = Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")
-            raise CannotRun(problem, status=_shell_status(error)) from None
+            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            raise CannotRun(problem, status=127 if missing else 126) from None  # POSIX, Shell Command Language 2.8.2
         listening = watched(_pass_signals(connection, child))
         try:
             status = await child.ended
         finally:
             listening.cancel()
         return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
-
-
-def _shell_status(error: OSError) -> int:
-    """Return a shell's exit status for a program that it could not run (POSIX, Shell Command Language 2.8.2)."""
-    return 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
 
 
 async def _report_after(world: World, note: Callable[[str], None]) -> Value:
@@ -168,7 +164,7 @@ async def _report_after(world: World, note: Callable[[str], None]) -> Value:
 
 
 async def _pass_signals(connection: Connection, child: Child) -> None:
-    """Pass signals on to a command, and end it when the client goes."""
+    """End the command when the client goes."""
     while (line := await connection.receive()) is not None:
         with suppress(msgspec.MsgspecError, ProcessLookupError):
             child.signal(msgspec.json.decode(line, type=protocol.Signal).number)
@@ -179,7 +175,7 @@ async def _pass_signals(connection: Connection, child: Child) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> WeftError:
-    """Return what a group of tasks failed of: what is understood before what is not."""
+    """The error of a task that is understood, if there is one."""
     for error in group.exceptions:
         if isinstance(error, WeftError):
             return error

@@ -1,4 +1,4 @@
-"""The tutorial's lessons, in order. A file each; they know nothing of each other but what the one before leaves."""
+"""The tutorial's lessons, in order; a lesson knows only what the one before leaves."""
 
 from typing import Final
 

@@ -12,7 +12,6 @@ _CONF: Final = "/etc/cni/net.d/10-hand.conf"
 
 
 def _configured(number: int) -> str:
-    """Return the command that writes the network configuration of a node."""
     return f"""\
 cat >{_CONF} <<END
 {{
@@ -32,7 +31,6 @@ END"""
 
 
 def _add(pod: str) -> str:
-    """Return the call that attaches a pod."""
     return (
         f"CNI_COMMAND=ADD CNI_CONTAINERID={pod} CNI_NETNS=/run/netns/{pod} CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin"
         f" /opt/cni/bin/bridge <{_CONF}"

@@ -14,7 +14,6 @@ _NAME: Final = "pod-purple"
 
 
 def _written(add: str) -> str:
-    """Return the command that writes the plugin, with these lines in ADD."""
     return f"""\
 mkdir -p /run/plugins
 cat >{_PLUGIN} <<'END'

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from weft.lab import changes
+from weft.lab import protocol
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_store, within
 from weft.lab.links import Change, read_delay, read_loss, read_rate
@@ -16,14 +16,13 @@ from weft.screen.documents import next_commands, output_option, show_report
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no argument for it
-    """A number with a unit; `read` says what is wrong with one by `ValueError`."""
+    """A number with a unit. `read` raises `ValueError`, which says what is wrong."""
 
     def __init__(self, name: str, read: Callable[[str], float]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
         try:
             return self._read(value)
         except ValueError as error:
@@ -72,7 +71,7 @@ def link(
         seen, expected = "--clear beside what is to be set", "one or the other"
         raise ConfigError(Problem(code="FLAG-001", where="weft lab link", seen=seen, expected=expected))
     place = start.find(base(), lab)
-    asked = changes.SetLinks(nodes=list(which), change=change)
+    asked = protocol.SetLinks(nodes=list(which), change=change)
     report = ask(place, asked, LinksReport)
     show_report(output, report, show.links(report))
     name, option = next(iter(report.links)), within(place)
@@ -102,7 +101,7 @@ def partition(source: str, target: str, *, one_way: bool, lab: str, output: str)
       weft lab heal
     """  # noqa: D301 - as above
     place = start.find(base(), lab)
-    report = ask(place, changes.Partition(source=source, target=target, one_way=one_way), LinksReport)
+    report = ask(place, protocol.Partition(source=source, target=target, one_way=one_way), LinksReport)
     option = within(place)
     show_report(output, report, show.links(report))
     next_commands(output, f"weft lab pingall{option}", f"weft lab heal{option} {shlex.join([source, target])}")
@@ -124,6 +123,6 @@ def heal(places: tuple[str, ...], lab: str, output: str) -> None:
     if len(places) not in (0, 2):
         raise click.UsageError("two places are needed, or none")
     place = start.find(base(), lab)
-    report = ask(place, changes.Heal(places=list(places)), LinksReport)
+    report = ask(place, protocol.Heal(places=list(places)), LinksReport)
     show_report(output, report, show.links(report))
     next_commands(output, f"weft lab pingall{within(place)}")
