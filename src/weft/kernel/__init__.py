@@ -1,1 +1,1 @@
-"""The only netlink, nft, setns and sysctl: what the machine is, and how it is changed. Decides nothing."""
+"""Netlink, nft, setns and sysctl: what the machine is, and how it is changed. Decides nothing."""

@@ -1,6 +1,7 @@
-"""bpf(2): maps and programs (linux/bpf.h).
+"""bpf(2), and programs from object files that clang has made for eBPF (ELF-64, little-endian).
 
-Descriptors are numbers that the caller closes. Each function raises `OSError` with the kernel's number.
+A program is a section `tc/NAME` that calls no functions and names its maps as undefined symbols; each place that loads
+one (R_BPF_64_64) gets the map's descriptor. Callers close descriptors. Calls raise `OSError`.
 """
 
 import ctypes
@@ -46,12 +47,12 @@ _INSTRUCTION: Final = Struct("<BBhi")  # struct bpf_insn: code, registers (targe
 
 
 def create_map(kind: int, name: str, *, key: int, value: int, entries: int, flags: int = 0) -> int:
-    """`key` and `value` are sizes in bytes. Returns a descriptor."""
+    """Sizes are in bytes. Returns a descriptor."""
     return _call(_MAP_CREATE, pack("=7I16s", kind, key, value, entries, flags, 0, 0, name.encode()[:_NAME_BYTES]))
 
 
 def load_program(name: str, code: bytes, license_text: str) -> int:
-    """Load a program for tc; returns its descriptor. What the verifier objects to is in the error."""
+    """Load a program for tc; returns its descriptor. The error holds the verifier's last words."""
     instructions = ctypes.create_string_buffer(code, len(code))
     terms = ctypes.create_string_buffer(license_text.encode())
     said = ctypes.create_string_buffer(_LOG_BYTES)
@@ -82,20 +83,20 @@ def update(descriptor: int, key: bytes, value: bytes) -> None:
 
 
 def delete(descriptor: int, key: bytes) -> None:
-    """Raises `FileNotFoundError` if there is no such entry."""
+    """`FileNotFoundError` if there is no such entry."""
     held = _Held(key)
     _call(_MAP_DELETE, held.attributes(descriptor))
 
 
 def lookup(descriptor: int, key: bytes, size: int) -> bytes:
-    """Return a value of `size` bytes (of a map per processor: for all of them). Raises `FileNotFoundError`."""
+    """`size` is that of the value, for a map per processor that of all processors. Raises `FileNotFoundError`."""
     held = _Held(key, bytes(size))
     _call(_MAP_LOOKUP, held.attributes(descriptor))
     return held.value.raw
 
 
 def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[bytes, bytes]]:
-    """The map must not change meanwhile."""
+    """The map must not change while it is read."""
     key = None
     while True:
         held = _Held(key or b"", bytes(key_size))
@@ -108,7 +109,7 @@ def entries(descriptor: int, key_size: int, value_size: int) -> Iterator[tuple[b
 
 
 def maps_of(program_id: int) -> dict[str, int]:
-    """Returns descriptors by name."""
+    """Descriptors by name."""
     program = _call(_PROG_BY_ID, pack("=III", program_id, 0, 0))
     try:
         ids = (ctypes.c_uint32 * _MOST_MAPS)()
@@ -164,11 +165,11 @@ def _call(command: int, attributes: bytes) -> int:
 
 
 class Unreadable(ValueError):
-    """The file cannot be loaded."""
+    pass
 
 
 class Program(Value):
-    """A compiled program: its instructions, and which map is loaded where (offset in bytes)."""
+    """`maps` says which map is loaded where (offset in bytes)."""
 
     name: str
     code: bytes

@@ -1,7 +1,6 @@
-"""Programs in C that weft brings along, built by `make` from the source beside them into `bin/`.
+"""C programs of weft, built by `make` from the source beside them into `bin/`. Wheels carry them, git does not.
 
-Wheels carry what was built, git does not. musl's compiler (Debian's `musl-tools`) makes small static programs that run
-on any distribution; clang makes those that run in the kernel.
+musl's compiler (Debian's `musl-tools`) makes small static programs that run on any distribution; clang makes eBPF.
 """
 
 import shutil
@@ -12,8 +11,6 @@ from weft.model.value import Value
 
 
 class Program(Value):
-    """`source` is the directory of its `Makefile`, `what` a name for people."""
-
     source: Path
     path: Path
     what: str
@@ -29,7 +26,7 @@ class Program(Value):
         return self.path if self.path.is_file() else None
 
     def build(self) -> Path | None:
-        """Build it if its source is newer; None without a compiler. Raises `CalledProcessError`."""
+        """None without a compiler. Raises `CalledProcessError`."""
         if shutil.which(self.compiler) is None or shutil.which("make") is None:
             return None
         self.path.parent.mkdir(exist_ok=True)

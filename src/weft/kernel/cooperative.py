@@ -1,4 +1,4 @@
-"""Work in slices: a generator that yields wherever the event loop may have a turn, and returns its result.
+"""Long work in slices: a generator that yields wherever the event loop may have a turn, and returns its result.
 
 rtnetlink works inside `send`, so long work is cut up rather than waited for.
 """

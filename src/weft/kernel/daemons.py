@@ -1,7 +1,7 @@
-"""The daemons of a network namespace, which claim names among its abstract sockets, and where each is asked.
+"""The daemons of a network namespace: their names among its abstract sockets, and questions to them.
 
-At `instance/…`, named for its directory, a daemon says what it is (`NodeState`), and what happened.
-`weft.daemon.disk.instance` says who may claim names.
+A daemon answers at `instance/NAME`; `weft.daemon.disk.instance` says who may claim names. Questions raise `Unavailable`
+without an answer.
 """
 
 import errno
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def ask_events(after: int) -> bytes:
-    """The question for the events after that number; the answer is `model.node.history.EventsSince`."""
+    """The answer is `model.node.history.EventsSince`."""
     return b'{"ask":"events","after":%d}\n' % after
 
 
@@ -45,7 +45,7 @@ def names(sockets: str) -> list[str]:
 
 
 def living() -> list[str]:
-    """The directories' names of the daemons in the calling thread's network namespace.
+    """The names of the daemons in the calling thread's network namespace.
 
     Any process may claim such names, so the socket itself shows whose it is (`is_daemons`).
     """
@@ -61,16 +61,16 @@ def living() -> list[str]:
 
 
 def is_daemons(holders: Iterable[Holder], least: int) -> bool:
-    """Tell whether a daemon made one of these sockets: root, who can show it by the size of a buffer.
+    """Tell whether a daemon made one of these sockets: root, with a receive buffer of `least` bytes.
 
-    `least` is `SEAL` where a process with a daemon's rights can make one, else 0. The right is CAP_NET_ADMIN in the
-    network's own user namespace, which a container's root has not.
+    `least` is `SEAL` where daemons can have one, else 0. That takes CAP_NET_ADMIN in the network's own user namespace,
+    which a container's root lacks.
     """
     return any(holder.uid == 0 and holder.room >= least for holder in holders)
 
 
 def said(connection: socket.socket, *, seconds: float) -> bytes:
-    """Read until the other side closes. `TimeoutError` after `seconds`, `OSError` when it is too much."""
+    """Read until the other side closes. `TimeoutError` after `seconds`, `OSError` for too long an answer."""
     end = time.monotonic() + seconds
     answer = bytearray()
     while True:
@@ -91,7 +91,7 @@ def address(name: str) -> str:
 
 
 def choose(wanted: str | None) -> str:
-    """Return the name of the daemon that is meant. `Unavailable` if there is none, or several and no name."""
+    """The name of the daemon that is meant. `Unavailable` if there is none, or several and no name."""
     names = living()
     if wanted is not None and wanted not in names:
         raise Unavailable(_problem(f"--instance {wanted}", "no daemon of that name", expected=" or ".join(names)))
@@ -122,7 +122,7 @@ def ask(name: str, question: bytes) -> bytes:
 
 
 def process(name: str) -> int:
-    """Return the daemon's process id, 0 if it is in another pid namespace."""
+    """The daemon's process id, 0 if it is in another pid namespace."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(_SECONDS)
@@ -138,7 +138,7 @@ def state(name: str) -> NodeState:
 
 
 def events(name: str, after: int) -> "EventsSince":
-    """Return what happened after the event of that number."""
+    """What happened after the event of that number."""
     from weft.model.node.history import EventsSince
 
     return _read(name, ask_events(after), EventsSince)

@@ -1,10 +1,10 @@
-"""Starts and ends processes that outlive the daemon: by what they are, and with a network namespace its own.
+"""Starts and ends processes that outlive the daemon, at the latest with their network namespace.
 
-A process keeps its namespace alive, and the device that it waits for: `ip netns del` of a node that is a namespace
-would leave all of them for ever. So a guard waits beside the process and ends it when nothing else keeps the namespace:
-it has no name, and all of its processes are guards or have one. `python -I -m weft.kernel.ending PID`, with descriptor
-3 of the process and 4 that tells of names that are removed (inotify(7)). It ends with the process, too. A namespace
-without a name, as a container's or the machine's own, goes with its processes: nothing there needs a guard.
+A process keeps its namespace and its device alive: after `ip netns del` both would stay for ever. So a guard, `python
+-I -m weft.kernel.ending PID`, waits beside the process and ends it when nothing else keeps the namespace: it has no
+name, and all of its processes are guards or guarded. Descriptor 3 is the process, 4 tells of removed names
+(inotify(7)). The guard ends with the process. A namespace without a name (a container's, the machine's own) needs no
+guard: it ends with its processes.
 """
 
 import ctypes
@@ -31,10 +31,10 @@ _LOOK_AGAIN: Final = 0.002
 
 
 def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> None:
-    """End a process by one signal after the other, while `is_it` says so of its number, and wait for that.
+    """Send one signal after the other while `is_it` confirms the process, and wait for its end.
 
-    The number may be another process's by the time of the signal. A descriptor never is; before Linux 5.3, and where a
-    filter refuses them, there is none, and the look just before has to do.
+    A process descriptor excludes that another process has the number by then; before Linux 5.3, and where a filter
+    refuses them, only the look just before does.
     """
     with ExitStack() as held:
         process = None
@@ -55,9 +55,9 @@ def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> Non
 
 
 def guard(pid: int) -> int:
-    """Have a child of ours end with this thread's network namespace; returns the guard's number, 0 if none is needed.
+    """Have a child of ours end with this thread's network namespace; returns the guard's number, 0 for none.
 
-    Before Linux 5.3 the kernel has no descriptors of processes: then there is no guard.
+    Before Linux 5.3 there are no descriptors of processes, so there is no guard.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with ExitStack() as held, suppress(OSError):
@@ -76,10 +76,9 @@ def guard(pid: int) -> int:
 
 
 def spawn(command: list[str], inherited: Sequence[int]) -> int:
-    """Start a program in a session of its own; returns its process id.
+    """Start a program in a session of its own; returns its process id. Raises `OSError`.
 
-    It has these descriptors, from 3 on, and no other; its standard streams lead nowhere. `OSError` if it cannot be
-    started.
+    It has the `inherited` descriptors, from 3 on, and no other; its standard streams lead nowhere.
     """
     actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(_INHERITED)
@@ -97,7 +96,7 @@ def _has_name() -> bool:
 
 
 def _is_ours(path: Path, own: str) -> bool:
-    """Whether `path` leads to this thread's own `own` below /proc/thread-self."""
+    """Tell whether `path` is the same file as `own` below /proc/thread-self."""
     try:
         return os.path.samestat(path.stat(), Path("/proc/thread-self", own).stat())
     except OSError:  # it has gone meanwhile, or leads to what has
@@ -105,7 +104,7 @@ def _is_ours(path: Path, own: str) -> bool:
 
 
 def _other() -> int | None:
-    """Return a descriptor of a process of this namespace that is no guard and has none; None if there is no such."""
+    """A descriptor of a process of this namespace that is neither a guard nor guarded; None if there is none."""
     # ns/net of a process with more rights than ours cannot be read; a file below net can, one for each namespace.
     here = [path for path in Path("/proc").glob("[0-9]*") if _is_ours(path / "net/dev", "net/dev")]
     guarded = set()
@@ -122,7 +121,7 @@ def _other() -> int | None:
 
 
 def _wait() -> None:
-    """Wait until nothing else keeps the namespace, and end the process; or until that has ended."""
+    """Wait until nothing else keeps the namespace and end the process, or until that has ended."""
     while (keeps := _NAMES if _has_name() else _other()) is not None:
         if _PROCESS in select.select([_PROCESS, keeps], [], [])[0]:
             return

@@ -1,4 +1,7 @@
-"""Raw sockets for some kinds of ICMP or ICMPv6 messages (icmp(7); linux/icmp.h, linux/icmpv6.h)."""
+"""Sockets for ICMP, for packets that are never fragmented, and a test whether an address is in use.
+
+icmp(7), ip(7), ipv6(7); linux/icmp.h, linux/icmpv6.h.
+"""
 
 import asyncio
 import errno
@@ -31,7 +34,7 @@ _ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 
 
 
 def listen(version: int, kinds: Iterable[int]) -> socket.socket:
-    """Open a non-blocking socket of a family (4 or 6) for messages of these types alone. Raises `OSError`."""
+    """Open a non-blocking socket of a family (4 or 6) for messages of these types. Raises `OSError`."""
     unwanted = [0xFFFFFFFF] * _WORDS
     for kind in kinds:
         unwanted[kind // 32] &= ~(1 << kind % 32)
@@ -46,24 +49,24 @@ def listen(version: int, kinds: Iterable[int]) -> socket.socket:
 
 
 class Refusal(Value):
-    """A packet was too large for a link of `mtu` bytes. `by` is the router that said so, empty for this kernel."""
+    """A packet was too large for a link of `mtu` bytes; `by` is the router that said so, empty for this kernel."""
 
     mtu: int
     by: str = ""
 
 
 def never_fragment(sock: socket.socket, version: int) -> None:
-    """Send packets whole, as large as the link may carry, or not at all. `version` is 4 or 6."""
+    """Send packets whole, as large as the link may carry, or not at all."""
     sock.setsockopt(*_MTU_DISCOVER[version], _PROBE)
 
 
 def keep_errors(sock: socket.socket, version: int) -> None:
-    """Have the kernel keep the errors that come back to a socket, for `refusals`."""
+    """Have the kernel keep the errors that come back, for `refusals`."""
     sock.setsockopt(*_RECVERR[version], 1)
 
 
 def refusals(sock: socket.socket, version: int) -> list[Refusal]:
-    """What was said of too large packets since the last call."""
+    """The refusals of too large packets since the last call."""
     found = list[Refusal]()
     while True:
         try:
@@ -84,7 +87,11 @@ def _refusal(level: int, kind: int, data: bytes, version: int) -> Refusal | None
 
 
 async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
-    """Wait at most `within` seconds; False means that no machine is known to be there."""
+    """Ask once whether a machine has the address: two nodes may be copies of one disk.
+
+    A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may answer
+    an echo request. No state of other programs changes.
+    """
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     protocol, request, reply = _ECHO[ip.version]
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""setns(2) and unshare(2), which Python 3.11 lacks, and who is in a network namespace."""
+"""setns(2) and unshare(2), which Python 3.11 lacks, and capabilities of threads (capabilities(7), capset(2))."""
 
 import ctypes
 import os
@@ -33,7 +33,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move the calling thread into the namespace of this descriptor. Raises `OSError`."""
+    """Move the calling thread into the descriptor's namespace. Raises `OSError`."""
     checked(_libc.setns(descriptor, kind), "setns")
 
 
@@ -66,7 +66,7 @@ def held() -> int:
 
 
 def keep(bits: int) -> None:
-    """Drop all other capabilities of the calling thread; those that the kernel does not drop stay."""
+    """Drop all other capabilities of the calling thread for good, as far as the kernel allows."""
     libc = ctypes.CDLL(None, use_errno=True)
     # The kernel says no of the first number that it does not know.
     for number in takewhile(lambda number: libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0, count()):

@@ -1,4 +1,4 @@
-"""Names the holder of a UDP, TCP or netlink port in the calling thread's network namespace."""
+"""The holder of a UDP, TCP or netlink port in the calling thread's network namespace."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ _DESCRIPTORS: Final = 1024  # of a process that are looked at
 
 
 def with_holder(message: str, number: int, port: int) -> str:
-    """Add who holds UDP port `port`, 0 for none, where `number` is EADDRINUSE."""
+    """Add who holds the UDP port (0 for none) where `number` is EADDRINUSE."""
     found = holder(port, "udp") if number == errno.EADDRINUSE and port else ""
     return f"{message}: UDP port {port} is held by {found}" if found else message
 
@@ -74,10 +74,9 @@ def shown(comm: str) -> str:
 
 
 class Askers:
-    """Names the programs behind the netlink ports in notices.
+    """Names the programs behind netlink ports in notices.
 
-    A look-up costs a fraction of a millisecond, so there are a few a second at most; beyond that nobody is named.
-    `clock` counts seconds.
+    A look-up takes a fraction of a millisecond, so there are a few a second at most; beyond that nobody is named.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -87,7 +86,7 @@ class Askers:
         self._count = 0
 
     def name(self, port: int) -> str:
-        """Empty for port 0, and when there were too many look-ups just now."""
+        """Empty for port 0, and after too many look-ups."""
         if port == 0:
             return ""
         now = self._clock()
@@ -105,11 +104,11 @@ class Askers:
 
 
 def asker(port: int) -> str:
-    """Name the program behind a netlink port, after `PERHAPS` unless it is proved to have the socket.
+    """Name the program behind a netlink port, after `PERHAPS` unless it provably has the socket.
 
-    The kernel gives a process's first socket the process's number as its port, in its own pid namespace, and others a
-    meaningless one; a process may also choose any. A program that has ended, or whose files we may not read, proves
-    nothing: without CAP_SYS_PTRACE it may have more rights than we have.
+    A process's first socket gets the process's number as its port, in its own pid namespace, others a meaningless one;
+    a process may also choose any. A program that has ended, or whose files we may not read (without CAP_SYS_PTRACE it
+    may have more rights than we), proves nothing.
     """
     folder = Path("/proc") / str(port)
     try:

@@ -1,8 +1,8 @@
 """Files and directories of our own state, which somebody else may have spoilt.
 
-State is a hint. A file under our name is read only if it is a regular file of ours and not larger than we write.
-Anything else is set aside under another name, and weft goes on without it. Nothing here follows a link in the last part
-of a path, waits for a fifo's other end, or changes what belongs to another user.
+State is a hint: a file is read only if it is regular, ours and not larger than we write. Anything else is set aside
+under another name, and weft goes on without it. Nothing here follows a link in the last part of a path, waits for a
+fifo's other end, or changes what belongs to another user.
 """
 
 import errno
@@ -78,7 +78,7 @@ def problem(path: Path, reason: str, kept: str) -> Problem:
 def set_aside(path: Path, *, directory: int | None = None) -> str:
     """Rename what lies under a name of ours; returns the new name, empty if that is impossible.
 
-    `path` is relative to the descriptor `directory`, if that is given. A directory keeps the latest few.
+    A `path` may be relative to the descriptor `directory`. A directory keeps the latest few.
     """
     parent, name = os.path.split(path)
     try:
@@ -110,9 +110,9 @@ def _remove(name: str, directory: int) -> None:
 
 @contextmanager
 def made_for_a_trial(directory: str) -> Iterator[bool]:
-    """Make a directory, with its parents, if it is missing; remove it again at the block's end.
+    """Make a missing directory, with its parents, for the block; gives whether it was missing.
 
-    Gives whether it had to be made. Raises `OSError` if it cannot be, after removing what was made.
+    Raises `OSError` if it cannot be made, after removing its parents again.
     """
     missing = []
     above = os.path.abspath(directory)

@@ -1,6 +1,6 @@
 """Settings below /proc/sys, of the calling thread's network namespace.
 
-A container cannot write its own /proc/sys; deploy/kubernetes.yaml mounts the node's `net` part at another place.
+A container cannot write its own /proc/sys; deploy/kubernetes.yaml mounts the node's `net` part elsewhere.
 """
 
 import errno
@@ -26,7 +26,6 @@ def read(name: str) -> str | None:
 
 
 def write(wanted: Sysctl) -> Failure | None:
-    """Return the kernel's refusal; its step is the object."""
     try:
         (ROOT / wanted.name).write_text(wanted.value)
     except OSError as error:

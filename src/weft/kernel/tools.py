@@ -35,8 +35,8 @@ class ToolError(OSError):
 class OwnProcesses:
     """The programs that we run, so that the monitor knows our own changes.
 
-    A process counts from its start until the monitor has read everything that came before its end: the kernel queues
-    the notice before the process can exit, and after that its number may be someone else's.
+    A process counts until the monitor has read everything from before its end: the kernel queues the notice before the
+    process can exit, and after that its number may be someone else's.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class OwnProcesses:
         self._ended.append(pid)
 
     def caught_up(self) -> None:
-        """Forget those that have ended: every notice of theirs has been read."""
+        """Forget those that have ended: all their notices have been read."""
         self._ended.clear()
 
 
 class Tools:
-    """Programs found on `search` (as PATH), each run given `timeout` seconds."""
+    """Programs found on `search` (as PATH), each run at most `timeout` seconds."""
 
     def __init__(self, *, search: str = SEARCH_PATH, timeout: float = TIMEOUT_SECONDS) -> None:
         self.own = OwnProcesses()
@@ -68,11 +68,11 @@ class Tools:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def has(self, name: str) -> bool:
-        """Tell whether the program is there now: packages come and go while a daemon runs."""
+        """Packages come and go while a daemon runs."""
         return self._find(name) is not None
 
     async def run(self, name: str, arguments: Sequence[str], stdin: str = "") -> str:
-        """Return what it printed. Raises `ToolError`."""
+        """Return the output. Raises `ToolError`."""
         path = self._find(name)
         if path is None:
             raise ToolError(errno.ENOENT, str(self.missing(name)))
@@ -123,5 +123,4 @@ def find(name: str, search: str) -> str | None:
 
 
 def _words(err: bytes) -> str:
-    """The program's message, on one line, cut to a readable length."""
     return " ".join(err.decode(errors="replace").split())[:_MESSAGE_LENGTH]

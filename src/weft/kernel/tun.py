@@ -1,6 +1,6 @@
-"""TUN devices: rtnetlink cannot make them or open a queue (linux/if_tun.h).
+"""TUN devices, which rtnetlink cannot make and whose queues it cannot open (linux/if_tun.h).
 
-All outlive the process that serves them. Those of our relay put a `virtio_net_hdr` before each packet and have several
+They outlive the process that serves them. The relay's put a `virtio_net_hdr` before each packet and have several
 queues.
 """
 
@@ -47,7 +47,7 @@ def create(name: str, *, for_relay: bool = True) -> None:
 
 
 def open_queue(name: str) -> int:
-    """Open one more queue of an existing device; packets may come as they are before segmentation.
+    """Open one more queue of an existing device; packets may come unsegmented.
 
     Returns a descriptor that does not block. Raises `OSError`.
     """
@@ -61,7 +61,7 @@ def open_queue(name: str) -> int:
 
 @contextmanager
 def trial() -> Iterator[int]:
-    """Have a device for a moment, down, with a name that the kernel chooses: its index. Raises `OSError`."""
+    """The index of a device that exists for a moment, down, with a name of the kernel's choice. Raises `OSError`."""
     queue = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     try:
         name, _ = _IFREQ.unpack(ioctl(queue, _TUNSETIFF, _IFREQ.pack(b"", _PLAIN)))
@@ -81,7 +81,7 @@ def _open(name: str, flags: int) -> int:
 
 
 def is_unserved(name: str) -> bool:
-    """Tell whether a device is up and nobody has a queue of it: then it has no carrier, and takes no packet."""
+    """Tell whether a device is up without any queue: then it has no carrier, and takes no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, suppress(OSError):
         _, flags = _IFREQ.unpack(ioctl(asking, _SIOCGIFFLAGS, _IFREQ.pack(name.encode(), 0)))
         told = create_string_buffer(_TOLD.pack(_ETHTOOL_GLINK, 0), _TOLD.size)

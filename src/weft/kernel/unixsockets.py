@@ -1,7 +1,6 @@
-"""Asks the kernel whose a Unix socket is.
+"""Whose a Unix socket is: unix_diag shows holders without a connection, so none can keep us waiting.
 
-unix_diag tells who holds a name without a connection, so no holder can keep us waiting; it knows the sockets of the
-calling thread's network namespace.
+It knows the sockets of the calling thread's network namespace.
 """
 
 import errno
@@ -37,7 +36,7 @@ SEAL: Final = (1 << 30) - 1  # bytes, the most that there can be; the kernel dou
 
 
 class Holder(NamedTuple):
-    """A named socket: the user who made it (and may have passed it on), and its receive buffer in bytes."""
+    """The user who made a named socket (and may have passed it on), and its receive buffer in bytes."""
 
     uid: int
     room: int

@@ -1,7 +1,7 @@
-"""Entries of connection tracking: where UDP came from, and stale ones (linux/netfilter/nfnetlink_conntrack.h).
+"""Entries of connection tracking: sources of UDP, and stale ones (linux/netfilter/nfnetlink_conntrack.h).
 
-A UDP flow never ends by itself: as long as packets come, its entry sends them where a rule sent the first one. TCP's
-flows end when the other side is gone, so their entries are left alone.
+A UDP entry lives as long as packets come and sends them where a rule sent the first one. TCP's entries end when the
+other side is gone, so they are left alone.
 """
 
 import errno
@@ -42,11 +42,11 @@ _DELETED_AT_ONCE: Final = 64
 
 
 def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_to: Ip | None = None) -> int:
-    """Delete the UDP entries whose first packet went to one of these ports; returns how many there were.
+    """Delete the UDP entries whose first packet went to one of these ports; returns their number.
 
     `leading_to`: only those that were translated to this address. One walk through the kernel's table takes 14 ms with
-    the 262,144 buckets of a node of 4 GB or more; from Linux 5.8 on the kernel itself leaves out other protocols and,
-    where only one port is asked for, other ports. Raises `NetlinkError`.
+    the 262,144 buckets of a node of 4 GB; from Linux 5.8 on the kernel filters by protocol and, for a single port, by
+    port. Raises `NetlinkError`.
     """
     head = _HEAD.pack(_FAMILIES[family], 0, 0)
     unwanted = [
@@ -62,7 +62,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
 
 
 def sources_of_udp(sock: NfSocket, family: int, ports: Collection[int]) -> set[Ip]:
-    """Where the first packets of the UDP flows to these ports came from. Raises `NetlinkError`."""
+    """The sources of the first packets of the UDP flows to these ports. Raises `NetlinkError`."""
     head = _HEAD.pack(_FAMILIES[family], 0, 0)
     flows = (found.nest(_CTA_TUPLE_ORIG).nest(_CTA_TUPLE_IP) for found in _entries(sock, head, ports))
     return {source for flow in flows if (source := flow.ip(_CTA_IP_SOURCE[family])) is not None}
@@ -83,7 +83,7 @@ def _entries(sock: NfSocket, head: bytes, ports: Collection[int]) -> Iterator[At
 
 
 def _name_of(found: Attributes) -> bytes:
-    """What identifies an entry: its original tuple, and its number, since a later one may have the same tuple."""
+    """The original tuple and the entry's number: a later entry may have the same tuple."""
     named = [attribute(_CTA_TUPLE_ORIG | NESTED, found[_CTA_TUPLE_ORIG])]
     return b"".join([*named, *(attribute(kind, found[kind]) for kind in (_CTA_ID, _CTA_ZONE) if kind in found)])
 

@@ -1,7 +1,6 @@
-"""The node's rule sets in the kernel: reads, compares and replaces them.
+"""The node's rule sets in the kernel, of both kinds: reads, compares and replaces them.
 
-One class over both kinds. `desired.firewall` decides what is wanted, the monitor and the daemon when to look, the
-daemon alone how often to repair.
+`desired.firewall` decides what is wanted, the monitor and the daemon when to look.
 """
 
 import asyncio
@@ -36,10 +35,9 @@ class _Rules(Protocol):
 
 
 class Tooling(Value):
-    """What the programs of one kind can do here.
+    """What the programs of one kind can do here. `problems` forbid the kind; `warnings` are for the log.
 
-    `notices`: changes are announced through nf_tables (`kernel.netfilter.monitor`); otherwise someone must look now and
-    then. `problems` forbid the kind; `warnings` are for the log.
+    `notices`: nf_tables announces changes (`kernel.netfilter.monitor`); else somebody must look now and then.
     """
 
     version: str = ""
@@ -50,7 +48,7 @@ class Tooling(Value):
 
 
 class Firewall:
-    """Both kinds of rules of both families, in the caller's namespace.
+    """Rules of both kinds and families, in the caller's namespace.
 
     One caller at a time: two changes of one rule set would not see each other.
     """
@@ -66,26 +64,24 @@ class Firewall:
         }
 
     async def tooling(self, kind: str, families: Collection[int]) -> Tooling:
-        """Find out what the programs of `kind` (`nft`, `iptables`) can do."""
         if kind == nft.KIND:
             return await self._nft_tooling(families)
         return await self._iptables_tooling(families)
 
     async def present(self, only: Collection[Key] | None = None) -> dict[Key, RuleSet]:
-        """Return every rule set with our names, or look for `only` those.
+        """All rule sets with our names, or `only` those.
 
-        Those of the kinds `iptables-nft` and `iptables-legacy` are remains in the variant that the host does not use as
-        `iptables`; they are deleted by their step. What cannot be read because a program is missing or refuses is left
-        out; `apply` says why.
+        The kinds `iptables-nft` and `iptables-legacy` are remains in the variant that is not the host's `iptables`.
+        Unreadable ones are left out; `apply` says why.
         """
         readable = await self._readable()
         found = await asyncio.gather(*(_read(rules) for key, rules in readable.items() if only is None or key in only))
         return {ruleset.key: ruleset for ruleset in found if ruleset is not None}
 
     async def unseen(self, present: Collection[Key]) -> list[Problem]:
-        """What is, or may be, there, and was not in `present` (HOST-002).
+        """What is, or may be, there and was not in `present` (HOST-002).
 
-        nf_tables is asked itself. Of legacy iptables the kernel names the tables alone, which may be anybody's.
+        nf_tables is asked itself. Of legacy iptables the kernel tells only the tables, which may be anybody's.
         """
         shown, looked_at = set(present), set(await self._readable())
         for family, default in self._iptables.items():
@@ -98,10 +94,10 @@ class Firewall:
         return [_hidden(str(kind), int(family)) for _, kind, family in sorted(hidden, key=repr)]
 
     async def apply(self, step: Step) -> Failure | None:
-        """Put or delete one rule set, as a whole, unless that is already so.
+        """Put or delete a whole rule set, unless that is already so.
 
-        A failure's errno is ENOENT when a program is missing (its message is the problem HOST-002), ETIMEDOUT when it
-        did not answer, EIO when it refused.
+        The errno is ENOENT without the program (the message is HOST-002), ETIMEDOUT without its answer, EIO for its
+        refusal.
         """
         ruleset = step.object
         if not isinstance(ruleset, RuleSet):
@@ -221,7 +217,10 @@ def _mixed(version: iptables.Version | None, families: Collection[int]) -> tuple
 
 
 def traces() -> frozenset[Key]:
-    """Keys of the kinds `nft` and `iptables-nft`, in the calling thread's namespace."""
+    """Keys of the kinds `nft` and `iptables-nft` that nf_tables holds, in the calling thread's namespace.
+
+    It proves that nothing is left where `nft` and `iptables` are not installed.
+    """
     try:
         nf = NfSocket.open()
     except OSError:

@@ -1,7 +1,7 @@
-"""Our iptables chains: `FLANNEL-POSTRTG` in nat, `FLANNEL-FWD` in filter, and the one jump to each.
+"""Our iptables chains: `FLANNEL-POSTRTG` in nat, `FLANNEL-FWD` in filter, and a jump to each.
 
-Read by `iptables-save`, replaced by one `iptables-restore --noflush`, which is atomic for each table. Touches nothing
-but our chains and the rules that jump to them.
+Read by `iptables-save`, replaced by one `iptables-restore --noflush`, which is atomic for each table. Nothing but our
+chains and the jumps to them is touched.
 """
 
 import asyncio
@@ -48,10 +48,7 @@ class Version(Value):
 
 
 class Iptables:
-    """The rules of one family (4 or 6).
-
-    `variant` is "" for what the host calls iptables, else `nft` or `legacy`.
-    """
+    """The rules of one family. `variant` is "" for the host's iptables, else `nft` or `legacy`."""
 
     def __init__(self, tools: Tools, family: int, variant: str = "") -> None:
         self._tools = tools
@@ -72,11 +69,11 @@ class Iptables:
         return self._version
 
     async def read(self) -> RuleSet | None:
-        """Return our chains, None when there is no trace of them. Raises `ToolError`."""
+        """None when there is no trace of our chains. Raises `ToolError`."""
         return as_rule_set(await self._look(), self._kind, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
-        """Write nothing when the chains are right already.
+        """Write nothing when the chains are right.
 
         Raises `ToolError`, also when someone removed a jump between the look and the change.
         """
@@ -93,7 +90,8 @@ class Iptables:
         there = legacy_tables(self._family) if await self._is_legacy() else _ORIGINS
         names = [table for table in _ORIGINS if table in there]
         texts = await asyncio.gather(*map(self._save, names))
-        return {table: {} for table in _ORIGINS} | dict(zip(names, map(parse, texts), strict=True))
+        found: dict[str, Table] = {table: {} for table in _ORIGINS}
+        return found | dict(zip(names, map(parse, texts), strict=True))
 
     async def _save(self, table: str) -> str:
         return await self._tools.run(f"{self._program}-save", ("-t", table))
@@ -109,7 +107,7 @@ def parse_version(text: str) -> Version:
 
 
 def legacy_tables(family: int) -> frozenset[str]:
-    """Name the legacy iptables tables of this network namespace, without creating any."""
+    """Name the legacy tables of this network namespace, without creating any."""
     try:
         return frozenset(Path(_LEGACY_NAMES[family]).read_text("ascii").split())
     except OSError:  # a kernel without legacy iptables
@@ -117,7 +115,7 @@ def legacy_tables(family: int) -> frozenset[str]:
 
 
 def mixed_worlds(version: Version | None, family: int) -> Problem | None:
-    """Say that legacy tables filter beside the nf_tables rules that we write (`version` None: by nft)."""
+    """Say that legacy tables filter beside our nf_tables rules (`version` None: of nft)."""
     tables = legacy_tables(family)
     if not tables or (version is not None and version.legacy):
         return None
@@ -150,8 +148,8 @@ def as_rule_set(tables: Mapping[str, Table], kind: str, family: int) -> RuleSet 
 def render(want: Iterable[Chain], tables: Mapping[str, Table]) -> str:
     """Write the payload of `iptables-restore --noflush`; "" for no change.
 
-    Naming a chain creates or empties it, within the table's one change. A right jump stays where it is, so rules that
-    others put before or after it keep their place; a missing one is appended, as upstream's.
+    Naming a chain creates or empties it, within the table's one change. A right jump keeps its place among the rules of
+    others; a missing one is appended, as upstream's.
     """
     wanted = tuple(want)
     return "".join(
@@ -175,7 +173,7 @@ def _lines(want: list[Chain], have: Table) -> list[str]:
 
 
 def _jumps(want: list[Chain], stale: list[str], have: Table) -> tuple[list[str], list[str]]:
-    """Exactly one jump is left for each wanted chain.
+    """Leave exactly one jump for each wanted chain.
 
     A jump from another chain than ours was put there by a person and stays, unless its target goes.
     """

@@ -1,11 +1,8 @@
 """Hears of changes to our firewall rules: nf_tables notices (linux/netfilter/nfnetlink.h, nf_tables.h).
 
-It says that someone else touched rules of ours, and who; `kernel.netfilter.firewall` looks up the result. The kernel
-does not announce changes of legacy iptables.
-
-A change (one transaction, one generation) is announced by a notice for each object, then by NEWGEN, which says which
-process made it. On a busy node kube-proxy rewrites its chains in the tables that ours live in, so notices are told
-apart by chain too. Nothing ends the monitor but closing it.
+A change (one transaction, one generation) is a notice for each object, then NEWGEN, which names the process. Notices
+are told apart by chain too: kube-proxy rewrites its chains in the tables that ours live in. Changes of legacy iptables
+are not announced. Nothing ends the monitor but closing it.
 """
 
 import asyncio
@@ -69,8 +66,8 @@ _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 class Touched(Value):
     """Someone else changed chains or tables of ours; `by` names the process for each key.
 
-    A key is `PLUGINS` when a table of the plugins' was deleted. The numbers of processes are those of the outermost pid
-    namespace, and of a thread where a program has several.
+    A key is `PLUGINS` when a table of the plugins was deleted. Numbers are those of the outermost pid namespace, and of
+    a thread where a program has several.
     """
 
     keys: frozenset[Key]
@@ -78,7 +75,7 @@ class Touched(Value):
 
 
 class Resync(Value):
-    """Notices were lost: anything may have changed. `reason` is for people."""
+    """Notices were lost: anything may have changed."""
 
     reason: str
 
@@ -103,7 +100,7 @@ class Generations:
                 self._open |= _touched(kind, message.body)
 
     def take(self) -> Touched | None:
-        """Return what the finished changes touched since the last call."""
+        """What finished changes touched since the last call."""
         if not self._by:
             return None
         by = {key: " or ".join(names) for key, names in self._by.items() if len(names) <= _NAMED}
@@ -112,7 +109,7 @@ class Generations:
         return touched
 
     def forget(self) -> None:
-        """Drop everything: the notices have a gap."""
+        """Drop everything: notices were lost."""
         self._open.clear()
         self._by.clear()
 
@@ -132,7 +129,7 @@ class Monitor:
     """The nf_tables notices of the namespace in which it was opened. A context manager."""
 
     def __init__(self, own: OwnProcesses) -> None:
-        """Raises `Unavailable` (KERN-001) where the kernel has no such notices, `PermissionError` without rights."""
+        """`Unavailable` (KERN-001) where the kernel has no such notices, `PermissionError` without rights."""
         self._own = own
         self._generations = Generations(own)
         try:
@@ -158,7 +155,7 @@ class Monitor:
             yield await self.wake()
 
     async def wake(self) -> Touched | Resync:
-        """Wait for something to happen; all that happened since the last call is one. May be cancelled."""
+        """Wait for changes; all since the last call are one. May be cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -220,14 +217,14 @@ def _touched(kind: int, body: bytes) -> set[Key]:
     """The rule set that a notice is about, if it is ours, and `PLUGINS` for a deleted table."""
     attributes = parse(body, _HEAD.size)
     table = attributes.text(_NFTA_TABLE)
-    lost = {PLUGINS} if kind == _NFT_MSG_DELTABLE and table in _PLUGINS_TABLES else set[Key]()
+    lost: set[Key] = {PLUGINS} if kind == _NFT_MSG_DELTABLE and table in _PLUGINS_TABLES else set()
     family = _FAMILIES.get(body[0])
     if family is None:
         return lost
     if table in _OUR_TABLES:
         return {("ruleset", nft.KIND, family)}
     if table in _CHAINS and _chain(kind, attributes) in (None, *_CHAINS[table]):
-        return lost | {("ruleset", iptables.KIND, family)}
+        return {*lost, ("ruleset", iptables.KIND, family)}
     return lost
 
 

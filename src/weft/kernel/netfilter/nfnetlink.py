@@ -1,7 +1,7 @@
-"""nf_tables without a program: elements changed in one transaction, and looks at what is there.
+"""nf_tables without a program: transactions of elements, and looks at what is there.
 
 Messages of linux/netfilter/nf_tables.h in the framing of linux/netfilter/nfnetlink.h. Only what changes with every pod
-is written here; tables, chains and rules are made elsewhere.
+is written here, not tables, chains and rules.
 """
 
 import errno
@@ -65,7 +65,7 @@ _END: Final = Message(_BATCH_END, 0, _FRAME)
 class NfSocket:
     """nf_tables and conntrack of one namespace. One thread at a time.
 
-    Closing it waits for the kernel to have freed what was deleted through it, 10 ms and more, so keep it.
+    Closing it waits until the kernel has freed what was deleted through it, 10 ms and more, so keep it.
     """
 
     def __init__(self, sock: NetlinkSocket) -> None:
@@ -109,7 +109,7 @@ class NfSocket:
         return [element for body in bodies for element in _elements_in(body, name)]
 
     def sets(self, table: Table) -> set[str]:
-        """The names of a table's sets and maps, without the nameless ones of rules."""
+        """The names of a table's sets and maps, without the anonymous ones of rules."""
         bodies = self._list(_GETSET, _head(table) + text(_NFTA_SET_TABLE, table.name))
         # Kernels differ in whether they look at the table's name in this request.
         found = [parse(body, _HEAD.size) for body in bodies]
@@ -120,7 +120,7 @@ class NfSocket:
         return self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name)) is not None
 
     def has_chain(self, table: Table, chain: str) -> bool:
-        """iptables-nft's tables are asked for likewise (`ip nat`)."""
+        """iptables-nft's tables have the same form (`ip nat`)."""
         names = text(_NFTA_CHAIN_TABLE, table.name) + text(_NFTA_CHAIN_NAME, chain)
         return self._ask(_GETCHAIN, _head(table) + names) is not None
 

@@ -1,7 +1,4 @@
-"""Our nft tables: `ip flannel-ipv4` and `ip6 flannel-ipv6`, read as text and replaced in one transaction.
-
-The tables are ours alone: what others put into them goes with the next change.
-"""
+"""Our nft tables, read as text and replaced in one transaction. What others put into them goes."""
 
 import re
 from typing import Final
@@ -32,7 +29,7 @@ class Nft:
         return None if text is None else parse(text, self._family)
 
     async def replace(self, want: RuleSet | None) -> None:
-        """Write nothing when the table is right already.
+        """Write nothing when the table is right.
 
         Raises `ToolError`, also when someone else changed the table between the look and the change.
         """
@@ -71,7 +68,7 @@ class Nft:
 
 
 async def version(tools: Tools) -> tuple[str, bool]:
-    """The version of nft, and whether it is new enough. Raises `ToolError`."""
+    """The version, and whether it is new enough. Raises `ToolError`."""
     text = await tools.run("nft", ("--version",))
     found = _VERSION.search(text)
     if found is None:
@@ -93,10 +90,9 @@ def change(want: RuleSet | None, text: str | None, family: int) -> str:
 
 
 def make(want: RuleSet, *, replace: bool) -> str:
-    """`replace`: in place of the one that is there.
+    """`replace`: delete the table first, in the same transaction.
 
-    The hook of a chain and the comment of a table cannot be changed (the kernel refuses the one and ignores the other),
-    so a table of another shape is deleted and made in one transaction.
+    That is for another shape: the kernel refuses a change of a chain's hook and ignores one of a table's comment.
     """
     table = TABLES[want.family]
     lines = _removal(table) if replace else []
@@ -111,7 +107,7 @@ def make(want: RuleSet, *, replace: bool) -> str:
 def refill(want: RuleSet, have: RuleSet) -> str:
     """Empty and fill the chains that differ: a packet meets the old rules or the new.
 
-    Chains that are right are left alone: deleting rules makes nft wait for the kernel, 10 ms and more.
+    Right chains are left alone: deleting rules makes nft wait for the kernel, 10 ms and more.
     """
     table = TABLES[want.family]
     lines: list[str] = []
@@ -122,15 +118,14 @@ def refill(want: RuleSet, have: RuleSet) -> str:
 
 
 def remove(family: int) -> str:
-    """The transaction succeeds whether or not the table is there."""
+    """It succeeds whether or not the table is there."""
     return wire.payload(_removal(TABLES[family]))
 
 
 def parse(text: str, family: int) -> RuleSet:
-    """Read `nft -n list table`.
+    """Read `nft -n list table`. What is not a chain becomes an unwanted chain, so that it is noticed.
 
-    What is not a chain comes back as an unwanted chain, so that it does not go unnoticed. Chains are in the order of
-    `desired.firewall`, masquerading first: nft lists them by age.
+    Chains are in the order of `desired.firewall`, masquerading first; nft lists them by age.
     """
     listed = sorted(wire.parse(text).items(), key=lambda item: (item[0] != "postrtg", item[0]))
     chains = (

@@ -1,1 +1,1 @@
-"""rtnetlink: links, addresses, routes, neighbours and what changes among them. The only netlink but for netfilter."""
+"""rtnetlink: links, addresses, routes, neighbours, and changes of them."""

@@ -1,7 +1,4 @@
-"""Messages about addresses of interfaces: values to bytes and back (linux/if_addr.h).
-
-Pure; readers raise `Malformed`.
-"""
+"""Messages about addresses: values to bytes and back (linux/if_addr.h). Readers raise `Malformed`."""
 
 import socket
 from struct import Struct
@@ -66,8 +63,8 @@ def parse_address(body: bytes) -> AddressInfo:
 def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
     """`index` 0 lists those of all links.
 
-    `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own. With a
-    family (AF_…) they are listed without rtnetlink's lock from Linux 6.10 on: no other program has to wait.
+    `netns` is the number of another namespace (IFLA_LINK_NETNSID of a link that leads there), -1 for our own. From
+    Linux 6.10 on, with a family (AF_…), listing does not hold rtnetlink's lock: no other program has to wait.
     """
     there = b"" if netns < 0 else u32(IFA_TARGET_NETNSID, netns)
     return RTM_GETADDR, _IFADDRMSG.pack(family, 0, 0, 0, index) + there
@@ -76,7 +73,7 @@ def list_addresses(index: int, family: int, *, netns: int) -> tuple[int, bytes]:
 def add_address(
     index: int, ip: Ip, prefixlen: int, *, replace: bool, nodad: bool = False, broadcast: Ip | None = None
 ) -> Message:
-    """The address has scope global and never expires. `nodad` skips IPv6's duplicate detection (1–2 s)."""
+    """Scope global, without expiry. `nodad` skips IPv6's duplicate detection (1–2 s)."""
     body = _body(index, ip, prefixlen)
     if broadcast is not None:
         body += attribute(IFA_BROADCAST, broadcast.packed)

@@ -1,7 +1,6 @@
-"""Sends steps to the kernel, at most 64 messages at a time, and returns those that failed.
+"""Sends the steps of `plan.diff` to the kernel in order, at most 64 messages at a time; returns those that failed.
 
-Carries out `plan.diff`'s steps in their order and decides nothing. A failed step stops no other. Deleting what is
-absent succeeds. Rule sets are not for here (`weft.kernel.netfilter.firewall`).
+A failed step stops no other. Deleting what is absent succeeds. Rule sets are `kernel.netfilter.firewall`'s.
 """
 
 import errno
@@ -26,12 +25,11 @@ _ABSENT: Final = frozenset((errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errn
 
 
 def apply(rtnl: Rtnl, steps: Sequence[Step]) -> list[Failure]:
-    """Carry out `steps` at once; see `applying`."""
     return at_once(applying(rtnl, steps))
 
 
 def applying(rtnl: Rtnl, steps: Sequence[Step]) -> Slices[list[Failure]]:
-    """Carry out `steps` in slices; returns those that failed. Settings go to the calling thread's namespace."""
+    """Settings go to the calling thread's namespace."""
     work = _Work(rtnl)
     for step in steps:
         thing = step.object
@@ -60,7 +58,7 @@ class _Work:
         return len(self._pending) >= CHUNK
 
     def add(self, step: Step, thing: Plain) -> None:
-        """Encode one step; it is sent with the next `flush`."""
+        """Encode one step; the next `flush` sends it."""
         index = self._index_for(thing)
         if index is None:
             if isinstance(step, Put):
@@ -70,7 +68,7 @@ class _Work:
         self._pending.append((step, thing, encode(thing, index)))
 
     def flush(self) -> None:
-        """Send what is pending; what needs it is sent again in another way."""
+        """Send what is pending, and again in another way what needs that."""
         sent, self._pending = self._pending, []
         again: list[tuple[Step, Plain]] = []
         for (step, thing, _), error in self._batch(sent):
@@ -84,7 +82,7 @@ class _Work:
         self._after_removal(again)
 
     def single(self, step: Step, thing: Object) -> None:
-        """Carry out a step on a link or a setting."""
+        """A step on a link or a setting."""
         match step, thing:
             case Put(), Sysctl():
                 failure = sysctl.write(thing)
@@ -141,7 +139,7 @@ class _Work:
         self._rtnl.set_link(index, up=thing.up)
 
     def _index_for(self, thing: Plain) -> int | None:
-        """0 for a thing that is on no link, None if the link is missing."""
+        """0 for an object that is on no link, None if the link is missing."""
         name = thing.link
         if name is None:
             return 0
@@ -162,17 +160,17 @@ class _Work:
 def _needs_room(thing: Plain, error: NetlinkError) -> bool:
     """Tell whether a refused `Put` would pass if what is there were deleted first.
 
-    An IPv6 on-link route is refused as long as another link's route leads to its gateway, and that is often the very
-    route it shall replace (ip6_route_check_nh_onlink).
+    An IPv6 on-link route is refused while another link's route leads to its gateway, often the very route it shall
+    replace (ip6_route_check_nh_onlink).
     """
     return isinstance(thing, Route) and thing.onlink and thing.dst.version == 6 and error.errno == errno.EINVAL
 
 
 def _put_link(rtnl: Rtnl, wanted: Link) -> None:
-    """Make a device right, up and with our alias; changed in place if the kernel can, else made again.
+    """Make a device right, up and with our alias: changed in place if the kernel can, else made again.
 
-    A new MAC makes the kernel drop all neighbours of the device, the permanent ones too (arp_netdev_event), with a
-    notice for each. Raises `NetlinkError`.
+    A new MAC makes the kernel drop all neighbours of the device, permanent ones too (arp_netdev_event), with a notice
+    for each. Raises `NetlinkError`.
     """
     there = rtnl.link(wanted.name)
     if wanted.parent and rtnl.link(wanted.parent) is None:
@@ -216,7 +214,6 @@ def _create(rtnl: Rtnl, wanted: Link) -> LinkInfo:
 
 
 def _create_tun(rtnl: Rtnl, wanted: Tun) -> LinkInfo:
-    """Rtnetlink cannot make a TUN device."""
     try:
         tun.create(wanted.name, for_relay=bool(wanted.vnet_header))
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Netlink attributes: bytes in, values out, and back (linux/netlink.h, struct nlattr).
+"""Netlink attributes: bytes to values and back (linux/netlink.h, struct nlattr).
 
-Pure, and safe on any input: the only error is `Malformed`. Numbers are in the machine's own byte order unless the
-kernel wants network order (`be16`).
+Safe on any input: the only error is `Malformed`. Numbers are in the machine's byte order but for `be16`.
 """
 
 import sys
@@ -29,15 +28,12 @@ class Malformed(ValueError):
 
 
 class Attributes(dict[int, bytes]):
-    """The attributes of one message or nest by number; of a repeated one, the last.
-
-    The getters return None for an absent attribute.
-    """
+    """The attributes of one message or nest by number; of a repeated one, the last. Absent ones are None."""
 
     __slots__ = ()
 
     def number(self, kind: int) -> int | None:
-        """An unsigned number of 1, 2, 4 or 8 bytes in machine order."""
+        """An unsigned number of 1, 2, 4 or 8 bytes."""
         value = self.get(kind)
         if value is None:
             return None
@@ -50,7 +46,7 @@ class Attributes(dict[int, bytes]):
         return None if value is None else int.from_bytes(value, "big")
 
     def text(self, kind: int) -> str:
-        """Without its closing NUL, empty when absent; bytes that are not UTF-8 survive as surrogates."""
+        """Empty when absent; bytes that are not UTF-8 survive as surrogates."""
         return c_string(self.get(kind, b""))
 
     def ip(self, kind: int) -> Ip | None:
@@ -59,7 +55,7 @@ class Attributes(dict[int, bytes]):
         return None if value is None else address(value)
 
     def mac(self, kind: int) -> Mac | None:
-        """None too for hardware addresses of another length (tunnels have such)."""
+        """None also for hardware addresses of another length, as tunnels have."""
         value = self.get(kind)
         return Mac(value) if value is not None and len(value) == _MAC_LENGTH else None
 
@@ -82,12 +78,12 @@ def parse(data: bytes, offset: int = 0) -> Attributes:
 
 
 def c_string(value: bytes) -> str:
-    """The string without its closing NUL; bytes that are not UTF-8 survive as surrogates."""
+    """Without the closing NUL; bytes that are not UTF-8 survive as surrogates."""
     return value.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
 def find(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
-    """Return the first attribute of this number: cheaper than `parse` where little is wanted."""
+    """The first attribute of this number: cheaper than `parse` where little is wanted."""
     unpack = _HEADER.unpack_from
     end = len(data)
     while end - offset >= 4:
@@ -127,7 +123,7 @@ def address(value: bytes) -> Ip:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Encode one attribute, padded to four bytes."""
+    """Encode an attribute, padded to four bytes."""
     length = len(value)
     return _HEADER.pack(4 + length, kind) + value + _PADDING[length & 3]
 
@@ -141,7 +137,7 @@ def u16(kind: int, value: int) -> bytes:
 
 
 def be16(kind: int, value: int) -> bytes:
-    """An attribute of two bytes in network order (a port)."""
+    """Two bytes in network order (a port)."""
     return _BE16.pack(6, kind, value.to_bytes(2, "big"))
 
 

@@ -1,7 +1,7 @@
-"""Messages about the VLANs of bridge ports: values to bytes and back (linux/if_bridge.h). Pure.
+"""Messages about the VLANs of bridge ports: values to bytes and back (linux/if_bridge.h).
 
-A port's VLANs are set by RTM_SETLINK and removed by RTM_DELLINK of family AF_BRIDGE, with ranges as pairs of
-IFLA_BRIDGE_VLAN_INFO. They need CONFIG_BRIDGE_VLAN_FILTERING, else EOPNOTSUPP.
+RTM_SETLINK of family AF_BRIDGE sets VLANs and RTM_DELLINK removes them; ranges are pairs of IFLA_BRIDGE_VLAN_INFO.
+EOPNOTSUPP without CONFIG_BRIDGE_VLAN_FILTERING.
 """
 
 from collections.abc import Iterable
@@ -45,12 +45,11 @@ def add_tagged_vlans(index: int, vlans: Iterable[int]) -> Message:
 
 
 def delete_vlans(index: int) -> Message:
-    """It is no error if there are none."""
+    """No error if there are none."""
     return _message(RTM_DELLINK, index, _info(_FIRST_VLAN, RANGE_BEGIN) + _info(_LAST_VLAN, RANGE_END))
 
 
 def list_vlans() -> tuple[int, bytes]:
-    """All ports and bridges with their VLANs."""
     return RTM_GETLINK, _IFINFOMSG.pack(_AF_BRIDGE, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_BRVLAN_COMPRESSED)
 
 
@@ -75,7 +74,7 @@ def parse_vlans(body: bytes) -> PortVlans:
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return runs of neighbouring numbers as (first, last), in order."""
+    """Runs of neighbouring numbers as (first, last), in order."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][1] == number - 1:

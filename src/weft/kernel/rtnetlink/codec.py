@@ -1,9 +1,8 @@
-"""Between `model.kernel.objects` and rtnetlink messages, both ways. Pure; decoders raise `Malformed`.
+"""Objects of `model.kernel` as rtnetlink messages, and back. Decoders raise `Malformed`.
 
-Encoding needs the index of the object's link, decoding the names of all links. Decoding tells three cases apart: not
-ours to manage (no object), ours and right (the object), and ours but changed in a way that the model has no words for.
-The last gives an object that equals nothing we want, so that the diff repairs it: a route without a way out, an FDB
-entry with an unspecified remote, a link with MTU 0 (it can be mended) or of no kind (it must be replaced).
+Decoding tells three cases apart: not ours (None), ours and right (the object), ours but changed beyond what the model
+can hold. The last gives an object that equals nothing wanted, so that the diff repairs it: a route without a way out,
+an FDB entry with an unspecified remote, a link with MTU 0 (repaired) or of no kind (replaced).
 """
 
 from collections.abc import Mapping
@@ -142,14 +141,14 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
 
 
 def decode_address(info: AddressInfo, dev: str) -> tuple[Key, Address | None]:
-    """The address is None unless it is global and lasting, as ours are."""
+    """The address is None unless it is global and permanent."""
     ours = info.scope == 0 and info.permanent and info.peer is None and not (info.dad_failed or info.temporary)
     thing = Address(dev=dev, ip=info.ip, prefixlen=info.prefixlen) if ours else None
     return ("address", dev, number_of(info.ip), info.prefixlen), thing
 
 
 def decode_node_link(info: LinkInfo) -> NodeLink | None:
-    """A link that the pods of this node share, by its alias; None for any other."""
+    """A link that the node's pods share, by its alias; None for any other."""
     return NodeLink(name=info.name, up=info.up) if info.alias in (BRIDGE_ALIAS, GATEWAY_ALIAS) else None
 
 
@@ -166,12 +165,12 @@ def decode_link(info: LinkInfo, names: Names, devices: Devices) -> Link:
 
 
 def encode_data(thing: Link, *, live: bool = False) -> bytes:
-    """With `live`, what can be changed on a device that exists."""
+    """IFLA_INFO_DATA by the table of the class; with `live`, what can change on an existing device."""
     return b"".join(_encode(each, getattr(thing, each.name)) for each in thing.attributes if each.live or not live)
 
 
 def decode_data(kind: type[Link], data: bytes) -> dict[str, Any] | None:
-    """The fields of a device of this kind; None if it has what no device of ours has. Raises `Malformed`."""
+    """None if the device has what none of ours has. Raises `Malformed`."""
     found = parse(data)
     if any(_is_set(found, number) for number in kind.foreign):
         return None

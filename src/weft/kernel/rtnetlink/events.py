@@ -1,11 +1,10 @@
-"""Reads rtnetlink's notices: what someone else changed, in the terms of `weft.kernel.rtnetlink.notices`.
+"""Reads rtnetlink's notices of what others changed (`kernel.rtnetlink.notices`).
 
-Nothing ends the monitor but closing it. When the socket overflows, or a datagram cannot be read, notices are lost: that
-is `Resync`, and the monitor goes on.
+When the socket overflows, or a datagram cannot be read, notices are lost: that is `Resync`, and the monitor goes on.
+Nothing ends it but closing it.
 
-Our own changes come back with our sockets' port (nlmsg_pid) and are dropped. Not all do: links, IPv6 addresses,
-forwarding entries and removed neighbours come with port 0 whichever program changed them. They say what we have just
-made, so a comparison with what is wanted finds nothing to do.
+Our own changes carry our sockets' port (nlmsg_pid) and are dropped. Links, IPv6 addresses, forwarding entries and
+removed neighbours always have port 0; a comparison with what is wanted then finds nothing to do.
 """
 
 import asyncio
@@ -59,13 +58,11 @@ _ALL: Final = 0xFFFFFFFF
 
 
 class Monitor:
-    """Iterate over it asynchronously: each item is a list of notices that came together.
+    """Asynchronously iterable: each item is a list of notices that came together.
 
-    A second iteration begins with `Resync` and the links of that moment: notices may have been lost between.
-
-    `devices`, `uplinks` and `ports` are the `Reader`'s. `known` is what there is to say before the first. When nothing
-    that was waiting was of interest, the next look is `rest` seconds later: while a pod comes or goes that is a dozen
-    times, and its request needs the processor.
+    A second iteration begins with `Resync` and the links of that moment. `known` is what there is to say before the
+    first. When nothing of interest was waiting, the next look is `rest` seconds later: a pod's start causes a dozen
+    notices while its request needs the processor.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Monitor:
         ports: AbstractSet[int],
         rest: float = 0.0,
     ) -> None:
-        """Take over `sock`, in the namespace of `rtnl`, through which links are listed."""
+        """Take over `sock`, in the namespace of `rtnl`, which lists links."""
         self._rtnl = rtnl
         self._reader = NoticeReader(devices=devices, uplinks=uplinks, ports=ports)
         self._socket = sock
@@ -107,7 +104,7 @@ class Monitor:
         ports: AbstractSet[int],
         rest: float = 0.0,
     ) -> Self:
-        """Open a monitor in the calling thread's namespace, which must be that of `rtnl`."""
+        """In the calling thread's namespace, which must be that of `rtnl`."""
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
             widen(sock, _RECEIVE_BYTES)
@@ -215,7 +212,7 @@ def _reason(error: OSError | Malformed) -> str:
 
 
 class _Step(NamedTuple):
-    """An instruction; labels say where a comparison goes, without one to the next."""
+    """An instruction; labels say where a comparison leads, without one to the next instruction."""
 
     code: int
     operand: int
@@ -225,9 +222,11 @@ class _Step(NamedTuple):
 
 
 def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) -> None:
-    """Drop messages of these types (RTM_…) that were caused by the netlink sockets with these ports.
+    """Filter a socket (linux/filter.h), so that uninteresting messages do not even wake the daemon.
 
-    Also drop links as a bridge's ports (family AF_BRIDGE), routes of the local table and settings of one link.
+    Drops messages of these types (RTM_…) that our sockets with these `ports` caused: a start with 5,000 peers causes
+    20,000, which would fill the buffer. Also drops what pods cause all the time: links as a bridge's ports (family
+    AF_BRIDGE), routes of the local table, and settings of one link.
     """
     # The filter loads numbers as a network would send them; netlink's are in the host's order.
     own = [_Step(_IF_EQUAL, socket.htonl(port), true="own") for port in ports]

@@ -1,4 +1,4 @@
-"""Messages about network interfaces: values to bytes and back (linux/if_link.h). Pure; readers raise `Malformed`."""
+"""Messages about interfaces: values to bytes and back (linux/if_link.h). Readers raise `Malformed`."""
 
 import sys
 from struct import Struct
@@ -107,7 +107,7 @@ def parse_link(body: bytes) -> LinkInfo:
 
 
 def list_counters() -> tuple[int, bytes]:
-    """All links with their counters, for `parse_counters`."""
+    """All links with their counters."""
     return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)
 
 
@@ -154,7 +154,7 @@ def get_link(which: str | int, *, netns: int = -1) -> Message:
 def create_bridge(
     name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, mcast_snooping: bool, up: bool
 ) -> Message:
-    """`mtu` 0 and `mac` None leave the kernel's choice."""
+    """`mtu` 0 and `mac` None leave the choice to the kernel."""
     settings = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
     if not mcast_snooping:
         settings += u8(IFLA_BR_MCAST_SNOOPING, 0)
@@ -165,7 +165,7 @@ def create_bridge(
 def create_veth(
     name: str, *, peer: str, mtu: int, mac: Mac | None, peer_mac: Mac | None, peer_netns_fd: int | None, up: bool
 ) -> Message:
-    """Create both ends, the peer directly in the namespace of `peer_netns_fd` if given."""
+    """The peer is made directly in the namespace of `peer_netns_fd`, if given."""
     inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(peer, mtu, peer_mac)
     if peer_netns_fd is not None:
         inner += u32(IFLA_NET_NS_FD, peer_netns_fd)
@@ -174,7 +174,7 @@ def create_veth(
 
 
 def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None) -> Message:
-    """Create a device, down; `data` are its own attributes.
+    """Create a device, down; `data` is IFLA_INFO_DATA.
 
     IFLA_TXQLEN is never sent: a device made with queue length 0 later gets shapers that hold no packet.
     """
@@ -182,7 +182,7 @@ def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None)
 
 
 def create_ifb(name: str, *, mtu: int) -> Message:
-    """Create a device that gives back what is redirected to it, up, with no queue but its qdisc's."""
+    """A device that gives back what is redirected to it, up, with no queue but its qdisc's."""
     return _create(_common(name, mtu, None), u32(IFLA_TXQLEN, 0), _linkinfo("ifb", b""), up=True)
 
 
@@ -196,10 +196,7 @@ def change_link(index: int, kind: str, data: bytes) -> Message:
 
 
 class LinkChanges(TypedDict, total=False):
-    """What is absent or None stays.
-
-    `master` 0 takes the link off its bridge, an empty `alias` removes the alias.
-    """
+    """None changes nothing; `master` 0 takes the link off its bridge, an empty `alias` removes the alias."""
 
     up: bool | None
     mtu: int | None
@@ -261,10 +258,10 @@ def _set_of_family(index: int, family: int, setting: bytes) -> Message:
 
 
 def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
-    """The link must have a bridge as master.
+    """For a port of a bridge.
 
-    Set through IFLA_INFO_SLAVE_DATA, the kernel would take the state of the link to have changed, and walk all IPv6
-    routes: 0.2 ms on a bridge with 1,000 ports.
+    By IFLA_INFO_SLAVE_DATA the kernel would take the link's state to have changed, and walk all IPv6 routes: 0.2 ms on
+    a bridge with 1,000 ports.
     """
     data = b"" if hairpin is None else u8(IFLA_BRPORT_MODE, hairpin)
     data += b"" if isolated is None else u8(IFLA_BRPORT_ISOLATED, isolated)
@@ -281,7 +278,7 @@ def set_group(index: int, group: int) -> Message:
 
 
 def delete_group(group: int) -> Message:
-    """Delete all links of a group: one grace period for all, as long as that of a single link."""
+    """Delete all links of a group: one grace period for all, as long as that of one link."""
     return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_GROUP, group))
 
 

@@ -1,4 +1,4 @@
-"""Messages about neighbours and forwarding entries: values to bytes and back (linux/neighbour.h). Pure.
+"""Messages about neighbours and forwarding entries: values to bytes and back (linux/neighbour.h).
 
 Both are RTM_NEWNEIGH; those of family AF_BRIDGE are forwarding entries (FDB) of a VXLAN device or a bridge port.
 Readers raise `Malformed`.
@@ -66,7 +66,7 @@ def parse_fdb(body: bytes) -> FdbInfo:
 
 
 def family_and_index(body: bytes) -> tuple[int, int]:
-    """Reads little, so that notices of others are dropped cheaply."""
+    """Reads little, so that others' notices are dropped cheaply."""
     family, index, *_ = fixed(NDMSG, body)
     return family, index
 

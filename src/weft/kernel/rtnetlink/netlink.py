@@ -1,7 +1,6 @@
-"""One netlink socket: messages out, acknowledgements, dumps and errors in (linux/netlink.h).
+"""A netlink socket: messages out; acknowledgements, dumps and errors in (linux/netlink.h).
 
-Knows framing and nothing of links or routes. Synchronous: rtnetlink does its work inside `send`, so that an
-answer waits by the time `send` returns. One thread at a time may use a socket.
+Synchronous: rtnetlink works inside `send`, so an answer waits when `send` returns. One thread at a time.
 """
 
 import errno
@@ -57,7 +56,7 @@ _FORCED: Final = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # SO_SNDBUFFORCE,
 
 
 class NetlinkError(OSError):
-    """The kernel's refusal: `errno` is positive, `extended` its extended-ACK text (often empty)."""
+    """The kernel's refusal: a positive `errno`, and in `extended` the extended-ACK text (often empty)."""
 
     def __init__(self, number: int, extended: str = "") -> None:
         reason = os.strerror(number)
@@ -82,10 +81,10 @@ class Reply(NamedTuple):
 
 
 class NetlinkSocket:
-    """Lives in the namespace it was opened in; numbers its requests in order."""
+    """It acts in the namespace in which it was opened."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Take over `sock`, perhaps received from another process. Linux 4.20 or newer, else OSError."""
+        """Take over `sock`, perhaps from another process. `OSError` before Linux 4.20."""
         self._socket = sock
         self._sequence = 0
         self._buffer = bytearray(_BUFFER)
@@ -128,10 +127,10 @@ class NetlinkSocket:
         return self._refusals(self._send(messages), len(messages))
 
     def transaction(self, messages: Sequence[Message]) -> dict[int, NetlinkError]:
-        """Send an nfnetlink batch at once: all of it takes effect or, if anything is refused, nothing.
+        """Send an nfnetlink batch: all of it takes effect or, if anything is refused, nothing.
 
-        The first message opens the batch and the last closes it; the refusals come by position. If the first is
-        refused, so is the whole batch, and nothing is said about the others.
+        The first message opens the batch and the last closes it; refusals come by position. A refusal of the first is
+        one of the whole, and the only answer.
         """
         # Before Linux 6.10 the closing message is never acknowledged.
         return self._refusals(self._send(messages, acknowledged=-2), len(messages) - 1, whole=True)
@@ -156,8 +155,8 @@ class NetlinkSocket:
     def ask(self, message: Message) -> bytes:
         """Send a question with a single answer (RTM_GETLINK of one link). Returns its body.
 
-        The kernel must always answer or refuse: an acknowledgement would be one more datagram to wait for. A message of
-        which that is not certain asks for one itself (NLM_F_ACK); acknowledged without an answer is ENOENT.
+        There is no acknowledgement, which would be one more datagram to wait for. A message that the kernel may leave
+        unanswered asks for one itself (NLM_F_ACK); acknowledged without an answer is ENOENT.
         """
         sequence = self._send((message,), acknowledged=None)
         while True:
@@ -173,10 +172,10 @@ class NetlinkSocket:
                 raise _refusal(reply) or NetlinkError(errno.ENOENT, "acknowledged, and not answered")
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Return the bodies of the answers to a list request (RTM_GETROUTE with a header that filters).
+        """The bodies of the answers to a list request (RTM_GETROUTE with a header that filters).
 
-        A list that changes meanwhile is inconsistent (NLM_F_DUMP_INTR) and asked for again. Raises `NetlinkError`, with
-        EINTR when the list never held still.
+        A list that changes meanwhile is inconsistent (NLM_F_DUMP_INTR) and asked for again; `NetlinkError` with EINTR
+        when it never held still.
         """
         for _ in range(_DUMP_ATTEMPTS):
             bodies = self._dump_once(kind, body)
@@ -188,8 +187,8 @@ class NetlinkSocket:
     def notices(self, group: int) -> Iterator[Callable[[float], None]]:
         """Listen to a multicast group between questions; call the result to wait for the next notice.
 
-        It waits at most so many seconds, and drops what came: look again. An answer that is read meanwhile may have
-        swallowed a notice, so the seconds must be few.
+        It waits at most so many seconds, few ones, because an answer that is read in between may have swallowed a
+        notice. What came is dropped: look again.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -246,10 +245,7 @@ class NetlinkSocket:
         return first
 
     def _receive(self) -> Iterator[Reply] | None:
-        """One datagram's messages. Datagrams that do not come from the kernel are dropped.
-
-        None for one that was larger than the buffer, which grows.
-        """
+        """One datagram's messages, from the kernel alone. None for one larger than the buffer, which grows."""
         try:
             size, sender = self._socket.recvfrom_into(self._buffer, 0, _TRUNCATED)
         except OSError as error:
@@ -264,7 +260,7 @@ class NetlinkSocket:
         return messages_in(bytes(memoryview(self._buffer)[:size]))
 
     def _drain(self) -> None:
-        """Drop what is waiting: until the queue is empty, the kernel drops new answers silently."""
+        """Drop what is waiting: while the queue is full, the kernel drops new answers silently."""
         while True:
             try:
                 self._socket.recv_into(self._buffer, flags=socket.MSG_DONTWAIT)
@@ -291,7 +287,7 @@ def messages_in(data: bytes) -> Iterator[Reply]:
 
 
 def _refusal(reply: Reply) -> NetlinkError | None:
-    """What an NLMSG_ERROR or NLMSG_DONE says: None for an acknowledgement."""
+    """None for an acknowledgement."""
     if len(reply.body) < _ERRNO.size:
         raise Malformed("an acknowledgement without its number")
     (number,) = _ERRNO.unpack_from(reply.body)
@@ -305,9 +301,9 @@ def _refusal(reply: Reply) -> NetlinkError | None:
 
 
 def widen(sock: socket.socket, size: int, *options: int) -> None:
-    """Set buffers in bytes: `SO_RCVBUF`, or the `options` that are named.
+    """Set buffers in bytes: `SO_RCVBUF`, or the named `options`.
 
-    Without CAP_NET_ADMIN in the first user namespace the limit holds (net.core.rmem_max and wmem_max).
+    Without CAP_NET_ADMIN in the first user namespace net.core.rmem_max and wmem_max limit them.
     """
     for option in options or (socket.SO_RCVBUF,):
         try:

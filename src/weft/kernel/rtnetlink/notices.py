@@ -1,8 +1,7 @@
-"""What rtnetlink's messages say in the terms of the model. Knows no socket.
+"""rtnetlink's messages in the terms of the model. Knows no socket and remembers only links.
 
-The kernel does not announce everything. When a link goes down or loses an IPv4 address, its IPv4 routes go without one
-RTM_DELROUTE (IPv6 routes get theirs): that is `Lost`. A new MAC drops all neighbours, with a notice each. Only the
-links are remembered.
+When a link goes down or loses an IPv4 address, its IPv4 routes go without an RTM_DELROUTE each (IPv6's get theirs):
+that is `Lost`. A new MAC drops all neighbours, with a notice each.
 """
 
 import socket
@@ -48,7 +47,7 @@ class ObjectChanged(Value, kw_only=False):
 
 
 class Lost(Value, kw_only=False):
-    """All that sat on the link `dev` is unknown: it went down, went away (with its `index`) or lost an address."""
+    """Whatever sat on the link `dev` is unknown: it went down, went away (with its `index`) or lost an address."""
 
     dev: str
     index: int
@@ -81,7 +80,7 @@ class PodCut(Value, kw_only=False):
 
 
 class Resync(Value, kw_only=False):
-    """Notices were lost; everything has to be looked at again. `reason` is for people."""
+    """Notices were lost; everything has to be looked at again."""
 
     reason: str = ""
 
@@ -90,10 +89,10 @@ Notice = ObjectChanged | Lost | UplinkChanged | AddressMoved | PodCut | Resync
 
 
 class NoticeReader:
-    """Reads messages about the links in `devices` or `uplinks`, or those with the alias of ours or of a pod's.
+    """Reads messages about the links in `devices` or `uplinks`, or with an alias of ours or of a pod's.
 
     `devices` are ours whatever their alias, `uplinks` names and indexes of links between nodes; both are read again
-    with each message. `ports` are those of our own netlink sockets.
+    with each message. `ports` are our own netlink sockets'.
     """
 
     def __init__(self, *, devices: Devices, uplinks: AbstractSet[str | int], ports: AbstractSet[int]) -> None:
@@ -279,7 +278,7 @@ def _pod_key(body: bytes) -> str:
 
 
 def _of_a_port(message: Reply) -> bool:
-    """Tell whether a bridge sent this message about a link, its port."""
+    """Tell whether a bridge sent this message about one of its ports."""
     (family,) = fixed(_FAMILY, message.body)
     return bool(family != socket.AF_UNSPEC)
 
@@ -290,7 +289,7 @@ def _facts(info: LinkInfo) -> tuple[object, ...]:
 
 
 def forwarding(body: bytes) -> Sysctl | None:
-    """None if RTM_NEWNETCONF speaks of another setting. Raises `Malformed`."""
+    """The setting of all links together (linux/netconf.h); None for another setting. Raises `Malformed`."""
     (family,) = fixed(_NETCONFMSG, body)
     attributes = parse(body, _NETCONFMSG.size)
     value = attributes.number(_NETCONFA_FORWARDING)

@@ -1,7 +1,7 @@
-"""One look at the machine: dumps, normalised to what we manage.
+"""A look at the machine: dumps, as objects of the model.
 
-The lists are read one after the other, so a change meanwhile may be in one and not in the other: the monitor's notices,
-read from before the look, tell. Long looks are generators (`weft.kernel.cooperative`).
+The lists are read one after the other; the monitor's notices, read from before the look, tell of changes in between.
+Long looks are generators (`kernel.cooperative`).
 """
 
 import socket
@@ -29,7 +29,6 @@ _Keep = Callable[[Object], None]
 
 
 def observe(rtnl: Rtnl, *, devices: Devices = _NO_DEVICES, sysctls: Iterable[str] = ()) -> Snapshot:
-    """Look at everything at once; see `looking`."""
     return at_once(looking(rtnl, devices=devices, sysctls=sysctls))
 
 
@@ -43,9 +42,9 @@ def looking(
 ) -> Slices[Snapshot]:
     """Look in slices; without `peers` not at what serves them, of which there may be thousands.
 
-    Ours are devices that carry our alias or are named in `devices`, all permanent things on them, the links that pods
-    share, and routes with our protocol number in any table. `sysctls` are read from the calling thread's namespace. An
-    object that equals one in `known` is not copied.
+    Ours are devices that carry our alias or are in `devices`, all permanent things on them, links that pods share, and
+    routes with our protocol number in any table. `sysctls` are the calling thread's namespace's. An object that equals
+    one in `known` is not copied.
     """
     links = rtnl.links()
     names = {link.index: link.name for link in links}
@@ -90,7 +89,7 @@ def _addresses(addresses: Iterable[AddressInfo], mine: codec.Names, ours: dict[K
 
 
 def _keep(ours: dict[Key, Object], known: Objects, thing: Object) -> None:
-    before = known.get(thing.key)
+    before = known.get(thing.key, thing)
     kept = before if before == thing else thing
     ours[kept.key] = kept
 

@@ -1,4 +1,7 @@
-"""Messages about routes: values to bytes and back (linux/rtnetlink.h). Pure; readers raise `Malformed`."""
+"""Messages about routes and policy rules: values to bytes and back (linux/rtnetlink.h, linux/fib_rules.h).
+
+Readers raise `Malformed`.
+"""
 
 import socket
 from ipaddress import IPv4Network, IPv6Network
@@ -231,7 +234,7 @@ def gateway(attrs: Attributes) -> Ip | None:
 
 
 def _hops(data: bytes) -> tuple[NextHop, ...]:
-    """The next hops of a multipath route (RTA_MULTIPATH: struct rtnexthop, each with attributes)."""
+    """RTA_MULTIPATH: struct rtnexthop, each with attributes."""
     hops = []
     offset = 0
     while len(data) - offset >= _RTNEXTHOP.size:
@@ -246,7 +249,6 @@ def _hops(data: bytes) -> tuple[NextHop, ...]:
 
 
 def parse_rule(body: bytes) -> RuleInfo:
-    """Raises `Malformed`."""
     family, dst_length, src_length, tos, table, action, flags = fixed(_FIB_RULE_HDR, body)
     attrs = parse(body, _FIB_RULE_HDR.size)
     return RuleInfo(

@@ -1,7 +1,7 @@
-"""One rtnetlink socket: lists what `ip` and `bridge` list, and makes, changes and deletes links and addresses.
+"""An rtnetlink socket that lists what `ip` and `bridge` list, and changes links and addresses.
 
-For the rest, `request` sends a message of `route`, `neigh`, `link` or `addr`. It acts in the namespace in which its
-socket was opened, whatever namespace the caller is in. A refusal of the kernel is a `NetlinkError`.
+For the rest, `request` sends a message of `route`, `neigh`, `link` or `addr`. `family` is 4, 6 or 0 for both, `index` 0
+or None all links. A refusal of the kernel is a `NetlinkError`.
 """
 
 import errno
@@ -31,8 +31,6 @@ _NOT_ASSIGNED: Final = 0xFFFFFFFF
 
 
 class Rtnl(NetlinkSocket):
-    """A context manager; `close` it otherwise."""
-
     def __enter__(self) -> Self:
         return self
 
@@ -107,7 +105,7 @@ class Rtnl(NetlinkSocket):
         peer_alias: str = "",
         up: bool = False,
     ) -> LinkInfo:
-        """Return this end, whose `link` is the other's index in its namespace.
+        """Returns this end, whose `link` is the other's index in its namespace.
 
         `peer_alias` needs the peer in this namespace; through `peer_netns_fd` its own `Rtnl` sets it.
         """
@@ -124,10 +122,7 @@ class Rtnl(NetlinkSocket):
     def add_link(
         self, kind: str, data: bytes, *, name: str, mtu: int = 0, mac: Mac | None = None, alias: str = ""
     ) -> LinkInfo:
-        """`data` are the kind's attributes.
-
-        EEXIST if the name is taken, or what two devices of the kind cannot share.
-        """
+        """EEXIST if the name is taken, or what two devices of the kind cannot share."""
         self.request(link.create_link(kind, data, name=name, mtu=mtu, mac=mac))
         return self._made(name, alias)
 
@@ -139,8 +134,8 @@ class Rtnl(NetlinkSocket):
     def knows(self, kind: str) -> bool:
         """Tell whether this kernel can make links of a kind (`vxlan`, `ifb`), after loading its module.
 
-        Nothing is made: the request has an impossible name and MAC. An unknown kind is refused as such, any other for
-        what is wrong with the request. Needs CAP_NET_ADMIN. False for TUN devices, which rtnetlink cannot make.
+        Nothing is made: the name and MAC are impossible, and an unknown kind is refused otherwise. Needs CAP_NET_ADMIN.
+        False for TUN devices, which rtnetlink cannot make.
         """
         refused = self.batch([link.impossible(kind)])
         if not refused:
@@ -167,7 +162,7 @@ class Rtnl(NetlinkSocket):
             self.request(link.delete_group(group))
 
     def _made(self, name: str, alias: str) -> LinkInfo:
-        """The link just made, with its alias: the kernel takes none while it creates a link."""
+        """The link just made, with its alias, which the kernel does not take while it creates a link."""
         made = self.link(name)
         if made is None:
             raise NetlinkError(errno.ENODEV, f"{name} went away as soon as it was made")
@@ -177,10 +172,7 @@ class Rtnl(NetlinkSocket):
         return replace(made, alias=alias)
 
     def addresses(self, index: int | None = None, *, family: int = 0, netns: int = -1) -> list[AddressInfo]:
-        """`family` is 4, 6 or 0 for both; `index` 0 is all links.
-
-        `netns` is the number of another namespace, as `LinkInfo.peer_netns` names it. A link that is gone has none.
-        """
+        """`netns` is another namespace's number (`LinkInfo.peer_netns`). A link that is gone has no addresses."""
         number = _FAMILIES[family][0] if family else socket.AF_UNSPEC
         question = addr.list_addresses(index or 0, number, netns=netns)
         try:
@@ -199,7 +191,7 @@ class Rtnl(NetlinkSocket):
         replace: bool = False,
         broadcast: Ip | None = None,
     ) -> None:
-        """Add an address, of IPv6 one that is used at once, without a look for duplicates."""
+        """IPv6's are used at once, without duplicate detection."""
         self.request(addr.add_address(index, ip, prefixlen, replace=replace, nodad=True, broadcast=broadcast))
 
     def delete_address(self, index: int, ip: Ip, prefixlen: int) -> None:
@@ -207,7 +199,7 @@ class Rtnl(NetlinkSocket):
         self.request(addr.delete_address(index, ip, prefixlen))
 
     def routes(self, table: int = MAIN_TABLE, *, family: int = 0, protocol: int = 0, index: int = 0) -> list[RouteInfo]:
-        """`family` is 4, 6 or 0 for both; `table`, `protocol` and `index` 0 match any."""
+        """`table` and `protocol` 0 match any."""
         listed = self.route_messages(table, family=family, protocol=protocol, index=index)
         return [route.parse_route(body) for body in listed]
 
@@ -231,7 +223,7 @@ class Rtnl(NetlinkSocket):
         return route.parse_route(self.ask(route.get_route(ip)))
 
     def netns_number(self, descriptor: int) -> int:
-        """The number of another namespace, as `LinkInfo.peer_netns` names it; -1 if it has none here."""
+        """Another namespace's number (`LinkInfo.peer_netns`); -1 if it has none here."""
         answer = self.ask(Message(_RTM_GETNSID, 0, _RTGENMSG + u32(_NETNSA_FD, descriptor)))
         number = parse(answer, len(_RTGENMSG)).number(_NETNSA_NSID)
         return -1 if number in (None, _NOT_ASSIGNED) else number or 0
@@ -257,11 +249,9 @@ class Rtnl(NetlinkSocket):
             raise
 
     def fdb(self, index: int | None = None) -> list[FdbInfo]:
-        """`index` 0 is all VXLAN devices and bridge ports."""
         return [neigh.parse_fdb(body) for body in self.dump(*neigh.list_fdb(index or 0))]
 
     def rules(self, *, family: int = 0) -> list[RuleInfo]:
-        """`family` is 4, 6 or 0 for both."""
         return [
             route.parse_rule(body)
             for wanted in _FAMILIES[family]

@@ -1,7 +1,9 @@
-"""Messages about traffic control: shaping a device, and redirecting to another (linux/pkt_sched.h, pkt_cls.h).
+"""Messages about traffic control: shapers, redirections, eBPF programs (linux/pkt_sched.h, pkt_cls.h).
 
-Pure, and only what the bandwidth plugin and the lab's links need: a token bucket and a delay at a device's root, the
-ingress qdisc, and one u32 filter that matches everything and sends it out of another device. Readers raise `Malformed`.
+Only what plugins, the lab and back end udp need: a token bucket and a delay at a device's root, the ingress qdisc with
+one u32 filter that redirects everything, and programs at a clsact qdisc. A program of ours has `PRIORITY`, or a later
+one where somebody else has that; it decides itself (direct action) or leaves a packet to those behind it. Readers raise
+`Malformed`.
 """
 
 import sys
@@ -87,7 +89,7 @@ def set_bucket(index: int, bucket: Bucket, *, delayed: bool = False) -> Message:
 
 
 def set_delay(index: int, *, nanoseconds: int) -> Message:
-    """Make a delay the root qdisc, 2:, in place of whatever shapes the device; ENOENT where the kernel has no netem."""
+    """Make a delay the root qdisc, 2:, in place of any other; ENOENT where the kernel has no netem."""
     options = _NETEM.pack(nanoseconds // _TICK_NANOSECONDS, _MOST_DELAYED, 0, 0, 0, 0)
     body = _TCMSG.pack(0, index, _NETEM_HANDLE, _TC_H_ROOT, 0) + text(TCA_KIND, "netem")
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body + attribute(TCA_OPTIONS, options))
@@ -103,7 +105,7 @@ def get_root(index: int) -> Message:
 
 
 def parse_bucket(body: bytes) -> Bucket | None:
-    """Read RTM_NEWQDISC; None for another kind than a token bucket."""
+    """None for another kind than a token bucket."""
     attrs = parse(body, _TCMSG.size)
     if attrs.text(TCA_KIND) != "tbf":
         return None
@@ -113,7 +115,7 @@ def parse_bucket(body: bytes) -> Bucket | None:
 
 
 def add_ingress(index: int) -> Message:
-    """The qdisc ffff:, where what the device receives can be filtered. EEXIST if it has one."""
+    """The qdisc ffff:, where received packets can be filtered. EEXIST if it has one."""
     body = _TCMSG.pack(0, index, _INGRESS_HANDLE, _TC_H_INGRESS, 0) + text(TCA_KIND, "ingress")
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
 
@@ -124,7 +126,7 @@ def get_ingress(index: int) -> Message:
 
 
 def kind_of(body: bytes) -> str:
-    """Read RTM_NEWQDISC."""
+    """Of RTM_NEWQDISC."""
     return parse(body, _TCMSG.size).text(TCA_KIND)
 
 
@@ -152,7 +154,7 @@ def list_ingress_filters(index: int) -> tuple[int, bytes]:
 
 
 def redirected_to(body: bytes) -> list[int]:
-    """Read RTM_NEWTFILTER: the indexes of the devices that a u32 filter sends packets out of."""
+    """The indexes of the devices to which a u32 filter (RTM_NEWTFILTER) sends packets."""
     attrs = parse(body, _TCMSG.size)
     if attrs.text(TCA_KIND) != "u32":
         return []
@@ -173,7 +175,7 @@ def _targets(actions: bytes) -> Iterator[int]:
 
 
 class Filter(Value):
-    """What is attached to a device; `program` is the number by which bpf(2) finds it, 0 for no program."""
+    """`program` is the number by which bpf(2) finds it, 0 for no program."""
 
     priority: int
     kind: str
@@ -196,9 +198,9 @@ def list_qdiscs() -> tuple[int, bytes]:
 
 
 def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
-    """Read RTM_NEWQDISC: the index of the device, and where programs can be attached to it.
+    """Read RTM_NEWQDISC: the device's index, and where programs can be attached to it.
 
-    Somebody else's qdisc `ingress` takes programs for what is received.
+    Somebody else's qdisc `ingress` takes programs for received packets.
     """
     kind = parse(body, _TCMSG.size).text(TCA_KIND)
     index: int = fixed(_TCMSG, body[: _TCMSG.size])[1]
@@ -206,7 +208,7 @@ def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
 
 
 def set_program(index: int, hook: int, priority: int, name: str, descriptor: int) -> Message:
-    """Attach a program at `INGRESS` or `EGRESS` in place of what has its priority; no packet is missed."""
+    """Attach a program at `INGRESS` or `EGRESS` in place of one with its priority; no packet is missed."""
     options = nest(
         TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
     )
