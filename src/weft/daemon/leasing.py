@@ -86,8 +86,9 @@ class Leasing:
     async def listing(self) -> Listing:
         """The store's leases now, kept for `acquire` and `watch`. Raises `Unavailable`."""
         self._listing = None
-        self._listing = await self._store.list()
-        return self._listing
+        listing: Listing = await self._store.list()
+        self._listing = listing
+        return listing
 
     async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:
         """Take a lease and remember it. Raises `Unavailable`."""

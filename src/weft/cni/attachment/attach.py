@@ -69,7 +69,7 @@ def make_links(
 
 def _pod(args: str) -> str:
     """Return what Kubernetes' runtimes say, as `default/web`; empty if they do not."""
-    told = dict(pair.partition("=")[::2] for pair in args.split(";"))
+    told = {key: value for key, _, value in (pair.partition("=") for pair in args.split(";"))}
     pod = f"{told.get('K8S_POD_NAMESPACE', '')}/{told.get('K8S_POD_NAME', '')}"
     return pod if _POD.fullmatch(pod) else ""
 

@@ -22,7 +22,7 @@ def uninstall(inventory: Inventory) -> Mapping[str, Done]:
     bin_dir = inventory.bin_dir
     if not bin_dir.is_dir():
         return {}
-    done = {name: take_network(inventory, name) for name in inventory.digests if "/" in name}
+    done: dict[str, Done] = {name: take_network(inventory, name) for name in inventory.digests if "/" in name}
     done |= _change(inventory, for_good=True)
     inventory.digests.clear()
     with lasting(bin_dir):
@@ -65,7 +65,9 @@ def _change(inventory: Inventory, *, for_good: bool) -> dict[str, Done]:
     there, before = judging.look(bin_dir, names, inventory.digests), replaced.look(names)
     known = {*inventory.programs, *(name for name, found in there.items() if found.state in ("ours", "spoilt"))}
     known |= {name for name, found in before.items() if found.state != "missing"}
-    done = {name: _fate(there[name], before[name], for_good=for_good) for name in names if name in known}
+    done: dict[str, Done] = {
+        name: _fate(there[name], before[name], for_good=for_good) for name in names if name in known
+    }
     stays = {there[name].digest for name, how in done.items() if how == "left"}
     with lasting(bin_dir):
         for name, how in done.items():

@@ -129,7 +129,8 @@ def _write(tree: Tree, place: Path) -> None:
         else:
             shutil.copyfile(content, target)
             # By the time Python knows whether what it has compiled is of this source.
-            os.utime(target, ns=(content.stat().st_mtime_ns,) * 2)
+            written = content.stat().st_mtime_ns
+            os.utime(target, ns=(written, written))
         target.chmod(tree.mode(path))
     for path, leads in tree.links.items():
         target = place / path

@@ -49,7 +49,7 @@ def here(
     try:
         process = proc / str(daemons.process(names[0]) or "none")  # it may be in another pid namespace
         words = _texts(process / "cmdline")
-        own = dict(word.partition("=")[::2] for word in _texts(process / "environ"))
+        own = {key: value for key, _, value in (word.partition("=") for word in _texts(process / "environ"))}
     except OSError:  # it has ended meanwhile, or another user runs it
         return Started(instance=names[0], flags=(), environ=environ)
     return Started(instance=names[0], flags=words[_program(words) + 1 :], environ=own)

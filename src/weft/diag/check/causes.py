@@ -86,7 +86,7 @@ def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
     elif tried.fault and not tried.outcome.seen:
         # A connection is seen once it is open: the first packet may be lost, or the answer to it.
         yield trip(paths=there, failed=True, either=trial.afar or trial.protocol == "tcp")
-    elif len(there) > 1:  # it passed, by one of them
+    elif there[1:]:  # it passed, by one of them
         yield trip(paths=there, failed=False)
     else:
         back = _reversed(there[0])

@@ -29,7 +29,9 @@ def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
         for trial, outcome in zip(trials, outcomes, strict=True)
         if not _is_untried(trial, outcome)
     ]
-    faults = {_way(each.trial): each.fault for each in found if each.fault and each.trial.size and not _is_more(each)}
+    faults: dict[tuple[str, str, int], Fault] = {
+        _way(each.trial): each.fault for each in found if each.fault and each.trial.size and not _is_more(each)
+    }
     return [_explained(each, faults.get(_way(each.trial), "")) for each in found]
 
 

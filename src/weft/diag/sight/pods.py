@@ -122,13 +122,14 @@ class Pods:
         own = [each for each in inside if each.index in links]
         if not own:
             return None
-        firsts = (
-            (family, next((str(each.ip) for each in own if each.ip.version == family), "")) for family in _FAMILIES
-        )
         link = links[own[0].index]
         return Pod(
             name="",
-            addresses={family: text for family, text in firsts if text},
+            addresses={
+                family: text
+                for family in _FAMILIES
+                if (text := next((str(each.ip) for each in own if each.ip.version == family), ""))
+            },
             all_addresses=tuple(str(each.ip) for each in own),
             device=link.name,
             mtu=link.mtu,

@@ -74,7 +74,7 @@ def watch(
     listen = partial(packetsocket.listen, room=_BUFFER, longest=longest, shown=_SHOWN)
     waiting = select.poll()
     with ExitStack() as held:
-        sockets = {}
+        sockets: dict[int, tuple[str, socket.socket]] = {}
         for place in dict.fromkeys([source, *places]):
             sock = held.enter_context(pods.run(place, listen))
             sockets[sock.fileno()] = place, sock

@@ -92,7 +92,7 @@ def _status(call: Call) -> None:
 def _check_room(call: Call, conf: BridgeConf, bridge: LinkInfo) -> None:
     have = interface.addresses_on(call.host.rtnl, bridge.index)
     for ranges in ipamconf.parse_sets(call.config, call.version):
-        if len(ranges) > 1:
+        if ranges[1:]:
             continue
         gateway = ip_interface((ranges[0].gateway, ranges[0].subnet.prefixlen))
         try:
