@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ipaddress import ip_interface, ip_network
 from typing import Final
 
-from weft.model.attachment import Cidr, IpConfig, Result, RouteConfig
+from weft.model.attachment import Cidr, Result, RouteConfig
 from weft.model.net import Mac
 from weft.model.value import Value, replace
 from weft.wire.cni import INTERNAL, CniError
@@ -37,7 +37,14 @@ class AddressChange(Value):
 
 
 def with_gateways(result: Result, *, is_gateway: bool, is_default: bool) -> Result:
-    ips = tuple(_with_gateway(ip, is_gateway=is_gateway) for ip in result.ips)
+    ips = tuple(
+        replace(
+            ip,
+            interface=CONTAINER_INDEX,
+            gateway=ip.address.network.network_address + 1 if ip.gateway is None and is_gateway else ip.gateway,
+        )
+        for ip in result.ips
+    )
     routes = list(result.routes)
     if is_default:
         for family in dict.fromkeys(ip.address.version for ip in ips):
@@ -64,13 +71,6 @@ def mac_of(result: Result) -> Mac | None:
     """
     found = [ip.address.ip.packed for ip in result.ips if ip.address.version == 4]
     return Mac(_MAC_PREFIX + found[0]) if len(found) == 1 else None
-
-
-def _with_gateway(ip: IpConfig, *, is_gateway: bool) -> IpConfig:
-    gateway = ip.gateway
-    if gateway is None and is_gateway:
-        gateway = ip.address.network.network_address + 1
-    return replace(ip, interface=CONTAINER_INDEX, gateway=gateway)
 
 
 def gateway_addresses(result: Result) -> tuple[Cidr, ...]:

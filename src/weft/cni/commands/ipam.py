@@ -81,7 +81,7 @@ def _networks(host: Host, data_dirs: Iterable[str]) -> Iterator[tuple[str, str]]
 
 def _owners(host: Host, network: str, directory: str) -> list[tuple[Ip, Attachment]]:
     try:
-        with store.opened(host.files, directory, host.stores) as reserved:
+        with store.opened(host, directory) as reserved:
             contents = reserved.all()
     except (FileNotFoundError, NotADirectoryError):  # gone meanwhile, or a stray file
         return []

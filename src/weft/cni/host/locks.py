@@ -128,7 +128,10 @@ class ContainerLocks:
     def sweep(self) -> None:
         for name in self._files.list(_TOKENS):
             with suppress(OSError, ValueError), self._files.locks(_LOCKS) as locks:
-                locks.take(_offset_in(name))
+                offset = int(name, 16)
+                if not 0 <= offset <= _NODE:
+                    continue  # no token's name
+                locks.take(offset)
                 try:
                     self._files.unlink(f"{_TOKENS}/{name}")
                 except IsADirectoryError:
@@ -163,11 +166,3 @@ def _offset(container: str) -> int:
 
 def _token_path(offset: int) -> str:
     return f"{_TOKENS}/{offset:x}"
-
-
-def _offset_in(name: str) -> int:
-    """Raises `ValueError` if it is no token's name."""
-    offset = int(name, 16)
-    if not 0 <= offset <= _NODE:
-        raise ValueError(f"no token: {name}")
-    return offset

@@ -147,12 +147,11 @@ def missing_guard(families: Sequence[int], bridge: str, policy: str) -> str:
 
 
 def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
+    def look(have: Table) -> list[str]:
+        return isolation_removals(have, set(filter(is_gone, guarded(have))))
+
     for family in programs.FAMILIES:
-        _change(host, family, partial(_of_gone, is_gone=is_gone))
-
-
-def _of_gone(have: Table, is_gone: Callable[[str], bool]) -> list[str]:
-    return isolation_removals(have, {bridge for bridge in guarded(have) if is_gone(bridge)})
+        _change(host, family, look)
 
 
 def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:

@@ -89,7 +89,7 @@ def release(call: Call) -> None:
     directory = call.read_for_delete(lambda _: _directory(call), otherwise=ours)
     for each in dict.fromkeys(one for one in (directory, ours) if one):
         # Without a directory no attachment has ever had an address of this network.
-        with suppress(FileNotFoundError), store.opened(call.host.files, each, call.host.stores) as reservations:
+        with suppress(FileNotFoundError), store.opened(call.host, each) as reservations:
             if not reservations.release_owner(call.container_id, call.ifname):
                 reservations.look_again()
                 reservations.release_owner(call.container_id, call.ifname)
@@ -101,7 +101,7 @@ def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
     requested = list(conf.requested)
     ips = []
     with (
-        store.opened(call.host.files, _directory(call), call.host.stores) as reservations,
+        store.opened(call.host, _directory(call)) as reservations,
         store.giving(call, conf.data_dir) as giving,
         ExitStack() as undo,
     ):
@@ -203,7 +203,7 @@ def _check(call: Call) -> None:
     """Compare the reservations with what the runtime remembers of the result, as far as it is from our ranges."""
     conf = _read(call)
     has: list[Ip] = []
-    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+    with suppress(FileNotFoundError), store.opened(call.host, _directory(call)) as reservations:
         has = reservations.confirmed(call.container_id, call.ifname)
         if not has:
             reservations.look_again()
@@ -223,7 +223,7 @@ def _gc(call: Call) -> None:
     valid = cni.valid_attachments(call.config)
     given = store.given_to_valid(call)
     problems: list[str] = []
-    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+    with suppress(FileNotFoundError), store.opened(call.host, _directory(call)) as reservations:
         reservations.look_again()
         for ip, content in reservations.all().items():
             # The beginning of what a valid attachment's file should hold: torn, and its all the same.
@@ -266,7 +266,7 @@ def _status(call: Call) -> None:
 
 
 def _full_set(call: Call, sets: tuple[RangeSet, ...]) -> RangeSet:
-    with suppress(FileNotFoundError), store.opened(call.host.files, _directory(call), call.host.stores) as reservations:
+    with suppress(FileNotFoundError), store.opened(call.host, _directory(call)) as reservations:
         for index, ranges in enumerate(sets):
             candidates = ipamconf.candidates(ranges, reservations.last_reserved(index))
             if all(reservations.is_taken(ip) for ip, _ in candidates):

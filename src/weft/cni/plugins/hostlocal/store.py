@@ -174,10 +174,10 @@ class Store:
 
 
 @contextmanager
-def opened(files: RootedFiles, directory: str, views: StoreViews) -> Iterator[Store]:
+def opened(host: Host, directory: str) -> Iterator[Store]:
     """Hold the lock of a directory that exists, for as long as its reservations are looked at and changed."""
-    with files.lock(f"{directory}/lock", mode=0o750):
-        store = Store(files, directory, views)
+    with host.files.lock(f"{directory}/lock", mode=0o750):
+        store = Store(host.files, directory, host.stores)
         try:
             yield store
         finally:
@@ -213,7 +213,7 @@ def giving(call: Call, data_dir: str) -> Iterator[Giving]:
 def undo(host: Host, attachment: Attachment, known: Object) -> None:
     """Free what the record names and the attachment still has. `FileNotFoundError` if the store cannot be seen."""
     owner = owner_of(attachment.container_id, attachment.ifname)
-    with opened(host.files, recorded_directory(attachment, known), host.stores) as reservations:
+    with opened(host, recorded_directory(attachment, known)) as reservations:
         for ip in recorded_addresses(known):
             reservations.release_from(ip, owner)
 
@@ -231,7 +231,7 @@ def given_to_valid(call: Call) -> dict[Ip, bytes]:
 def is_anothers(host: Host, attachment: Attachment, known: Object) -> bool:
     """It may have got the same address again, but not at the time when we wrote ours down."""
     given, latest = recorded_addresses(known), record.written(host, record.ADDRESSES, attachment) + _AT_ONCE_NS
-    with opened(host.files, recorded_directory(attachment, known), host.stores) as reservations:
+    with opened(host, recorded_directory(attachment, known)) as reservations:
         has = reservations.confirmed(attachment.container_id, attachment.ifname)
         return any(ip not in given or reservations.made(ip) > latest for ip in has)
 

@@ -19,7 +19,6 @@ from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap, PortmapCo
 from weft.cni.plugins.portmap.maps import Taken
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
-from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
 from weft.model.kernel.nftset import Table
@@ -132,7 +131,7 @@ def _delete(call: Call) -> None:
 
 def _remove_strangers(call: Call, *, mapped: bool) -> None:
     """Without mappings nothing but a look by netlink is spent on it, which does not see legacy iptables."""
-    nf = _socket(call)
+    nf = strangers.netfilter_if_any(call.host)
     container = call.container_id
     chain = iptables.chain_of(call.network, container)
     chains = chain, iptables.old_chain_of(chain)
@@ -147,13 +146,6 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
             BACKENDS[NFTABLES].remove(call.host, call.attachment, None)
     if mapped:
         BACKENDS[MAPS].remove(call.host, call.attachment, None)
-
-
-def _socket(call: Call) -> NfSocket | None:
-    try:
-        return call.host.netfilter
-    except OSError:
-        return None
 
 
 def _check(call: Call) -> None:
@@ -193,7 +185,7 @@ def _gc(call: Call) -> None:
 def _collect_strangers(call: Call) -> None:
     """Rules of upstream's nft form name no network: they go if nobody has the address to which they lead."""
     valid = cni.valid_attachments(call.config)
-    nf = _socket(call)
+    nf = strangers.netfilter_if_any(call.host)
     if nf is not None:
         maps.remove_all(nf, owners.lost(call.network, valid))
     for family in FAMILIES:

@@ -103,7 +103,7 @@ def look(nf: NfSocket | None, family: int) -> list[Stray]:
     return found
 
 
-def _socket(host: Host) -> NfSocket | None:
+def netfilter_if_any(host: Host) -> NfSocket | None:
     try:
         return host.netfilter
     except OSError:
@@ -113,7 +113,7 @@ def _socket(host: Host) -> NfSocket | None:
 def in_the_way(host: Host, attachment: Attachment, wanted: PortMap) -> Iterator[tuple[Mapping, Stray]]:
     for address in wanted.addresses:
         mapped = wanted.of_family(address.version)
-        for stray in look(_socket(host), address.version) if mapped and mapped[1] else ():
+        for stray in look(netfilter_if_any(host), address.version) if mapped and mapped[1] else ():
             taken = [mapping for mapping in mapped[1] if stray.takes(mapping)] if mapped else []
             if taken and not _is_shared(host, attachment, stray, address.ip):
                 yield from ((mapping, stray) for mapping in taken)
@@ -149,7 +149,7 @@ def collect(host: Host, valid: frozenset[str]) -> list[str]:
     problems = []
     for family in programs.FAMILIES:
         try:
-            for stray in dict.fromkeys(look(_socket(host), family)):
+            for stray in dict.fromkeys(look(netfilter_if_any(host), family)):
                 others = stray.container and stray.container not in valid
                 if others and podaddresses.is_nobodys(host.rtnl, stray.pod):
                     remove(host, stray)
