@@ -6,7 +6,7 @@ import sys
 # Frees a block of 20 MB after which glibc would keep blocks up to that size, then many of 1 MB with a small one above.
 _SCRIPT = """
 import ctypes, sys
-from weft.daemon.process.heap import give_back
+from weft.daemon.main import give_back
 if sys.argv[1] == "give back":
     give_back()
 libc = ctypes.CDLL(None)

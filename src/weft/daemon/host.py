@@ -8,7 +8,7 @@ from typing import Final
 from weft.config.options import Options
 from weft.daemon.disk import files
 from weft.daemon.disk.identity import Identity
-from weft.daemon.process.modules import Modules
+from weft.daemon.process.rights import Modules
 from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
 from weft.model.errors import Problem

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import logging
+import socket
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,6 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.phases import Known, Tenant
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.process.notify import notify
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.daemon.upkeep import Upkeep
@@ -166,7 +166,16 @@ class Running(Value):
         status.history.note("started", "weftd", words=f"with {counted(status.peers, 'peer')}")
         if status.unable is not None:
             log.warning("up, but not ready: %s", status.unable)
-        notify(self.world.notify_socket, "READY=1")
+        _notify(self.world.notify_socket, "READY=1")
         # What the start has made is there to stay: the collector need not walk over it again and again.
         gc.freeze()
         gc.enable()
+
+
+def _notify(address: str, state: str) -> None:
+    """Tell systemd (sd_notify(3)) at NOTIFY_SOCKET, if any; `@` begins an abstract name."""
+    if not address:
+        return
+    target = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock, suppress(OSError):
+        sock.sendto(state.encode(), target)

@@ -13,7 +13,7 @@ from weft.daemon.commands import ours
 from weft.daemon.disk import instance
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
-from weft.daemon.process.modules import Modules
+from weft.daemon.process.rights import Modules
 from weft.daemon.world import World
 from weft.desired.inputs import Inputs
 from weft.kernel.netfilter.firewall import Firewall, Tooling

@@ -11,7 +11,7 @@ from weft.config.options import Options
 from weft.daemon.backends import BACKENDS
 from weft.daemon.backends.backend import Backend
 from weft.daemon.disk import instance
-from weft.daemon.process.modules import Modules
+from weft.daemon.process.rights import Modules
 from weft.daemon.stores import BY_FLAGS
 from weft.model.value import Value
 
