@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from weft.desired.inputs import Inputs
+from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.objects import KernelState
 from weft.model.kernel.rulesets import Chain, RuleSet
 from weft.model.net import Net
@@ -25,7 +26,6 @@ _NAT_HOOK: Final = "type nat hook postrouting priority 100; policy accept;"
 _FILTER_HOOK: Final = "type filter hook forward priority 0; policy accept;"
 
 _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
-_NFT_WORD: Final = {4: "ip", 6: "ip6"}
 
 
 class _Row(Value):
@@ -142,7 +142,7 @@ def _iptables(row: _Row, comment: str) -> str:
 
 
 def _nft(row: _Row, family: int) -> str:
-    ip = _NFT_WORD[family]
+    ip = NFT_WORD[family]
     words = [
         "meta mark & 0x00004000 == 0x00004000" if row.marked else "",
         f"{ip} saddr {row.src}" if row.src else "",

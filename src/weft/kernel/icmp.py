@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.kernel.reported import NUD_REACHABLE
 from weft.model.net import Ip
 from weft.model.value import Value
 
@@ -28,7 +29,6 @@ _ERROR: Final = struct.Struct("=IBBBxII")  # linux/errqueue.h: errno, origin, ty
 _LOCAL: Final = 1  # SO_EE_ORIGIN_LOCAL
 _ADDRESS: Final = {4: slice(4, 8), 6: slice(8, 24)}  # of sockaddr_in and sockaddr_in6
 _ROOM: Final = 512
-_NUD_REACHABLE: Final = 0x02  # linux/neighbour.h
 _POLL_SECONDS: Final = 0.02
 _ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 129)}  # protocol, request, reply
 
@@ -129,4 +129,4 @@ def _replied(echo: socket.socket, kind: int, version: int) -> bool:
 
 
 def _resolved(rtnl: Rtnl, ip: Ip) -> bool:
-    return any(each.ip == ip and each.state & _NUD_REACHABLE for each in rtnl.neighbours())
+    return any(each.ip == ip and each.state & NUD_REACHABLE for each in rtnl.neighbours())

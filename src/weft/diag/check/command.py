@@ -21,7 +21,7 @@ from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.doctor.checks import CHECKS
 from weft.diag.finding import ask
 from weft.diag.options import place_options, places_of
-from weft.diag.rules.matching import SOME_PORT, Packet
+from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
 from weft.diag.sight.look import ask_peers, look
 from weft.diag.sight.node import Sight
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
@@ -129,14 +129,14 @@ def _is_traceable(tried: Tried) -> bool:
 
 
 def _packet(trial: Trial, own: str) -> Packet:
-    icmp, ports = "icmp" if trial.family == 4 else "ipv6-icmp", (SOME_PORT, SOME_PORT)
-    protocol, (source_port, target_port) = (icmp, (0, 0)) if trial.protocol == "icmp" else (trial.protocol, ports)
+    by_echo = trial.protocol == "icmp"
+    port = 0 if by_echo else SOME_PORT
     return Packet(
         source=ip_address(own),
         target=ip_address(trial.address),
-        protocol=protocol,
-        source_port=source_port,
-        target_port=target_port,
+        protocol=ECHO[trial.family] if by_echo else trial.protocol,
+        source_port=port,
+        target_port=port,
     )
 
 

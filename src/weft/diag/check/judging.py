@@ -29,14 +29,9 @@ def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
         for trial, outcome in zip(trials, outcomes, strict=True)
         if not _is_untried(trial, outcome)
     ]
-    faults: dict[tuple[str, str, int], Fault] = {
-        _way(each.trial): each.fault for each in found if each.fault and each.trial.size and not _is_more(each)
-    }
+    sized = (each for each in found if each.trial.size and BY_NAME[each.trial.scenario].size != "more")
+    faults: dict[tuple[str, str, int], Fault] = {_way(each.trial): each.fault for each in sized if each.fault}
     return [_explained(each, faults.get(_way(each.trial), "")) for each in found]
-
-
-def _is_more(tried: Tried) -> bool:
-    return BY_NAME[tried.trial.scenario].size == "more"
 
 
 def _explained(tried: Tried, fault: Fault) -> Tried:

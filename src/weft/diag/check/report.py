@@ -178,8 +178,14 @@ def summed_up(
         tried=len(tried),
         failed=sum(bool(each.fault) for each in tried),
         causes=[_explained(cause, evidence, alone=len(causes) == 1) for cause in causes],
-        demands=[_share(name, about, _of_demand(tried, name)) for name, about in DEMANDS.items()],
-        concerns=[_share(name, about, _of_concern(tried, name)) for name, about in CONCERNS.items()],
+        demands=[
+            _share(name, about, [each for each in tried if name in BY_NAME[each.trial.scenario].demands])
+            for name, about in DEMANDS.items()
+        ],
+        concerns=[
+            _share(name, about, [each for each in tried if name == BY_NAME[each.trial.scenario].concern])
+            for name, about in CONCERNS.items()
+        ],
         scenarios=[
             _share(each.name, each.about, [one for one in tried if one.trial.scenario == each.name])
             for each in scenarios
@@ -200,14 +206,6 @@ def _explained(cause: Cause, evidence: Sequence[Evidence], *, alone: bool) -> Ex
         passed=cause.passed,
         **known,
     )
-
-
-def _of_demand(tried: Iterable[Tried], name: str) -> list[Tried]:
-    return [each for each in tried if name in BY_NAME[each.trial.scenario].demands]
-
-
-def _of_concern(tried: Iterable[Tried], name: str) -> list[Tried]:
-    return [each for each in tried if BY_NAME[each.trial.scenario].concern == name]
 
 
 def _share(name: str, about: str, tried: Sequence[Tried]) -> Share:

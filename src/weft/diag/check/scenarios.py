@@ -315,6 +315,7 @@ class End(Value):
 def trials_of(scenario: Scenario, pairs: Iterable[tuple[End, End]], families: Sequence[Family]) -> Iterator[Trial]:
     """The trials of a scenario from the first to the second of each pair, in each family that both have."""
     for source, target in pairs:
+        mtu = min(source.mtu, target.mtu)
         for family in families:
             address = _LOOPBACK[family] if scenario.where == "loopback" else target.addresses.get(family, "")
             if not address or family not in source.addresses:
@@ -329,11 +330,7 @@ def trials_of(scenario: Scenario, pairs: Iterable[tuple[End, End]], families: Se
                     family=family,
                     protocol=protocol,
                     address=address,
-                    size=_size(scenario, min(source.mtu, target.mtu)),
+                    size={"any": 0, "mtu": mtu, "more": mtu + 1}[scenario.size],
                     flows=scenario.flows,
                     afar=target.afar,
                 )
-
-
-def _size(scenario: Scenario, mtu: int) -> int:
-    return {"any": 0, "mtu": mtu, "more": mtu + 1}[scenario.size]

@@ -69,7 +69,9 @@ def explain(output: str, code: str | None) -> int:
       weft explain -o json | jq -r '.[].code'
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if code is None:
-        _list(list(_known().values()), output)
+        known = list(_known().values())
+        rows = ((each.code, f"(not reported) {each.about}" if each.later else each.about) for each in known)
+        show_report(output, known, table(("CODE", "WHAT IT MEANS"), rows))
         return 0
     section = named(code, "weft explain")
     show_report(output, section, f"{section.code}\n\n{section.text}\n")
@@ -89,8 +91,3 @@ def named(code: str, where: str) -> Section:
 
 def _known() -> dict[str, Section]:
     return sections(PAGE.read_text(encoding="utf-8"))
-
-
-def _list(known: list[Section], output: str) -> None:
-    rows = ((each.code, f"(not reported) {each.about}" if each.later else each.about) for each in known)
-    show_report(output, known, table(("CODE", "WHAT IT MEANS"), rows))

@@ -48,17 +48,14 @@ class DoctorReport(Value):
 def lines(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[str]:
     """What was found, each with what mends it; what could not be seen; the sum."""
     if verbose:
-        yield from (f"ok       {each.check}: {each.about}" for each in diagnosis.answers if _is_ok(each))
+        fine = (each for each in diagnosis.answers if not each.findings and not each.unseen)
+        yield from (f"ok       {each.check}: {each.about}" for each in fine)
     for finding in diagnosis.findings:
         yield f"{finding.weight:8} {finding.problem}"
         yield from (f"           {command}" for command in finding.fix)
     unseen = [each for each in diagnosis.answers if each.unseen]
     yield from (f"not seen {each.check}: {each.unseen}" for each in unseen)
     yield _sum(diagnosis, len(unseen))
-
-
-def _is_ok(answer: Answer) -> bool:
-    return not answer.findings and not answer.unseen
 
 
 def _sum(diagnosis: Diagnosis, unseen: int) -> str:

@@ -14,6 +14,7 @@ from weft.diag.rules.xtables import CHANCE, Statement
 from weft.model.net import Ip
 from weft.model.value import Value
 
+ECHO: Final = {4: "icmp", 6: "ipv6-icmp"}  # the protocol of an echo request, by family
 SOME_PORT: Final = 40000  # of a client, where any will do (ip_local_port_range)
 _PORTS: Final = ("tcp", "udp", "th", "sctp", "dccp", "udplite")
 _TRANSPORTS: Final = (*_PORTS, "icmp", "icmpv6", "igmp", "esp", "ah", "comp")

@@ -80,7 +80,8 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Ruleset:
 def _read(items: list[dict[str, Any]], saved: Mapping[Name, list[str]]) -> Ruleset:
     chains: dict[Name, Chain] = {}
     sets: dict[Name, list[Any]] = {}
-    asleep = {(each["family"], each["name"]) for kind, each in _items(items) if kind == "table" and _sleeps(each)}
+    tables = (each for kind, each in _items(items) if kind == "table")
+    asleep = {(each["family"], each["name"]) for each in tables if "dormant" in each.get("flags", ())}
     for kind, each in _items(items):
         if kind == "chain" and (each["family"], each["table"]) not in asleep:
             chain = Chain(
@@ -105,10 +106,6 @@ def _read(items: list[dict[str, Any]], saved: Mapping[Name, list[str]]) -> Rules
     filtering = (place for place, chain in chains.items() if chain.hook and chain.kind != "nat")
     reached = _reached(chains, sets, filtering)
     return Ruleset(chains=chains, sets=sets, marks=any(_marks(chains[place]) for place in reached))
-
-
-def _sleeps(table: Mapping[str, Any]) -> bool:
-    return "dormant" in table.get("flags", ())
 
 
 def _items(items: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:

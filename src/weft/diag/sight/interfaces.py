@@ -1,24 +1,37 @@
 """The links of a network namespace, each with all that the kernel keeps of it, as text for people. Pure."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from weft.model.kernel.marks import PROTOCOL
-from weft.model.kernel.reported import NO_CARRIER, AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo
+from weft.model.kernel.reported import (
+    NO_CARRIER,
+    NUD_DELAY,
+    NUD_FAILED,
+    NUD_INCOMPLETE,
+    NUD_NOARP,
+    NUD_PERMANENT,
+    NUD_PROBE,
+    NUD_REACHABLE,
+    NUD_STALE,
+    AddressInfo,
+    FdbInfo,
+    LinkInfo,
+    NeighbourInfo,
+    RouteInfo,
+)
 from weft.model.value import Value, field
 
 MOST: Final = 200  # rows of each kind that are told of a link: a node of a large cluster has thousands
 _KINDS: Final = {6: "blackhole ", 7: "unreachable ", 8: "prohibit "}  # rtm_type (linux/rtnetlink.h)
-# NUD_… (linux/neighbour.h)
 _STATES: Final = {
-    0x01: "incomplete",
-    0x02: "reachable",
-    0x04: "stale",
-    0x08: "delay",
-    0x10: "probe",
-    0x20: "failed",
-    0x40: "no ARP",
-    0x80: "permanent",
+    NUD_INCOMPLETE: "incomplete",
+    NUD_REACHABLE: "reachable",
+    NUD_STALE: "stale",
+    NUD_DELAY: "delay",
+    NUD_PROBE: "probe",
+    NUD_FAILED: "failed",
+    NUD_NOARP: "no ARP",
+    NUD_PERMANENT: "permanent",
 }
 
 
@@ -63,7 +76,11 @@ def described(tables: Tables) -> list[InterfaceState]:
 def _described(link: LinkInfo, tables: Tables, names: dict[int, str]) -> InterfaceState:
     own = {
         "addresses": (_address(each) for each in tables.addresses if each.index == link.index),
-        "routes": (_route(each, link.index) for each in tables.routes if link.index in _ways(each)),
+        "routes": (
+            _route(each, link.index)
+            for each in tables.routes
+            if link.index in (each.index, *(hop.index for hop in each.hops))
+        ),
         "neighbours": (_neighbour(each) for each in tables.neighbours if each.index == link.index),
         # Without the groups that a link listens to.
         "fdb": (_entry(each) for each in tables.fdb if each.index == link.index and not each.mac[0] & 1),
@@ -81,10 +98,6 @@ def _described(link: LinkInfo, tables: Tables, names: dict[int, str]) -> Interfa
         more={name: len(texts) - MOST for name, texts in rows.items() if len(texts) > MOST},
         **{name: texts[:MOST] for name, texts in rows.items()},
     )
-
-
-def _ways(route: RouteInfo) -> Iterable[int]:
-    return {route.index, *(hop.index for hop in route.hops)}
 
 
 def _address(address: AddressInfo) -> str:
@@ -113,5 +126,5 @@ def _neighbour(neighbour: NeighbourInfo) -> str:
 def _entry(entry: FdbInfo) -> str:
     behind = f" behind {entry.remote}" if entry.remote is not None else ""
     vlan = f" VLAN {entry.vlan}" if entry.vlan else ""
-    permanent = " permanent" if entry.state & 0x80 else ""
+    permanent = " permanent" if entry.state & NUD_PERMANENT else ""
     return f"{entry.mac}{behind}{vlan}{permanent}"

@@ -40,7 +40,7 @@ from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, LOCAL_TABLE, MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
@@ -70,7 +70,6 @@ ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 _SECONDS: Final = 10.0
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
-_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses, which the list of addresses has, too
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
@@ -106,10 +105,10 @@ class Readers(Value):
 
 def look(places: Places) -> Sight:
     """See this node, and by which links its peers are reached. Sends nothing."""
-    own = places.proc / "self"
+    own, wanted = places.proc / "self", places.instance
     return assemble(
         Readers(
-            daemon=lambda: _daemon(places.instance),
+            daemon=lambda: daemons.state(daemons.choose(wanted)) if wanted or daemons.living() else None,
             kernel=lambda rtnl, _: _kernel(rtnl),
             rules=_rules,
             networks=lambda: networks(places.conf_dir),
@@ -117,7 +116,7 @@ def look(places: Places) -> Sight:
             dead_ports=lambda: tuple(_dead_ports()),
             legacy_tables=lambda: _legacy(own),
             subnet_env=lambda: _subnet_env(places.subnet_file),
-            plugins=lambda: _plugins(places.bin_dir),
+            plugins=lambda: frozenset(path.name for path in places.bin_dir.iterdir() if os.access(path, os.X_OK)),
             reserved=lambda: tuple(_reserved(places.data_dir)),
             programs=lambda: frozenset(processes(places.proc).values()),
             managers=lambda links: _managers(places.run, links),
@@ -215,7 +214,7 @@ def _words(error: Exception) -> str:
 
 def _kernel(rtnl: Rtnl) -> KernelTables:
     links, policies = rtnl.links(), rtnl.rules()
-    tables = {rule.table for rule in policies} - {0, MAIN_TABLE, _LOCAL_TABLE}
+    tables = {rule.table for rule in policies} - {0, MAIN_TABLE, LOCAL_TABLE}
     return KernelTables(
         links=tuple(links),
         addresses=tuple(rtnl.addresses()),
@@ -341,10 +340,6 @@ def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:
     return host.managers(run, links)
 
 
-def _plugins(directory: Path) -> frozenset[str]:
-    return frozenset(path.name for path in directory.iterdir() if os.access(path, os.X_OK))
-
-
 def _reserved(directory: Path) -> Iterator[Reserved]:
     with suppress(FileNotFoundError):
         for network in sorted(path for path in directory.iterdir() if path.is_dir()):
@@ -353,10 +348,6 @@ def _reserved(directory: Path) -> Iterator[Reserved]:
                 with suppress(ValueError):  # host-local keeps its lock and what it gave last beside them
                     given[ip_address(file.name.replace("_", ":")).version] += 1
             yield Reserved(network=network.name, given_v4=given[4], given_v6=given[6])
-
-
-def _daemon(wanted: str | None) -> NodeState | None:
-    return daemons.state(daemons.choose(wanted)) if wanted or daemons.living() else None
 
 
 def _ways(sight: Sight) -> dict[str, int]:

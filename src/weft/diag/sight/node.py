@@ -203,7 +203,7 @@ class Sight(KernelTables):
         if self.daemon is not None and self.daemon.network is not None:
             named = self.daemon.network.devices
             return [link for link in self.links if link.name in named]
-        return [link for link in self.links if _is_flannels(link)]
+        return [link for link in self.links if link.kind in _CARRIERS and link.name.startswith("flannel")]
 
     @property
     def ports(self) -> list[int]:
@@ -249,10 +249,6 @@ class Sight(KernelTables):
         """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one."""
         bridges = {bridge.index for bridge in self.bridges}
         return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
-
-
-def _is_flannels(link: LinkInfo) -> bool:
-    return link.kind in _CARRIERS and link.name.startswith("flannel")
 
 
 def peers(sight: Sight) -> list[Peer]:

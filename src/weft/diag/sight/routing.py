@@ -1,23 +1,22 @@
 """Which route a packet takes, by rules that choose a table. Pure."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_interface
 from typing import Final
 
-from weft.diag.rules.matching import Packet
+from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.node import Peer, Sight
-from weft.model.kernel.marks import MAIN_TABLE, PROTOCOL
-from weft.model.kernel.reported import LinkInfo, RouteInfo, RuleInfo
+from weft.model.kernel.marks import LOCAL_TABLE, MAIN_TABLE, PROTOCOL
+from weft.model.kernel.reported import NUD_FAILED, NUD_INCOMPLETE, LinkInfo, RouteInfo, RuleInfo
 from weft.model.net import Ip
 from weft.model.value import Value
 
 UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit
 _NAMES: Final = {6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
 _THROW: Final = 9  # RTN_THROW: the next rule is asked
-_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
 _LOOK_UP: Final = 1  # what a rule does: FR_ACT_TO_TBL (linux/fib_rules.h)
-_UNANSWERED: Final = 0x01 | 0x20  # NUD_INCOMPLETE, NUD_FAILED (linux/neighbour.h)
+_UNANSWERED: Final = NUD_INCOMPLETE | NUD_FAILED
 _NOWHERE: Final = (6, 7, 8)  # FR_ACT_BLACKHOLE, FR_ACT_UNREACHABLE, FR_ACT_PROHIBIT
 
 
@@ -49,7 +48,7 @@ def routed(sight: Sight, packet: Packet, *, bound: str = "") -> Choice:
     version, doubt = packet.target.version, ""
     if not sight.policies:  # not seen, or none of this family
         return Choice(route=route_to(sight, packet.target))
-    own = (rule for rule in sight.policies if rule.family == version and rule.table != _LOCAL_TABLE)
+    own = (rule for rule in sight.policies if rule.family == version and rule.table != LOCAL_TABLE)
     for rule in sorted(own, key=lambda rule: rule.priority):
         met = _is_met(rule, packet, bound)
         if met is False:
@@ -110,7 +109,8 @@ def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
     One by a device of ours gets to a node whatever table has it, as does one by the peer's own address.
     """
     devices = {link.index for link in sight.devices}
-    leases = (each for each in sight.routes if each.kind == UNICAST and _is_of_a_lease(each, devices))
+    unicast = (each for each in sight.routes if each.kind == UNICAST)
+    leases = (each for each in unicast if each.protocol == PROTOCOL or each.index in devices)
     own = _longest(leases, peer.subnet.network_address + 2)
     if own is None or chosen == own:
         return False
@@ -119,19 +119,14 @@ def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
     return chosen.index not in devices and (chosen.via is None or chosen.via != peer.public)
 
 
-def _is_of_a_lease(route: RouteInfo, devices: Collection[int]) -> bool:
-    return route.protocol == PROTOCOL or route.index in devices
-
-
 def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
     target = peer.subnet.network_address + 2
     subnet = next((each for each in sight.subnets if each.version == target.version), None)
     if subnet is None:
         return
     bridge = next((link.name for link in sight.bridges), "")
-    icmp = "icmp" if target.version == 4 else "ipv6-icmp"
-    yield Packet(source=subnet.network_address + 2, target=target, protocol=icmp, iif=bridge)
-    yield Packet(source=subnet.network_address, target=peer.inner or target, protocol=icmp)
+    yield Packet(source=subnet.network_address + 2, target=target, protocol=ECHO[target.version], iif=bridge)
+    yield Packet(source=subnet.network_address, target=peer.inner or target, protocol=ECHO[target.version])
 
 
 def remedy(sight: Sight, choice: Choice) -> str:

@@ -9,14 +9,14 @@ import click
 
 from weft.diag.bundle.offline import bundle_at
 from weft.diag.options import NAMES, place_options, places_of
-from weft.diag.rules.matching import SOME_PORT, Packet
+from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
 from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.routing import is_own, route_to
 from weft.diag.sizes import SMALLEST
 from weft.diag.trace.hops import Direction, Way, Ways
 from weft.diag.trace.predict import Entry, addressed, follow
-from weft.diag.trace.probe_report import TraceReport, tried_diagram, tried_lines
+from weft.diag.trace.probe_report import tried_diagram, tried_lines
 from weft.diag.trace.prove import prove
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.model.errors import ConfigError, Problem
@@ -90,17 +90,13 @@ def trace(
             _alone(ways),
             look_again=lambda: _alone(both_ways(_sight(where), there)),
         )
-        return _proved(output, proved, explain=explain)
+        told = "".join(f"{one_line(line)}\n" for line in tried_lines(proved, explain=explain))
+        show_report(output, proved, tried_diagram(proved) if output == "mermaid" else told)
+        return 0 if proved.well else 3
     said = [line for packet, way in ways.values() for line in (str(packet), *lines(way, explain=explain))]
     text = diagram(list(_stages(ways))) if output == "mermaid" else "".join(f"{one_line(line)}\n" for line in said)
     show_report(output, _alone(ways), text)
     return 3 if any(way.end == "dropped" for _, way in ways.values()) else 0
-
-
-def _proved(output: str, found: TraceReport, *, explain: bool) -> int:
-    said = "".join(f"{one_line(line)}\n" for line in tried_lines(found, explain=explain))
-    show_report(output, found, tried_diagram(found) if output == "mermaid" else said)
-    return 0 if found.well else 3
 
 
 def _alone(ways: Mapping[Direction, tuple[Packet, Way]]) -> Ways:
@@ -174,8 +170,7 @@ def _packet(source: str, target: str, *, udp: bool, size: int) -> Packet:
             replace(_wrong(f"--udp to {target!r}, without a port"), expected="a port, as in 10.244.2.3:53")
         )
     if not port:
-        protocol = "icmp" if sender.version == 4 else "ipv6-icmp"
-        return Packet(source=sender, target=receiver, protocol=protocol, size=size)
+        return Packet(source=sender, target=receiver, protocol=ECHO[sender.version], size=size)
     if size and not udp:
         raise no_size("weft trace")
     protocol = "udp" if udp else "tcp"

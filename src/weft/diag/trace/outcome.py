@@ -128,7 +128,9 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
     if problem is None and before is not None and turned and beyond:
-        problem = _beyond(before, after, beyond)
+        seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
+        hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
+        problem = Problem(code="REACH-001", where=f"{before.node} to {beyond}", seen=seen, hint=hint)
     problem = problem or _loss(before, after, answers.taken)
     undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
     doubt = "the rules that were read do not decide it; " if undecided else ""
@@ -245,12 +247,6 @@ def _points(legs: list[Leg]) -> Iterator[Point]:
 
 def _did(point: Point) -> str:
     return "sent" if point.what in _SENDING else "received"
-
-
-def _beyond(before: Point, after: Point, name: str) -> Problem:
-    seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
-    hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
-    return Problem(code="REACH-001", where=f"{before.node} to {name}", seen=seen, hint=hint)
 
 
 def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:

@@ -8,11 +8,10 @@ from weft.diag.sight.routing import UNICAST, address_on, link_towards, removing,
 from weft.diag.trace.hops import Hop
 from weft.diag.trace.walk import Walk
 from weft.model.errors import Problem
-from weft.model.kernel.reported import LinkInfo, RouteInfo
+from weft.model.kernel.reported import NUD_PERMANENT, LinkInfo, RouteInfo
 from weft.model.net import Ip
 from weft.model.value import replace
 
-_PERMANENT: Final = 0x80
 _WRAPPED: Final = {4: 50, 6: 70}  # bytes around a packet: Ethernet's header, and those of VXLAN, UDP and IP
 _ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: 'weft status' says what it knows of the peer"
 
@@ -110,7 +109,7 @@ def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
 def _behind(walk: Walk, gateway: Ip, link: LinkInfo) -> Ip:
     sight = walk.sight
     neighbour = next((n for n in sight.neighbours if (n.index, n.ip) == (link.index, gateway)), None)
-    if neighbour is None or neighbour.mac is None or not neighbour.state & _PERMANENT:
+    if neighbour is None or neighbour.mac is None or not neighbour.state & NUD_PERMANENT:
         seen = f"{gateway} has no permanent entry on {link.name}"
         problem = Problem(code="FDB-001", where=f"neighbour {gateway}", seen=seen, hint=_ITS_TASK)
         walk.drop("neighbour", seen, problem)

@@ -15,7 +15,7 @@ from weft.kernel.rtnetlink.netlink import Message
 from weft.model.kernel.links import Attribute, Link, NodeLink
 from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, PROTOCOL
 from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Route
-from weft.model.kernel.reported import AddressInfo, LinkInfo
+from weft.model.kernel.reported import NUD_PERMANENT, AddressInfo, LinkInfo
 from weft.model.net import number_of
 
 VTEP_ALIAS: Final = f"{ALIAS}vtep"
@@ -32,7 +32,7 @@ _PLAIN_ROUTE: Final = frozenset(
         *(route.RTA_CACHEINFO, route.RTA_PREF),
     )
 )
-_PLAIN_STATE: Final = (neigh.NUD_PERMANENT, neigh.NTF_SELF)
+_PLAIN_STATE: Final = (NUD_PERMANENT, neigh.NTF_SELF)
 _DETOURS: Final = frozenset((neigh.NDA_PORT, neigh.NDA_VNI, neigh.NDA_IFINDEX))
 _NUMBERS = {"u8": u8, "u16": u16, "u32": u32, "be16": be16}
 
@@ -116,7 +116,7 @@ def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:
     attrs = parse(body, neigh.NDMSG.size)
     mac = attrs.mac(neigh.NDA_LLADDR)
     ip = address(attrs.get(neigh.NDA_DST, b""))
-    thing = Neighbour(dev=dev, ip=ip, mac=mac) if mac is not None and state == neigh.NUD_PERMANENT else None
+    thing = Neighbour(dev=dev, ip=ip, mac=mac) if mac is not None and state == NUD_PERMANENT else None
     return ("neighbour", dev, number_of(ip)), thing
 
 
@@ -132,7 +132,7 @@ def decode_fdb(body: bytes, dev: str) -> tuple[Key, FdbEntry | None]:
     if mac is None:
         raise Malformed("a forwarding entry without a MAC address")
     key: Key = ("fdb", dev, mac)
-    if not state & neigh.NUD_PERMANENT:
+    if not state & NUD_PERMANENT:
         return key, None
     remote = attrs.ip(neigh.NDA_DST)
     if remote is None or (state, flags) != _PLAIN_STATE or not _DETOURS.isdisjoint(attrs):

@@ -23,6 +23,7 @@ from weft.kernel.rtnetlink.codec import Devices
 from weft.kernel.rtnetlink.netlink import messages_in, widen
 from weft.kernel.rtnetlink.notices import Notice, NoticeReader, Resync
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.kernel.marks import LOCAL_TABLE
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,6 @@ _LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15,
 # nlmsg_type and nlmsg_pid in struct nlmsghdr; behind it ifi_family in struct ifinfomsg, rtm_table in struct rtmsg
 _TYPE_AT, _PORT_AT, _FAMILY_AT, _TABLE_AT = 4, 12, 16, 20
 _SETTING_OF_AT: Final = 24  # NETCONFA_IFINDEX, the first attribute behind struct netconfmsg
-_LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL
 _ALL: Final = 0xFFFFFFFF
 
 
@@ -243,7 +243,7 @@ def spare(sock: socket.socket, *, ports: Iterable[int], kinds: Iterable[int]) ->
         _Step(_LOAD_WORD, _SETTING_OF_AT, label="setting"),
         _Step(_IF_EQUAL, notices.ALL_LINKS, true="any", false="drop"),
         _Step(_LOAD_BYTE, _TABLE_AT, label="route"),
-        _Step(_IF_EQUAL, _LOCAL_TABLE, true="drop"),
+        _Step(_IF_EQUAL, LOCAL_TABLE, true="drop"),
         _Step(_LOAD_WORD, _PORT_AT, label="any"),
         *own,
         _Step(_RETURN, _ALL),

@@ -11,7 +11,7 @@ from typing import Final
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.kernel.marks import PROTOCOL
-from weft.model.kernel.reported import FdbInfo, NeighbourInfo
+from weft.model.kernel.reported import NUD_PERMANENT, NUD_REACHABLE, FdbInfo, NeighbourInfo
 from weft.model.net import Ip, Mac
 
 RTM_NEWNEIGH: Final = 28
@@ -27,8 +27,6 @@ NDA_IFINDEX: Final = 8
 NDA_MASTER: Final = 9
 NDA_PROTOCOL: Final = 12
 
-NUD_REACHABLE: Final = 0x02
-NUD_PERMANENT: Final = 0x80
 NTF_SELF: Final = 0x02
 NTF_MASTER: Final = 0x04
 

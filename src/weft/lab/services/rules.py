@@ -11,13 +11,12 @@ from ipaddress import ip_address
 from typing import Final
 
 from weft.lab.services.choice import Endpoint, Served
-from weft.model.kernel.marks import SERVICES_TABLE
+from weft.model.kernel.marks import NFT_WORD, SERVICES_TABLE
 from weft.model.kernel.nftset import Table
 from weft.model.net import Family, Net
 from weft.wire import nft
 
 _MARK: Final = "0x4000"  # kube-proxy's; flannel's rules leave what bears it alone (flannel.md §8.1)
-_WORD: Final[dict[Family, str]] = {4: "ip", 6: "ip6"}
 _TYPE: Final[dict[Family, str]] = {4: "ipv4_addr", 6: "ipv6_addr"}
 _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.0/8", 6: "::1"}  # of its addresses no answer leaves the node
 # Chains that are the same whatever Services there are; lookups stand where the destination may still be changed.
@@ -42,7 +41,7 @@ def tables(services: Sequence[Served], networks: Iterable[Net]) -> str:
     lines: list[str] = []
     families: tuple[Family, ...] = (4, 6)
     for family in families:
-        table = Table(_WORD[family], SERVICES_TABLE)
+        table = Table(NFT_WORD[family], SERVICES_TABLE)
         lines += [f"add table {table}", f"delete table {table}"]
         for network in networks:
             if services and network.version == family:
@@ -53,7 +52,7 @@ def tables(services: Sequence[Served], networks: Iterable[Net]) -> str:
 
 def _content(services: Sequence[Served], family: Family, network: Net) -> Iterator[tuple[str, str]]:
     """Chains before the maps that lead to them, and maps before what looks them up."""
-    word, kind = _WORD[family], _TYPE[family]
+    word, kind = NFT_WORD[family], _TYPE[family]
     own = [_Of(each, family) for each in services]
     for name, (hook, _) in _CHAINS.items():
         yield "chain", f"{name} {{ {hook} }}" if hook else name

@@ -16,7 +16,10 @@ POD_ALIAS: Final = f"{ALIAS}pod:"
 FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 # The settings that have packets of bridges pass the packet filter's rules, by family; absent without br_netfilter.
 BRIDGE_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
+# What nft calls the families.
+NFT_WORD: Final = {4: "ip", 6: "ip6"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).
 MAIN_TABLE: Final = 254
+LOCAL_TABLE: Final = 255  # RT_TABLE_LOCAL: the node's own addresses
 # The tables of nft in which the nodes of a lab have the rules of its Services, of families `ip` and `ip6`.
 SERVICES_TABLE: Final = "weft-lab-services"

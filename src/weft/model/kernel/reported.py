@@ -126,11 +126,22 @@ class RouteInfo(Value):
     hops: tuple[NextHop, ...] = ()
 
 
+# States of a neighbour, a bit each (linux/neighbour.h).
+NUD_INCOMPLETE: Final = 0x01
+NUD_REACHABLE: Final = 0x02
+NUD_STALE: Final = 0x04
+NUD_DELAY: Final = 0x08
+NUD_PROBE: Final = 0x10
+NUD_FAILED: Final = 0x20
+NUD_NOARP: Final = 0x40
+NUD_PERMANENT: Final = 0x80
+
+
 class NeighbourInfo(Value):
     index: int
     ip: Ip
     mac: Mac | None
-    state: int  # NUD_…: 0x80 permanent, 0x40 needs no ARP (linux/neighbour.h)
+    state: int  # NUD_…
     flags: int = 0
     protocol: int = 0
 

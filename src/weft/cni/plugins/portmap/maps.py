@@ -28,6 +28,7 @@ from weft.cni.plugins.portmap.conf import PROTOCOLS, Mapping, PortMap
 from weft.cni.sdk import record
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.attachment import Attachment, Cidr, Result
+from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Change, Element, Table, field, replacing
 from weft.model.net import Ip
 from weft.wire import cnijson
@@ -39,7 +40,6 @@ TABLE: Final = Table("inet", "weft-hostport")
 # Bit 12. Upstream's portmap has 13, Kubernetes 14 and 15: a rule of theirs must not mistake our packets for its own.
 _MARK: Final = "0x00001000"
 _LOCALHOST: Final = ip_address("127.0.0.1")
-_PREFIX: Final = {4: "ip", 6: "ip6"}
 _ADDRESS_TYPE: Final = {4: "ipv4_addr", 6: "ipv6_addr"}
 _ADDRESS_BYTES: Final = {4: 4, 6: 16}
 _HAS_PORTS: Final = f"meta l4proto {{ {', '.join(sorted(PROTOCOLS, key=PROTOCOLS.__getitem__))} }}"
@@ -57,7 +57,7 @@ _RULES: Final = (
     Rule(chain="ports", text=f"meta mark set meta mark | {_MARK}", comment="through a host port"),
     *(
         Rule(chain="ports", text=f"{_HAS_PORTS} {statement}", comment=comment)
-        for family, prefix in _PREFIX.items()
+        for family, prefix in NFT_WORD.items()
         for statement, comment in (
             (
                 f"dnat {prefix} to {prefix} daddr . meta l4proto . th dport map @bound{family}",
@@ -202,7 +202,7 @@ def frame(present: Iterable[str], needed: Iterable[str]) -> list[str]:
 
 def _masq_rule(name: str) -> Rule:
     family, length = _family(name), int(name.partition("-")[2])
-    prefix = _PREFIX[family]
+    prefix = NFT_WORD[family]
     mask = ip_network((0 if family == 4 else "::", length)).netmask
     cut = "" if length == mask.max_prefixlen else f" & {mask}"
     return Rule(

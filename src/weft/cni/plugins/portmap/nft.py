@@ -13,12 +13,12 @@ from weft.cni.host.host import Host
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap.conf import PortMap, PortmapConf, target
 from weft.model.attachment import Attachment
+from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
 from weft.wire import nft as text
 from weft.wire.nft import Listing
 
-_PREFIX: Final = {4: "ip", 6: "ip6"}
 _TABLE_COMMENT: Final = "CNI portmap plugin"
 _PORTS: Final = "hostports"
 _LEGACY: Final = "hostip_hostports"
@@ -36,7 +36,7 @@ PORT_CHAINS: Final = (_PORTS, _LEGACY)
 
 
 def table_of(family: int) -> Table:
-    return Table(_PREFIX[family], "cni_hostport")
+    return Table(NFT_WORD[family], "cni_hostport")
 
 
 def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
@@ -44,7 +44,7 @@ def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]
     if mapped is None:
         return {}
     address, mappings = mapped
-    prefix, conf = _PREFIX[family], wanted.conf
+    prefix, conf = NFT_WORD[family], wanted.conf
     rules: dict[str, list[str]] = {_PORTS: []}
     for mapping in mappings:
         host = mapping.host_ip

@@ -21,14 +21,13 @@ from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
+from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 
 NAME: Final = "portmap"
-
-_PREFIX: Final = {4: "ip", 6: "ip6"}
 
 
 def _add(call: Call) -> bytes:
@@ -135,7 +134,7 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     container = call.container_id
     chain = iptables.chain_of(call.network, container)
     chains = chain, iptables.old_chain_of(chain)
-    for family, prefix in _PREFIX.items():
+    for family, prefix in NFT_WORD.items():
         nat, hostports = Table(prefix, "nat"), nft.table_of(family)
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
             iptables.remove_container(call.host, family, call.attachment)

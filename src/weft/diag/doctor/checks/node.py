@@ -6,10 +6,11 @@ from typing import Final
 from weft.diag.finding import Check, Command, Finding, setting
 from weft.diag.sight.node import Sight
 from weft.model.errors import Problem
-from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, SERVICES_TABLE
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, NFT_WORD, SERVICES_TABLE
+from weft.model.kernel.reported import NUD_NOARP, NUD_PERMANENT
 
 _FULL: Final = 0.9  # of a table
-_UNMOVED: Final = 0x80 | 0x40  # NUD_PERMANENT, NUD_NOARP: the table's limit does not count them
+_UNMOVED: Final = NUD_PERMANENT | NUD_NOARP  # the table's limit does not count them
 _MANY_REFUSED: Final = 100  # connections: a few races are usual
 # Where rules of Services are: kube-proxy's chain in iptables mode, its table in nftables mode, and a lab's own.
 _SERVICES: Final = frozenset(("KUBE-SERVICES", "kube-proxy", SERVICES_TABLE))
@@ -36,7 +37,7 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
 
 
 def _bridge_netfilter(sight: Sight) -> Iterator[Finding]:
-    families = {"ip": 4, "ip6": 6}
+    families = {word: version for version, word in NFT_WORD.items()}
     places = (place for place in sight.rules.chains if place[0] in families)
     kept = {families[family] for family, table, chain in places if not _SERVICES.isdisjoint((table, chain))}
     bridges = {bridge.index for bridge in sight.bridges}

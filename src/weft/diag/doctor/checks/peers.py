@@ -6,16 +6,16 @@ from typing import Final, Literal
 
 from weft.diag.doctor.checks.packetfilter import judged_on_the_way
 from weft.diag.finding import Check, Finding, setting
-from weft.diag.rules.matching import Packet
+from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge
 from weft.diag.sight.node import Knocked, Peer, Probed, Sight, peers
 from weft.diag.sight.routing import Choice, address_on, astray, remedy, row, silent_neighbour, words
 from weft.model.errors import Problem
 from weft.model.kernel.marks import MAIN_TABLE
+from weft.model.kernel.reported import NUD_PERMANENT
 from weft.model.text import counted
 from weft.model.value import replace
 
-_PERMANENT: Final = 0x80
 _NAMED: Final = 10
 _MOST: Final = 50  # peers that are asked about: what leads one astray, does so with most
 _ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: start it again, or see its log"
@@ -34,7 +34,7 @@ def _whole(sight: Sight) -> Iterator[Finding]:
     if sight.daemon is not None:
         return
     indexes = {link.index for link in sight.devices if link.kind == "vxlan"}
-    macs = {(each.index, each.ip): each.mac for each in sight.neighbours if each.state & _PERMANENT}
+    macs = {(each.index, each.ip): each.mac for each in sight.neighbours if each.state & NUD_PERMANENT}
     known = {(entry.index, entry.mac) for entry in sight.fdb}
     for route in sight.routes:
         if route.index not in indexes or route.via is None:
@@ -107,7 +107,8 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
         rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
         route = "" if choice.route is None else f"route {row(sight, choice.route)}"
         both = " and ".join(filter(None, (rule, route))) or "no route"
-        seen = f"{both} {'take' if rule and route else 'takes'} them, not the route of {_its(led)}"
+        its = "its lease" if len(led) == 1 else f"the leases of {counted(len(led), 'peer')}"
+        seen = f"{both} {'take' if rule and route else 'takes'} them, not the route of {its}"
         hint = (
             "Leave the pod network out of what the program that made it routes (a VPN: of the routes that it accepts)"
         )
@@ -121,10 +122,6 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
 def _all_answer(sight: Sight, led: list[Peer]) -> bool:
     answering = {each.peer for each in sight.probes if each.way == "overlay" and each.answered}
     return all(str(peer.subnet) in answering for peer in led)
-
-
-def _its(led: list[Peer]) -> str:
-    return "its lease" if len(led) == 1 else f"the leases of {counted(len(led), 'peer')}"
 
 
 def _answer(sight: Sight) -> Iterator[Finding]:
@@ -220,7 +217,11 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
         )
         return _finding("NAT-001", away, seen, hint)
     names = {each.peer for each in away}
-    unheard = {word for peer in peers(sight) if str(peer.subnet) in names for word in [_silence(sight, peer)]}
+    unheard = {
+        "" if peer.public is None else silent_neighbour(sight, peer.public)
+        for peer in peers(sight)
+        if str(peer.subnet) in names
+    }
     seen = "no answer, not even from the public IP"
     if unheard and "" not in unheard:
         seen = f"{seen}: {'; '.join(sorted(unheard)[:_NAMED])}"
@@ -229,10 +230,6 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
         " or until its Node object is deleted"
     )
     return _finding("LEASE-005", away, seen, hint)
-
-
-def _silence(sight: Sight, peer: Peer) -> str:
-    return "" if peer.public is None else silent_neighbour(sight, peer.public)
 
 
 def _mute(sight: Sight, mute: Sequence[Probed]) -> Finding:
@@ -268,9 +265,8 @@ def _may_answer(sight: Sight, version: int) -> bool:
     )
     for link in sight.devices if peer is not None else ():
         own = address_on(sight, link.index, version)
-        protocol = "icmp" if version == 4 else "ipv6-icmp"
         if own is not None and peer is not None:
-            answer = Packet(source=peer, target=own, protocol=protocol, iif=link.name, state="established")
+            answer = Packet(source=peer, target=own, protocol=ECHO[version], iif=link.name, state="established")
             return judge(sight.rules, "input", answer).passes is not False
     return True
 
