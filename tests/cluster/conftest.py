@@ -14,7 +14,8 @@ from tests.support import etcd as support
 from tests.support.etcd import Certs, Etcd, Proxy
 from tests.support.store import QUICK
 from weft.cluster.etcd.access import Access
-from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.store import open_etcd
+from weft.cluster.store import Store
 
 _numbers = itertools.count()
 
@@ -47,13 +48,13 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def make_store(prefix: str) -> AsyncIterator[Callable[..., EtcdStore]]:
+async def make_store(prefix: str) -> AsyncIterator[Callable[..., Store]]:
     """Makes stores that are closed after the test: `make_store(url, …)`, with Access's fields."""
     stores = []
 
-    def make(*urls: str, now: Callable[[], float] = time.time, at: str = prefix, **access: Any) -> EtcdStore:
+    def make(*urls: str, now: Callable[[], float] = time.time, at: str = prefix, **access: Any) -> Store:
         how = Access(endpoints=urls, **{"timing": QUICK, **access})
-        store = EtcdStore(how, at, now=now, chance=random.Random())
+        store = open_etcd(how, at, now=now, chance=random.Random())
         stores.append(store)
         return store
 

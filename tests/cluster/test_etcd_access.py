@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
-from tests.support.store import QUICK, attrs, chooser, netconf, nothing, soon, until, value
+from tests.support.store import QUICK, attrs, chooser, netconf, nothing, said, soon, until, value
 from weft.cluster.etcd import password
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.client import Client
@@ -32,7 +32,7 @@ ONE_VERSION = pytest.mark.parametrize("server", ["wheel"], indirect=True)
 async def fails(store, kind):
     """How a store that cannot work says so."""
     with pytest.raises(kind) as raised:
-        await soon(store.net_conf())
+        await soon(store.settings.net_conf())
     return raised.value.problems
 
 
@@ -43,7 +43,7 @@ async def fails(store, kind):
 async def test_the_first_endpoint_that_answers_is_used(server, make_store):
     [dead] = free_ports(1)
     store = make_store(f"http://127.0.0.1:{dead}", server.url)
-    assert await store.acquire(chooser(netconf(), attrs()))
+    assert await store.tenure.acquire(chooser(netconf(), attrs()))
 
 
 @pytest.mark.spec("flannel.md §4.1/v3-endpoints")
@@ -59,12 +59,12 @@ async def test_a_call_whose_connection_breaks_goes_to_the_next_endpoint(server, 
     server.put(f"{prefix}/config", "{}")
     one, two = await make_proxy(server), await make_proxy(server)
     store = make_store(one.url, two.url)
-    assert await store.net_conf() == "{}"
+    assert await store.settings.net_conf() == "{}"
     await one.cut()
-    assert await store.net_conf() == "{}"
+    assert await store.settings.net_conf() == "{}"
     await one.open()
     await two.cut()
-    assert await store.net_conf() == "{}"
+    assert await store.settings.net_conf() == "{}"
 
 
 @pytest.mark.spec("flannel.md §4.1/no-deadline")
@@ -72,41 +72,41 @@ async def test_a_call_whose_connection_breaks_goes_to_the_next_endpoint(server, 
 async def test_every_call_has_a_deadline_and_is_made_again(server, make_store, make_proxy):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    await store.list()
+    await store.directory.list()
     proxy.freeze()
     [problem] = await fails(store, Unavailable)
     assert (problem.code, problem.seen) == ("STORE-001", f"no answer within {QUICK.call:.0f} s")
     proxy.thaw()
-    assert (await soon(store.list())).leases == ()
+    assert (await soon(store.directory.list())).leases == ()
 
 
 async def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store, sent = make_store(proxy.url, server.url), []
-    own = await store.acquire(chooser(netconf(), attrs()))
-    ask = store._client._ask
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    ask = store.directory._client._ask
 
     async def losing(link, method, request, timeout):  # noqa: ASYNC109
         sent.append(type(request).__name__)
         await ask(link, method, request, timeout)
         raise BrokenError(ConnectionResetError())
 
-    store._client._ask = losing
+    store.directory._client._ask = losing
     with pytest.raises(Unavailable, match="the connection broke"):
-        await store.publish(own, attrs(mac="02:00:00:00:00:01"))
+        await store.tenure.publish(own, attrs(mac="02:00:00:00:00:01"))
     assert sent == ["TxnRequest"]
-    store._client._ask = ask
-    again = await store.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))  # finds what it wrote
+    store.directory._client._ask = ask
+    again = await store.tenure.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))  # finds what it wrote
     assert again.lease.id == own.lease.id
 
 
 async def test_cancelling_a_call_cancels_it(server, make_store, make_proxy):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    await store.list()
+    await store.directory.list()
     proxy.freeze()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(store.net_conf())
+        task = group.create_task(store.settings.net_conf())
         await asyncio.sleep(0.1)
         task.cancel()
     assert task.cancelled()
@@ -115,9 +115,9 @@ async def test_cancelling_a_call_cancels_it(server, make_store, make_proxy):
 async def test_a_broken_connection_leaves_no_mark_on_the_callers_task(server, make_store, make_proxy):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    await store.list()
+    await store.directory.list()
     proxy.freeze()
-    waiting = asyncio.create_task(store.net_conf())
+    waiting = asyncio.create_task(store.settings.net_conf())
     await asyncio.sleep(0.1)
     await proxy.cut()
     with pytest.raises(Unavailable):
@@ -173,15 +173,15 @@ def strict_server(tmp_path, certs):
 @pytest.mark.spec("flannel.md §4.1/tls")
 async def test_a_ca_alone_is_honoured(tls_server, make_store, certs):
     store = make_store(tls_server.url, ca_file=certs.ca)
-    assert await store.acquire(chooser(netconf(), attrs()))
+    assert await store.tenure.acquire(chooser(netconf(), attrs()))
 
 
 @pytest.mark.spec("flannel.md §4.1/tls")
 async def test_client_certificates(strict_server, make_store, certs, prefix):
     store = make_store(strict_server.url, ca_file=certs.ca, cert_file=certs.client, key_file=certs.client_key)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     assert strict_server.get(f"{prefix}/subnets/{own.lease.id}")
-    async with contextlib.aclosing(store.watch()) as events:
+    async with contextlib.aclosing(said(store)) as events:
         await soon(anext(events))
         strict_server.restart()
         strict_server.put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
@@ -226,7 +226,7 @@ async def test_an_etcd_that_speaks_no_tls_when_we_do(server, make_store, certs):
 async def test_certificates_without_an_https_endpoint_are_warned_about(server, make_store, certs, prefix, caplog):
     server.put(f"{prefix}/config", "{}")
     with caplog.at_level(logging.WARNING):
-        assert await make_store(server.url, ca_file=certs.ca).net_conf() == "{}"
+        assert await make_store(server.url, ca_file=certs.ca).settings.net_conf() == "{}"
     assert "connections are plain" in caplog.text
 
 
@@ -267,7 +267,7 @@ async def test_renewed_certificates_are_used_by_the_next_connection(tls_server, 
     store = make_store(tls_server.url, ca_file=str(ca))
     await fails(store, ConfigError)
     shutil.copy(certs.ca, ca)
-    assert await store.list()
+    assert await store.directory.list()
 
 
 # --- users
@@ -283,8 +283,11 @@ def auth_server(own_server, prefix):
 @pytest.mark.spec("flannel.md §4.1/user-password")
 async def test_user_and_password(auth_server, make_store, prefix):
     store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD))
-    own = await store.acquire(chooser(netconf(), attrs()))
-    async with contextlib.aclosing(store.watch()) as events, contextlib.aclosing(store.keep(own, margin=60)) as kept:
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    async with (
+        contextlib.aclosing(said(store)) as events,
+        contextlib.aclosing(store.tenure.keep(own, margin=60)) as kept,
+    ):
         await soon(anext(events))
         await soon(anext(kept))
         auth_server.put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
@@ -292,26 +295,26 @@ async def test_user_and_password(auth_server, make_store, prefix):
         auth_server.restart()  # which forgets tokens
         auth_server.put(f"{prefix}/subnets/10.3.98.0-24", value("1.1.1.2"))
         await until(events, lambda event: isinstance(event, Changed | Listed) and "10.3.98.0-24" in str(event))
-    assert (await store.publish(own, attrs(mac="02:00:00:00:00:01"))).token.etcd_lease == own.token.etcd_lease
+    assert (await store.tenure.publish(own, attrs(mac="02:00:00:00:00:01"))).token.etcd_lease == own.token.etcd_lease
 
 
 @pytest.mark.spec("flannel.md §4.1/user-password")
 async def test_a_token_that_is_no_longer_good_is_renewed_within_the_call(auth_server, make_store, prefix):
     auth_server.put(f"{prefix}/config", "{}")
     store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD))
-    assert await store.net_conf() == "{}"
+    assert await store.settings.net_conf() == "{}"
     auth_server.ctl("user", "add", "another:x")  # any change of users makes tokens old
-    assert await store.net_conf() == "{}"
-    store._client._token = "made up"
-    assert await store.net_conf() == "{}"
+    assert await store.settings.net_conf() == "{}"
+    store.directory._client._token = "made up"
+    assert await store.settings.net_conf() == "{}"
 
 
 @pytest.mark.spec("flannel.md §4.1/user-password")
 async def test_a_watch_with_a_bad_token_recovers(auth_server, make_store, prefix):
     store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD))
-    listing = await store.list()
-    store._client._token = "made up"
-    async with contextlib.aclosing(store.watch(listing)) as events:
+    listing = await store.directory.list()
+    store.directory._client._token = "made up"
+    async with contextlib.aclosing(said(store, listing)) as events:
         await soon(anext(events))
         waiting = await nothing(events, 0.2)
         auth_server.put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
@@ -331,7 +334,7 @@ async def test_a_refused_user_is_told_without_the_password(auth_server, make_sto
     for access, seen in cases:
         store = make_store(auth_server.url, **access)
         with pytest.raises(ConfigError) as raised:
-            await soon(store.net_conf())
+            await soon(store.settings.net_conf())
         [problem] = raised.value.problems
         assert problem.code == "STORE-002"
         assert seen in problem.seen
@@ -339,7 +342,8 @@ async def test_a_refused_user_is_told_without_the_password(auth_server, make_sto
             repr(raised.value),
             str(raised.value),
             caplog.text,
-            repr(store.__dict__),
+            repr(store),
+            *map(repr, map(vars, (store.settings, store.tenure, store.directory))),
             repr(Access(endpoints=(), **access)),
         ]
         assert not any(PASSWORD in text for text in said)
@@ -353,8 +357,11 @@ async def test_a_password_that_is_changed_is_read_again_from_its_file(
     file.write_text(f"{PASSWORD}\n")
     access = {"user": "weft", "password": password.from_file(str(file)), "password_file": str(file)}
     store = make_store(auth_server.url, **access)
-    own = await store.acquire(chooser(netconf(), attrs()))
-    async with contextlib.aclosing(store.watch()) as events, contextlib.aclosing(store.keep(own, margin=60)) as kept:
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    async with (
+        contextlib.aclosing(said(store)) as events,
+        contextlib.aclosing(store.tenure.keep(own, margin=60)) as kept,
+    ):
         await soon(anext(events))
         await soon(anext(kept))
         auth_server.ctl("user", "passwd", "weft", "--interactive=false", stdin="another-password")
@@ -364,7 +371,7 @@ async def test_a_password_that_is_changed_is_read_again_from_its_file(
         await until(events, lambda _: "FLAG-001" in caplog.text)
         file.write_text("another-password\n")
         await until(events, lambda event: isinstance(event, Listed | Changed))
-    assert await store.publish(own, attrs(mac="02:00:00:00:00:01"))
+    assert await store.tenure.publish(own, attrs(mac="02:00:00:00:00:01"))
     assert caplog.text.count("FLAG-001 --etcd-password-file") == 1, "said once"
     assert PASSWORD not in caplog.text
 
@@ -374,9 +381,9 @@ async def test_a_password_that_came_through_a_pipe_is_read_once(auth_server, mak
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD), password_file=str(pipe))
-    assert await store.list()
-    store._client.forget_token()
-    assert await store.list()
+    assert await store.directory.list()
+    store.directory._client.forget_token()
+    assert await store.directory.list()
 
 
 async def test_a_user_without_permission_is_told(auth_server, make_store):
@@ -388,7 +395,7 @@ async def test_a_user_without_permission_is_told(auth_server, make_store):
 
 async def test_a_watch_outlives_a_refusal(auth_server, make_store, prefix):
     store = make_store(auth_server.url)
-    async with contextlib.aclosing(store.watch()) as events:
+    async with contextlib.aclosing(said(store)) as events:
         assert "STORE-002" in (await soon(anext(events))).reason
         auth_server.ctl("auth", "disable")
         await until(events, lambda event: isinstance(event, Listed))
@@ -396,7 +403,7 @@ async def test_a_watch_outlives_a_refusal(auth_server, make_store, prefix):
 
 async def test_a_user_where_none_is_needed_does_no_harm(server, make_store, prefix):
     server.put(f"{prefix}/config", "{}")
-    assert await make_store(server.url, user="weft", password=Secret(PASSWORD)).net_conf() == "{}"
+    assert await make_store(server.url, user="weft", password=Secret(PASSWORD)).settings.net_conf() == "{}"
 
 
 # --- something else
@@ -479,7 +486,7 @@ async def test_an_etcd_that_answers_with_an_error(own_server, make_store, prefix
     own_server.stop()
     own_server.start("--quota-backend-bytes", "1")
     with pytest.raises(Unavailable) as raised:
-        await make_store(own_server.url).acquire(chooser(netconf(), attrs()))
+        await make_store(own_server.url).tenure.acquire(chooser(netconf(), attrs()))
     [problem] = raised.value.problems
     assert problem.code == "STORE-002"
     assert "space" in problem.seen

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from grpclib.protocol import EventsProcessor
 
-from tests.support.store import attrs, chooser, netconf, nothing, soon, until, value
+from tests.support.store import attrs, chooser, netconf, nothing, said, soon, until, value
 from weft.model.cluster import Changed, Held, Listed, Lost
 from weft.model.errors import Unavailable
 
@@ -48,9 +48,9 @@ async def test_whatever_accepts_and_resets_is_an_etcd_that_does_not_answer(make_
         store = make_store(url)
         for _ in range(40):
             with pytest.raises(Unavailable) as raised:
-                await soon(store.net_conf())
+                await soon(store.settings.net_conf())
             assert {problem.code for problem in raised.value.problems} == {"STORE-001"}
-        async with contextlib.aclosing(store.watch()) as events:
+        async with contextlib.aclosing(said(store)) as events:
             before = accepted()
             while accepted() < before + 40:
                 assert isinstance(await soon(anext(events)), Lost)
@@ -60,10 +60,10 @@ async def test_a_keeper_and_a_watcher_outlive_a_balancer_that_resets(server, mak
     async with resetter() as (url, accepted):
         proxy = await make_proxy(server)
         store = make_store(proxy.url, url)
-        own = await store.acquire(chooser(netconf(), attrs()))
+        own = await store.tenure.acquire(chooser(netconf(), attrs()))
         async with (
-            contextlib.aclosing(store.watch()) as events,
-            contextlib.aclosing(store.keep(own, margin=86399.5)) as kept,
+            contextlib.aclosing(said(store)) as events,
+            contextlib.aclosing(store.tenure.keep(own, margin=86399.5)) as kept,
         ):
             await soon(anext(events))
             await soon(anext(kept))
@@ -84,10 +84,10 @@ async def mute() -> AsyncIterator[str]:
 
 
 async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no_watch(server, make_store):
-    listing = await make_store(server.url).list()
+    listing = await make_store(server.url).directory.list()
     async with mute() as url:
         store = make_store(url)
-        async with contextlib.aclosing(store.watch(listing)) as events:
+        async with contextlib.aclosing(said(store, listing)) as events:
             assert isinstance(await soon(anext(events)), Listed)
             for _ in range(3):
                 waiting = await nothing(events, 0.2)
@@ -96,10 +96,10 @@ async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no
 
 
 async def test_a_connection_that_is_dropped_while_its_endpoint_is_silent_ends_no_keeping(server, make_store, prefix):
-    own = await make_store(server.url).acquire(chooser(netconf(), attrs()))
+    own = await make_store(server.url).tenure.acquire(chooser(netconf(), attrs()))
     async with mute() as url:
         store = make_store(url)
-        async with contextlib.aclosing(store.keep(own, margin=86399.9)) as kept:
+        async with contextlib.aclosing(store.tenure.keep(own, margin=86399.9)) as kept:
             waiting = await nothing(kept, 0.2)
             for _ in range(3):
                 store.close()
@@ -114,7 +114,7 @@ async def test_whatever_the_library_raises_when_a_connection_is_dropped_it_is_dr
 ):
     """It takes its own objects apart, and meets what is left of them."""
     store = make_store(server.url)
-    async with contextlib.aclosing(store.watch()) as events:
+    async with contextlib.aclosing(said(store)) as events:
         assert isinstance(await soon(anext(events)), Listed)
         with monkeypatch.context() as patched:
             patched.setattr(EventsProcessor, "close", lambda *_: object()._transport)

@@ -11,10 +11,9 @@ import pytest
 
 from tests.support.etcd import VERSIONS
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
-from weft.cluster.etcd.client import CompactedError
-from weft.cluster.etcd.keep import Keeper
-from weft.cluster.etcd.store import EtcdStore
+from weft.cluster.etcd.keep import _Keeper
 from weft.cluster.etcd.values import Proof
+from weft.cluster.store import Store
 from weft.model.cluster import Held, OwnLease, Revoked, TakenOver
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import Lease
@@ -28,9 +27,17 @@ ONE_VERSION = pytest.mark.parametrize("server", ["wheel"], indirect=True)
 
 
 @contextlib.asynccontextmanager
-async def keeping(store: EtcdStore, own: OwnLease, margin: float = HOUR):
-    async with contextlib.aclosing(store.keep(own, margin=margin)) as events:
+async def keeping(store: Store, own: OwnLease, margin: float = HOUR):
+    """What becomes of the own lease, beside the watch, by which its keeper hears."""
+
+    async def heedless(_event):
+        pass
+
+    watching = asyncio.ensure_future(store.directory.watch(heedless))
+    async with contextlib.aclosing(store.tenure.keep(own, margin=margin)) as events:
         yield events
+    watching.cancel()
+    await asyncio.wait((watching,))
 
 
 def ends(event):
@@ -46,7 +53,7 @@ def ends(event):
 )
 async def test_held_renewed_deleted(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=86399.7) as events:
         assert await soon(anext(events)) == Held(own=own)
         renewed = (await soon(anext(events))).own
@@ -60,7 +67,7 @@ async def test_held_renewed_deleted(server, make_store, prefix):
         assert isinstance(await soon(anext(events)), Revoked)
         with pytest.raises(StopAsyncIteration):
             await soon(anext(events))
-    again = await store.acquire(chooser(netconf(), attrs(), previous=(own.lease.v4, None)), recorded=own)
+    again = await store.tenure.acquire(chooser(netconf(), attrs(), previous=(own.lease.v4, None)), recorded=own)
     assert again.lease.v4 == own.lease.v4  # in place, without a restart
 
 
@@ -68,7 +75,7 @@ async def test_held_renewed_deleted(server, make_store, prefix):
 @ONE_VERSION
 async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
+    own = await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     before = server.get(f"{prefix}/subnets/{own.lease.id}")
     async with keeping(store, own, margin=86400 - 4) as events:
         await soon(anext(events))
@@ -83,7 +90,7 @@ async def test_a_renewal_gives_the_full_time_and_changes_nothing(server, make_st
 @ONE_VERSION
 async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         short = server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), ttl=12)
@@ -99,7 +106,7 @@ async def test_a_lease_shorter_than_the_margin_is_not_renewed_all_the_time(serve
 async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, caplog):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=86398) as events:
         await soon(anext(events))
         await proxy.cut()
@@ -114,7 +121,7 @@ async def test_a_failed_renewal_is_tried_again(server, make_store, make_proxy, c
 async def test_a_renewal_that_ends_without_an_answer_says_nothing_of_the_lease(server, make_store, monkeypatch):
     """A proxy between us and etcd may end it so; it counted as the end of the lease. etcd itself always answers."""
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
 
     async def ended(_: object) -> None:
         await asyncio.sleep(0)
@@ -122,15 +129,15 @@ async def test_a_renewal_that_ends_without_an_answer_says_nothing_of_the_lease(s
     with monkeypatch.context() as patch:
         patch.setattr("weft.cluster.etcd.link.Conversation.receive", ended)
         with pytest.raises(Unavailable, match=r"STORE-001 .*without an answer"):
-            await store._key.renew(own.token.etcd_lease)
-    assert await store._key.renew(own.token.etcd_lease) == 86400
+            await store.tenure.renew(own.token.etcd_lease)
+    assert await store.tenure.renew(own.token.etcd_lease) == 86400
 
 
 @pytest.mark.spec("flannel.md §4.6/own-key-read-fails")
 async def test_a_first_look_that_fails_is_made_again(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     await proxy.cut()
     async with keeping(store, own) as events:
         waiting = await nothing(events)
@@ -143,7 +150,7 @@ async def test_a_first_look_that_fails_is_made_again(server, make_store, make_pr
 @pytest.mark.spec("flannel.md §4.6/store-down-data-plane")
 async def test_a_store_that_is_down_ends_nothing(own_server, make_store):
     store = make_store(own_server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         own_server.stop()
@@ -168,7 +175,7 @@ async def cut_off_while(proxy, events, change):
 async def test_a_key_written_below_a_compaction_is_seen(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
 
     def change():
         server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"), lease=own.token.etcd_lease)
@@ -186,7 +193,7 @@ async def test_a_key_written_below_a_compaction_is_seen(server, make_store, make
 async def test_a_key_deleted_below_a_compaction_is_missed(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     store = make_store(proxy.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
 
     def change():
         server.delete(f"{prefix}/subnets/{own.lease.id}")
@@ -199,17 +206,10 @@ async def test_a_key_deleted_below_a_compaction_is_missed(server, make_store, ma
 
 async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, prefix, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
-    looked = asyncio.Event()
-
-    async def deaf(*_args, **_kwargs):
-        looked.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr("weft.cluster.etcd.keep.until_touched", deaf)
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    monkeypatch.setattr(store.tenure.touched, "set", lambda: None)  # the watch says nothing
     async with keeping(store, own, margin=86397) as events:
         assert isinstance(await soon(anext(events)), Held)
-        await soon(looked.wait())
         server.ctl("lease", "revoke", f"{own.token.etcd_lease:x}")
         event = await soon(anext(events))
         assert isinstance(event, Revoked)
@@ -218,30 +218,30 @@ async def test_a_lease_that_ran_out_is_noticed_at_renewal(server, make_store, pr
 
 async def test_another_node_that_takes_the_key_is_noticed_and_not_fought(server, make_store, prefix):
     store, twin = make_store(server.url), make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
+    own = await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
-        theirs = await twin.acquire(chooser(netconf(), attrs(mac=MAC + "2")))
+        theirs = await twin.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "2")))
         assert theirs.lease.id == own.lease.id
         event = await soon(anext(events))
         assert isinstance(event, TakenOver)
         assert event.lease.attrs == attrs(mac=MAC + "2")
         assert "1.2.3.4" in event.reason
     with pytest.raises(Unavailable) as raised:
-        await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")), recorded=own)
+        await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")), recorded=own)
     [problem] = raised.value.problems
     assert problem.code == "IFACE-001"
     assert MAC + "2" in problem.seen
-    async with contextlib.aclosing(twin.keep(theirs, margin=HOUR)) as events:
+    async with contextlib.aclosing(twin.tenure.keep(theirs, margin=HOUR)) as events:
         await soon(anext(events))
         await nothing_more(events)
     server.delete(f"{prefix}/subnets/{own.lease.id}")
-    assert await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
+    assert await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
 
 
 async def test_a_key_that_somebody_spoiled_is_not_ours(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         server.put(f"{prefix}/subnets/{own.lease.id}", "no JSON")
@@ -254,26 +254,27 @@ async def test_a_key_with_more_in_it_than_is_ever_received_is_not_ours(own_serve
     own_server.stop()
     own_server.start("--max-request-bytes", str(16 << 20))
     store = make_store(own_server.url, timing=replace(QUICK, call=10, pong=10))
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         own_server.fill([(f"{prefix}/subnets/{own.lease.id}", "x" * (5 << 20))])
         event = await soon(anext(events))
         assert isinstance(event, TakenOver)
         assert "somebody who cannot be read" in event.reason
-    again = await store.acquire(chooser(netconf(), attrs()))
+    again = await store.tenure.acquire(chooser(netconf(), attrs()))
     assert again.lease.id != own.lease.id, "it is somebody's, so it is not free"
 
 
 async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypatch):
     """Neither a longer one nor one behind it: of a cluster's changes, a node looks at those of its own key alone."""
     store = make_store(server.url, timing=replace(QUICK, call=10, pong=10))
-    own = await store.acquire(chooser(netconf(), attrs()))
-    read, looks = store._key.read, []
-    monkeypatch.setattr(store._key, "read", lambda own: looks.append(own) or read(own))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    read, looks = store.tenure.read, []
+    monkeypatch.setattr(store.tenure, "read", lambda own: looks.append(own) or read(own))
     async with keeping(store, own) as events:
         await soon(anext(events))
         waiting = await nothing(events)
+        looks.clear()
         # Beside the loop, so that each change is seen by itself.
         for other in (f"{own.lease.id}&fc00::-64", "10.3.99.0-24"):
             await asyncio.to_thread(server.put, f"{prefix}/subnets/{other}", value("9.9.9.9"))
@@ -281,13 +282,13 @@ async def test_other_keys_are_not_looked_at(server, make_store, prefix, monkeypa
         mine = f"{prefix}/subnets/{own.lease.id}"
         await asyncio.to_thread(server.put, mine, value("1.2.3.4"), lease=own.token.etcd_lease)
         assert (await soon(waiting)).own.token.mod_revision > own.token.mod_revision
-    assert len(looks) == 2, "at first, and when the own key was written"
+    assert len(looks) == 1, "when the own key was written"
 
 
 @pytest.mark.spec("flannel.md §4.5/reservation")
 async def test_a_lease_made_a_reservation_is_one(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
+    own = await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
         server.put(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
@@ -303,7 +304,7 @@ async def test_a_lease_made_a_reservation_is_one(server, make_store, prefix):
 async def test_a_reservation_is_watched_but_not_renewed(server, make_store, prefix):
     server.put(f"{prefix}/subnets/10.3.9.0-24", value("1.2.3.4"))
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own, margin=10**9) as events:
         assert await soon(anext(events)) == Held(own=own)
         waiting = await nothing(events)
@@ -314,15 +315,15 @@ async def test_a_reservation_is_watched_but_not_renewed(server, make_store, pref
 
 async def test_what_we_publish_ourselves_is_held(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
+    own = await store.tenure.acquire(chooser(netconf(), attrs(mac=MAC + "1")))
     async with keeping(store, own) as events:
         await soon(anext(events))
-        published = await store.publish(own, attrs(mac=MAC + "2"))
+        published = await store.tenure.publish(own, attrs(mac=MAC + "2"))
         assert await soon(anext(events)) == Held(own=published)
 
 
 async def test_an_earlier_lease_is_kept_by_a_new_process(server, make_store, prefix):
-    own = await make_store(server.url).acquire(chooser(netconf(), attrs()))
+    own = await make_store(server.url).tenure.acquire(chooser(netconf(), attrs()))
     store = make_store(server.url)
     async with keeping(store, own) as events:
         assert await soon(anext(events)) == Held(own=own)
@@ -332,8 +333,8 @@ async def test_an_earlier_lease_is_kept_by_a_new_process(server, make_store, pre
 
 async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
-    monkeypatch.setattr(store._key, "read", lambda _own: 1 / 0)
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    monkeypatch.setattr(store.tenure, "read", lambda _own: 1 / 0)
     async with keeping(store, own) as events:
         with pytest.raises(ZeroDivisionError):
             await soon(anext(events))
@@ -344,9 +345,9 @@ async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch)
 async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, make_store, prefix, monkeypatch, gone):
     """What the answer says is about the etcd lease that the key hung on before."""
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     asked, answer = asyncio.Event(), asyncio.Event()
-    renew = store._key.renew
+    renew = store.tenure.renew
 
     async def slow(etcd_lease):
         if etcd_lease == own.token.etcd_lease:
@@ -354,7 +355,7 @@ async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, 
             await answer.wait()
         return await renew(etcd_lease)
 
-    monkeypatch.setattr(store._key, "renew", slow)
+    monkeypatch.setattr(store.tenure, "renew", slow)
     async with keeping(store, own, margin=86400) as events:
         assert await soon(anext(events)) == Held(own=own)
         await soon(asked.wait())
@@ -368,10 +369,10 @@ async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, 
         await nothing_more(events)  # neither lost nor longer
 
 
-def keeper(own: OwnLease, *, margin: float, now=lambda: 1000.0) -> Keeper:
+def keeper(own: OwnLease, *, margin: float, now=lambda: 1000.0) -> _Keeper:
     """A keeper that is only asked when it would renew."""
     idle = SimpleNamespace(hold=lambda _own: None)
-    return Keeper(None, idle, own, margin=margin, timing=QUICK, now=now, jitter=lambda: 1.0)  # type: ignore[arg-type]
+    return _Keeper(idle, own, margin=margin, timing=QUICK, now=now, jitter=lambda: 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("flannel.md §4.6/renewal-time")
@@ -396,7 +397,7 @@ async def test_time_that_passes_unseen_is_noticed(server, make_store, monkeypatc
     monkeypatch.setattr("weft.cluster.etcd.keep._LOOK", 0.05)
     slept = 0.0
     store = make_store(server.url, now=lambda: time.monotonic() + slept)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with keeping(store, own) as events:
         await soon(anext(events))
         waiting = await nothing(events)
@@ -406,27 +407,29 @@ async def test_time_that_passes_unseen_is_noticed(server, make_store, monkeypatc
 
 async def test_looks_that_fail_come_less_and_less_often(server, make_store, monkeypatch):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
-    read, sleep = store._key.read, asyncio.sleep
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
+    read, sleep = store.tenure.read, asyncio.sleep
     pauses: list[float] = []
 
     async def failing(_own):
         raise Unavailable(Problem(code="STORE-001", where="etcd", seen="away"))
 
+    async def once(own):
+        monkeypatch.setattr(store.tenure, "read", failing)
+        kv = await read(own)
+        store.tenure.touched.set()
+        return kv
+
     async def paused(seconds):
         pauses.append(seconds)
-        if len(pauses) in (5, 6):
-            monkeypatch.setattr(store._key, "read", failing if len(pauses) == 6 else read)
+        if len(pauses) == 5:
+            monkeypatch.setattr(store.tenure, "read", once)
         await sleep(0)
 
-    async def broken(*_args, **_kwargs):
-        raise CompactedError
-
-    monkeypatch.setattr("weft.cluster.etcd.keep.until_touched", broken)
     monkeypatch.setattr("weft.cluster.etcd.keep.asyncio.sleep", paused)
-    monkeypatch.setattr(store._key, "read", failing)
-    monkeypatch.setattr(store._chance, "random", lambda: 1.0)
-    async with keeping(store, own) as events:
+    monkeypatch.setattr(store.tenure, "read", failing)
+    monkeypatch.setattr(store.tenure._chance, "random", lambda: 1.0)
+    async with contextlib.aclosing(store.tenure.keep(own, margin=HOUR)) as events:
         assert await soon(anext(events)) == Held(own=own)
         async with asyncio.timeout(10):
             while len(pauses) < 8:

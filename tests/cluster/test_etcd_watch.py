@@ -8,14 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.etcd import VERSIONS, Etcd, start_cluster, wheel
-from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
+from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, said, soon, until, value
 from tests.support.waiting import comes, in_time
 from weft.cluster.etcd.access import Timing
-from weft.cluster.etcd.store import EtcdStore
-from weft.cluster.etcd.values import Mark
-from weft.cluster.mailbox import Mailbox
-from weft.model.cluster import Changed, Listed, Lost, Malformed
-from weft.model.errors import Problem
+from weft.cluster.store import Store
+from weft.model.cluster import Changed, Listed, Lost
 from weft.model.value import replace
 from weft.wire.etcd import decode_lease
 
@@ -40,8 +37,8 @@ def puts(name):
 
 
 @contextlib.asynccontextmanager
-async def watching(store: EtcdStore, listing=None):
-    async with contextlib.aclosing(store.watch(listing)) as events:
+async def watching(store: Store, listing=None):
+    async with contextlib.aclosing(said(store, listing)) as events:
         yield events
 
 
@@ -51,13 +48,13 @@ async def watching(store: EtcdStore, listing=None):
 @pytest.mark.spec("flannel.md 11.5/watch-own", "flannel.md §4.7/1-snapshot", cases=VERSIONS)
 async def test_own_lease_is_no_event(server, make_store, prefix):
     store = make_store(server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
     async with watching(store) as events:
         listed = await soon(anext(events))
         assert [each.id for each in listed.leases] == ["10.3.99.0-24"]
         assert listed.own == (own.lease,)
-        await store.publish(own, attrs(mac="02:00:00:00:00:01"))
+        await store.tenure.publish(own, attrs(mac="02:00:00:00:00:01"))
         await nothing_more(events)
 
 
@@ -65,12 +62,12 @@ async def test_own_lease_is_no_event(server, make_store, prefix):
 async def test_a_key_that_we_took_over_since_the_list_is_no_peers(server, make_store, prefix, recorded):
     """It is there from an earlier run, whether or not we remember that, under an etcd lease that we never made."""
     first = make_store(server.url)
-    own = await first.acquire(chooser(netconf(), attrs()))
+    own = await first.tenure.acquire(chooser(netconf(), attrs()))
     server.put_leased(f"{prefix}/subnets/10.3.0.0-24", value("1.2.3.4"))  # ours by its address, and out of range
     server.put_leased(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.1"))
     store = make_store(server.url)
-    listing = await store.list()
-    again = await store.acquire(
+    listing = await store.directory.list()
+    again = await store.tenure.acquire(
         chooser(netconf(), attrs(mac="02:00:00:00:00:01")), recorded=own if recorded else None, listing=listing
     )
     assert again.lease.id == own.lease.id
@@ -83,11 +80,11 @@ async def test_a_key_that_we_took_over_since_the_list_is_no_peers(server, make_s
 async def test_our_key_of_another_history_is_no_peers(own_server, make_store, prefix, tmp_path):
     """A restored snapshot shows it as it was: an etcd lease before, with what we say today."""
     first = make_store(own_server.url)
-    own = await first.acquire(chooser(netconf(), attrs()))
+    own = await first.tenure.acquire(chooser(netconf(), attrs()))
     own_server.put_leased(f"{prefix}/subnets/{own.lease.id}", value("1.2.3.4"))
-    listing = await first.list()
+    listing = await first.directory.list()
     store = make_store(own_server.url)
-    store.hold(replace(own, token=own.token._replace(etcd_lease=own.token.etcd_lease + 1)))
+    store.tenure.hold(replace(own, token=own.token._replace(etcd_lease=own.token.etcd_lease + 1)))
     async with watching(store, listing) as events:
         assert (await soon(anext(events))).leases == ()
 
@@ -97,7 +94,7 @@ async def test_a_lease_listed_before_we_took_it_is_withdrawn(server, make_store,
     store = make_store(server.url)
     async with watching(store) as events:
         assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.9.0-24"]
-        await store.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))
+        await store.tenure.acquire(chooser(netconf(), attrs(mac="02:00:00:00:00:01")))
         assert (await soon(anext(events))).gone == ("10.3.9.0-24",)
 
 
@@ -132,7 +129,7 @@ async def test_an_expired_key_is_gone_in_one_event(server, make_store, prefix):
 async def test_a_listing_made_earlier_is_gone_on_from(server, make_store, prefix):
     store = make_store(server.url)
     server.put_leased(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
-    listing = await store.list()
+    listing = await store.directory.list()
     server.put_leased(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
     async with watching(store, listing) as events:
         assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.1.0-24"]
@@ -168,18 +165,33 @@ async def test_a_malformed_entry_costs_only_itself(server, make_store, prefix, n
 
 
 @ONE_VERSION
-async def test_a_slow_consumer_gets_the_newest_word(server, make_store, prefix):
-    async with watching(make_store(server.url)) as events:
-        await soon(anext(events))
-        for number in range(1, 30):
-            server.fill([(f"{prefix}/subnets/10.3.9.0-24", value(f"1.1.1.{number}"))])
-        server.fill([(f"{prefix}/subnets/10.3.8.0-24", value("1.1.1.1"))])
-        server.delete(f"{prefix}/subnets/10.3.8.0-24")
-        await asyncio.sleep(0.1)
-        event = await soon(anext(events))
-        assert [(each.id, str(each.attrs.public_ip)) for each in event.put] == [("10.3.9.0-24", "1.1.1.29")]
-        assert event.gone == ("10.3.8.0-24",)
-        await nothing_more(events, 0.1)
+async def test_a_slow_consumer_is_waited_for_and_loses_no_last_word(server, make_store, prefix):
+    taken, busy, last = [], asyncio.Event(), asyncio.Event()
+
+    async def slow(event):
+        assert not busy.is_set(), "one at a time"
+        busy.set()
+        await asyncio.sleep(0.05)
+        busy.clear()
+        taken.append(event)
+        if getattr(event, "gone", ()):
+            last.set()
+
+    # Longer than the watch would wait for a sign of life: what takes its time is not etcd.
+    timing = replace(QUICK, ping=0.01, pong=0.02)
+    watching = asyncio.ensure_future(make_store(server.url, timing=timing).directory.watch(slow))
+    await comes(lambda: len(taken) == 1)
+    for number in range(1, 9):
+        server.fill([(f"{prefix}/subnets/10.3.9.0-24", value(f"1.1.1.{number}"))])
+    server.fill([(f"{prefix}/subnets/10.3.8.0-24", value("1.1.1.1"))])
+    server.delete(f"{prefix}/subnets/10.3.8.0-24")
+    await soon(last.wait())
+    watching.cancel()
+    await asyncio.wait((watching,))
+    words = [str(lease.attrs.public_ip) for event in taken[1:] for lease in event.put if lease.id == "10.3.9.0-24"]
+    assert words == sorted(words)
+    assert words[-1] == "1.1.1.8"
+    assert taken[-1].gone == ("10.3.8.0-24",)
 
 
 async def test_five_thousand_leases_are_eleven_requests(server, make_store, prefix):
@@ -188,13 +200,13 @@ async def test_five_thousand_leases_are_eleven_requests(server, make_store, pref
     )
     store = make_store(server.url, timing=Timing())
     calls = []
-    ask = store._client.call
+    ask = store.directory._client.call
 
     async def counted(*args, **options):
         calls.append(args)
         return await ask(*args, **options)
 
-    store._client.call = counted
+    store.directory._client.call = counted
     async with watching(store) as events:
         assert len((await soon(anext(events))).leases) == 5000
     assert len(calls) == 11
@@ -212,15 +224,15 @@ async def test_values_that_no_lease_needs_are_asked_for_a_few_at_a_time_and_not_
     server.put(f"{prefix}/subnets/{'y' * 5000}", value("1.1.1.2"))
     store = make_store(server.url, timing=Timing())
     sizes = []
-    ask = store._client.call
+    ask = store.directory._client.call
 
     async def measured(*args, **options):
         reply = await ask(*args, **options)
         sizes.append(reply.ByteSize())
         return reply
 
-    store._client.call = measured
-    listing = await store.list()
+    store.directory._client.call = measured
+    listing = await store.directory.list()
     assert [entry.lease.id for entry in listing.entries][500:] == ["10.3.99.0-24"]
     assert len(listing.malformed) == 41
     assert "1048576 bytes" in str(listing.malformed[0].problem)
@@ -257,15 +269,15 @@ async def test_a_key_that_takes_the_place_of_a_value_that_is_never_received_is_n
     own_server.start("--max-request-bytes", str(16 << 20))
     own_server.fill([(f"{prefix}/subnets/10.3.1.0-24", "x" * (5 << 20))])
     store = make_store(own_server.url, timing=Timing())
-    ask = store._client.call
+    ask = store.directory._client.call
 
     async def late(method, request, **options):
         if request.keys_only:
             own_server.put(f"{prefix}/subnets/10.3.0.0-24", value("1.1.1.1"))  # sorts before it
         return await ask(method, request, **options)
 
-    store._client.call = late
-    listing = await store.list()
+    store.directory._client.call = late
+    listing = await store.directory.list()
     assert [lease.id for lease in listing.leases] == ["10.3.0.0-24"]
     assert [entry.id for entry in listing.malformed] == ["10.3.1.0-24"]
 
@@ -323,7 +335,7 @@ async def test_a_quick_restart_is_not_even_mentioned(server, make_store, make_pr
 async def test_a_watch_from_below_the_compaction_lists_again(server, make_store, prefix):
     store = make_store(server.url)
     server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
-    listing = await store.list()
+    listing = await store.directory.list()
     server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.9"))
     server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
     server.compact()
@@ -354,7 +366,7 @@ async def test_recovers_from_compaction_and_restart(own_server, make_store, pref
 async def test_the_own_lease_is_no_event_after_a_second_list_either(own_server, make_store, prefix):
     """Better than upstream, whose second list holds the own subnet: it is then taken for a peer that goes (Q-17)."""
     store = make_store(own_server.url)
-    own = await store.acquire(chooser(netconf(), attrs()))
+    own = await store.tenure.acquire(chooser(netconf(), attrs()))
     seen = []
     async with watching(store) as events:
         seen.append(await soon(anext(events)))
@@ -416,13 +428,13 @@ async def test_another_cluster_behind_the_same_address_is_listed_again(tmp_path,
 @ONE_VERSION
 async def test_a_quiet_etcd_is_heard_by_its_signs_of_life(server, make_store, prefix):
     store = make_store(server.url)
-    assert store.heard is None
+    assert store.directory.heard is None
     async with watching(store) as events:
         assert is_listed(await soon(anext(events)))
         pending = asyncio.ensure_future(anext(events))
         for _ in range(3):
-            before = store.heard
-            await comes(lambda before=before: store.heard > before)
+            before = store.directory.heard
+            await comes(lambda before=before: store.directory.heard > before)
         assert not pending.done()
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
@@ -458,7 +470,7 @@ async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
         store = make_store(*(member.url for member in members))
         async with watching(store) as events:
             await soon(anext(events))
-            own = await soon(store.acquire(chooser(netconf(), attrs())))
+            own = await soon(store.tenure.acquire(chooser(netconf(), attrs())))
             for member in members[1:]:
                 member.below(
                     prefix
@@ -467,7 +479,7 @@ async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
             await as_soon_as_led(lambda: members[2].put(f"{prefix}/subnets/10.3.99.0-24", value("1.1.1.2")))
             seen = await until(events, puts("10.3.99.0-24"))
             assert not any(is_listed(event) for event in seen)
-            assert (await soon(store.publish(own, attrs(mac="02:00:00:00:00:01")))).lease.id == own.lease.id
+            assert (await soon(store.tenure.publish(own, attrs(mac="02:00:00:00:00:01")))).lease.id == own.lease.id
     finally:
         for member in members:
             member.stop()
@@ -475,7 +487,7 @@ async def test_a_killed_member_costs_nothing(tmp_path, make_store, prefix):
 
 @pytest.mark.spec("flannel.md 11.5/cancel-in-resync")
 async def test_can_be_cancelled_while_the_store_hangs(own_server, make_store):
-    events = make_store(own_server.url, timing=Timing()).watch()
+    events = said(make_store(own_server.url, timing=Timing()))
     own_server.pause()
     waiting = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0.2)
@@ -498,7 +510,7 @@ async def as_soon_as_led(put: Callable[[], None]) -> None:
 
 @pytest.mark.spec("flannel.md 11.5/cancel-in-resync")
 async def test_can_be_closed_while_the_consumer_is_busy(server, make_store, prefix):
-    events = make_store(server.url).watch()
+    events = said(make_store(server.url))
     await soon(anext(events))
     server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
     await asyncio.sleep(0.05)
@@ -513,26 +525,3 @@ async def test_a_fault_of_our_own_is_not_hidden(server, make_store, monkeypatch,
         server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
         with pytest.raises(ZeroDivisionError):
             await soon(anext(events))
-
-
-# --- what waits for the consumer
-
-
-async def test_mailbox_merges_and_keeps_order():
-    mail = Mailbox()
-    earlier, later = Mark(6, 1, 1), Mark(7, 1, 1)
-    one, two = lease("10.3.1.0-24"), lease("10.3.2.0-24")
-    bad = Malformed(id="10.3.3.0-24", problem=Problem(code="ADDR-002", where="lease", seen="x"))
-    mail.lost("away")
-    mail.listed(Listed(leases=(one,), mark=None))
-    mail.changed([(two.id, two), (bad.id, bad), (one.id, None)], earlier)
-    mail.changed([(two.id, None), (one.id, one)], later)
-    mail.lost("away again")
-    assert await soon(mail.take()) == Listed(leases=(one,), mark=None)
-    assert await soon(mail.take()) == Changed(put=(one,), gone=(two.id,), malformed=(bad,), mark=later)
-    assert await soon(mail.take()) == Lost(reason="away again")
-    mail.lost("x")
-    mail.changed((), later)
-    assert await soon(mail.take()) == Changed(mark=later)
-    with pytest.raises(TimeoutError):
-        await soon(mail.take(), 0.01)

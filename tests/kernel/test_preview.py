@@ -30,7 +30,11 @@ def store(*, chooses: bool) -> Any:
     async def listing() -> None:
         raise Unavailable(TOO_LARGE)
 
-    return SimpleNamespace(source="net-conf", chooses=chooses, net_conf=net_conf, addresses=addresses, list=listing)
+    return SimpleNamespace(
+        settings=SimpleNamespace(source="net-conf", chooses=chooses, net_conf=net_conf),
+        tenure=SimpleNamespace(addresses=addresses),
+        directory=SimpleNamespace(list=listing),
+    )
 
 
 @pytest.mark.parametrize("remembered, chooses", [(None, True), (Memory(net_conf=CONF), False)], ids=["none", "no own"])

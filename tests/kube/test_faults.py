@@ -17,13 +17,13 @@ from tests.kube.fakekubeapi import Fault, gone
 from tests.support.kubernetes import kubeobjects
 from tests.support.kubernetes.apiserver import ADMIN
 from tests.support.kubernetes.kubeobjects import NODES, PREFIX, flannel
-from tests.support.store import chooser, netconf, nothing, soon
+from tests.support.store import chooser, netconf, nothing, said, soon
 from tests.support.waiting import comes, in_time
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import Fixed
 from weft.cluster.kube.problems import ExpiredError
-from weft.cluster.kube.store import KubeStore
+from weft.cluster.kube.store import open_kube
 from weft.config.kubernetes import Surroundings
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import Unavailable
@@ -43,7 +43,7 @@ async def fake():
 
 @asynccontextmanager
 async def stored(fake, timing=QUICK):
-    store = KubeStore(
+    store = open_kube(
         Access(url=fake.url, timing=timing),
         Surroundings(node="n1"),
         prefix=PREFIX,
@@ -60,7 +60,7 @@ async def stored(fake, timing=QUICK):
 @asynccontextmanager
 async def watched(fake):
     """A watch of all nodes that has told its list, which is given, too."""
-    async with stored(fake) as store, aclosing(store.watch()) as events:
+    async with stored(fake) as store, aclosing(said(store)) as events:
         listed = await soon(anext(events))
         assert isinstance(listed, Listed)
         async with asyncio.timeout(10):
@@ -115,7 +115,7 @@ async def test_a_list_that_fails_is_asked_for_again(fake, fault):
     for number in range(250):
         fake.put(f"p{number}", f"10.245.{number}.0/24", flannel(f"192.168.3.{number}"))
     fake.fail("list", Fault(), fault)  # the second page
-    async with stored(fake) as store, aclosing(store.watch()) as events:
+    async with stored(fake) as store, aclosing(said(store)) as events:
         event = await soon(anext(events))
         while isinstance(event, Lost):
             event = await soon(anext(events))
@@ -127,7 +127,7 @@ async def test_a_list_that_is_forgotten_each_time_is_a_store_that_is_away(fake):
     for number in range(150):
         fake.put(f"p{number}", f"10.245.{number}.0/24", flannel(f"192.168.3.{number}"))
     fake.fail("list", *[Fault(), gone()] * 5)
-    async with stored(fake) as store, aclosing(store.watch()) as events:
+    async with stored(fake) as store, aclosing(said(store)) as events:
         lost = await soon(anext(events))
         assert isinstance(lost, Lost)
         assert "it has forgotten 5 lists of the nodes before their last page" in lost.reason
@@ -137,7 +137,7 @@ async def test_a_list_that_is_forgotten_each_time_is_a_store_that_is_away(fake):
 async def test_a_first_page_that_is_forgotten_is_a_refusal(fake):
     """It asks for no version, so no other list would be another one."""
     fake.fail("list", gone())
-    async with stored(fake) as store, aclosing(store.watch()) as events:
+    async with stored(fake) as store, aclosing(said(store)) as events:
         lost = await soon(anext(events))
         assert isinstance(lost, Lost)
         assert "it refuses: Expired" in lost.reason
@@ -166,7 +166,7 @@ async def test_an_object_that_is_gone_is_a_refusal(fake):
     fake.fail("get", gone())
     async with stored(fake) as store:
         with pytest.raises(Unavailable, match=r"STORE-002 .*it refuses: Expired"):
-            await store.addresses(None)
+            await store.tenure.addresses(None)
 
 
 async def test_an_api_that_goes_back_in_time_is_listed_again(fake):
@@ -177,8 +177,8 @@ async def test_an_api_that_goes_back_in_time_is_listed_again(fake):
         seen = await sees(events, "192.168.1.22")
         again = next(event for event in seen if isinstance(event, Listed))
     async with stored(fake) as store:
-        assert not store.continues(listed.mark, {}, again)
-        assert store.continues(again.mark, {}, listed)
+        assert not store.directory.continues(listed.mark, {}, again)
+        assert store.directory.continues(again.mark, {}, listed)
 
 
 async def test_a_break_that_is_mended_at_once_is_not_said(fake):
@@ -192,17 +192,17 @@ async def test_a_break_that_is_mended_at_once_is_not_said(fake):
 async def test_annotations_that_cannot_be_put_back_are_a_problem_until_they_are(fake):
     attrs = LeaseAttrs(public_ip=IPv4Address("192.168.1.1"), backend="host-gw")
     async with stored(fake) as store:
-        own = await store.acquire(chooser(netconf("10.244.0.0/16", "10.244.1.0", "10.244.255.0"), attrs))
-        assert store.unpublished is None
-        async with aclosing(store.watch()) as events, aclosing(store.keep(own, margin=60)) as news:
+        own = await store.tenure.acquire(chooser(netconf("10.244.0.0/16", "10.244.1.0", "10.244.255.0"), attrs))
+        assert store.tenure.unpublished is None
+        async with aclosing(said(store)) as events, aclosing(store.tenure.keep(own, margin=60)) as news:
             await soon(anext(events))
             await soon(anext(news))
             pending = [asyncio.ensure_future(anext(each)) for each in (events, news)]
             fake.fail("patch", *[Fault(status=403)] * 3)
             fake.put("n1", "10.244.1.0/24", flannel("192.168.1.66"))
-            await comes(lambda: store.unpublished is not None)
-            assert "and it is not put back: API-001" in str(store.unpublished)
-            await comes(lambda: store.unpublished is None)
+            await comes(lambda: store.tenure.unpublished is not None)
+            assert "and it is not put back: API-001" in str(store.tenure.unpublished)
+            await comes(lambda: store.tenure.unpublished is None)
             for each in pending:
                 each.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
@@ -221,7 +221,7 @@ async def test_a_line_that_is_no_event_is_a_loss_and_not_the_end(fake, monkeypat
 async def test_a_server_that_hangs_is_said_within_half_a_minute_and_so_is_a_watch_that_is_held(fake):
     """As one that is stopped, or a balancer that holds connections: times here are a tenth of the real ones."""
     timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=1.0)
-    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+    async with stored(fake, timing) as store, aclosing(said(store)) as events:
         await soon(anext(events))
         fake.fail("watch", *[Fault(silent=True)] * 9)
         fake.fail("list", *[Fault(silent=True)] * 9)
@@ -233,7 +233,7 @@ async def test_a_server_that_hangs_is_said_within_half_a_minute_and_so_is_a_watc
 
 async def test_a_watch_that_is_held_beside_an_api_that_answers_is_made_anew_without_a_list(fake):
     timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=0.1, held=0.5)
-    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+    async with stored(fake, timing) as store, aclosing(said(store)) as events:
         fake.fail("watch", Fault(held=True))
         listed = await soon(anext(events))
         assert isinstance(listed, Listed)
@@ -247,12 +247,12 @@ async def test_a_watch_that_is_held_beside_an_api_that_answers_is_made_anew_with
 
 async def test_a_quiet_cluster_keeps_its_watch_and_hears_of_the_api_all_the_time(fake):
     timing = Timing(connect=0.5, call=1.0, backoff=0.01, backoff_most=1.0, quiet=0.1)
-    async with stored(fake, timing) as store, aclosing(store.watch()) as events:
+    async with stored(fake, timing) as store, aclosing(said(store)) as events:
         await soon(anext(events))
         pending = asyncio.ensure_future(anext(events))
         await comes(lambda: sum("limit=1&" in f"{line}&" for line in fake.requests) > 5)
-        heard = store.heard
-        await comes(lambda: store.heard > heard)
+        heard = store.directory.heard
+        await comes(lambda: store.directory.heard > heard)
         assert sum("watch=1" in line for line in fake.requests) == 1
         assert not pending.done()
         pending.cancel()
@@ -262,11 +262,11 @@ async def test_a_quiet_cluster_keeps_its_watch_and_hears_of_the_api_all_the_time
 async def test_without_the_right_to_list_policies_nothing_is_known_and_an_api_without_them_has_none(fake):
     """Both may change while a daemon runs."""
     async with stored(fake) as store:
-        assert await store.policies() == 0
+        assert await store.settings.policies() == 0
         fake.fail("get", Fault(status=403))
         with pytest.raises(Unavailable, match="API-001"):
-            await store.policies()
-        assert await store.policies() == 0
+            await store.settings.policies()
+        assert await store.settings.policies() == 0
 
 
 @asynccontextmanager

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from weft.cluster.store import Store, StoreKind
+from weft.cluster.store import Store, StoreKind, Take
 from weft.daemon import main
 from weft.daemon.world import real
 from weft.desired.allocate import Choice, Chooser
@@ -29,8 +29,6 @@ from weft.model.cluster import (
     OwnEvent,
     OwnLease,
     Revoked,
-    StoreEvent,
-    Tally,
     Token,
 )
 from weft.model.errors import Problem, Unavailable
@@ -73,12 +71,15 @@ class Names(Value):
 
 
 class NamedStore:
+    """The settings, the tenure and the directory of one network, in one."""
+
+    chooses = False
+    heard = None
+    unpublished: Problem | None = None
+
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
-
-    @property
-    def source(self) -> str:
-        return str(self._folder / CONFIG)
+        self.source = str(folder / CONFIG)
 
     def _read(self, name: str) -> str:
         try:
@@ -86,18 +87,6 @@ class NamedStore:
         except FileNotFoundError:
             code = "STORE-002" if self._folder.exists() else "STORE-001"
             raise Unavailable(Problem(code=code, where=str(self._folder), seen=f"no {name}")) from None
-
-    @property
-    def heard(self) -> float | None:
-        return None
-
-    @property
-    def chooses(self) -> bool:
-        return False
-
-    @property
-    def tallies(self) -> Mapping[str, Tally]:
-        return {}
 
     async def next_net_conf(self, known: str) -> str:
         while (text := await self.net_conf()) == known:  # noqa: ASYNC110 - a file gives no sign
@@ -109,10 +98,6 @@ class NamedStore:
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
         return Addresses()
-
-    @property
-    def unpublished(self) -> Problem | None:
-        return None
 
     async def ready(self) -> None:
         pass
@@ -161,7 +146,7 @@ class NamedStore:
                     yield Held(own=own)
         yield Revoked(reason=f"node {self._name} was deleted")
 
-    async def watch(self, listing: Names | None = None) -> AsyncGenerator[StoreEvent, None]:
+    async def watch(self, take: Take, listing: Names | None = None) -> NoReturn:
         known: dict[str, Lease] | None = None
         away = False
         while True:
@@ -169,29 +154,27 @@ class NamedStore:
                 names = await self.list()
             except Unavailable as error:
                 if not away:
-                    yield Lost(reason=str(error))
+                    await take(Lost(reason=str(error)))
                 away = True
             else:
                 there = {lease.id: lease for lease in names.leases if lease.id != self._name}
                 mark: Token = ("at", len(there))
                 if known is None:
                     own = tuple(lease for lease in names.leases if lease.id == self._name)
-                    yield Listed(leases=tuple(there.values()), own=own, mark=mark)
+                    await take(Listed(leases=tuple(there.values()), own=own, mark=mark))
                 elif away or there != known:
                     changed = tuple(lease for name, lease in there.items() if known.get(name) != lease)
-                    yield Changed(put=changed, gone=tuple(known.keys() - there.keys()), mark=mark)
+                    await take(Changed(put=changed, gone=tuple(known.keys() - there.keys()), mark=mark))
                 known, away = there, False
             await asyncio.sleep(LOOK)
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
         return True
 
-    def close(self) -> None:
-        pass
 
-
-def opened(_options: Any, **_: Any) -> Store[Names]:
-    return NamedStore(Path(os.environ["NODES"]), os.environ["NODE"])
+def opened(_options: Any, **_: Any) -> Store:
+    named = NamedStore(Path(os.environ["NODES"]), os.environ["NODE"])
+    return Store(settings=named, tenure=named, directory=named, tallies={}, close=lambda: None)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_a_store_that_gives_a_node_another_subnet_is_followed(cluster: Cluster, 
     eventually(lambda: "10.5.20.0/24" in routes(alpha))
     _, created, published = json.loads((folder / "beta").read_text())
     namedstore.put(folder, "beta", "10.5.30.0/24", decode_attrs(published.encode(), "beta"), created=created)
-    beta.says("LEASE-004 our subnet is now beta, it was 10.5.20.0/24")
+    beta.says("LEASE-004 our subnet is now 10.5.30.0/24, it was 10.5.20.0/24")
     eventually(lambda: "FLANNEL_SUBNET=10.5.30.1/24" in beta.subnet_file.read_text())
     assert "10.5.30.0/32" in beta.ip("addr show flannel.1")
     eventually(lambda: "10.5.30.0/24" in routes(alpha) and "10.5.20.0/24" not in routes(alpha))

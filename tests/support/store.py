@@ -7,8 +7,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, TypeVar
 
 from weft.cluster.etcd.access import Timing
+from weft.cluster.store import Listing, Store
 from weft.config.netconf import NetConf, Pool
 from weft.desired.allocate import Chooser
+from weft.model.cluster import StoreEvent
 from weft.model.lease import LeaseAttrs
 from weft.model.net import Subnets
 from weft.model.value import Value
@@ -63,6 +65,20 @@ async def soon(awaitable: Awaitable[T], seconds: float = 60) -> T:
     """What arrives within some seconds; a test that waits longer has failed."""
     async with asyncio.timeout(seconds):
         return await awaitable
+
+
+async def said(store: Store, listing: Listing | None = None) -> AsyncGenerator[StoreEvent, None]:
+    """What the directory of a store says, for a consumer that has room for all of it."""
+    told: asyncio.Queue[StoreEvent | None] = asyncio.Queue()
+    watching = asyncio.ensure_future(store.directory.watch(told.put, listing))
+    watching.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (event := await told.get()) is not None:
+            yield event
+        await watching
+    finally:
+        watching.cancel()
+        await asyncio.wait((watching,))
 
 
 async def until(events: AsyncGenerator[T, None], wanted: Callable[[T], bool], seconds: float = 60) -> list[T]:

@@ -1,12 +1,17 @@
 """What the daemon asks of a store of leases, whatever keeps them: etcd, the nodes of Kubernetes, a mesh of peers.
 
-A store says which leases there are and keeps ours. It knows nothing of kernels and does not decide which subnet is
-ours: a store without subnets of its own asks a `Chooser`, one that is given them (Kubernetes) does not.
-What it needs to go on after a restart it puts into tokens, which the daemon keeps without reading them.
+A store is three things: the settings of the network, this node's tenure of a lease, and the directory of all leases.
+It knows nothing of kernels and does not decide which subnet is ours: a store without subnets of its own asks a
+`Chooser`, one that is given them (Kubernetes) does not. What it needs after a restart it puts into tokens, which the
+daemon keeps without reading them.
+
+Every method that waits may raise `Unavailable` (STORE-001: does not answer; STORE-002: answers with an error) and
+`ConfigError` (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
@@ -16,6 +21,34 @@ from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import Value
 from weft.plan.announce import Event
+
+Take = Callable[[StoreEvent], Awaitable[None]]
+
+
+class Settings(Protocol):
+    """What the operator says to all nodes."""
+
+    @property
+    def source(self) -> str:
+        """Where the network configuration is, for people."""
+        ...
+
+    @property
+    def chooses(self) -> bool:
+        """Tell whether nodes choose their subnets, by the configuration's lengths and bounds, or are given them."""
+        ...
+
+    async def net_conf(self) -> str:
+        """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
+        ...
+
+    async def next_net_conf(self, known: str) -> str:
+        """Wait until the text is another than `known`, and give it; raises as `net_conf` does."""
+        ...
+
+    async def policies(self) -> int | None:
+        """How many NetworkPolicies there are; None where the store has no such thing."""
+        ...
 
 
 class Listing(Protocol):
@@ -51,37 +84,11 @@ class Listing(Protocol):
 
 
 ListingT = TypeVar("ListingT", bound=Listing)
+GivenT_contra = TypeVar("GivenT_contra", bound=Listing, contravariant=True)
 
 
-class Store(Protocol[ListingT]):
-    """One network's leases. A connection is made when something is asked.
-
-    Every method that waits may raise `Unavailable` (STORE-001: does not answer; STORE-002: answers with an error) and
-    `ConfigError` (STORE-002: refuses us), but what `watch` and `keep` give outlives both.
-    """
-
-    @property
-    def source(self) -> str:
-        """Where the network configuration is, for people."""
-        ...
-
-    @property
-    def chooses(self) -> bool:
-        """Tell whether nodes choose their subnets, by the configuration's lengths and bounds, or are given them."""
-        ...
-
-    @property
-    def tallies(self) -> Mapping[str, Tally]:
-        """What was asked of the store so far, by verb and answer (`list 200`)."""
-        ...
-
-    async def net_conf(self) -> str:
-        """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
-        ...
-
-    async def next_net_conf(self, known: str) -> str:
-        """Wait until the text is another than `known`, and give it; raises as `net_conf` does."""
-        ...
+class Tenure(Protocol[GivenT_contra]):
+    """This node's own lease, and what the node says beside it."""
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
         """The public addresses that an operator has set for this node in the store, which count more than the flags'.
@@ -90,12 +97,8 @@ class Store(Protocol[ListingT]):
         """
         ...
 
-    async def list(self) -> ListingT:
-        """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
-        ...
-
     async def acquire(
-        self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: ListingT | None = None
+        self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: GivenT_contra | None = None
     ) -> OwnLease:
         """Take a lease for this node and publish `chooser.attrs`; `recorded` is the own lease of an earlier run.
 
@@ -105,6 +108,14 @@ class Store(Protocol[ListingT]):
 
     def hold(self, own: OwnLease) -> None:
         """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` does not show it."""
+        ...
+
+    def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        """Hold the lease, renewed `margin` seconds before it expires if it does, and tell what becomes of it.
+
+        `Held` now and whenever the lease changes or is renewed; ends after `Revoked` or `TakenOver`. It may hear by
+        `Directory.watch`, which runs beside it.
+        """
         ...
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
@@ -124,21 +135,19 @@ class Store(Protocol[ListingT]):
         """Say something of this node to people, in a store that has a place for it."""
         ...
 
-    async def policies(self) -> int | None:
-        """How many NetworkPolicies there are; None where the store has no such thing. May raise `Unavailable`."""
+
+class Directory(Protocol[ListingT]):
+    """The leases of all nodes."""
+
+    async def list(self) -> ListingT:
+        """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
         ...
 
-    def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
-        """Hold the lease, renewed `margin` seconds before it expires if it does, and tell what becomes of it.
+    async def watch(self, take: Take, listing: ListingT | None = None) -> NoReturn:
+        """Say all leases but our own to `take`, one event at a time: `Listed`, then `Changed` and `Lost`, for ever.
 
-        `Held` now and whenever the lease changes or is renewed; ends after `Revoked` or `TakenOver`.
-        """
-        ...
-
-    def watch(self, listing: ListingT | None = None) -> AsyncGenerator[StoreEvent, None]:
-        """All leases but our own: `Listed`, then `Changed`; `Lost` while the store does not answer. Never ends.
-
-        After a `Lost`, the next `Listed` or `Changed` (without leases, if none changed) says that it is back.
+        Nothing is removed before a `Listed` that is `complete`. After a `Lost` of all, the next `Listed` or `Changed`
+        (without leases, if none changed) says that the store is back.
         """
         ...
 
@@ -154,15 +163,35 @@ class Store(Protocol[ListingT]):
         """
         ...
 
-    def close(self) -> None:
-        """Drop the connection; the next question makes another. The lease stays in the store."""
-        ...
+
+async def idle() -> None:
+    """What a store does that does nothing by itself."""
+
+
+class Store(Value):
+    """One network's leases, opened once.
+
+    `run` is what the store does by itself, beside the node and as long as it. `tallies` say what was asked of it, by
+    verb and answer (`list 200`). `close` drops its connections; the next question makes others. The lease stays.
+    """
+
+    settings: Settings
+    tenure: Tenure[Any]
+    directory: Directory[Any]
+    tallies: Mapping[str, Tally]
+    close: Callable[[], None]
+    run: Callable[[], Awaitable[None]] = idle
 
 
 class Opener(Protocol):
-    """Makes the store's client. `now` counts seconds and cannot be set, `random(n)` gives n bytes."""
+    """Makes the store's client. `now` counts seconds and cannot be set, `random(n)` gives n bytes.
 
-    def __call__(self, options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+    `directory` is the store's own, for what must be on disk before it is answered; nothing is written before `run`.
+    """
+
+    def __call__(
+        self, options: Options, *, directory: Path, now: Callable[[], float], random: Callable[[int], bytes]
+    ) -> Store:
         """Read the flags; connects to nothing. Raises `ConfigError`."""
         ...
 

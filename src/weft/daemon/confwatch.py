@@ -9,9 +9,9 @@ import json
 import logging
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-from weft.cluster.store import Store
+from weft.cluster.store import Settings
 from weft.config.netconf import Backend, NetConf, parse_netconf
 from weft.model.errors import ConfigError, Problem, Unavailable
 
@@ -45,9 +45,9 @@ def differences(known: NetConf, new: NetConf) -> list[str]:
 class ConfWatch:
     """Compares the configuration with `netconf`, which was made of `text`. `problem` is what there is to say now."""
 
-    def __init__(self, store: Store[Any], netconf: NetConf, text: str, backends: Mapping[str, Backend]) -> None:
+    def __init__(self, settings: Settings, netconf: NetConf, text: str, backends: Mapping[str, Backend]) -> None:
         self.problem: Problem | None = None
-        self._store = store
+        self._settings = settings
         self._netconf = netconf
         self._text = text
         self._backends = backends
@@ -56,7 +56,7 @@ class ConfWatch:
         """Look at each new text, until cancelled."""
         while True:
             try:
-                self._text = await self._store.next_net_conf(self._text)
+                self._text = await self._settings.next_net_conf(self._text)
             except (Unavailable, ConfigError) as error:
                 first = error.problems[0]
                 if first.code == "CONF-002":  # it is not there any more
@@ -68,7 +68,7 @@ class ConfWatch:
     def _judge(self) -> Problem | None:
         """What is wrong with the present text, beside that of the start."""
         try:
-            new = parse_netconf(self._text, self._store.source, backends=self._backends, etcd=self._store.chooses)
+            new = parse_netconf(self._text, self._settings.source, backends=self._backends, etcd=self._settings.chooses)
         except ConfigError as error:
             hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
             return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)
@@ -80,7 +80,7 @@ class ConfWatch:
 
     def _changed(self, seen: str, hint: str) -> Problem:
         expected = "the configuration of the start"
-        return Problem(code="CONF-001", where=self._store.source, seen=seen, expected=expected, hint=hint)
+        return Problem(code="CONF-001", where=self._settings.source, seen=seen, expected=expected, hint=hint)
 
     def _say(self, problem: Problem | None) -> None:
         if problem != self.problem:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from weft.cluster.store import Store
+from weft.cluster.store import Tenure
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.node.status import Status
 from weft.plan.announce import Announcer
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
 
 
-async def announce(store: Store[Any], status: Status, *, now: Callable[[], float]) -> None:
+async def announce(tenure: Tenure[Any], status: Status, *, now: Callable[[], float]) -> None:
     """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said."""
     announcer = Announcer(now())
     said = False
@@ -27,7 +27,7 @@ async def announce(store: Store[Any], status: Status, *, now: Callable[[], float
         problems = [problem for problem in asked if problem is not None]
         for event in announcer.take(problems, now(), ready=status.ready):
             try:
-                await store.tell(event)
+                await tenure.tell(event)
             except (Unavailable, ConfigError) as error:
                 problem = error.problems[0]
                 if problem.code == "API-001":

@@ -6,20 +6,21 @@ lease lives until it expires, and is taken again, the same subnet first, when th
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from weft.beside.tasks import awaited
-from weft.cluster.store import Listing, Store
+from weft.cluster.store import Directory, Listing, Tenure
 from weft.config.netconf import NetConf
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.allocate import Chooser
-from weft.model.cluster import Held, OwnLease, StoreEvent
+from weft.desired.leasecheck import unfit
+from weft.model.cluster import Held, OwnLease
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Subnets
@@ -38,7 +39,8 @@ class Leasing:
 
     def __init__(
         self,
-        store: Store[Any],
+        tenure: Tenure[Any],
+        leases: Directory[Any],
         directory: Path,
         *,
         netconf: NetConf,
@@ -49,7 +51,9 @@ class Leasing:
     ) -> None:
         self.own: OwnLease | None = None
         self.confirmed = False  # by the store, in this run
-        self._store = store
+        self._refused: Problem | None = None  # what the store makes of our lease
+        self._tenure = tenure
+        self._leases = leases
         self._netconf = netconf
         self._chance = Random(int.from_bytes(random(8)))  # noqa: S311 - no secret
         self._memory = remembered
@@ -74,8 +78,8 @@ class Leasing:
 
     @property
     def unpublished(self) -> Problem | None:
-        """Why the store does not show what we have published."""
-        return self._store.unpublished
+        """Why the store does not show what we have published, or shows a lease that cannot be ours."""
+        return self._refused or self._tenure.unpublished
 
     @property
     def left(self) -> float | None:
@@ -86,7 +90,7 @@ class Leasing:
     async def listing(self) -> Listing:
         """The store's leases now, kept for `acquire` and `watch`. Raises `Unavailable`."""
         self._listing = None
-        listing: Listing = await self._store.list()
+        listing: Listing = await self._leases.list()
         self._listing = listing
         return listing
 
@@ -94,7 +98,7 @@ class Leasing:
         """Take a lease and remember it. Raises `Unavailable`."""
         chooser = Chooser(netconf=self._netconf, attrs=attrs, previous=previous, pick=self._chance.randrange)
         try:
-            own = await self._store.acquire(chooser, recorded=self._memory.own, listing=self._listing)
+            own = await self._tenure.acquire(chooser, recorded=self._memory.own, listing=self._listing)
         except WeftError:
             self._listing = None  # the store may say something else by the next try
             raise
@@ -117,7 +121,7 @@ class Leasing:
         if own is None or (own.expires is not None and own.expires <= self._moment().now):
             return False
         self.own = own
-        self._store.hold(own)
+        self._tenure.hold(own)
         return True
 
     def elders(self, listing: Listing) -> list[Lease]:
@@ -152,27 +156,31 @@ class Leasing:
         """
         if self.own is None:
             raise RuntimeError("keep comes after acquire")
-        async with aclosing(self._store.keep(self.own, margin=self._margin)) as events:
+        async with aclosing(self._tenure.keep(self.own, margin=self._margin)) as events:
             async for event in events:
                 if not isinstance(event, Held):
                     return event.reason
-                await self._took(event.own)
-                await moved()
+                try:
+                    await self._took(event.own)
+                except Unavailable as error:
+                    log.warning("%s", error)
+                    self._refused = error.problems[0]
+                else:
+                    await moved()
         raise RuntimeError("the keeper ended without a reason")
 
     async def publish(self, attrs: LeaseAttrs) -> None:
-        """Change what our lease says; `keep` finds out if it is no longer ours. Raises `Unavailable`."""
+        """Change what our lease says; `keep` finds out if it is no longer ours. Raises `Unavailable`.
+
+        What comes back may be another subnet, as of `keep`.
+        """
         if self.own is not None:
-            await self._took(await self._store.publish(self.own, attrs))
+            await self._took(await self._tenure.publish(self.own, attrs))
 
-    def watch(self) -> AsyncGenerator[StoreEvent, None]:
-        """The leases of others, for ever."""
+    def listed(self) -> Listing | None:
+        """The last listing, for `watch` to begin with; once, since it grows old."""
         listing, self._listing = self._listing, None
-        return self._store.watch(listing)
-
-    def reconnect(self) -> None:
-        """Drop the connection to the store, which may hang on an address that is gone; the next call makes another."""
-        self._store.close()
+        return listing
 
     def saw(self, known: Callable[[Memory], Memory]) -> None:
         """Remember the leases of others, which are complete from now on: `known` puts them into what is written."""
@@ -205,7 +213,12 @@ class Leasing:
                 log.warning("STATE-002 %s: %s", self._file.path, why)
 
     async def _took(self, own: OwnLease) -> None:
-        self.own, self.confirmed = own, True
+        """Go on with a lease that the store gives us. Raises `Unavailable` (LEASE-004) for one that cannot be ours."""
+        if why := unfit(self._netconf, own.lease):
+            where, expected = f"lease {own.lease.id}", "a subnet within the network"
+            hint = "Correct it in the store; the node stays with the subnet that it has"
+            raise Unavailable(Problem(code="LEASE-004", where=where, seen=why, expected=expected, hint=hint))
+        self.own, self.confirmed, self._refused = own, True, None
         if own != self._memory.own:
             self._memory = replace(self._memory, own=own)
             await self._write()

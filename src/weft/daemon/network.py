@@ -8,10 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from weft.cluster.store import Directory
 from weft.daemon.disk.subnetfile import SubnetFile
-from weft.daemon.peers import Continues, Peers
+from weft.daemon.peers import Peers
 from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.planes.plane import Keeper
@@ -67,7 +68,7 @@ class Network:
         stranded_pods: StrandedPods,
         clock: Callable[[], float],
         now: Callable[[], float],
-        continues: Continues,
+        directory: Directory[Any],
     ) -> None:
         # Both may have changed since the machine was looked at and before notices come.
         self.uplink_changed = asyncio.Event()
@@ -91,11 +92,12 @@ class Network:
         self.links, self.rules = self.keepers["routes"], self.keepers.get("rules")
         self.links.tell_of_links(self.keepers[name] for name in others)
         self.roster = roster
-        self.peers = Peers(roster, self.reconciler, status, now=now, continues=continues)
+        self.peers = Peers(roster, self.reconciler, status, directory, now=now)
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
         status.parts["bridges"] = self._node_link_problem
+        status.losses["leases"] = lambda: self.peers.problem
         status.losses["pods"] = lambda: stranded_pods.problem
         if rules is not None:
             status.parts["rules"] = self._rules_problem

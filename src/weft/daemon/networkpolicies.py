@@ -8,9 +8,9 @@ import asyncio
 import logging
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from weft.cluster.store import Store
+from weft.cluster.store import Settings
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 
@@ -30,9 +30,9 @@ _THEIRS: Final = re.compile(
 class Policies:
     """Looks now and then. `problem` is what the last look found, None if all was well."""
 
-    def __init__(self, store: Store[Any], tools: Tools, proc: Path = Path("/proc/self")) -> None:
+    def __init__(self, settings: Settings, tools: Tools, proc: Path = Path("/proc/self")) -> None:
         self.problem: Problem | None = None
-        self._store = store
+        self._settings = settings
         self._tools = tools
         self._proc = proc
 
@@ -41,7 +41,7 @@ class Policies:
         await asyncio.sleep(_FIRST_SECONDS)
         while True:
             try:
-                count = await self._store.policies()
+                count = await self._settings.policies()
                 if count is None:
                     return
                 self._say(await self.judge(count))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from weft.beside.tasks import watched
 from weft.beside.threads import beside, bounded
@@ -94,15 +94,17 @@ class Node:
             await beside(lambda: instance.take_directory(self._directory))
             async with asyncio.TaskGroup() as tasks:
                 parts = Supervisor(tasks, self._status)
+                parts.start("store", store.run)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
                 Services(self._options, report, up=self._up, stranded_pods=self._stranded_pods).start(parts, listening)
                 self._start_control(report, parts, held)
                 await self._start(store, report, tasks, parts, held)
 
-    async def _open(self) -> Store[Any]:
+    async def _open(self) -> Store:
         """Open the store, which reads files. Raises `Unavailable` when their disk does not answer."""
         world = self._world
-        opening = partial(world.store.open, self._options, now=world.now, random=world.random)
+        own = self._directory / "store"
+        opening = partial(world.store.open, self._options, directory=own, now=world.now, random=world.random)
         try:
             return await bounded(("store", id(self)), opening, seconds=_OPEN_SECONDS)
         except OSError as error:
@@ -121,7 +123,7 @@ class Node:
             parts.start("control", partial(control.serve, each, report.answer))
 
     async def _start(
-        self, store: Store[Any], report: Reporter, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack
+        self, store: Store, report: Reporter, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack
     ) -> None:
         """Go through the phases of a start (`weft.daemon.phases`), up to a network that runs."""
         configured = await self._configured(store)
@@ -155,9 +157,11 @@ class Node:
         )
         await running.run(report, self._up, rule_monitor, tasks=tasks, parts=parts, held=held)
 
-    async def _configured(self, store: Store[Any]) -> Configured:
+    async def _configured(self, store: Store) -> Configured:
         before = await beside(lambda: memory.load(self._directory, self._world.moment()))
-        return await phases.configure(store, self._world, before, asking=self._ask, serves_without=self._serves_without)
+        return await phases.configure(
+            store.settings, self._world, before, asking=self._ask, serves_without=self._serves_without
+        )
 
     async def _ask(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:
         return await start.answered(ask, what, self._status)
@@ -170,12 +174,12 @@ class Node:
         self._status.store = problem
         return True
 
-    def _announce(self, store: Store[Any], parts: Supervisor) -> None:
+    def _announce(self, store: Store, parts: Supervisor) -> None:
         """Start what tells the store of problems here, and what looks for NetworkPolicies that nobody enforces."""
-        policies = Policies(store, Tools())
+        policies = Policies(store.settings, Tools())
         self._status.losses["policies"] = lambda: policies.problem
         parts.start("policies", policies.run)
-        parts.start("events", partial(events.announce, store, self._status, now=self._world.monotonic))
+        parts.start("events", partial(events.announce, store.tenure, self._status, now=self._world.monotonic))
 
     async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
         """Find out what this machine is, say why it has this uplink, and keep who the node is.
@@ -252,7 +256,7 @@ class Node:
         kernel: NodeKernel,
         *,
         rules: RulesPlane | None,
-        store: Store[Any],
+        store: Store,
         held: ExitStack,
     ) -> Network:
         return Network(
@@ -267,5 +271,5 @@ class Node:
             stranded_pods=self._stranded_pods,
             clock=self._world.monotonic,
             now=self._world.now,
-            continues=store.continues,
+            directory=store.directory,
         )

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+from weft.cluster.store import Directory, Listing
 from weft.daemon.disk.memory import Memory
 from weft.daemon.planes.repairs import say_some
 from weft.daemon.reconcile import Reconciler
@@ -21,37 +22,42 @@ from weft.model.cluster import Listed, Lost, StoreEvent, Token
 from weft.model.errors import Problem
 from weft.model.lease import LEASE_TTL, Lease
 from weft.model.node.status import Status
+from weft.model.text import counted
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
-_SLICE: Final = 256  # judged at a stretch: about 5 ms
+_SLICE: Final = 128  # judged and decided at a stretch: about 6 ms
 _EXPIRY_SECONDS: Final = 60.0
 _SAY_SECONDS: Final = 0.1
 _NAMED: Final = 100  # of those that are refused together
+_SHOWN: Final = 5  # of the leases of which the store hears nothing
 
 Continues = Callable[[Token, Mapping[str, int], Listed], bool]
 
 
 class Peers:
-    """Keeps the roster as the store says. `now` is a clock that cannot be set; `continues` is the store's."""
+    """Keeps the roster as the store says. `now` is a clock that cannot be set."""
 
     def __init__(
         self,
         roster: Roster,
         reconciler: Reconciler,
         status: Status,
+        directory: Directory[Any],
         *,
         now: Callable[[], float],
-        continues: Continues,
     ) -> None:
         self._roster = roster
         self._reconciler = reconciler
         self._status = status
         self._history = status.history
+        self._directory = directory
         self._now = now
-        self._continues = continues
+        self.spoken = asyncio.Event()  # the store has said something
         self._mark: Token | None = None
+        self._unheard = frozenset[str]()  # the ids of the leases of which the store hears nothing
+        self._why_unheard = ""
         self._doubt = asyncio.Event()
         self._announced: dict[str, Lease] = {}  # those whose coming was said, or counted at the start, as they were
         self._unsaid: set[str] = set()  # the ids of those whose service has changed since
@@ -67,20 +73,37 @@ class Peers:
         roster = self._roster
         return replace(memory, leases=tuple(roster.worth_keeping), mark=self._mark, unproven=dict(roster.unproven))
 
+    async def follow(self, listing: Listing | None, known: Callable[[], None]) -> None:
+        """Take what the store says from `listing` on, for ever; `known` is called while all leases are known."""
+
+        async def take(event: StoreEvent) -> None:
+            await self.take(event)
+            if self._reconciler.complete:
+                known()
+            self.spoken.set()
+
+        await self._directory.watch(take, listing)
+
     async def take(self, event: StoreEvent) -> None:
         """Take what the store says."""
-        if isinstance(event, Lost):
+        if isinstance(event, Lost) and event.ids is None:
             self._lost(event)
             return
         if self._status.store is not None:
             log.info("the store answers again")
             self._history.note("store-back", "store")
             self._status.store = None
+        if isinstance(event, Lost):
+            self._lost_some(event)
+            return
         if isinstance(event, Listed):
             self._list(event)
+            heard = self._unheard if event.complete else {lease.id for lease in event.leases}
         else:
             self._roster.note(put=event.put, gone=event.gone, malformed=event.malformed)
             self._mark = event.mark
+            heard = {*event.gone, *(lease.id for lease in event.put)} if self._unheard else set()
+        self._unheard = self._unheard.difference(heard, (entry.id for entry in event.malformed))
         self._say_refused({entry.id: entry.problem for entry in event.malformed})
         await self.settle()
 
@@ -100,19 +123,19 @@ class Peers:
                     await self._doubt.wait()
 
     async def settle(self) -> None:
-        """Judge all that is in doubt, and mark what is served otherwise than before."""
+        """Judge all that is in doubt, and have decided what is served otherwise than before."""
         refused: dict[str, Problem] = {}
         served: set[str] = set()
-        while True:
-            touched = self._roster.judge(_SLICE, now=self._now())
-            if touched:
+        with self._reconciler.deciding():
+            while True:
+                touched = self._roster.judge(_SLICE, now=self._now())
                 self._reconciler.peers(touched)
                 served |= touched
-            self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
-            refused |= self._roster.news()
-            if self._roster.settled:
-                break
-            await asyncio.sleep(0)
+                self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
+                refused |= self._roster.news()
+                if self._roster.settled:
+                    break
+                await asyncio.sleep(0)
         self._say_refused(refused)
         self._note(served)
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
@@ -159,7 +182,9 @@ class Peers:
 
     def _list(self, event: Listed) -> None:
         before = len(self._roster.unproven)
-        proved = take_list(self._roster, event, since=self._mark, continues=self._continues, now=self._now())
+        proved = take_list(self._roster, event, since=self._mark, continues=self._directory.continues, now=self._now())
+        if not event.complete:
+            return
         self._mark = event.mark
         if not proved:
             log.warning(
@@ -181,6 +206,27 @@ class Peers:
         hint = "Pods keep their network; new nodes are not seen, and our lease expires"
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
+    def _lost_some(self, lost: Lost) -> None:
+        before, self._unheard, self._why_unheard = self._unheard, frozenset(lost.ids or ()), lost.reason
+        problem = self.problem
+        if problem is not None and self._unheard - before:
+            log.warning("%s; their peers are served as before", problem)
+            self._history.note("store-lost", "store", code=problem.code, words=problem.seen)
+
+    @property
+    def problem(self) -> Problem | None:
+        """The store hears nothing of some leases, and of others it does."""
+        if not self._unheard:
+            return None
+        names, more = sorted(self._unheard), len(self._unheard) - _SHOWN
+        told = ", ".join(names[:_SHOWN]) + f" and {more} more" * (more > 0)
+        return Problem(
+            code="STORE-001",
+            where="store",
+            seen=f"it hears nothing of {counted(len(names), 'lease')}: {told} ({self._why_unheard})",
+            hint="What was known of them is served on",
+        )
+
     def _say_refused(self, refused: Mapping[str, Problem]) -> None:
         doubted = {name for name in refused if self._roster.doubt(name) is not None}
         words = {True: "it is served by what it said before", False: "the lease is ignored"}
@@ -191,8 +237,12 @@ class Peers:
 def take_list(roster: Roster, listed: Listed, *, since: Token | None, continues: Continues, now: float) -> bool:
     """Have a roster take a list without judging; tell whether what is missing in it is gone.
 
-    It is not if the store has lost what was known at the mark `since`, or is another, as far as it can tell.
+    It is not if the list is not complete, or the store has lost what was known at the mark `since`, or is another, as
+    far as it can tell.
     """
+    if not listed.complete:
+        roster.note(put=listed.leases, malformed=listed.malformed)
+        return False
     proved = since is None or continues(since, roster.made, listed)
     until = None if proved else now + LEASE_TTL
     roster.note_list(listed.leases, malformed=listed.malformed, own=listed.own, keep_until=until)

@@ -7,9 +7,9 @@ store may be away: then what an earlier run remembered serves instead (settled.m
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from weft.cluster.store import Listing, Store
+from weft.cluster.store import Listing, Settings, Store
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
 from weft.daemon import host
@@ -89,7 +89,7 @@ class Tenant(Value):
 
 
 async def configure(
-    store: Store[Any],
+    settings: Settings,
     world: World,
     before: Memory | None,
     *,
@@ -100,8 +100,8 @@ async def configure(
 
     Where the store says a problem instead, `serves_without` says whether `before`, of an earlier run, serves.
     """
-    memory = await asking(partial(_read, store, before, serves_without), "the network configuration")
-    netconf = parse_netconf(memory.net_conf, store.source, backends=world.backends, etcd=store.chooses)
+    memory = await asking(partial(_read, settings, before, serves_without), "the network configuration")
+    netconf = parse_netconf(memory.net_conf, settings.source, backends=world.backends, etcd=settings.chooses)
     for warning in netconf.warnings:
         log.warning("CONF-002 %s", warning)
     return Configured(memory=memory, netconf=netconf, backend=world.backends[netconf.backend])
@@ -109,7 +109,7 @@ async def configure(
 
 async def know(
     configured: Configured,
-    store: Store[Any],
+    store: Store,
     options: Options,
     at: Place,
     *,
@@ -121,16 +121,18 @@ async def know(
     Both wait by `asking`, perhaps for ever. Raises `ConfigError` for what a user must correct.
     """
     memory, netconf, backend = configured.memory, configured.netconf, configured.backend
-    options = with_addresses(options, await asking(partial(store.addresses, memory.own), "this node in the store"))
+    options = with_addresses(
+        options, await asking(partial(store.tenure.addresses, memory.own), "this node in the store")
+    )
     prepare = partial(backend.prepare, netconf.options, options, at.directory, look_only=look_only)
     prepared = await asking(prepare, f"what {netconf.backend} needs first")
     previous = host.previous_subnets(options)
     return Known(memory=memory, netconf=netconf, backend=backend, options=options, prepared=prepared, previous=previous)
 
 
-async def _read(store: Store[Any], before: Memory | None, serves_without: Callable[[Problem], bool]) -> Memory:
+async def _read(settings: Settings, before: Memory | None, serves_without: Callable[[Problem], bool]) -> Memory:
     try:
-        text = await store.net_conf()
+        text = await settings.net_conf()
     except Unavailable as error:
         if before is None or not serves_without(error.problems[0]):
             raise
@@ -152,10 +154,11 @@ def with_addresses(options: Options, addresses: Addresses) -> Options:
     )
 
 
-def leasing_of(known: Known, store: Store[Any], world: World, at: Place) -> Leasing:
+def leasing_of(known: Known, store: Store, world: World, at: Place) -> Leasing:
     """What keeps the own lease of a network that is known; it writes nothing before it takes one."""
     return Leasing(
-        store,
+        store.tenure,
+        store.directory,
         at.directory,
         netconf=known.netconf,
         remembered=known.memory,

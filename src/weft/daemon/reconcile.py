@@ -5,7 +5,8 @@ What decides is one; where it is put are planes, each with its own loop and pace
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from weft.daemon.planes import repairs
 from weft.daemon.planes.contract import Plane
@@ -13,27 +14,14 @@ from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
 from weft.model.kernel.objects import Key
 from weft.model.node.history import History
-from weft.model.value import Value, field
 
 log = logging.getLogger(__name__)
 
 
-class Change(Value, frozen=False):
-    """What is to be decided again: everything, what is needed once, or some peers by their leases' ids.
-
-    `since` is when the first of the peers was marked.
-    """
-
-    everything: bool = False
-    once: bool = False
-    peers: set[str] = field(default_factory=set)
-    since: float | None = None
-
-
 class Reconciler:
-    """Has decided what changes. A burst of changes while one is decided is the next; the first starts at once.
+    """Has decided what changes, and hands it out in the same turn of the event loop: planes know all that is wanted.
 
-    `clock` counts seconds and only goes forward.
+    Before the first `decide` nothing is: then everything is decided. `clock` counts seconds and only goes forward.
     """
 
     def __init__(self, decider: Decider, *, clock: Callable[[], float]) -> None:
@@ -41,9 +29,10 @@ class Reconciler:
         self._clock = clock
         self.keepers: list[Keeper] = []
         self.complete = False  # until the first full list of leases nothing is removed
-        self._change = Change()
-        self._changed = asyncio.Event()
-        self._more = False  # the rest of a decision is still to come
+        self._begun = False
+        self._stale = asyncio.Event()  # everything is to be decided again
+        self._under_way = 0  # decisions of which more is to come
+        self._gone: set[Key] = set()  # what these want no more
 
     def keep(self, plane: Plane, *, history: History | None = None) -> Keeper:
         """Make a keeper for a plane, which is handed what is decided from now on."""
@@ -53,29 +42,39 @@ class Reconciler:
 
     def may_remove(self) -> bool:
         """Tell whether all that is wanted is known."""
-        return self.complete and not self._more
+        return self.complete and not self._under_way
 
     @property
     def is_deciding(self) -> bool:
         """Tell whether anything is still to be decided."""
-        return self._more or self._changed.is_set()
+        return bool(self._under_way) or self._stale.is_set()
 
     def everything(self) -> None:
         """Have everything decided again: what decides about all has changed."""
-        self._change.everything = True
-        self._changed.set()
+        self._stale.set()
 
     def once(self) -> None:
-        """Have what the node needs once decided again."""
-        self._change.once = True
-        self._changed.set()
+        """Decide again what the node needs once."""
+        self._hand_out(self.decider.decide_shared(), None)
 
     def peers(self, ids: Iterable[str]) -> None:
-        """Have what these peers need decided again."""
-        self._change.peers.update(ids)
-        if self._change.since is None:
-            self._change.since = self._clock()
-        self._changed.set()
+        """Decide again what these peers need."""
+        if self._begun:
+            with self.deciding():
+                self._hand_out(self.decider.decide_peers(ids), self._clock())
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """A decision in slices. What one of them wants no more another may want: nothing is removed before its end."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+        if not self._under_way:
+            gone, self._gone = self._gone, set()
+            self._hand_out(gone, None)
+            repairs.say_some(log.warning, [f"peer ignored: {problem}" for problem in self.decider.news()])
 
     def look_again(self) -> None:
         """Have everything looked at, everywhere."""
@@ -88,35 +87,24 @@ class Reconciler:
         self.look_again()
 
     async def run(self) -> None:
-        """Decide until cancelled."""
+        """Decide everything whenever that is asked for, until cancelled."""
         while True:
-            await self._changed.wait()
+            await self._stale.wait()
             await self.decide()
 
     async def decide(self) -> None:
-        """Decide about all that has changed, slice by slice: while planes work on one, the next is decided."""
-        change, self._change = self._change, Change()
-        self._changed.clear()
-        slices = self.decider.decide(everything=change.everything, once=change.once, peers=change.peers)
-        gone = set[Key]()
-        keys = next(slices, None)
-        try:
-            while keys is not None:
-                following = next(slices, None)
-                self._more = following is not None
-                gone.update(key for key in keys if key not in self.decider.wanted)  # not `-`: that copies all keys
-                self._hand_out(keys if self._more else keys | gone, change.since)
-                if self._more:
-                    await asyncio.sleep(0)
-                keys = following
-        finally:
-            self._more = False
-        if change.everything:
-            for keeper in self.keepers:
-                keeper.compare_all()
-        repairs.say_some(log.warning, [f"peer ignored: {problem}" for problem in self.decider.news()])
+        """Decide everything, slice by slice: planes work on one while the next is decided."""
+        self._stale.clear()
+        self._begun = True
+        with self.deciding():
+            for keys in self.decider.decide_everything():
+                self._hand_out(keys, None)
+                await asyncio.sleep(0)
+        for keeper in self.keepers:
+            keeper.compare_all()
 
     def _hand_out(self, keys: set[Key], since: float | None) -> None:
+        self._gone.update(key for key in keys if key not in self.decider.wanted)
         for keeper in self.keepers:
             keeper.decided(keys, since)
 

@@ -4,13 +4,12 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from weft.cluster.store import Store
+from weft.cluster.store import Listing, Store
 from weft.config.netconf import parse_netconf
 from weft.config.options import Options
 from weft.daemon import doctor, start
@@ -27,7 +26,6 @@ from weft.desired.node import devices_of
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.cluster import StoreEvent
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.node.planned import Plan
 from weft.model.node.status import Status
@@ -45,7 +43,7 @@ class Running(Value):
 
     known: Known
     tenant: Tenant
-    store: Store[Any]
+    store: Store
     leasing: Leasing
     kernel: NodeKernel
     network: Network
@@ -64,17 +62,18 @@ class Running(Value):
         """Put into the kernel what is known, say that pods may come, and follow what changes from then on."""
         known, network, leasing, status = self.known, self.network, self.leasing, report.status
         monitor = self._listen(held)
-        configured = ConfWatch(self.store, known.netconf, known.memory.net_conf, self.world.backends)
+        configured = ConfWatch(self.store.settings, known.netconf, known.memory.net_conf, self.world.backends)
         status.losses["configuration"] = lambda: configured.problem
-        upkeep = Upkeep(known.options, network, leasing, self.kernel, status, now=self.world.now)
-        watch = await self._begin(parts)
+        upkeep = Upkeep(
+            known.options, network, leasing, self.kernel, status, reconnect=self.store.close, now=self.world.now
+        )
+        await self._begin(parts)
         up = tasks.create_task(self._come_up(status, may_attach, parts))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         parts.start("configuration", configured.run)
         parts.start("doctor", partial(doctor.watch, report, Path(known.options.subnet_file)))
-        parts.start("other leases", lambda: self._follow(leasing.watch()), first=lambda: self._follow(watch))
 
     async def plan(self, options: Options, status: Status) -> Plan:
         """Plan what would be done now, or what the next start with `options` does where the configuration has changed.
@@ -93,11 +92,11 @@ class Running(Value):
 
     async def _changed(self) -> list[str]:
         """Tell what has changed in the network configuration that a start would take."""
-        known, store = self.known.netconf, self.store
+        known, settings = self.known.netconf, self.store.settings
         try:
-            text = await store.net_conf()
+            text = await settings.net_conf()
             return differences(
-                known, parse_netconf(text, store.source, backends=self.world.backends, etcd=store.chooses)
+                known, parse_netconf(text, settings.source, backends=self.world.backends, etcd=settings.chooses)
             )
         except (ConfigError, Unavailable):
             return []  # no start takes it now
@@ -116,29 +115,19 @@ class Running(Value):
             self.network.notice(notice)
         return monitor
 
-    async def _begin(self, parts: Supervisor) -> AsyncGenerator[StoreEvent, None]:
-        """Put into the kernel what is known; returns the watch that has told of it, for `_follow`, which closes it."""
+    async def _begin(self, parts: Supervisor) -> None:
+        """Put into the kernel what is known, once the store has confirmed it or is known to be away."""
         network, leasing = self.network, self.leasing
-        async with AsyncExitStack() as closing:
-            events = await closing.enter_async_context(aclosing(leasing.watch()))
-            await network.peers.recall(leasing.remembered)
-            if leasing.confirmed:
-                await network.peers.take(await anext(events))
-            if network.reconciler.complete:
-                leasing.saw(network.peers.known)
-            else:  # the store is away, or went between our lease and the list
-                await network.peers.settle()
-            await network.begin(parts)
-            closing.pop_all()
-        return events
+        await network.peers.recall(leasing.remembered)
 
-    async def _follow(self, watch: AsyncGenerator[StoreEvent, None]) -> None:
-        """Take what the store says, for ever."""
-        async with aclosing(watch) as events:
-            async for event in events:
-                await self.network.peers.take(event)
-                if self.network.reconciler.complete:
-                    self.leasing.saw(self.network.peers.known)
+        async def follow(listing: Listing | None = None) -> None:
+            await network.peers.follow(listing, lambda: leasing.saw(network.peers.known))
+
+        first, again = partial(follow, leasing.listed()), network.reconciler.everything
+        parts.start("other leases", follow, first=first, again=again)
+        if leasing.confirmed:
+            await network.peers.spoken.wait()
+        await network.begin(parts)
 
     async def _come_up(self, status: Status, may_attach: asyncio.Event, parts: Supervisor) -> None:
         """Wait for what pods need, say that it is there, and remove what an earlier configuration had in its place."""
@@ -148,7 +137,7 @@ class Running(Value):
         parts.start("subnet file", network.subnet_file.keep, again=network.subnet_file.renew)
         may_attach.set()
         self._say_ready(status)
-        parts.start("readiness in the store", lambda: start.answered(store.ready, "the store to take it"))
+        parts.start("readiness in the store", lambda: start.answered(store.tenure.ready, "the store to take it"))
         await start.remove_former_devices(self.kernel, network.reconciler.decider.ownership)
 
     def _say_ready(self, status: Status) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -58,7 +58,7 @@ class Reporter:
     `now` counts seconds.
     """
 
-    def __init__(self, status: Status, store: Store[Any], instance: str, *, now: Callable[[], float]) -> None:
+    def __init__(self, status: Status, store: Store, instance: str, *, now: Callable[[], float]) -> None:
         self.status = status
         self.store = store
         self.instance = instance
@@ -131,7 +131,7 @@ class Reporter:
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
     """Put the state together, in slices."""
     status, network = report.status, report.network
-    heard = report.store.heard
+    heard = report.store.directory.heard
     base = NodeState(
         version=__version__,
         instance=report.instance,

@@ -6,16 +6,16 @@ Each is imported when it is opened: a daemon needs one, and the other's librarie
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from weft.cluster.store import Store, StoreKind
 from weft.config.options import Options
 
 
-def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
     from weft.cluster.etcd import password
     from weft.cluster.etcd.access import Access, tls_context
-    from weft.cluster.etcd.store import EtcdStore
+    from weft.cluster.etcd.store import open_etcd
 
     file = options.etcd_password_file
     access = Access(
@@ -29,15 +29,15 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
     )
     if access.tls_files:
         tls_context(access)  # for what it raises: at the start it is said which files cannot be used
-    return EtcdStore(access, options.etcd_prefix, now=now, chance=_chance(random))
+    return open_etcd(access, options.etcd_prefix, now=now, chance=_chance(random))
 
 
-def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
     from weft.cluster.kube.find import find
-    from weft.cluster.kube.store import KubeStore
+    from weft.cluster.kube.store import open_kube
 
     around = options.surroundings
-    return KubeStore(
+    return open_kube(
         find(options.kube_api_url, options.kubeconfig_file, around=around),
         around,
         prefix=options.kube_annotation_prefix,
@@ -59,7 +59,13 @@ def _identity(options: Options) -> str:
     return options.etcd_prefix
 
 
-def _open(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store[Any]:
+def _open(
+    options: Options,
+    *,
+    directory: Path,  # noqa: ARG001 - what these stores know is elsewhere
+    now: Callable[[], float],
+    random: Callable[[int], bytes],
+) -> Store:
     opener = _kube if options.kube_subnet_mgr else _etcd
     return opener(options, now=now, random=random)
 

@@ -39,6 +39,7 @@ class Upkeep:
         kernel: NodeKernel,
         status: Status,
         *,
+        reconnect: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
         self._options = options
@@ -47,6 +48,7 @@ class Upkeep:
         self._kernel = kernel
         self._status = status
         self._history = status.history
+        self._reconnect = reconnect  # drops a connection to the store that may hang on an address that is gone
         self._now = now
         self._to_tell = asyncio.Event()
         self._untold: float | None = None  # the moment since which our lease does not say what is true
@@ -86,10 +88,10 @@ class Upkeep:
         """Go on with the lease that we have now, which may be for another subnet."""
         inputs, lease = self._network.inputs, self._leasing.lease
         if (inputs.v4, inputs.v6) != (lease.v4, lease.v6):
-            before = ", ".join(str(net) for net in (inputs.v4, inputs.v6) if net is not None)
-            log.warning(
-                "LEASE-004 our subnet is now %s, it was %s; running pods keep their addresses", lease.id, before
+            before, now = (
+                ", ".join(str(net) for net in nets if net) for nets in ((inputs.v4, inputs.v6), lease.subnets)
             )
+            log.warning("LEASE-004 our subnet is now %s, it was %s; running pods keep their addresses", now, before)
             self._network.set_inputs(replace(inputs, v4=lease.v4, v6=lease.v6))
             self._network.subnet_file.renew()
 
@@ -172,7 +174,7 @@ class Upkeep:
         inputs.backend.check(changed)
         self._network.set_inputs(changed, snapshot.ips)
         if (facts.uplink.v4, facts.uplink.v6) != (inputs.facts.uplink.v4, inputs.facts.uplink.v6):
-            self._leasing.reconnect()
+            self._reconnect()
         self._to_tell.set()
         self._network.subnet_file.renew()
 
@@ -203,6 +205,7 @@ class Upkeep:
             while (attrs := self._attrs()) != self._leasing.lease.attrs:
                 try:
                     await self._leasing.publish(attrs)
+                    await self._moved()
                 except (Unavailable, ConfigError) as error:
                     if str(error) != self._why_untold:
                         log.warning("peers cannot be told yet: %s", error)

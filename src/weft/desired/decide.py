@@ -36,7 +36,7 @@ class Decider:
 
     @property
     def inputs(self) -> Inputs:
-        """What decides; `decide` with `everything`, or with `once`, makes a change of it count."""
+        """What decides; a change of it counts for what is decided after it."""
         return self._inputs
 
     @inputs.setter
@@ -81,21 +81,20 @@ class Decider:
         news, self._news = self._news, []
         return news
 
-    def decide(self, *, everything: bool = False, once: bool = False, peers: Iterable[str] = ()) -> Iterator[set[Key]]:
-        """Decide again about everything, about what is needed once, or about some `peers`, slice by slice.
-
-        Yields the keys of each slice that were wanted before or are now.
-        """
-        if everything or once:
-            yield self._wanted.set(SHARED, self._shared())
-        if everything:
-            peers = {*self.peers, *self._believed}
-        waiting = iter(peers)
+    def decide_everything(self) -> Iterator[set[Key]]:
+        """Decide again about everything, slice by slice. Yields the keys that were wanted before or are now."""
+        yield self.decide_shared()
+        waiting = iter({*self.peers, *self._believed})
         while some := list(islice(waiting, _PEERS_A_SLICE)):
-            yield set[Key]().union(*map(self._peer, some))
+            yield self.decide_peers(some)
 
-    def _shared(self) -> frozenset[Object]:
-        return shared(self._inputs) | rule_sets(self._inputs)
+    def decide_shared(self) -> set[Key]:
+        """Decide again what is needed once. Returns the keys that were wanted before or are now."""
+        return self._wanted.set(SHARED, shared(self._inputs) | rule_sets(self._inputs))
+
+    def decide_peers(self, peers: Iterable[str]) -> set[Key]:
+        """Decide again about some peers, by their leases' ids. Returns keys as `decide_shared` does."""
+        return set[Key]().union(*map(self._peer, peers))
 
     def _peer(self, lease_id: str) -> set[Key]:
         lease = self._believed.get(lease_id)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ipaddress import ip_network
 from typing import Final
 
+from weft.config.netconf import NetConf
 from weft.desired.claims import Claim, Key
 from weft.desired.inputs import Inputs
 from weft.model.errors import Problem
@@ -47,6 +48,18 @@ def ours(inputs: Inputs, addresses: Iterable[Ip]) -> Ours:
         # Our public addresses need not be this node's: behind a NAT others may have them, too.
         claims=frozenset(inputs.backend.claims(replace(own, public_ip=None, public_ipv6=None))),
     )
+
+
+def unfit(netconf: NetConf, lease: Lease) -> str | None:
+    """Why `lease` cannot be this node's own, in words. It needs a subnet of each family, within its network."""
+    for family, pool, net in (("IPv4", netconf.v4, lease.v4), ("IPv6", netconf.v6, lease.v6)):
+        if pool is not None and net is None:
+            return f"it has no {family} subnet"
+        if pool is None and net is not None:
+            return f"it has the {family} subnet {net}, and the network has no {family}"
+        if pool is not None and net is not None and not net.subnet_of(pool.network):  # type: ignore[arg-type]
+            return f"its subnet {net} is not within {pool.network}"
+    return None
 
 
 # From this prefix length on an IPv4 network has no broadcast address (RFC 3021).

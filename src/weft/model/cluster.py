@@ -1,5 +1,7 @@
 """Events from a store: the leases of other nodes, and what happens to our own."""
 
+from collections.abc import Iterable
+
 from weft.model.errors import Problem
 from weft.model.lease import Lease
 from weft.model.value import Value
@@ -56,16 +58,17 @@ class Malformed(Value):
 
 
 class Listed(Value):
-    """All entries of the store at the moment `mark`.
+    """The entries of the store at the moment `mark`: all of them only if the list is `complete`.
 
-    What is missing is gone, if the list continues what we know (`cluster.store.Store.continues`). `own` are this
-    node's.
+    What is missing in a complete one is gone, if it continues what we know (`cluster.store.Directory.continues`).
+    `own` are this node's.
     """
 
     leases: tuple[Lease, ...]
     own: tuple[Lease, ...] = ()
     malformed: tuple[Malformed, ...] = ()
     mark: Token | None = None
+    complete: bool = True
 
 
 class Changed(Value):
@@ -77,11 +80,33 @@ class Changed(Value):
     mark: Token | None = None
 
 
+# What is said of an id: a lease, a malformed entry, or None for gone.
+Word = Lease | Malformed | None
+
+
+def changed(words: Iterable[tuple[str, Word]], mark: Token | None) -> Changed:
+    """The newest of the words for each id, in their order."""
+    newest: dict[str, Word] = {}
+    for name, word in words:
+        newest.pop(name, None)
+        newest[name] = word
+    return Changed(
+        put=tuple(word for word in newest.values() if isinstance(word, Lease)),
+        gone=tuple(name for name, word in newest.items() if word is None),
+        malformed=tuple(word for word in newest.values() if isinstance(word, Malformed)),
+        mark=mark,
+    )
+
+
 class Lost(Value):
-    """The store does not answer, or has `refused` us; what we know stays valid."""
+    """The store does not answer, or has `refused` us; what we know stays valid.
+
+    `ids` are the leases of which it hears nothing at present, None if it hears of none; each `Lost` says all of them.
+    """
 
     reason: str
     refused: bool = False
+    ids: frozenset[str] | None = None
 
 
 StoreEvent = Listed | Changed | Lost

@@ -1,20 +1,24 @@
 """What a watch has seen when etcd splits an answer, without a store."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, KeyValue, ResponseHeader, WatchResponse
 from weft.cluster.etcd.values import Listing, Mark
-from weft.cluster.etcd.watch import Watcher
+from weft.cluster.etcd.watch import EtcdDirectory
+
+
+async def heedless(_event: object) -> None:
+    pass
 
 
 async def watcher() -> Any:
     nobody: Any = None
-    made: Any = Watcher(
-        nobody, "/p/subnets/", timing=Timing(), jitter=lambda: 0.0, is_own=lambda _: False, heard=lambda: None
-    )
-    made._listed(Listing(mark=Mark(revision=5, cluster=1, term=1), entries=()))
+    own: Any = SimpleNamespace(name="", touched=asyncio.Event(), is_own=lambda _: False)
+    made: Any = EtcdDirectory(nobody, "/p/subnets/", own, timing=Timing(), now=lambda: 0.0, jitter=lambda: 0.0)
+    await made._listed(Listing(mark=Mark(revision=5, cluster=1, term=1), entries=()), heedless)
     return made
 
 
@@ -35,7 +39,7 @@ def test_the_last_revision_of_a_fragment_is_asked_for_again():
         made = await watcher()
         marks = []
         for each in (answer(6, 7, fragment=True), answer(7, fragment=True), answer(7, 8, fragment=False)):
-            made._take(each)
+            await made._take(heedless, each)
             marks.append(made._mark.revision)
         return marks
 

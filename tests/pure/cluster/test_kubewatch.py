@@ -1,23 +1,24 @@
 """A watch of nodes over a client that breaks as no API server does on demand."""
 
-# ruff: noqa: ARG002, ARG005 - the client has more than this test needs
+# ruff: noqa: ARG002 - the client has more than this test needs
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from ipaddress import IPv4Address
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.kubernetes.kubeobjects import PREFIX, flannel
-from tests.support.store import soon
+from tests.support.store import said, soon
 from tests.support.waiting import comes
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.nodes import Listing, is_older
 from weft.cluster.kube.problems import BusyError
-from weft.cluster.kube.watch import Watcher
+from weft.cluster.kube.watch import KubeDirectory
 from weft.desired.podcidr import Census
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import Problem, Unavailable
@@ -77,14 +78,16 @@ class Lines:
         self._script.rests.append(self._version)
 
 
-def watcher(script: Any, *, held: float = 0.2, heard: Callable[[], None] = lambda: None) -> Watcher:
+def directory(script: Any, *, held: float = 0.2, now: Callable[[], float] = lambda: 0.0) -> Any:
     timing = Timing(backoff=0.001, backoff_most=0.002, quiet=0.1, held=held)
-    return Watcher(script, PREFIX, "own", timing=timing, jitter=lambda: 0.5, seen=lambda node: None, heard=heard)
+    own: Any = SimpleNamespace(known_name="own", seen=lambda _node: None)
+    made = KubeDirectory(script, PREFIX, own, timing=timing, now=now, jitter=lambda: 0.5)
+    return SimpleNamespace(directory=made)
 
 
 async def test_what_came_before_an_error_in_one_batch_is_told():
     script = Script([[event("n2", 5), error(500)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         changed = await soon(anext(events))
     assert isinstance(changed, Changed)
@@ -95,7 +98,7 @@ async def test_what_came_before_an_error_in_one_batch_is_told():
 async def test_a_watch_that_ends_is_taken_up_where_it_ended_and_nothing_is_said():
     script = Script([[event("n2", 5)]], [[event("n3", 7)]], [[event("n4", 8)]])
     seen = []
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         while len(seen) < 3:
             changed = await soon(anext(events))
@@ -108,7 +111,7 @@ async def test_a_watch_that_ends_is_taken_up_where_it_ended_and_nothing_is_said(
 async def test_after_heartbeats_alone_the_connection_is_left_to_gather_more():
     first, beat, changed = event("n2", 5), event("n2", 5).replace(b'"5"', b'"6"', 1), event("n2", 7)
     script = Script([[first], [beat], [beat, changed], [event("own", 8)], [event("n3", 9)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         while "n3" not in [lease.id for lease in getattr(await soon(anext(events)), "put", ())]:
             pass
     assert script.rests == ["6", "8"]
@@ -116,7 +119,7 @@ async def test_after_heartbeats_alone_the_connection_is_left_to_gather_more():
 
 async def test_errors_in_a_row_are_a_loss_that_ends_with_the_next_watch():
     script = Script([[error(500)]], [[error(500)]], [[error(500)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         lost = await soon(anext(events))
         assert isinstance(lost, Lost)
@@ -136,7 +139,7 @@ async def test_an_api_that_is_not_asked_because_of_a_file_has_refused_nothing(mo
 
     script = Script()
     monkeypatch.setattr(script, "watch", watch)
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         lost = await soon(anext(events))
     assert isinstance(lost, Lost)
@@ -145,7 +148,7 @@ async def test_an_api_that_is_not_asked_because_of_a_file_has_refused_nothing(mo
 
 async def test_what_is_forgotten_is_listed_again():
     script = Script([[event("n2", 5), error(410)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         told = await soon(anext(events))
         if isinstance(told, Changed):  # else the list has overtaken it
@@ -157,7 +160,7 @@ async def test_what_is_forgotten_is_listed_again():
 async def test_what_answers_and_then_says_nothing_that_can_be_read_stays_a_loss():
     """The head of an answer is no sign of life of an API: readiness went on and off with it."""
     script = Script(*[[[b"garbage"]]] * 5)
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         told = [await soon(anext(events)) for _ in range(2)]
         while not isinstance(told[-1], Changed):
@@ -168,7 +171,7 @@ async def test_what_answers_and_then_says_nothing_that_can_be_read_stays_a_loss(
 
 async def test_a_watch_that_is_silent_is_given_up_for_another_and_nothing_is_said():
     script = Script()
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         pending = asyncio.ensure_future(anext(events))
         await comes(lambda: len(script.versions) > 3)
@@ -180,7 +183,9 @@ async def test_a_watch_that_is_silent_is_given_up_for_another_and_nothing_is_sai
 
 async def test_a_watch_that_is_silent_beside_an_api_that_answers_is_kept_and_the_answers_are_heard():
     script, heard = Script(), list[int]()
-    async with aclosing(watcher(script, held=1000.0, heard=lambda: heard.append(script.asked)).events(EMPTY)) as events:
+    async with aclosing(
+        said(directory(script, held=1000.0, now=lambda: heard.append(script.asked) or 0.0), EMPTY)
+    ) as events:
         await soon(anext(events))
         pending = asyncio.ensure_future(anext(events))
         await comes(lambda: len(heard) > 5)
@@ -193,7 +198,7 @@ async def test_a_watch_that_is_silent_beside_an_api_that_answers_is_kept_and_the
 
 async def test_after_a_silence_a_break_is_the_first_one():
     script = Script(None, [[error(500)]], None, [[error(500)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         await soon(anext(events))
         pending = asyncio.ensure_future(anext(events))
         await comes(lambda: len(script.versions) > 4)
@@ -214,7 +219,7 @@ async def test_an_api_that_is_busy_gives_a_sign_of_life_and_one_that_went_back_i
 
     monkeypatch.setattr(script, "get", get)
     listing = replace(EMPTY, version="100")
-    async with aclosing(watcher(script, held=1000.0).events(listing)) as events:
+    async with aclosing(said(directory(script, held=1000.0), listing)) as events:
         assert (await soon(anext(events))).mark == ("100",)
         again = await soon(anext(events))
     assert isinstance(again, Listed)
@@ -225,7 +230,7 @@ async def test_an_api_that_is_busy_gives_a_sign_of_life_and_one_that_went_back_i
 async def test_what_is_forgotten_after_a_bookmark_each_time_is_not_listed_again_and_again():
     bookmark = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}).encode()
     script = Script(*[[[bookmark], [error(410)]]] * 1000)
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         with suppress(TimeoutError):
             async with asyncio.timeout(3):
                 async for _ in events:
@@ -248,7 +253,7 @@ async def test_what_is_forgotten_after_a_bookmark_each_time_is_not_listed_again_
 )
 async def test_no_line_ends_the_watch(line: bytes):
     script = Script([[line]], [[event("n3", 9)]])
-    async with aclosing(watcher(script).events(EMPTY)) as events:
+    async with aclosing(said(directory(script), EMPTY)) as events:
         while "n3" not in [lease.id for lease in getattr(await soon(anext(events)), "put", ())]:
             pass
 

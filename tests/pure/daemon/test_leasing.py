@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from ipaddress import ip_network
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,8 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
-from weft.model.cluster import OwnLease
+from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked
+from weft.model.errors import Problem
 from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), expires=None, token=(7, 9))
@@ -29,6 +31,7 @@ def leasing(tmp_path: Path) -> Leasing:
 
     return Leasing(
         SimpleNamespace(acquire=acquire),
+        SimpleNamespace(),
         tmp_path,
         netconf=builders.netconf(),
         remembered=Memory(net_conf="{}"),
@@ -95,3 +98,38 @@ async def test_a_disk_that_takes_nothing_costs_no_lease(leasing, tmp_path, caplo
     await leasing.acquire(OWN.lease.attrs, (None, None))
     assert leasing.lease == OWN.lease
     assert "STATE-002" in caplog.text
+
+
+async def test_a_lease_that_moves_is_followed_and_one_that_cannot_be_ours_is_refused_until_it_can(
+    leasing, tmp_path, caplog
+):
+    def held(subnet: str | None, v6: str | None = None) -> Held:
+        v4, v6_net = subnet and ip_network(subnet), v6 and ip_network(v6)
+        return Held(own=replace(OWN, lease=replace(OWN.lease, v4=v4, v6=v6_net)))
+
+    said = [
+        (held("10.5.7.0/24"), None),
+        (held("192.0.2.0/24"), "its subnet 192.0.2.0/24 is not within 10.5.0.0/16"),
+        (held(None), "it has no IPv4 subnet"),
+        (held("10.5.8.0/24", "fd00:1::/64"), "it has the IPv6 subnet fd00:1::/64, and the network has no IPv6"),
+        (held("10.5.9.0/24"), None),
+    ]
+    problems: list[Problem | None] = []
+    moved: list[str] = []
+
+    async def keep(_own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        for event, _ in said:
+            yield event
+            problems.append(leasing.unpublished)
+        yield Revoked(reason="deleted")
+
+    async def follow() -> None:
+        moved.append(str(leasing.lease.v4))
+
+    leasing._tenure.keep, leasing._tenure.unpublished = keep, None
+    await leasing.acquire(OWN.lease.attrs, (None, None))
+    assert await leasing.keep(follow) == "deleted"
+    assert [problem and problem.seen for problem in problems] == [why for _, why in said]
+    assert moved == ["10.5.7.0/24", "10.5.9.0/24"]
+    assert caplog.text.count("LEASE-004 lease 10.5.1.0-24: ") == 3
+    assert memory.load(tmp_path, MOMENT).own == leasing.own

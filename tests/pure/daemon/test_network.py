@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,7 +71,7 @@ async def network(tmp_path: Path) -> Network:
         stranded_pods=StrandedPods(),
         clock=lambda: 0.0,
         now=lambda: 0.0,
-        continues=continues,
+        directory=SimpleNamespace(continues=continues),
     )
     await made.peers.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
     return made
@@ -78,8 +79,11 @@ async def network(tmp_path: Path) -> Network:
 
 async def settle(network: Network) -> None:
     """Decide and act until there is nothing to do."""
-    while network.reconciler._changed.is_set() or network.links._marked.is_set():
-        await network.reconciler.decide()
+    if not network.reconciler._begun:
+        network.reconciler.everything()
+    while network.reconciler.is_deciding or network.links._marked.is_set():
+        if network.reconciler.is_deciding:
+            await network.reconciler.decide()
         await network.links.round(network.links._take())
 
 
@@ -108,12 +112,13 @@ async def test_leases_are_judged_anew_when_an_address_really_changed(network: Ne
     assert network.peers._roster.settled
     network.addresses_are({GATEWAY, UPLINK, OTHER})
     judging = asyncio.create_task(network.peers.run())
-    await comes(lambda: network.reconciler._change.peers == {builders.lease(2, vxlan).id})
+    two = builders.lease(2, vxlan).id
+    await comes(lambda: two not in network.reconciler.decider.peers)
     assert (network._status.peers, network._status.peers_refused) == (1, 1)
     await settle(network)
     assert "overlaps this node's address 10.5.2.9" in caplog.text
     network.addresses_are({GATEWAY, UPLINK})
-    await comes(lambda: network.reconciler._change.peers == {builders.lease(2, vxlan).id})
+    await comes(lambda: two in network.reconciler.decider.peers)
     assert (network._status.peers, network._status.peers_refused) == (2, 0)
     judging.cancel()
 
@@ -196,11 +201,13 @@ async def test_failing_peers_are_counted_as_they_are_now(network: Network):
 
 
 @pytest.mark.parametrize("thing", [NodeLink(name="cni0", up=False), Sysctl(name="net/ipv4/ip_forward", value="1")])
-async def test_what_the_first_pod_brings_has_no_peer_decided_anew(network: Network, thing: NodeLink | Sysctl):
+async def test_what_the_first_pod_brings_has_no_peer_decided_anew(
+    network: Network, thing: NodeLink | Sysctl, monkeypatch: pytest.MonkeyPatch
+):
     await settle(network)
+    monkeypatch.setattr(vxlan, "peer", lambda *_: 1 / 0)
     network.notice(ObjectChanged(thing.key, thing))
-    change = network.reconciler._change
-    assert (change.once, change.everything, change.peers) == (True, False, set())
+    assert not network.reconciler.is_deciding
     await settle(network)
     wanted = network.reconciler.decider.wanted
     assert wanted[thing.key] == replace(thing, **{"up": True} if isinstance(thing, NodeLink) else {})
@@ -279,3 +286,43 @@ async def test_a_store_that_is_lost_and_comes_back_is_history(network: Network):
     await network.peers.take(Changed(put=()))
     store = [event for event in network._status.history.events if event.subject == "store"]
     assert [(event.kind, event.code) for event in store] == [("store-lost", "STORE-001"), ("store-back", "")]
+
+
+async def test_a_list_that_is_not_complete_adds_and_takes_nothing_away(network: Network, tmp_path: Path):
+    two, three, four = (builders.lease(number, vxlan) for number in (2, 3, 4))
+    await network.peers.take(Listed(leases=(four,), mark=("late",), complete=False))
+    assert network.peers._roster.believed.keys() == {two.id, three.id, four.id}
+    assert network.peers.known(Memory(net_conf="")).mark is None, "there is none of a complete list"
+    network.reconciler.complete = False
+    await network.peers.take(Listed(leases=(), complete=False))
+    assert not network.reconciler.may_remove()
+    await network.peers.take(Listed(leases=(four,), malformed=(), mark=("all",)))
+    assert network.reconciler.may_remove()
+    assert network.peers._roster.believed.keys() == {four.id}
+
+
+async def test_a_part_that_is_lost_is_served_as_before_and_the_rest_goes_on(network: Network, caplog):
+    two, three, four = (builders.lease(number, vxlan) for number in (2, 3, 4))
+    await network.peers.take(Lost(reason="no path", ids=frozenset({two.id, three.id})))
+    assert network._status.store is None
+    said = f"it hears nothing of 2 leases: {two.id}, {three.id} (no path)"
+    assert network._status.lost()["leases"].seen == said
+    assert said in caplog.text
+    await network.peers.take(Listed(leases=(four,), complete=False))
+    assert network.peers._roster.believed.keys() == {two.id, three.id, four.id}
+    await network.peers.take(Changed(put=(two,), gone=()))
+    assert f"1 lease: {three.id}" in network._status.lost()["leases"].seen
+    await network.peers.take(Changed(gone=(three.id,)))
+    assert "leases" not in network._status.lost()
+    assert network.peers._roster.believed.keys() == {two.id, four.id}
+
+
+async def test_a_store_that_hears_of_some_again_answers_again(network: Network):
+    two = builders.lease(2, vxlan)
+    await network.peers.take(Lost(reason="silent"))
+    assert network._status.store is not None
+    await network.peers.take(Lost(reason="no path", ids=frozenset({two.id})))
+    assert network._status.store is None
+    assert network._status.lost()["leases"].code == "STORE-001"
+    await network.peers.take(Listed(leases=(two,)))
+    assert not network._status.lost()

@@ -37,7 +37,7 @@ def worlds(draw: st.DrawFn) -> tuple[Decider, Objects, bool]:
     peers = draw(st.sets(st.integers(2, 9)))
     leases = [builders.lease(node, backend, family=family) for node in sorted(peers)]
     decider = Decider(inputs, {lease.id: lease for lease in leases})
-    for _ in decider.decide(everything=True):
+    for _ in decider.decide_everything():
         pass
     have = {key: thing for key, thing in decider.wanted.items() if draw(st.booleans())}
     for thing in list(have.values()):

@@ -28,10 +28,18 @@ class World:
         self.leasing = SimpleNamespace(lease=LEASE, confirmed=True, unpublished=None, publish=self.publish)
         self.status = Status()
         backend = SimpleNamespace(advertise=lambda _: self.attrs)
-        network = SimpleNamespace(inputs=SimpleNamespace(backend=backend))
+        network = SimpleNamespace(inputs=SimpleNamespace(backend=backend, v4=LEASE.v4, v6=None))
         self.attrs = LEASE.attrs
         anything: Any = SimpleNamespace
-        self.upkeep = Upkeep(None, network, self.leasing, anything(), self.status, now=lambda: self.now)  # type: ignore[arg-type]
+        self.upkeep = Upkeep(
+            anything(),
+            network,  # type: ignore[arg-type]
+            self.leasing,  # type: ignore[arg-type]
+            anything(),
+            self.status,
+            reconnect=lambda: None,
+            now=lambda: self.now,
+        )
 
     async def publish(self, attrs: LeaseAttrs) -> None:
         if self.refuses:

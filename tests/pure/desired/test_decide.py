@@ -6,18 +6,13 @@ from weft.desired.decide import Decider, deciding
 from weft.model.lease import Lease
 
 
-def decided(decider: Decider, *peers: str) -> None:
-    for _ in decider.decide(peers=peers):
-        pass
-
-
 def test_a_lease_that_cannot_be_used_is_news_once_and_again_for_another_reason():
     believed: dict[str, Lease] = {}
     decider = Decider(builders.inputs(1), believed)
     for backend, said in (("host-gw", 1), ("host-gw", 0), ("ipip", 1), ("vxlan", 0), ("ipip", 1)):
         lease = builders.lease(5, vxlan, backend=backend)
         believed[lease.id] = lease
-        decided(decider, lease.id)
+        decider.decide_peers([lease.id])
         assert len(decider.news()) == said, backend
         assert bool(decider.unusable) is (backend != "vxlan")
         assert bool(decider.part(lease.id)) is (backend == "vxlan")
@@ -26,14 +21,14 @@ def test_a_lease_that_cannot_be_used_is_news_once_and_again_for_another_reason()
 def test_one_change_touches_the_keys_before_and_after_it_and_no_others():
     believed = {lease.id: lease for lease in (builders.lease(2, vxlan), builders.lease(3, vxlan))}
     decider = Decider(builders.inputs(1), believed)
-    everything = set[object]().union(*decider.decide(everything=True))
+    everything = set[object]().union(*decider.decide_everything())
     assert everything == decider.wanted.keys()
     before = {thing.key for thing in decider.part("10.5.2.0-24")}
     believed["10.5.2.0-24"] = builders.lease(2, vxlan, data={"VNI": 1, "VtepMAC": str(builders.mac(77))})
-    [touched] = decider.decide(peers=["10.5.2.0-24"])
+    touched = decider.decide_peers(["10.5.2.0-24"])
     assert touched == before | {thing.key for thing in decider.part("10.5.2.0-24")}
     assert touched - before, "the entry of the new MAC"
-    [once] = decider.decide(once=True)
+    once = decider.decide_shared()
     assert once == {thing.key for thing in decider.part()}
 
 
@@ -44,7 +39,7 @@ def test_what_is_believed_is_decided_and_the_own_lease_and_its_claims_are_no_pee
     here = builders.lease(5, vxlan, public_ip=builders.public_v4(1))
     peer = builders.lease(2, vxlan)
     roster.listed([builders.lease(1, vxlan), peer, clone, here])
-    decided(decider, *roster.believed)
+    decider.decide_peers(roster.believed)
     assert list(decider.peers) == [peer.id]
     said = f"claims VTEP MAC {own.mac_v4}, which is this node's own: one of the two is a clone"
     assert roster.refused[clone.id].seen == said

@@ -5,7 +5,7 @@ list again. A watch that is silent is asked for a sign of life, because a dead e
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -37,7 +37,7 @@ async def until_touched(client: Client, key: bytes, *, after: Mark, timing: Timi
         await follow(client, key, b"", after=after, timing=timing, take=_touched)
 
 
-def _touched(answer: WatchResponse) -> None:
+async def _touched(answer: WatchResponse) -> None:
     if answer.events:
         raise _TouchedError
 
@@ -49,10 +49,10 @@ async def follow(
     *,
     after: Mark,
     timing: Timing,
-    take: Callable[[WatchResponse], None],
+    take: Callable[[WatchResponse], Awaitable[None]],
     heard: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Give `take` each answer behind `after` as it arrives; the first, without events, says that the watch stands.
+    """Give `take` one answer behind `after` after the other; the first, without events, says that the watch stands.
 
     `heard` is called at each sign of life.
     Of an answer that is a fragment, the last revision is not complete.
@@ -67,40 +67,30 @@ async def follow(
         async with asyncio.timeout(timing.call) as alarm:
             await watch.send(WatchRequest(create_request=request))
             asker = watched(_ask_for_life(watch, timing.ping))
-
-            def alive() -> None:
-                alarm.reschedule(_now() + timing.ping + timing.pong)
-                heard()
-
             try:
-                await _read(client, watch, after, take, alive)
+                async for answer in _answers(client, watch):
+                    heard()
+                    alarm.reschedule(None)  # what takes its time from here on is not etcd
+                    if answer.created and not after.precedes(mark_of(answer.header)):
+                        raise OtherHistoryError
+                    if answer.watch_id >= 0:  # answers to `_ask_for_life` carry -1: no promise about events
+                        await take(answer)
+                    alarm.reschedule(asyncio.get_running_loop().time() + timing.ping + timing.pong)
             finally:
                 asker.cancel()
-    raise AssertionError("_read ends by raising")
+    raise AssertionError("what etcd ends is raised")
 
 
-async def _read(
-    client: Client,
-    watch: _Watch,
-    after: Mark,
-    take: Callable[[WatchResponse], None],
-    alive: Callable[[], None],
-) -> NoReturn:
-    while True:
-        answer = await watch.receive()
-        if answer is None:
-            raise _ended(client, "etcd ended the watch")
-        alive()
+async def _answers(client: Client, watch: _Watch) -> AsyncIterator[WatchResponse]:
+    while (answer := await watch.receive()) is not None:
         client.heard("watch", answer)
         if answer.canceled:
             if answer.compact_revision:
                 raise CompactedError
             client.forget_token()  # the one reason for refusing a watch that passes by itself
             raise _ended(client, f"etcd refused the watch: {answer.cancel_reason or 'no reason given'}")
-        if answer.created and not after.precedes(mark_of(answer.header)):
-            raise OtherHistoryError
-        if answer.watch_id >= 0:  # answers to `_ask_for_life` carry -1: a sign of life, but no promise about events
-            take(answer)
+        yield answer
+    raise _ended(client, "etcd ended the watch")
 
 
 async def _ask_for_life(watch: _Watch, every: float) -> None:
@@ -109,10 +99,6 @@ async def _ask_for_life(watch: _Watch, every: float) -> None:
         while True:
             await asyncio.sleep(every)
             await watch.send(WatchRequest(progress_request=WatchProgressRequest()))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _ended(client: Client, seen: str) -> Unavailable:

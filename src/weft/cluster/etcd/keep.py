@@ -1,7 +1,7 @@
 """Keeps the own lease: renews it in time, and notices when it is deleted or another node takes it (flannel.md §4.6).
 
-Watches the one key exactly, not everything that starts like it. Errors of the store never end it: the data plane
-does not depend on the store, and a lease that ran out meanwhile is reported when the store is back.
+The watch of all leases says when the key was touched. Errors of the store never end it: the data plane does not depend
+on the store, and a lease that ran out meanwhile is reported when the store is back.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from typing import Final
 
 from weft.beside.tasks import awaited
 from weft.cluster.etcd.access import Timing
-from weft.cluster.etcd.client import Client, CompactedError
-from weft.cluster.etcd.follow import OtherHistoryError, until_touched
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue
 from weft.cluster.etcd.values import proof_in
 from weft.cluster.pace import Pace
 from weft.model.cluster import Held, OwnEvent, OwnLease, Revoked, TakenOver
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Addresses
 from weft.model.value import replace
+from weft.plan.announce import Event
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +29,30 @@ log = logging.getLogger(__name__)
 _LOOK: Final = 60.0
 
 
-class Keeper:
+class EtcdTenure(OwnKey):
+    """The own key as what this node holds. etcd has no place for a node's addresses, its readiness or its events."""
+
+    unpublished: Problem | None = None  # who changes our key takes our lease, and weftd takes another one
+
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the protocol has it
+        return Addresses()
+
+    def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        """Hold the lease as `weft.cluster.store.Tenure` says. Close it (`contextlib.aclosing`) when done."""
+        return _Keeper(
+            self, own, margin=margin, timing=self._timing, now=self._now, jitter=self._chance.random
+        ).events()
+
+    async def ready(self) -> None: ...
+
+    async def tell(self, event: Event) -> None: ...
+
+
+class _Keeper:
     """Keeps one lease from `own` on, renewed `margin` seconds before it expires."""
 
     def __init__(
         self,
-        client: Client,
         key: OwnKey,
         own: OwnLease,
         *,
@@ -43,7 +61,6 @@ class Keeper:
         now: Callable[[], float],
         jitter: Callable[[], float],
     ) -> None:
-        self._client = client
         self._key = key
         self._own = own
         self._margin = margin
@@ -76,20 +93,20 @@ class Keeper:
             await asyncio.wait(tasks)
 
     async def _watch(self) -> None:
-        """Look at the key, wait until something touches it, look again."""
+        """Look at the key, wait until something may have touched it, look again."""
         pace = Pace(self._timing.backoff, self._timing.backoff_most, self._jitter)
         held = False
         while True:
+            self._key.touched.clear()
             try:
-                kv, mark = await self._key.read(self._own)
-                own = await self._judge(kv)
+                own = await self._judge(await self._key.read(self._own))
                 if own is None:
                     return
                 if own != self._own or not held:
                     self._hold(own)
                 held, pace.failures = True, 0
-                await until_touched(self._client, self._key.key(own.lease.id), after=mark, timing=self._timing)
-            except (Unavailable, ConfigError, CompactedError, OtherHistoryError) as error:
+                await self._key.touched.wait()
+            except (Unavailable, ConfigError) as error:
                 log.debug("looking at the own lease again: %s", error)
                 await pace.wait()
 

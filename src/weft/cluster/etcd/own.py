@@ -8,11 +8,13 @@ again under a new etcd lease every time.
 import asyncio
 import logging
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
+from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.judge import is_bare, overlaps, who
-from weft.cluster.etcd.listing import entry_of, id_of, list_leases, mark_of, prefix_end
+from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import (
     Compare,
@@ -29,7 +31,7 @@ from weft.cluster.etcd.rpc.etcd_pb2 import (
     TxnRequest,
     TxnResponse,
 )
-from weft.cluster.etcd.values import Entry, Listing, Mark, Proof, proof_in
+from weft.cluster.etcd.values import Entry, Listing, Proof, proof_in
 from weft.config.netconf import NetConf
 from weft.desired.allocate import Choice, Chooser, room
 from weft.model.cluster import OwnLease
@@ -47,15 +49,16 @@ class OwnKey:
     """The own key of one network. Remembers what it wrote, to tell it from what others write."""
 
     def __init__(
-        self, client: Client, prefix: str, *, now: Callable[[], float], pick: Callable[[int], int], call: float
+        self, client: Client, prefix: str, *, timing: Timing, now: Callable[[], float], chance: Random
     ) -> None:
+        self.name = ""  # of the key that is ours, for all that we know
+        self.touched = asyncio.Event()  # set by the watch: somebody may have changed that key
         self._client = client
         self._prefix = prefix
+        self._timing = timing
         self._now = now
-        self._pick = pick
-        self._call = call
+        self._chance = chance
         self._grants: set[int] = set()
-        self._name = ""  # of the key that is ours, for all that we know
         self._reserved = ""
         self._overtaken: set[tuple[str, int, int]] = set()  # keys as they were before we wrote or deleted them
         self._rivals: set[str] = set()
@@ -70,7 +73,7 @@ class OwnKey:
         name = entry.lease.id
         return (
             (entry.etcd_lease in self._grants if entry.etcd_lease else name == self._reserved)
-            or (name == self._name and entry.lease.attrs == self._attrs)
+            or (name == self.name and entry.lease.attrs == self._attrs)
             or _version(entry) in self._overtaken
         )
 
@@ -83,7 +86,7 @@ class OwnKey:
     def lost_to(self, name: str, kv: KeyValue) -> Lease | None:
         """Remember that another node writes our key, so that we do not fight over it; gives its lease, if readable."""
         self._rivals.add(name)
-        self._name = self._reserved = ""
+        self.name = self._reserved = ""
         entry = entry_of(kv, len(self._prefix.encode()))
         return entry.lease if isinstance(entry, Entry) else None
 
@@ -113,7 +116,7 @@ class OwnKey:
                 _warn_when_scarce(chooser.netconf, listing)
                 return own
             listing = None
-            await asyncio.sleep(0.01 * self._pick(1 + attempt))
+            await asyncio.sleep(0.01 * self._chance.randrange(1 + attempt))
         seen = f"{TRIES} subnets in a row were taken by other nodes while we asked for them"
         raise Unavailable(
             Problem(code="LEASE-003", where=self._prefix, seen=seen, expected="a subnet", hint="Trying on")
@@ -134,25 +137,22 @@ class OwnKey:
             return own
         return await self.publish(own, self._attrs)
 
-    async def read(self, own: OwnLease) -> tuple[KeyValue | None, Mark]:
-        """The own key as it is now, None when it is gone, and when that was.
-
-        Without its value if that is too large to be received: then it is not ours.
-        """
-        request = RangeRequest(key=self.key(own.lease.id))
+    async def read(self, own: OwnLease) -> KeyValue | None:
+        """The own key as it is now; without its value if that is too large to be received: then it is not ours."""
+        request = RangeRequest(key=self._key(own.lease.id))
         try:
             reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
         except TooLargeError:
             request.keys_only = True
             reply = await self._client.call(lambda link: link.kv.Range, request)
-        return (reply.kvs[0] if reply.kvs else None), mark_of(reply.header)
+        return reply.kvs[0] if reply.kvs else None
 
     async def renew(self, etcd_lease: int) -> int:
         """Give an etcd lease its full time again; returns that in seconds, 0 when the lease is no more.
 
         Raises `Unavailable` also when etcd says nothing: a proxy, or a member that ends, closes a stream in order.
         """
-        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._call) as stream:
+        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._timing.call) as stream:
             await stream.send(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
             reply = await stream.receive()
             if reply is None:
@@ -249,11 +249,11 @@ class OwnKey:
         extra: list[RequestOp] | tuple[()] = (),
     ) -> TxnResponse:
         """Put the key if it is still as `seen` (its mod_revision, 0: absent), and drop the stale ones likewise."""
-        key = self.key(lease.id)
+        key = self._key(lease.id)
         request = TxnRequest(
-            compare=[_still(key, seen), *(_still(self.key(entry.lease.id), entry.mod_revision) for entry in stale)],
+            compare=[_still(key, seen), *(_still(self._key(entry.lease.id), entry.mod_revision) for entry in stale)],
             success=[
-                *(RequestOp(request_delete_range=DeleteRangeRequest(key=self.key(old.lease.id))) for old in stale),
+                *(RequestOp(request_delete_range=DeleteRangeRequest(key=self._key(old.lease.id))) for old in stale),
                 RequestOp(request_put=PutRequest(key=key, value=encode_attrs(lease.attrs), lease=etcd_lease)),
                 *extra,
             ],
@@ -271,13 +271,12 @@ class OwnKey:
         self._grants.discard(etcd_lease)
 
     def _remember(self, name: str, etcd_lease: int) -> None:
-        self._name = name
+        self.name = name
         self._reserved = "" if etcd_lease else name
         if etcd_lease:
             self._grants.add(etcd_lease)
 
-    def key(self, name: str) -> bytes:
-        """The key of the lease `name`."""
+    def _key(self, name: str) -> bytes:
         return (self._prefix + name).encode()
 
 

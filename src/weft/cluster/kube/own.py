@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import Client
+from weft.cluster.kube.events import Events
 from weft.cluster.kube.nodes import NODES, Listing, is_older, subnets_for
 from weft.cluster.kube.problems import NotFoundError, reading
 from weft.config.kubernetes import Surroundings
@@ -21,6 +22,7 @@ from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.value import replace
+from weft.plan.announce import Event
 from weft.wire import kube
 from weft.wire.kube import Node
 
@@ -43,8 +45,11 @@ def proof_in(own: OwnLease) -> Proof:
     return Proof(*map(str, token)) if len(token) == len(Proof._fields) else Proof("")
 
 
-class OwnNode:
-    """This node's object. `prefix` begins the names of its annotations, `now` is the wall clock."""
+class KubeTenure:
+    """This node's object. `prefix` begins the names of its annotations, `now` is the wall clock.
+
+    `tells` has its condition NetworkUnavailable set.
+    """
 
     def __init__(
         self,
@@ -52,17 +57,21 @@ class OwnNode:
         surroundings: Surroundings,
         prefix: str,
         *,
+        events: Events,
+        tells: bool,
         timing: Timing,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._surroundings = surroundings
         self._prefix = prefix
+        self._events = events
+        self._tells = tells
         self._timing = timing
         self._now = now
         self._name = surroundings.node
         self._attrs: LeaseAttrs | None = None
-        self._version = ""  # of the node as we left it
+        self.version = ""  # of the node as we left it
         self._heard = asyncio.Event()
         self._node: Node | None = None
         self._said: list[Problem] = []
@@ -100,12 +109,26 @@ class OwnNode:
                 Problem(code="LEASE-002", where=f"node {name}", seen="not registered", hint=hint)
             ) from None
 
-    async def addresses(self) -> Addresses:
-        """The public addresses that an operator has set for this node. Raises `Unavailable`."""
-        return self._addresses(await self.read())
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:
+        """The public addresses that an operator has annotated this node with. Raises `Unavailable`."""
+        try:
+            return self._addresses(await self.read())
+        except Unavailable as error:
+            if recorded is None or error.problems[0].code != "STORE-001":
+                raise
+            proof = proof_in(recorded)
+            v4 = IPv4Address(proof.public_v4) if proof.public_v4 else None
+            v6 = IPv6Address(proof.public_v6) if proof.public_v6 else None
+            return self._told(v4, v6, recorded.lease.id)
 
-    async def acquire(self, chooser: Chooser, listing: Listing | None) -> OwnLease:
-        """Take this node's podCIDRs for its lease, and publish `chooser.attrs`. Raises `Unavailable`."""
+    async def acquire(
+        self,
+        chooser: Chooser,
+        *,
+        recorded: OwnLease | None = None,  # noqa: ARG002 - the protocol has it
+        listing: Listing | None = None,
+    ) -> OwnLease:
+        """Take this node's podCIDRs for its lease, and publish `chooser.attrs`; nothing is chosen here."""
         node = (None if listing is None else listing.own) or await self.read()
         v4, v6 = subnets_for(node, chooser.netconf, None if listing is None else listing.census)
         node = await self._annotate(node, chooser.attrs)
@@ -127,18 +150,22 @@ class OwnNode:
             raise Unavailable(Problem(code="LEASE-004", where=f"node {node.name}", seen="deleted and registered again"))
         return replace(own, lease=replace(own.lease, attrs=attrs))
 
-    async def available(self) -> None:
-        """Say that this node's network is there (flannel.md §5.8). Raises `Unavailable`."""
-        await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
+    async def ready(self) -> None:
+        """Say in the node's conditions that its network is there (flannel.md §5.8), if that is wanted."""
+        if self._tells:
+            await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
+
+    async def tell(self, event: Event) -> None:
+        await self._events.put(await self.name(), event)
 
     def seen(self, node: Node | None) -> None:
         """Take what the watch has seen of this node; None when it is gone. What was before our own patch is old."""
-        if node is not None and is_older(node.version, self._version):
+        if node is not None and is_older(node.version, self.version):
             return
         self._node = node
         self._heard.set()
 
-    async def keep(self, own: OwnLease) -> AsyncGenerator[OwnEvent, None]:
+    async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:  # noqa: ARG002 - as above
         """`Held` now; ends after `Revoked`. Puts annotations back that others change, at a slowing pace."""
         self.hold(own)
         yield Held(own=own)
@@ -174,7 +201,7 @@ class OwnNode:
         if wrong:
             body = kube.annotate(wrong, self._prefix)
             node = self._read(await self._client.patch(f"{NODES}/{node.name}/status", body))
-        self._version, self.unpublished = node.version, None
+        self.version, self.unpublished = node.version, None
         return node
 
     def _wrong(self, attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
@@ -190,7 +217,7 @@ class OwnNode:
         with reading(self._client.where):
             return kube.read_node(body, self._prefix)
 
-    def told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
+    def _told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
         """Return addresses with the annotations of the node with this name from which they were read."""
         where_v4, where_v6 = (kube.annotation_of(name, each, self._prefix) for each in (kube.NODE, kube.NODE_V6))
         return Addresses(v4, v6, (where_v4, where_v6))
@@ -198,7 +225,7 @@ class OwnNode:
     def _addresses(self, node: Node) -> Addresses:
         try:
             v4 = kube.address_in(node, kube.NODE, IPv4Address, self._prefix)
-            return self.told(v4, kube.address_in(node, kube.NODE_V6, IPv6Address, self._prefix), node.name)
+            return self._told(v4, kube.address_in(node, kube.NODE_V6, IPv6Address, self._prefix), node.name)
         except PeerError as error:
             raise Unavailable(*error.problems) from None
 

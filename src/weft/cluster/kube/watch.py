@@ -1,23 +1,25 @@
-"""Feeds the daemon what the API says of nodes: everything once, then changes, whatever happens to the API meanwhile.
+"""The directory of leases in the API: everything once, then changes, whatever happens to the API meanwhile.
 
 There is one watch for all nodes, ours among them. What changes nothing of a lease, as a node's heartbeats, ends here.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Final, NoReturn
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.nodes import NODES, Listing, is_older, list_nodes, version_now
+from weft.cluster.kube.own import KubeTenure
 from weft.cluster.kube.problems import BusyError, ExpiredError, of_status, reading
-from weft.cluster.mailbox import Mailbox, Word
 from weft.cluster.pace import Pace
-from weft.model.cluster import Listed, Malformed, StoreEvent
+from weft.cluster.store import Take
+from weft.model.cluster import Changed, Listed, Lost, Malformed, Token, Word, changed
 from weft.model.errors import Unavailable
 from weft.model.lease import Lease
-from weft.wire.kube import Happened, Node, lease_of, read_event
+from weft.model.value import replace
+from weft.wire.kube import Happened, lease_of, read_event
 
 # Seconds after which the API ends a watch, so that its servers share the load again: this long to twice this long.
 _LASTS: Final = 300
@@ -30,57 +32,65 @@ _LISTS: Final = 0.2
 _LISTS_MOST: Final = 60.0
 # Of an API that does not answer, and of files without which it is not asked: another program may renew them.
 _NOT_REFUSED: Final = ("STORE-001", "FLAG-001")
+# While a node waits for its podCIDR it asks for its own object only, and looks at all others this often.
+_LOOK_SECONDS: Final = 30.0
 _LOOKS: Final = 10  # at a watch that is silent, between two questions beside it
 
 
-class Watcher:
-    """Watches all nodes. `own` is this node's name, `seen` takes what is heard of it: None when it is gone.
-
-    `heard` is called whenever the API says anything.
-    """
+class KubeDirectory:
+    """All nodes. `own` knows which is this one, and takes what is heard of it."""
 
     def __init__(
         self,
         client: Client,
         prefix: str,
-        own: str,
+        own: KubeTenure,
         *,
         timing: Timing,
+        now: Callable[[], float],
         jitter: Callable[[], float],
-        seen: Callable[[Node | None], None],
-        heard: Callable[[], None],
     ) -> None:
+        self.heard: float | None = None
         self._client = client
         self._prefix = prefix
         self._own = own
+        self._timing = timing
+        self._now = now
         self._jitter = jitter
-        self._seen = seen
-        self._heard = heard
-        self._mail = Mailbox()
+        self._looked: tuple[float, Listing] | None = None
         self._version = ""  # empty: list first
         self._known: dict[str, Lease | Malformed] = {}
-        self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lists = Pace(_LISTS, _LISTS_MOST, jitter)
-        self._quiet = timing.quiet
-        self._held = timing.held
+        self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lost = False
         self._broken = False
         self._silent = False  # the API gave no sign of life beside a watch that was silent
 
-    def events(self, listing: Listing | None) -> AsyncGenerator[StoreEvent, None]:
-        """All events from now on; a given `listing` is the first and is not read again."""
-        if listing is not None:
-            self._listed(listing)
-        return self._mail.deliver(self._pump)
+    async def list(self) -> Listing:
+        """All nodes now; while there is no lease, all but our own as they were half a minute ago at most."""
+        if self._looked is not None and not self._own.version and self._now() - self._looked[0] <= _LOOK_SECONDS:
+            return replace(self._looked[1], own=await self._own.read())
+        self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
+        return self._looked[1]
 
-    async def _pump(self) -> None:
+    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:  # noqa: ARG002 - a list is whole
+        """Tell whether a list follows on what was known at `mark`: it is not older."""
+        known, now = mark, listed.mark or ()
+        return len(known) != 1 or len(now) != 1 or not is_older(str(now[0]), str(known[0]))
+
+    async def watch(self, take: Take, listing: Listing | None = None) -> NoReturn:
+        """Say all leases of others to `take`, one watch at a time; a given `listing` is the first and is not read."""
+        self._version, self._lost, self._silent = "", False, False
+        if listing is not None:
+            await self._listed(listing, take)
         while True:
             try:
                 if self._version and self._broken:
                     await self._check_history()
                 if not self._version:
-                    self._listed(await list_nodes(self._client, self._prefix, self._own))
-                if await self._follow():
+                    name = self._own.known_name
+                    await self._listed(await list_nodes(self._client, self._prefix, name), take)
+                if await self._follow(take):
                     continue  # from where it was: nothing has failed
             except ExpiredError:
                 self._version = ""  # what happened meanwhile is not told any more
@@ -89,7 +99,7 @@ class Watcher:
                 # One break may be a server's restart: the next one often answers at once. Not after a silence.
                 if self._pace.failures or self._silent or not self._version:
                     self._lost = True
-                    self._mail.lost(str(error), refused=error.problems[0].code not in _NOT_REFUSED)
+                    await take(Lost(reason=str(error), refused=error.problems[0].code not in _NOT_REFUSED))
                 self._broken = True
                 if isinstance(error, BusyError):
                     await asyncio.sleep(min(error.seconds, _REST_MOST))
@@ -101,30 +111,28 @@ class Watcher:
             raise ExpiredError
         self._broken = False
 
-    async def _follow(self) -> bool:
+    async def _follow(self, take: Take) -> bool:
         """Take events until the API ends the watch, which it does after a while; True if it was silent for too long."""
         lasts = int(_LASTS * (1 + self._jitter()))
         query = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
-        look = self._quiet / _LOOKS
+        look = self._timing.quiet / _LOOKS
         async with self._client.watch(NODES, lasts=lasts, **query) as link, aclosing(link.lines(look)) as batches:
             silent = 0
             self._silent = False
             self._answered()
-            self._heard()
+            self._hear()
             async for lines in batches:
                 self._answered()
-                told = self._take(lines)
-                if self._lost:  # until now it might have been anything that answers
-                    self._mail.changed((), (self._version,))
-                    self._lost = False
+                if lines:
+                    self._hear()
+                told = await self._take(lines, take)
                 if lines:
                     silent = 0
-                    self._heard()
                     if not told:
                         await link.rest(_QUIET)
                     continue
                 silent += 1
-                if silent * look >= self._held:
+                if silent * look >= self._timing.held:
                     return True
                 if silent % _LOOKS == 0:
                     await self._ask_for_life()
@@ -136,26 +144,29 @@ class Watcher:
         with suppress(BusyError):  # that is an answer
             await self._check_history()
         self._silent = False
-        self._heard()
+        self._hear()
 
     def _answered(self) -> None:
         self._pace.answered()
         self._lists.answered()
 
-    def _listed(self, listing: Listing) -> None:
-        self._heard()
-        mine = self._own
+    def _hear(self) -> None:
+        self.heard = self._now()
+
+    async def _listed(self, listing: Listing, take: Take) -> None:
+        self._hear()
+        mine = self._own.known_name
         self._version = listing.version
-        self._broken = False
+        self._broken = self._lost = False
         others = tuple(lease for lease in listing.leases if lease.id != mine)
         malformed = tuple(entry for entry in listing.malformed if entry.id != mine)
         self._known = {lease.id: lease for lease in others}
         self._known.update((entry.id, entry) for entry in malformed)
-        self._seen(listing.own)
+        self._own.seen(listing.own)
         own = tuple(lease for lease in listing.leases if lease.id == mine)
-        self._mail.listed(Listed(leases=others, own=own, malformed=malformed, mark=listing.mark))
+        await take(Listed(leases=others, own=own, malformed=malformed, mark=listing.mark))
 
-    def _take(self, lines: Iterable[bytes]) -> bool:
+    async def _take(self, lines: Iterable[bytes], take: Take) -> bool:
         """Tell what lines say, up to one that ends the watch by an error; returns whether that was anything."""
         words: list[tuple[str, Word]] = []
         try:
@@ -163,7 +174,11 @@ class Watcher:
                 words.extend(self._words(self._read(lines)))
         finally:
             if words:
-                self._mail.changed(words, (self._version,))
+                self._lost = False
+                await take(changed(words, (self._version,)))
+        if self._lost:  # until now it might have been anything that answers
+            self._lost = False
+            await take(Changed(mark=(self._version,)))
         return bool(words)
 
     def _read(self, lines: Iterable[bytes]) -> Iterator[Happened]:
@@ -182,8 +197,8 @@ class Watcher:
             if node is None:
                 continue
             found = None if event.kind == "DELETED" else lease_of(node)
-            if node.name == self._own:
-                self._seen(None if event.kind == "DELETED" else node)
+            if node.name == self._own.known_name:
+                self._own.seen(None if event.kind == "DELETED" else node)
             elif found is None:
                 if self._known.pop(node.name, None) is not None:
                     yield node.name, None

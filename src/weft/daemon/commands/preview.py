@@ -7,7 +7,7 @@ planned with the subnet that it would get if it were alone.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from weft.cluster.store import Store
 from weft.config.options import Options
@@ -72,7 +72,7 @@ async def of_running(network: Network, leasing: Leasing, status: Status, why: st
     )
 
 
-async def of_start(options: Options, world: World, store: Store[Any], before: Memory | None) -> Plan:
+async def of_start(options: Options, world: World, store: Store, before: Memory | None) -> Plan:
     """Plan a start that remembers `before`. Raises `OSError`, `ConfigError` and, if too little is known, `Unavailable`.
 
     Where the public IP of the recorded lease is no longer this node's, it asks that address by an echo request whether
@@ -80,11 +80,13 @@ async def of_start(options: Options, world: World, store: Store[Any], before: Me
     """
     at = Place(directory=world.directory(options), boot=world.boot)
     with Rtnl.open() as rtnl:
-        configured = await phases.configure(store, world, before, asking=_once, serves_without=lambda _: True)
+        configured = await phases.configure(store.settings, world, before, asking=_once, serves_without=lambda _: True)
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
         placed = await phases.place(known, leasing, kernel, world, identity.load(at.directory, aside=False))
-        if placed.unlisted is not None and (before is None or (leasing.recorded is None and not store.chooses)):
+        if placed.unlisted is not None and (
+            before is None or (leasing.recorded is None and not store.settings.chooses)
+        ):
             raise Unavailable(placed.unlisted)
         known.backend.desired.check(placed.inputs)
         own, stale, note = _own(known, placed, leasing.remembered)
@@ -134,7 +136,7 @@ def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple
 
 
 async def _judged(
-    tenant: Tenant, placed: Placed, remembered: Memory, store: Store[Any], own_ids: Collection[str], *, now: float
+    tenant: Tenant, placed: Placed, remembered: Memory, store: Store, own_ids: Collection[str], *, now: float
 ) -> tuple[Roster, Decider, str]:
     """Judge what was remembered, then the list, and decide; also says what the leases are from."""
     roster, decider = deciding(tenant.inputs, tenant.snapshot.ips, own_ids)
@@ -145,10 +147,10 @@ async def _judged(
         own = tuple(lease for lease in listing.leases if lease.id in own_ids)
         others = tuple(lease for lease in listing.leases if lease.id not in own_ids)
         listed = Listed(leases=others, own=own, malformed=listing.malformed, mark=listing.mark)
-        proved = take_list(roster, listed, since=remembered.mark, continues=store.continues, now=now)
+        proved = take_list(roster, listed, since=remembered.mark, continues=store.directory.continues, now=now)
         source = "the store" if proved else _LOST
         await _settle(roster)
-    for _ in decider.decide(everything=True):
+    for _ in decider.decide_everything():
         await asyncio.sleep(0)
     return roster, decider, source
 

@@ -74,7 +74,8 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
 async def _start(options: Options, world: World) -> Plan:
     """Plan a start with a store of its own."""
     before = memory.load(world.directory(options), world.moment(), aside=False)
-    with closing(world.store.open(options, now=world.now, random=world.random)) as store:
+    own = world.directory(options) / "store"
+    with closing(world.store.open(options, directory=own, now=world.now, random=world.random)) as store:
         return await of_start(options, world, store, before)
 
 
