@@ -59,45 +59,6 @@ def peers(count: int) -> list[Object]:
     return things
 
 
-@pytest.mark.spec("flannel.md §6.2/device-address")
-@pytest.mark.spec("flannel.md §6.2/peer-v4", cases="4-24")
-@pytest.mark.spec("flannel.md §6.2/peer-v6", cases="6-64")
-@pytest.mark.spec("flannel.md §6.2/accept-ra", cases=("4-24", "6-64"))
-@pytest.mark.parametrize("family, length", [(4, 24), (6, 64)])
-def test_a_peer_as_upstream_programs_it(netns: Netns, family: int, length: int) -> None:
-    vtep, own, base = (VTEP, "10.1.1.0", "10.1.2.0") if family == 4 else (VTEP6, "fd01:1::", "fd01:2::")
-    dev, remote = vtep.name, "10.0.0.7" if family == 4 else "fd00::7"
-    bits = 32 if family == 4 else 128
-    accept_ra = Sysctl(name=f"net/ipv6/conf/{dev}/accept_ra", value="0")
-    things = [
-        vtep,
-        accept_ra,
-        Address(dev=dev, ip=ip_address(own), prefixlen=bits),
-        Neighbour(dev=dev, ip=ip_address(base), mac=MAC),
-        FdbEntry(dev=dev, mac=MAC, remote=ip_address(remote)),
-        Route(dst=ip_network(f"{base}/{length}"), via=ip_address(base), dev=dev, onlink=True),
-    ]
-    assert put(netns, *things) == []
-    [route] = netns.json(f"ip -{family} -j route show {base}/{length}")
-    assert (route["gateway"], route["dev"], route["flags"]) == (base, dev, ["onlink"])
-    [neighbour] = netns.json(f"ip -{family} -j neigh show {base} dev {dev}")
-    assert (neighbour["lladdr"], neighbour["state"]) == (str(MAC), ["PERMANENT"])
-    [entry] = netns.json(f"bridge -j fdb show dev {dev}")
-    assert (entry["mac"], entry["dst"], entry["flags"], entry["state"]) == (str(MAC), remote, ["self"], "permanent")
-    [link] = netns.json(f"ip -j addr show dev {dev}")
-    found = {(each["local"], each["prefixlen"], each["scope"]) for each in link["addr_info"]}
-    assert (own, bits, "global") in found
-    assert netns.run(f"cat /proc/sys/{accept_ra.name}") == "0\n"
-
-
-@pytest.mark.spec("flannel.md §6.2/device")
-def test_a_vtep_is_up_marked_and_has_the_usual_queue(netns: Netns) -> None:
-    assert put(netns, VTEP) == []
-    link = netns.rtnl.link("flannel.1")
-    assert link is not None
-    assert (link.up, link.alias, link.queue_length, link.mac, link.mtu) == (True, VTEP_ALIAS, 1000, MAC, 1450)
-
-
 @pytest.mark.spec("flannel.md §6.2/device-reused")
 @pytest.mark.parametrize("changed", [{"mac": Mac.parse("02:00:00:00:09:09")}, {"mtu": 1400}, {"learning": True}])
 def test_what_can_change_in_place_does(netns: Netns, changed: dict[str, object]) -> None:

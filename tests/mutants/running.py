@@ -79,7 +79,7 @@ def measured(folder: Path, jobs: int) -> Ran:
     tests = {
         str(path.relative_to(CHECKOUT)): hashlib.sha256(path.read_bytes()).hexdigest()
         for name in FOLDERS
-        for path in sorted((CHECKOUT / "tests" / name).glob("test_*.py"))
+        for path in sorted((CHECKOUT / "tests" / name).rglob("test_*.py"))
     }
     known = {test: one for test, one in known.items() if one["of"] == tests.get(test) and not _is_old(one["ran"])}
     if missing := [test for test in tests if test not in known]:
