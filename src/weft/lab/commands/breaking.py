@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_option, nodes, within
+from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
 from weft.lab.faults.fault import Fault
 from weft.lab.faults.table import FAULTS
 from weft.lab.links import DAEMON
@@ -18,7 +18,7 @@ from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import table
 from weft.model.value import replace
-from weft.screen.documents import next_commands, output_option, show_report
+from weft.screen.documents import next_commands, show_report
 
 _SEEN_ELSEWHERE = "peer-away"
 
@@ -31,8 +31,7 @@ def _faults(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 @click.argument("node", required=False, shell_complete=nodes)
 @click.argument("fault", required=False, shell_complete=_faults)
 @click.option("--mend", is_flag=True, help="Undo it.")
-@lab_option
-@output_option
+@lab_and_output
 def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output: str) -> None:  # noqa: FBT001 - click's way
     """Break NODE of a lab by a FAULT, to see what the daemon does about it and what a diagnosis says.
 

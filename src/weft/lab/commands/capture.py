@@ -18,7 +18,7 @@ from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
 from weft.lab import protocol
 from weft.lab.commands import start
-from weft.lab.commands.choose import ask, ask_for_socket, base, lab_option, nodes_and_pods, pods, within
+from weft.lab.commands.choose import ask, ask_for_socket, base, lab_and_output, nodes_and_pods, pods, within
 from weft.lab.commands.packets import recording
 from weft.lab.commands.packets.levels import PROTOCOLS, Filter, places
 from weft.lab.commands.packets.reader import Readers
@@ -28,7 +28,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted, one_of
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, output_option, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, show_report
 from weft.screen.say import say
 from weft.wire.packet import USUAL, VXLAN_PORT, Tunnels
 
@@ -60,8 +60,7 @@ def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) 
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after so many packets.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
-@lab_option
-@output_option
+@lab_and_output
 def capture(
     where: tuple[str, ...],
     *,

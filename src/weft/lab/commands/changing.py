@@ -7,19 +7,18 @@ import click
 
 from weft.lab import protocol, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, hand_down, lab_option, things, within
+from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, things, within
 from weft.lab.links import DAEMON
 from weft.lab.protocol import Call, Verb
 from weft.lab.report import LabReport, TurnReport
-from weft.screen.documents import Progress, document, next_commands, output_option, show_report
+from weft.screen.documents import Progress, document, next_commands, show_report
 from weft.screen.groups import Group
 
 _THINGS = click.argument("things", nargs=-1, required=True, metavar="NODE|NODE/weftd|store …", shell_complete=things)
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@lab_option
-@output_option
+@lab_and_output
 @click.pass_context
 def config(ctx: click.Context, lab: str, output: str) -> None:
     """Show the network configuration that the store holds now, as JSON.
@@ -37,8 +36,7 @@ def config(ctx: click.Context, lab: str, output: str) -> None:
 
 @config.command("set")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@lab_option
-@output_option
+@lab_and_output
 def put(file: Path, lab: str, output: str) -> None:
     """Put the network configuration of a FILE into the store; - is standard input.
 
@@ -64,8 +62,7 @@ def put(file: Path, lab: str, output: str) -> None:
 @click.command()
 @click.argument("nodes", type=click.IntRange(1, spec.MOST_NODES))
 @click.option("--pods", type=click.IntRange(0, spec.MOST_PODS), help="Pods on each new node: as the first, by default.")
-@lab_option
-@output_option
+@lab_and_output
 def scale(nodes: int, *, pods: int | None, lab: str, output: str) -> None:
     """Set the number of nodes of a lab: new ones join it, or the last ones leave it.
 
@@ -105,8 +102,7 @@ def _turn(verb: Verb, things: tuple[str, ...], lab: str, output: str) -> int:
 
 @click.command("stop")
 @_THINGS
-@lab_option
-@output_option
+@lab_and_output
 def stop(things: tuple[str, ...], lab: str, output: str) -> int:
     """Stop nodes, daemons or the store, and wait until they have ended.
 
@@ -123,8 +119,7 @@ def stop(things: tuple[str, ...], lab: str, output: str) -> int:
 
 @click.command("start")
 @_THINGS
-@lab_option
-@output_option
+@lab_and_output
 def start_again(things: tuple[str, ...], lab: str, output: str) -> int:
     """Start nodes, daemons or the store that do not run, and wait until they are ready.
 
@@ -139,8 +134,7 @@ def start_again(things: tuple[str, ...], lab: str, output: str) -> int:
 
 @click.command("restart")
 @_THINGS
-@lab_option
-@output_option
+@lab_and_output
 def restart(things: tuple[str, ...], lab: str, output: str) -> int:
     """Stop nodes, daemons or the store, start them again, and wait until they are ready.
 
@@ -155,8 +149,7 @@ def restart(things: tuple[str, ...], lab: str, output: str) -> int:
 
 @click.command("kill")
 @_THINGS
-@lab_option
-@output_option
+@lab_and_output
 def kill(things: tuple[str, ...], lab: str, output: str) -> int:
     """Kill nodes, daemons or the store (SIGKILL): they end at once and say nothing.
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +18,7 @@ from weft.lab.protocol import Call
 from weft.lab.report import LabReport, Nothing
 from weft.lab.spec import ALL
 from weft.model.errors import WeftError
-from weft.screen.documents import Command
+from weft.screen.documents import Command, output_option
 
 T = TypeVar("T")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -31,21 +32,15 @@ def base() -> Path:
 
 
 def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
-    call = Call(place.socket, request)
-    try:
+    with closing(Call(place.socket, request)) as call:
         return call.result(kind)
-    finally:
-        call.close()
 
 
 def ask_for_socket(place: Place, request: protocol.Capture) -> int:
     """The descriptor is the caller's to close."""
-    call = Call(place.socket, request)
-    try:
+    with closing(Call(place.socket, request)) as call:
         call.result(Nothing)
         [descriptor] = call.descriptors()
-    finally:
-        call.close()
     return descriptor
 
 
@@ -112,6 +107,10 @@ def lab_option(command: Command) -> Command:
         help="Which lab; not needed while there is one.",
     )
     return option(command)
+
+
+def lab_and_output(command: Command) -> Command:
+    return lab_option(output_option(command))
 
 
 def hand_down(ctx: click.Context) -> None:

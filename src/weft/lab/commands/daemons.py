@@ -12,7 +12,7 @@ import click
 
 from weft.lab import protocol
 from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_option, nodes, within
+from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.protocol import Deserted
@@ -21,7 +21,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event, Follower, merged, recent
 from weft.model.node.nodestate import NodeState, wrong
 from weft.model.text import counted, one_line, one_of, shortly, table
-from weft.screen.documents import PEOPLE, next_commands, output_option, pause, redraw, show_report, watch_option
+from weft.screen.documents import PEOPLE, next_commands, pause, redraw, show_report, watch_option
 from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
 from weft.screen.say import say
 
@@ -31,8 +31,7 @@ _LOOK_AGAIN: Final = 0.5  # seconds
 
 @click.command()
 @watch_option
-@lab_option
-@output_option
+@lab_and_output
 def status(lab: str, output: str, *, watch: bool) -> int:
     """Show how the daemon of each node is: ready or why not, its lease, peers, repairs and plugins' calls.
 
@@ -117,8 +116,7 @@ def _below(report: LabReport, states: Mapping[str, NodeState | None]) -> Iterato
 @click.option("--node", "only", multiple=True, metavar="NODE", shell_complete=nodes, help="Only events of this node.")
 @wanted_options
 @since_option("Begin with those of the last 90s, 5min, 2h or 1d.")
-@lab_option
-@output_option
+@lab_and_output
 def monitor(
     only: tuple[str, ...],
     kinds: tuple[str, ...],

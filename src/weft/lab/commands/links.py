@@ -8,11 +8,11 @@ import click
 
 from weft.lab import protocol
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_store, within
+from weft.lab.commands.choose import ask, base, lab_and_output, nodes, nodes_and_store, within
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.report import LinksReport
 from weft.model.errors import ConfigError, Problem
-from weft.screen.documents import next_commands, output_option, show_report
+from weft.screen.documents import next_commands, show_report
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no argument for it
@@ -41,8 +41,7 @@ _RATE: Final = _Quantity("rate", read_rate)
 @click.option("--rate", type=_RATE, metavar="RATE", help="Bits a second at most, as 50mbit; 0 ends it.")
 @click.option("--up/--down", default=None, help="Plug the cable in, or pull it.")
 @click.option("--clear", is_flag=True, help="Reset the link to what it is in a new lab.")
-@lab_option
-@output_option
+@lab_and_output
 def link(
     which: tuple[str, ...],
     *,
@@ -85,8 +84,7 @@ def link(
 @click.argument("source", metavar="A", shell_complete=nodes_and_store)
 @click.argument("target", metavar="B", shell_complete=nodes_and_store)
 @click.option("--one-way", is_flag=True, help="Only what A sends to B is lost.")
-@lab_option
-@output_option
+@lab_and_output
 def partition(source: str, target: str, *, one_way: bool, lab: str, output: str) -> None:
     """Cut the way between A and B: two nodes, or a node and the `store`; or each way between two groups of them.
 
@@ -109,8 +107,7 @@ def partition(source: str, target: str, *, one_way: bool, lab: str, output: str)
 
 @click.command()
 @click.argument("places", nargs=-1, metavar="[A B]", shell_complete=nodes_and_store)
-@lab_option
-@output_option
+@lab_and_output
 def heal(places: tuple[str, ...], lab: str, output: str) -> None:
     """End the partition between A and B, nodes or groups, both ways; without them, all partitions.
 

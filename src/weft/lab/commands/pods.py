@@ -8,13 +8,13 @@ import click
 
 from weft.lab import protocol, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, lab_option, nodes, nodes_and_pods, pods, within
+from weft.lab.commands.choose import ask, base, lab_and_output, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.choose import services as names
 from weft.lab.report import LabReport, Nothing, PingReport, PodReport, ServiceReport
 from weft.lab.services.choice import NODE_PORTS
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
-from weft.screen.documents import next_commands, output_option, output_with, show_report, watch_option
+from weft.screen.documents import next_commands, output_with, show_report, watch_option
 
 _PORT = click.IntRange(1, 65535)
 
@@ -62,8 +62,7 @@ def _address(_: click.Context, param: click.Parameter, text: str) -> str:
 @click.option("--port", "ports", multiple=True, metavar="PORT:POD-PORT[/udp]", help="A port of the node leads to it.")
 @click.option("--network", default="", metavar="NAME", help="A network of the node other than its first.")
 @click.option("--ip", "address", default="", metavar="ADDRESS", callback=_address, help="The address that it asks for.")
-@lab_option
-@output_option
+@lab_and_output
 def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: str, lab: str, output: str) -> None:
     """Start a pod: a process that holds its namespaces, attached by the node's plugins.
 
@@ -92,8 +91,7 @@ def _host_port(text: str) -> HostPort:
 
 @click.command("rm")
 @click.argument("pod", shell_complete=pods)
-@lab_option
-@output_option
+@lab_and_output
 def remove(pod: str, lab: str, output: str) -> None:
     """Detach a pod and end it."""
     place = start.find(base(), lab)
@@ -106,8 +104,7 @@ def remove(pod: str, lab: str, output: str) -> None:
 @click.argument("source", metavar="A", shell_complete=nodes_and_pods)
 @click.argument("target", metavar="B", shell_complete=nodes_and_pods)
 @click.option("-c", "--count", type=click.IntRange(1, 10_000), default=3, show_default=True, help="How often.")
-@lab_option
-@output_option
+@lab_and_output
 def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
     """Ping from one pod or node to another, and show which address arrives there."""
     wanted = protocol.Ping(source=source, target=target, count=count)
@@ -119,8 +116,7 @@ def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
 
 
 @click.command()
-@lab_option
-@output_option
+@lab_and_output
 def pingall(lab: str, output: str) -> int:
     """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
     place = start.find(base(), lab)
@@ -141,8 +137,7 @@ def pingall(lab: str, output: str) -> int:
 @click.option("--node-port", type=click.IntRange(*NODE_PORTS), help="A port of every node that leads to it.")
 @click.option("--cluster-ip", multiple=True, metavar="ADDRESS", help="Its address, of each family; else chosen.")
 @click.option("--udp", is_flag=True, help="Datagrams instead of TCP.")
-@lab_option
-@output_option
+@lab_and_output
 def expose(
     name: str,
     chosen: tuple[str, ...],
@@ -183,8 +178,7 @@ def expose(
 
 
 @click.command()
-@lab_option
-@output_option
+@lab_and_output
 def services(lab: str, output: str) -> None:
     """Show Services: their addresses and ports, and the pods that they lead to now."""
     place = start.find(base(), lab)
@@ -197,8 +191,7 @@ def services(lab: str, output: str) -> None:
 
 @click.command()
 @click.argument("name", shell_complete=names)
-@lab_option
-@output_option
+@lab_and_output
 def unexpose(name: str, lab: str, output: str) -> None:
     """End a Service."""
     place = start.find(base(), lab)

@@ -11,7 +11,7 @@ from weft.diag.doctor import explain
 from weft.lab import protocol, spec
 from weft.lab.commands import breaking, start
 from weft.lab.commands.check import tried
-from weft.lab.commands.choose import ask, base, hand_down, lab_option, nodes, within
+from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, nodes, within
 from weft.lab.faults.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import areas, game
@@ -20,7 +20,7 @@ from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
 from weft.model.value import Value, replace
-from weft.screen.documents import Progress, next_commands, output_option, show_report
+from weft.screen.documents import Progress, next_commands, show_report
 from weft.screen.groups import Group
 
 _NOTE: Final = "quiz"
@@ -66,8 +66,7 @@ class _Play(Value):
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@lab_option
-@output_option
+@lab_and_output
 @click.pass_context
 def quiz(ctx: click.Context, lab: str, output: str) -> None:
     """Find the fault: one of `weft lab break` is drawn by lot, on a node drawn by lot.
@@ -90,8 +89,7 @@ def quiz(ctx: click.Context, lab: str, output: str) -> None:
 @quiz.command("start")
 @click.option("--level", type=click.Choice(list(get_args(Level))), default="easy", show_default=True, help="How hard.")
 @click.option("--seed", type=click.IntRange(0), help="Draw what this number means: for a class.")
-@lab_option
-@output_option
+@lab_and_output
 def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     """Break something, and show what a user would notice.
 
@@ -130,8 +128,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
 
 
 @quiz.command()
-@lab_option
-@output_option
+@lab_and_output
 def hint(lab: str, output: str) -> None:
     """Give one more hint, of three, for two points each."""
     play = _open(lab)
@@ -146,8 +143,7 @@ def hint(lab: str, output: str) -> None:
 @quiz.command()
 @click.argument("code", shell_complete=explain.codes)
 @click.argument("node", default="", metavar="[NODE]", shell_complete=nodes)
-@lab_option
-@output_option
+@lab_and_output
 def check(code: str, node: str, lab: str, output: str) -> int:
     """Answer with the CODE of the problem and the NODE. If that is right, the fault is mended.
 
@@ -172,8 +168,7 @@ def check(code: str, node: str, lab: str, output: str) -> int:
 
 
 @quiz.command("give-up")
-@lab_option
-@output_option
+@lab_and_output
 def give_up(lab: str, output: str) -> None:
     """Tell what it is, and mend it."""
     _close(_open(lab), output, found=False)

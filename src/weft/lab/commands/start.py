@@ -75,7 +75,7 @@ def up(
 
 def _up_already(name: str) -> Problem:
     hint = f"'weft lab down {name}' ends it; another --name makes another beside it."
-    return _problem(name, "a lab of this name is up", hint=hint, code="LAB-002")
+    return _problem(name, "a lab of this name is up", hint=hint)
 
 
 def up_now(base: Path) -> dict[str, Place]:
@@ -94,10 +94,10 @@ def find(base: Path, name: str) -> Place:
     if dead:
         seen = f"no longer up: the supervisor of {', '.join(dead)} was killed"
         hint = f"'weft lab clean {' '.join(dead)}' removes what is left of it."
-        raise ConfigError(_problem(name or "lab", seen, hint=hint, code="LAB-002"))
+        raise ConfigError(_problem(name or "lab", seen, hint=hint))
     if not labs:
         hint = "'weft lab up' starts one." if not name else ""
-        raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint, code="LAB-002"))
+        raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint))
     seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
     raise ConfigError(_problem(name or "lab", seen, expected=f"{one_of(labs, name)}, by name", code=code))
 
@@ -118,10 +118,10 @@ def clean(base: Path, names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in there:
             expected = one_of(there, name) if there else ""
-            problems.append(_problem(name, "no trace of a lab of this name", expected=expected, code="LAB-002"))
+            problems.append(_problem(name, "no trace of a lab of this name", expected=expected))
         elif name not in dead:
             hint = f"'weft lab down {name}' ends it."
-            problems.append(_problem(name, "it is up", expected="a lab that is dead", hint=hint, code="LAB-002"))
+            problems.append(_problem(name, "it is up", expected="a lab that is dead", hint=hint))
     if problems:
         raise ConfigError(*problems)
     chosen = [dead[name] for name in names or dead]
@@ -178,7 +178,7 @@ def _nameless(place: Place) -> Problem:
         proves = f"its file 'pid' does not prove that process {place.pid} is its supervisor"
         seen = f"it does not end when it is asked, and {proves}"
         hint = f"If 'ps {place.pid}' shows that it is: 'kill -9 {place.pid}', then 'weft lab clean {place.name}'."
-    return _problem(place.name, seen, hint=hint, code="LAB-002")
+    return _problem(place.name, seen, hint=hint)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _start_supervisor(place: Place, lock: int) -> None:
             raise msgspec.json.decode(started.stdout, type=protocol.Failed).error()
         except msgspec.DecodeError:
             words = started.stderr.decode(errors="replace").strip()
-            raise Unavailable(_problem("the supervisor", f"it did not start:\n{words}", code="LAB-002")) from None
+            raise Unavailable(_problem("the supervisor", f"it did not start:\n{words}")) from None
 
 
 def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -> LabReport:
@@ -244,7 +244,7 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
         words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
         seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
         hint = "In a container or a chroot: is its root directory a mount of its own, and may it mount?"
-        raise Unavailable(_problem(place.name, seen, hint=hint, code="LAB-002")) from error
+        raise Unavailable(_problem(place.name, seen, hint=hint)) from error
 
 
 def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
@@ -261,7 +261,7 @@ def _listeners(lab: spec.Lab) -> Iterator[socket.socket]:
                 seen = f"cannot be listened on: {words}"
                 hint = "Choose another hostPort for it." if error.errno in _FOR_OTHERS else ""
                 where = f"{port.address} port {port.outside}, for {node.name}"
-                raise Unavailable(_problem(where, seen, hint=hint, code="LAB-002")) from error
+                raise Unavailable(_problem(where, seen, hint=hint)) from error
 
 
 def name_nodes(place: Place, note: Callable[[str], None]) -> None:
@@ -282,7 +282,7 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
             os.close(descriptor)
 
 
-def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str) -> Problem:
+def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str = "LAB-002") -> Problem:
     return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)
 
 

@@ -10,10 +10,10 @@ import click
 
 from weft.lab import protocol
 from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_option
+from weft.lab.commands.choose import ask, base, lab_and_output
 from weft.lab.report import Carried, TrafficReport, rates
 from weft.model.text import shown_amount, table
-from weft.screen.documents import DOCUMENTS, output_option, pause, redraw, show_report
+from weft.screen.documents import DOCUMENTS, pause, redraw, show_report
 from weft.screen.say import is_screen
 
 _SECONDS: Final = 1.0  # between two readings
@@ -24,8 +24,7 @@ _CARRIED: Final = ("SENT", "RECEIVED", "PACKETS SENT", "PACKETS RECEIVED", "LOST
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print one reading, over a second, and end; so do a pipe and -o json.")
-@lab_option
-@output_option
+@lab_and_output
 def top(lab: str, output: str, *, once: bool) -> None:
     """Show what nodes, pods and ways between nodes carry in each second, the busiest first, until Ctrl-C.
 

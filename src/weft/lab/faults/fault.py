@@ -22,7 +22,7 @@ class Fault(Value):
     code: str
     about: str
     breaks: str
-    mends: str
+    mends: str = ""
     repaired: bool = False
     kills: bool = False
     backends: tuple[str, ...] = ()

@@ -157,6 +157,8 @@ class World:
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """All others then know its name. On failure nothing of it stays."""
+        if problems := spec.name_problem("a pod", "weft lab run", wanted.name):
+            raise ConfigError(*problems)
         await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
         running = await self._run_pod(wanted)
         await self._lead()

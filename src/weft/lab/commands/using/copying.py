@@ -18,14 +18,14 @@ import click
 
 from weft.lab import protocol
 from weft.lab.commands import start
-from weft.lab.commands.choose import base, lab_option
+from weft.lab.commands.choose import base, lab_and_output
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import OpenReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value
-from weft.screen.documents import output_option, show_report
+from weft.screen.documents import show_report
 
 _IN_LAB: Final = re.compile(r"([a-z][a-z0-9-]*):(.*)", re.DOTALL)
 _MODE: Final = 0o777  # what is kept of a mode: no set-user-ID
@@ -60,8 +60,7 @@ class _Entry(Value):
 @click.command("cp")
 @click.argument("source", metavar="[NODE:|POD:]SOURCE")
 @click.argument("target", metavar="[NODE:|POD:]TARGET")
-@lab_option
-@output_option
+@lab_and_output
 def copy(source: str, target: str, lab: str, output: str) -> None:
     """Copy a file, or a directory with all that is in it, into a node or pod, out of one, or between two.
 

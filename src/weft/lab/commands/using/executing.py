@@ -10,13 +10,13 @@ import msgspec
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, everywhere, lab_option
+from weft.lab.commands.choose import ask, base, everywhere, lab_and_output
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.lab.spec import ALL
 from weft.model.errors import CannotRun, ConfigError, Problem
 from weft.model.value import Value
-from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, show_report
 from weft.screen.say import say
 
 _PASSED: Final = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")
@@ -32,8 +32,7 @@ class _Exec(click.Command):
 
 
 @click.command("exec", cls=_Exec, context_settings={"ignore_unknown_options": True})
-@lab_option
-@output_option
+@lab_and_output
 @click.argument("where", metavar="NODE|POD|all", shell_complete=everywhere)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND …")
 def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:

@@ -13,12 +13,12 @@ import msgspec
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_option, nodes_and_pods
+from weft.lab.commands.choose import ask, base, lab_and_output, nodes_and_pods
 from weft.lab.itinerary import end_of
 from weft.lab.places import Place
 from weft.lab.report import ExecReport, LabReport, ThroughputReport
 from weft.model.errors import CannotRun, Problem, Unavailable
-from weft.screen.documents import Progress, output_option, show_report
+from weft.screen.documents import Progress, show_report
 
 _PROGRAM: Final = "iperf3"
 _LISTENS: Final = b"Server listening"
@@ -33,8 +33,7 @@ _CONTROL: Final = "cubic"
 @click.option("-t", "--seconds", type=click.IntRange(1, 3600), default=5, show_default=True, help="How long to send.")
 @click.option("-u", "--udp", is_flag=True, help="Datagrams, as many as can be sent, instead of TCP.")
 @click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
-@lab_option
-@output_option
+@lab_and_output
 def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp: bool, six: bool) -> None:
     """Measure how much gets from A to B, by one stream of iperf3, which has to be installed on this machine.
 

@@ -15,14 +15,14 @@ import msgspec
 
 from weft.lab import loglines
 from weft.lab.commands import start
-from weft.lab.commands.choose import base, lab_option, logs_and_all
+from weft.lab.commands.choose import base, lab_and_output, logs_and_all
 from weft.lab.loglines import Line
 from weft.lab.places import Place
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
 from weft.model.value import Value
-from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, pause, piece, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, pause, piece, show_report
 from weft.screen.say import say
 
 _LOOK_AGAIN: Final = 0.2  # seconds
@@ -42,8 +42,7 @@ def _start(_: click.Context, param: click.Parameter, text: str | None) -> float 
 @click.option(
     "--since", metavar="TIME", callback=_start, help="Print from then on: 5min ago, or at 14:30, or at a date."
 )
-@lab_option
-@output_option
+@lab_and_output
 def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: int | None, since: float | None) -> None:
     """Print what nodes' daemons, the store and the lab's supervisor have logged: those named, or all.
 

@@ -47,7 +47,8 @@ def shell(ctx: click.Context, lab: str) -> int:
     place = start.find(base(), lab)
     os.environ[VARIABLE] = ctx.params["lab"] = place.name  # what is typed and completed means this lab
     run: Run = ctx.obj
-    group = _group(ctx)
+    group = None if ctx.parent is None else ctx.parent.command
+    assert isinstance(group, click.Group)  # noqa: S101 - `weft lab`, whose commands these are
     verbs = frozenset(group.list_commands(ctx)) - {ctx.info_name}
     status = 0
     typed = _typed(f"weft:{place.name}> ", _Completion(ctx, group, verbs)) if sys.stdin.isatty() else _piped()
@@ -92,13 +93,6 @@ def command_line(line: str, verbs: Collection[str]) -> list[str]:
 
 def _problem(where: str, seen: str, expected: str, hint: str = "") -> Problem:
     return Problem(code="FLAG-001", where=f"weft lab sh: {where}", seen=seen, expected=expected, hint=hint)
-
-
-def _group(ctx: click.Context) -> click.Group:
-    group = None if ctx.parent is None else ctx.parent.command
-    if not isinstance(group, click.Group):
-        raise TypeError("sh is a command of a group")
-    return group
 
 
 class _Completion:

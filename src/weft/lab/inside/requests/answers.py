@@ -5,15 +5,15 @@ Each change is in the lab's history, before what it does to nodes is in theirs.
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from weft.diag.check import trying
 from weft.diag.trace import sending
 from weft.kernel import packetsocket
-from weft.lab import protocol, spec
+from weft.lab import protocol
 from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
@@ -33,86 +33,6 @@ _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 Answer = LinksReport | TurnReport | LabReport | Nothing
 
 
-async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
-    """Raises what the client gets: `WeftError`, `OSError`."""
-    match request:
-        case (
-            protocol.Ps()
-            | protocol.States()
-            | protocol.AskNews()
-            | protocol.Interfaces()
-            | protocol.Traffic()
-            | protocol.Describe()
-        ):
-            await connection.done(await _seen(world, request))
-        case protocol.Run() | protocol.Remove() | protocol.Expose() | protocol.Unexpose():
-            await connection.done(await _changed(world, request))
-        case protocol.Ping() | protocol.PingAll() | protocol.Try():
-            await _probe(world, connection, request)
-        case protocol.Probe():
-            await connection.done(await _send(world, request))
-        case protocol.Capture() | protocol.Open() | protocol.Names():
-            await _hand_out(world, connection, request)
-
-
-async def _seen(
-    world: World,
-    request: protocol.Ps
-    | protocol.States
-    | protocol.AskNews
-    | protocol.Interfaces
-    | protocol.Traffic
-    | protocol.Describe,
-) -> Value:
-    match request:
-        case protocol.Ps():
-            return await account.report(world)
-        case protocol.States():
-            return await account.states(world)
-        case protocol.AskNews(after):
-            return await account.news(world, after)
-        case protocol.Interfaces(where):
-            return await account.interfaces(world, where)
-        case protocol.Traffic():
-            return await account.traffic(world)
-        case protocol.Describe():
-            return await account.description(world)
-
-
-async def _changed(
-    world: World, request: protocol.Run | protocol.Remove | protocol.Expose | protocol.Unexpose
-) -> Value:
-    match request:
-        case protocol.Run(pod):
-            if problems := spec.name_problem("a pod", "weft lab run", pod.name):
-                raise ConfigError(*problems)
-            return await world.run_pod(pod)
-        case protocol.Remove(pod):
-            await world.remove_pod(pod)
-        case protocol.Expose(service):
-            return await world.expose(service)
-        case protocol.Unexpose(service):
-            await world.unexpose(service)
-    return Nothing()
-
-
-async def _probe(
-    world: World, connection: Connection, request: protocol.Ping | protocol.PingAll | protocol.Try
-) -> None:
-    match request:
-        case protocol.Ping(source, target, count):
-            await connection.answer_while_wanted(ping.between(world, source, target, count=count))
-        case protocol.PingAll():
-            await connection.answer_while_wanted(ping.everything(world))
-        case protocol.Try(trials):
-
-            async def visit(place: str, work: Callable[[], T]) -> T:
-                return await world.inside.run(world.room(place), work)
-
-            async with connection.telling() as note:
-                await connection.answer_while_wanted(trying.everything(visit, trials, note))
-
-
 async def _send(world: World, wanted: protocol.Probe) -> SentReport:
     """All probes at once. What the kernel refuses is seen nowhere."""
     source, target = ip_address(wanted.address), ip_address(wanted.target)
@@ -127,6 +47,47 @@ async def _send(world: World, wanted: protocol.Probe) -> SentReport:
     )
     sent = await world.inside.run(world.room(wanted.source), work)
     return SentReport(refusal=sent.refusal, mtu=sent.mtu)
+
+
+# What is answered by a report alone, and how.
+_REPORTS: Final[Mapping[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value]]]] = {
+    protocol.Ps: lambda world, _: account.report(world),
+    protocol.States: lambda world, _: account.states(world),
+    protocol.AskNews: lambda world, asked: account.news(world, asked.after),
+    protocol.Interfaces: lambda world, asked: account.interfaces(world, asked.where),
+    protocol.Traffic: lambda world, _: account.traffic(world),
+    protocol.Describe: lambda world, _: account.description(world),
+    protocol.Run: lambda world, asked: world.run_pod(asked.pod),
+    protocol.Expose: lambda world, asked: world.expose(asked.service),
+    protocol.Probe: _send,
+}
+
+
+async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
+    """Raises what the client gets: `WeftError`, `OSError`."""
+    if (report := _REPORTS.get(type(request))) is not None:
+        await connection.done(await report(world, request))
+        return
+    match request:
+        case protocol.Remove(pod):
+            await world.remove_pod(pod)
+            await connection.done(Nothing())
+        case protocol.Unexpose(service):
+            await world.unexpose(service)
+            await connection.done(Nothing())
+        case protocol.Ping(source, target, count):
+            await connection.answer_while_wanted(ping.between(world, source, target, count=count))
+        case protocol.PingAll():
+            await connection.answer_while_wanted(ping.everything(world))
+        case protocol.Try(trials):
+
+            async def visit(place: str, work: Callable[[], T]) -> T:
+                return await world.inside.run(world.room(place), work)
+
+            async with connection.telling() as note:
+                await connection.answer_while_wanted(trying.everything(visit, trials, note))
+        case protocol.Capture() | protocol.Open() | protocol.Names():
+            await _hand_out(world, connection, request)
 
 
 async def _hand_out(
