@@ -74,11 +74,11 @@ class Connection(H11Protocol):
 def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bool, file: Path | None) -> None:
     """Serve a page that shows a lab, or what this node's daemon knows, until Ctrl-C.
 
-    The lab's nodes, pods and interfaces, how it is between nodes, what happened, and the way of a packet between two
-    pods. Without a lab, and with --instance, it shows this node and its peers.
+    It shows the lab's nodes, pods and interfaces, how nodes reach each other, what happened, and the way of a packet
+    between two pods. Without a lab, and with --instance, it shows this node and its peers.
 
     The page is served on this machine's loopback alone, to all its users. At another address a token is needed, which
-    the printed URL bears; it travels in the clear, so trust the network, or use `ssh -L` instead.
+    the printed URL contains; it travels in the clear, so trust the network, or use `ssh -L` instead.
 
     \b
       weft ui

@@ -77,8 +77,8 @@ def capture(
     """Show the packets of nodes and pods, or write them to a file for Wireshark, in order of time, until Ctrl-C.
 
     A link applies to the nodes and pods named before it; without a link all of theirs are captured, and without any
-    name those of all nodes. An option that chooses packets counts
-    inside tunnels, too; --host and --pod, twice, choose what passes between the two.
+    name those of all nodes. An option that chooses packets looks inside tunnels, too; --host and --pod, given twice,
+    choose what passes between the two.
 
     \b
       weft lab capture                                  # each step of each packet

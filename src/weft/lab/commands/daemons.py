@@ -36,7 +36,7 @@ def status(lab: str, output: str, *, watch: bool) -> int:
     """Show how the daemon of each node is: ready or why not, its lease, peers, repairs and plugins' calls.
 
     LEASE is how long the lease still lasts if nothing renews it, PEERS how many of the other nodes are served, REPAIRS
-    how often what another program had changed was put right, CALLS and FAILED are plugins' calls.
+    how often weftd put right what another program had changed, CALLS and FAILED are plugins' calls.
 
     \b
       weft lab status
@@ -128,9 +128,9 @@ def monitor(
 ) -> None:
     """Show what happens on all nodes of a lab, as it happens, a line each in the order of time, until Ctrl-C.
 
-    Those are the events that `weft events` shows on a node, and of kind `health`, what is wrong with a node now, when
-    that is over, and whether its weftd answers; of `the lab`, what commands have done to it. It goes on when a daemon
-    is started again, and ends with the lab.
+    These are each node's events, as `weft events` shows them; events of kind `health`: what is wrong with a node now,
+    when that ends, and whether its weftd answers; and, as `the lab`, what commands have done to the lab. It goes on
+    when a daemon is started again, and ends with the lab.
 
     \b
       weft lab monitor

@@ -71,7 +71,7 @@ class _Play(Value):
 def quiz(ctx: click.Context, lab: str, output: str) -> None:
     """Find the fault: one of `weft lab break` is drawn by lot, on a node drawn by lot.
 
-    You are told what a user would notice, and answer with the code of the problem and the node. Alone, it shows the
+    It says what a user would notice; you answer with the code of the problem and the node. Alone, it shows the
     symptoms again, and the score.
 
     \b
@@ -93,7 +93,7 @@ def quiz(ctx: click.Context, lab: str, output: str) -> None:
 def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     """Break something, and show what a user would notice.
 
-    By a fault of level easy something fails now; by one of level hard perhaps nothing fails yet.
+    A fault of level easy makes something fail now; one of level hard perhaps nothing yet.
     """
     place = start.find(base(), lab)
     before = place.note(_NOTE, Game) or Game()

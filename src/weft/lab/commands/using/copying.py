@@ -69,8 +69,8 @@ def copy(source: str, target: str, lab: str, output: str) -> None:
       weft lab cp my.conflist node1:/etc/cni/net.d/00-my.conflist
       weft lab cp pod1-1:/run/results results
 
-    What is there already is replaced; a directory that is there keeps what else is in it. If TARGET is a directory, the
-    copy is in it. Modes are kept, owners are not. Symbolic links, devices and sockets are not copied: a directory with
+    A file that exists is replaced; a directory that exists keeps its other files. If TARGET is a directory, the copy
+    goes into it. Modes are kept, owners are not. Symbolic links, devices and sockets are not copied: a directory with
     some is refused, and then nothing is copied.
 
     A node has files of its own in /run, /etc/cni/net.d, /var/lib/cni and /var/lib/weft, which its pods see, too.

@@ -38,9 +38,9 @@ class _Exec(click.Command):
 def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     """Run a command in a node or a pod, or in all nodes; its exit status is ours.
 
-    It sees the node's network, files and processes: not only, as with `ip netns exec`, the network. It has our
-    directory, our standard input, and a terminal if we have one. 126 is the status of what cannot be executed, 127 of
-    what is not there.
+    It sees the node's network, files and processes; with `ip netns exec` it would see the network alone. It runs in
+    this directory, with this standard input, and with a terminal if there is one. Status 126 means that it cannot be
+    executed, 127 that it does not exist.
 
     \b
       weft lab exec node1 -- ip route

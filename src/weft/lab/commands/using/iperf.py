@@ -42,8 +42,8 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
       weft lab iperf node1 node2 -t 10 -o json
       weft lab iperf pod1-1 pod2-1 -u
 
-    All nodes share this machine's processors, so the figure compares ways within a lab, and is no network card's.
-    TCP uses cubic, whatever the machine's default is.
+    All nodes share this machine's processors, so the figure compares ways within a lab and says nothing of a network
+    card. TCP uses cubic, whatever the machine's default is.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)

@@ -37,7 +37,7 @@ def _start(_: click.Context, param: click.Parameter, text: str | None) -> float 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NODE|etcd|supervisor|all]…", shell_complete=logs_and_all)
-@click.option("-f", "--follow", is_flag=True, help="Then print what comes, until Ctrl-C or the lab's end.")
+@click.option("-f", "--follow", is_flag=True, help="Then print new lines, until Ctrl-C or the lab's end.")
 @click.option("-n", "--tail", metavar="N", type=click.IntRange(0), help="Print the last N lines only.")
 @click.option(
     "--since", metavar="TIME", callback=_start, help="Print from then on: 5min ago, or at 14:30, or at a date."

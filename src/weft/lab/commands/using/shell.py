@@ -39,8 +39,8 @@ def shell(ctx: click.Context, lab: str) -> int:
       weft:weft> pingall
 
     What follows a name goes to the shell of that place, with its pipes and quotes. A lab command wins over a node or
-    pod of its name, which `exec` then reaches. Tab completes names, commands and options; the lines of earlier times
-    are kept. Ctrl-C ends a command, Ctrl-D the prompt.
+    pod of its name, which `exec` then reaches. Tab completes names, commands and options; earlier lines are
+    kept. Ctrl-C ends a command, Ctrl-D the prompt.
 
     From a pipe or a file it runs each line, and commands get no input. Exits with the status of the last command.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
