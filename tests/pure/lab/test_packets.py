@@ -156,6 +156,10 @@ def test_the_rest_of_a_datagram_is_not_taken_for_its_header():
     assert told(Ether() / IP(flags="MF") / UDP(sport=1, dport=2))[-1][0] == "UDP"
 
 
+def test_a_header_of_esp_that_is_cut_short_is_data():
+    assert told(OUTER / IP(proto=50) / bytes(7))[-1] == ("data", "7 bytes", {"length": 7})
+
+
 def test_a_packet_without_a_frame_is_told_by_its_version():
     def alone(data: bytes) -> list[str]:
         return [layer.name for layer in layers_of(data, ethernet=False)]
