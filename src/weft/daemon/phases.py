@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from weft.beside.threads import beside
 from weft.cluster.store import Listing, Settings, Store
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
@@ -126,7 +127,7 @@ async def know(
     )
     prepare = partial(backend.prepare, netconf.options, options, at.directory, look_only=look_only)
     prepared = await asking(prepare, f"what {netconf.backend} needs first")
-    previous = host.previous_subnets(options)
+    previous = await beside(partial(host.previous_subnets, options))
     return Known(memory=memory, netconf=netconf, backend=backend, options=options, prepared=prepared, previous=previous)
 
 

@@ -5,10 +5,11 @@ planned with the subnet that it would get if it were alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
+from weft.beside.threads import beside
 from weft.cluster.store import Store
 from weft.config.options import Options
 from weft.daemon import phases, start
@@ -83,7 +84,8 @@ async def of_start(options: Options, world: World, store: Store, before: Memory 
         configured = await phases.configure(store.settings, world, before, asking=_once, serves_without=lambda _: True)
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
-        placed = await phases.place(known, leasing, kernel, world, identity.load(at.directory, aside=False))
+        who = await beside(lambda: identity.load(at.directory, aside=False))
+        placed = await phases.place(known, leasing, kernel, world, who)
         if placed.unlisted is not None and (
             before is None or (leasing.recorded is None and not store.settings.chooses)
         ):
@@ -164,7 +166,7 @@ async def _settle(roster: Roster) -> None:
 
 async def _beside(backend: Backend, at: Place, decider: Decider) -> Objects:
     with ExitStack() as held:
-        planes = backend.open_planes(at, held).values()
+        planes = (await beside(lambda: backend.open_planes(at, held))).values()  # some read a file
         return {key: thing for plane in planes for key, thing in (await plane.look(decider.wanted, None)).items()}
 
 
@@ -172,7 +174,9 @@ def _problems(overlapping: Iterable[Problem], roster: Roster, decider: Decider) 
     return *overlapping, *roster.refused.values(), *decider.unusable.values()
 
 
-def _planned(steps: Iterable[Step], have: Objects, roster: Roster, decider: Decider) -> Iterator[Planned]:
+def _planned(steps: Sequence[Step], have: Objects, roster: Roster, decider: Decider) -> Iterator[Planned]:
+    if not steps:
+        return
     served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
     refused = [lease for lease in roster.leases if not decider.part(lease.id)]
     for step in steps:
