@@ -24,7 +24,7 @@ from weft.daemon.process import logs
 from weft.daemon.process.rights import give_away_all_but_modules
 from weft.daemon.process.supervise import CODE, outcome
 from weft.daemon.world import World, real
-from weft.model.errors import TYPED, Command, ConfigError, Problem
+from weft.model.errors import TYPED, ConfigError, Problem, typed
 from weft.model.text import typed_from
 from weft.model.value import replace
 
@@ -118,7 +118,7 @@ async def _serve(options: Options, world: World) -> int:
                     "%s goes on and serves pods; `%s` ends it, but takes pods off the network, too"
                     " (before flanneld starts here, see docs/howto/run-weftd.md)",
                     node.goes_on,
-                    TYPED.get()(Command("cleanup")),
+                    typed("cleanup"),
                 )
             return 0
         fault = error

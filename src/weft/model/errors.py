@@ -10,7 +10,7 @@ from weft.model.value import Value
 _COMMAND: Final = re.compile(r"(?<=['`])weft ([a-z][^'`]*)(?=['`])")
 
 
-class Command(Value, kw_only=False):
+class WeftCommand(Value, kw_only=False):
     """A command of weft's, without `weft` itself: `plan`, `cni install --check`."""
 
     words: str
@@ -20,7 +20,12 @@ class Command(Value, kw_only=False):
 
 
 # How the readers of this process's problems type a command. Set where a program begins, and nowhere else.
-TYPED: Final = ContextVar[Callable[[Command], str]]("TYPED", default=str)
+TYPED: Final = ContextVar[Callable[[WeftCommand], str]]("TYPED", default=str)
+
+
+def typed(words: str) -> str:
+    """A command of weft's, as they type it, for a text that is no hint: `typed("cleanup")`."""
+    return TYPED.get()(WeftCommand(words))
 
 
 class Problem(Value):
@@ -37,17 +42,16 @@ class Problem(Value):
     hint: str = ""
 
     @property
-    def advice(self) -> list[str | Command]:
+    def advice(self) -> list[str | WeftCommand]:
         """The hint in parts."""
-        return [Command(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(self.hint))]
+        return [WeftCommand(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(self.hint))]
 
     def __str__(self) -> str:
         text = f"{self.code} {self.where}: {self.seen}"
         if self.expected:
             text += f"; expected {self.expected}"
         stop = "" if text.endswith(("?", ".")) else "."
-        typed = TYPED.get()
-        hint = "".join(typed(part) if isinstance(part, Command) else part for part in self.advice)
+        hint = "".join(typed(part.words) if isinstance(part, WeftCommand) else part for part in self.advice)
         return f"{text}{stop} {hint}" if hint else text
 
 

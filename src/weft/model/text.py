@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from weft.model.errors import Command
+from weft.model.errors import WeftCommand
 
 _PREFIXES: Final = ("", "k", "M", "G", "T")
 _THOUSAND: Final = 1000
@@ -66,7 +66,7 @@ def one_of(known: Iterable[str], wanted: str) -> str:
     return f"one of {len(names)} names, such as {', '.join(names[:_SOME_OF])}"
 
 
-def typed_from(environ: Mapping[str, str]) -> Callable[[Command], str]:
+def typed_from(environ: Mapping[str, str]) -> Callable[[WeftCommand], str]:
     """How people type a command for a program with these variables: outside of the pod in which it runs.
 
     The pod's image has no shell. `weft cni install` becomes the deletion of the pod: the next one's init container
@@ -76,7 +76,7 @@ def typed_from(environ: Mapping[str, str]) -> Callable[[Command], str]:
     if not (pod and namespace):
         return str
 
-    def typed(command: Command) -> str:
+    def typed(command: WeftCommand) -> str:
         if command.words.startswith("lab "):
             return str(command)
         if command.words.startswith("cni install") and "--check" not in command.words:

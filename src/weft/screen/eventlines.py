@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import click
 
+from weft.model.errors import typed
 from weft.model.node.history import HEALTH, Event, Kind, Wanted
 from weft.model.text import one_line, seconds_in
 from weft.model.value import fields_of
@@ -66,7 +67,7 @@ def _codes(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> 
     known = re.findall(r"^### ([A-Z][A-Z0-9]+-\d{3})$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for text in texts:
         if not any(code.startswith(text.upper()) for code in known):
-            raise click.BadParameter(f"no code begins with {text!r}: `weft explain` lists all", param=param)
+            raise click.BadParameter(f"no code begins with {text!r}: `{typed('explain')}` lists all", param=param)
     return tuple(text.upper() for text in texts)
 
 

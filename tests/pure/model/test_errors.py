@@ -9,7 +9,7 @@ import msgspec
 
 import weft
 from weft.cli import COMMANDS
-from weft.model.errors import TYPED, Command, ConfigError, Problem
+from weft.model.errors import TYPED, ConfigError, Problem, WeftCommand
 
 ONE = Problem(code="CONF-002", where="Network", seen="missing", expected="an IPv4 network", hint="See the page.")
 OTHER = Problem(code="CONF-002", where="SubnetLen", seen="31")
@@ -34,7 +34,10 @@ def in_a_pod(problem: Problem) -> str:
 def test_a_hint_names_commands_as_its_readers_type_them():
     hint = "'weft status' says it, `weft doctor -v` more; weft's own, weft plan and 'weftd' are none"
     problem = Problem(code="X-001", where="a", seen="b", hint=hint)
-    assert [part for part in problem.advice if isinstance(part, Command)] == [Command("status"), Command("doctor -v")]
+    assert [part for part in problem.advice if isinstance(part, WeftCommand)] == [
+        WeftCommand("status"),
+        WeftCommand("doctor -v"),
+    ]
     assert str(problem) == f"X-001 a: b. {hint}"
     typed = hint.replace("weft status", "kubectl exec x -- weft status").replace(
         "weft doctor", "kubectl exec x -- weft doctor"

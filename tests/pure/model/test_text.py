@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.errors import Command
+from weft.model.errors import WeftCommand
 from weft.model.text import counted, one_line, one_of, typed_from, visible
 
 
@@ -84,6 +84,6 @@ POD = {"POD_NAME": "kube-flannel-ds-x1", "POD_NAMESPACE": "nets"}
     ],
 )
 def test_a_command_is_typed_where_its_reader_is(command, typed):
-    assert typed_from(POD)(Command(command)) == typed
+    assert typed_from(POD)(WeftCommand(command)) == typed
     for environ in ({}, {"POD_NAME": "alone"}):
-        assert typed_from(environ)(Command(command)) == f"weft {command}"
+        assert typed_from(environ)(WeftCommand(command)) == f"weft {command}"

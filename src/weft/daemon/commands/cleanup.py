@@ -32,7 +32,7 @@ from weft.kernel.rtnetlink.observe import observe
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import ToolError, Tools
 from weft.model.attachment import Attachment
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, typed
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.objects import Key, Object, Route, Snapshot
 from weft.model.kernel.reported import LinkInfo
@@ -143,9 +143,9 @@ def files_left(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
     places = Directories.known(environ)
     kept = {
         site.state_dir: "who this node is; remove it if the node shall take another name and subnet",
-        nodepart.directory(environ): "a copy of weft that serves plugins; 'weft cni uninstall' removes it",
+        nodepart.directory(environ): f"a copy of weft that serves plugins; '{typed('cni uninstall')}' removes it",
         Path("/run/weft"): "goes with the next boot",
-        places.bin_dir / inventory.LIST: "plugins are installed there; 'weft cni handback' gives the places back",
+        places.bin_dir / inventory.LIST: f"plugins are there; '{typed('cni handback')}' gives the places back",
         places.conf_dir / conflist.NAME: "the network that runtimes use; remove it if nothing serves it any more",
         Path("/var/lib/cni"): "what runtimes and host-local remember of pods",
     }
