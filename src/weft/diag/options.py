@@ -36,7 +36,7 @@ NAMES: Final = ("instance", "subnet_file", "conf_dir", "bin_dir")
 
 
 def place_options(command: Command) -> Command:
-    """Give a command all of them; `places_of` reads what it then gets."""
+    """`places_of` reads what the command then gets."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

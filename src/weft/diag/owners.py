@@ -24,7 +24,7 @@ class Owner(Value):
 
 
 def owner_of(rules: Ruleset, place: Name) -> Owner | None:
-    """Whose chain that is. A chain of iptables' own belongs to the program whose chains are asked from there."""
+    """A chain of iptables' own belongs to the program whose chains are asked from there."""
     family, table, chain = place
     beside = {name for one, other, name in rules.chains if (one, other) == (family, table)}
     if (

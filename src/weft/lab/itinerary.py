@@ -29,7 +29,7 @@ class Goal(Value):
 
 
 def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
-    """A node or pod by its name, for the command `asking`. `ConfigError` if there is none of the family."""
+    """Raises `ConfigError` for the command `asking` if there is none of the family."""
     for end in _ends(report, family):
         if end.place == name:
             return end
@@ -97,7 +97,7 @@ def translated(report: LabReport, goal: Goal, node: str, way: Way) -> Way:
 
 
 def next_node(report: LabReport, way: Way) -> str | None:
-    """The node to which a node's way leads; None where it ends, or leads out of the lab."""
+    """None where the way ends, or leads out of the lab."""
     return next((node.name for node in report.nodes if way.to in node.underlay), None) if way.to else None
 
 

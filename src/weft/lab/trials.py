@@ -19,7 +19,7 @@ DoorKind = Literal["service", "node-port", "host-port"]
 
 
 def trials(report: LabReport, *, quick: bool) -> list[Trial]:
-    """All trials, by scenario. If `quick`, one pod speaks for its node, or two where they speak to each other."""
+    """If `quick`, one pod speaks for its node, or two where they speak to each other."""
     ends, found = _ends(report), list[Trial]()
     for scenario in IN_A_LAB:
         if scenario.target in ("service", "node-port", "host-port"):

@@ -44,7 +44,7 @@ def write(path: Path, packed: bytes) -> None:
 
 
 def unpack(path: Path) -> dict[str, bytes]:
-    """The files of an archive by their names below its one directory. Raises `ConfigError`, `OSError`."""
+    """The names are those below its one directory. Raises `ConfigError`, `OSError`."""
     with path.open("rb") as file:
         packed = file.read(_PACKED + 1)
     if len(packed) > _PACKED:

@@ -45,7 +45,7 @@ LISTINGS: Final = {
 
 
 def texts(places: Places) -> tuple[dict[str, str], dict[str, str]]:
-    """The texts by their names in the bundle, and why others could not be had."""
+    """Return the texts by their names in the bundle, and why others could not be had."""
     found: dict[str, str] = {}
     unseen: dict[str, str] = {}
 

@@ -58,7 +58,7 @@ def number_in(data: bytes) -> int:
 
 
 class Answering:
-    """The sockets at all targets. `heard` has the place and the sender of each flow that arrived, by its number."""
+    """`heard` has the place and the sender of each flow that arrived, by its number."""
 
     def __init__(self) -> None:
         self.heard: dict[int, tuple[str, str]] = {}
@@ -82,7 +82,7 @@ class Answering:
         return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
 
     def is_theirs(self, trial: Trial) -> bool:
-        """True if a program of a target's own may answer a trial."""
+        """A program of a target's own may answer."""
         return any(self._sockets[each] is None for each in _listeners(trial))
 
     def read_all(self) -> None:
@@ -140,7 +140,7 @@ def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
 
 
 def _listeners(trial: Trial) -> list[_Listener]:
-    """What a trial needs, at the pods of a Service or at its target. One socket hears all echo requests."""
+    """One socket hears echo requests to all addresses."""
     if trial.afar:
         return []
     at = [(each.pod, each.address) for each in trial.behind] or [(trial.target, trial.address)]

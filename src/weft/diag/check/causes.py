@@ -71,7 +71,7 @@ class Trip(Value):
 
 
 def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
-    """The trips of a trial that concern a kind of fault; those that passed, one by one from node to node."""
+    """A trial that passed gives one trip for each step from node to node."""
     trial, scenario = tried.trial, BY_NAME[tried.trial.scenario]
     if (fault == "unrefused") != (scenario.size == "more") or tried.fault not in ("", fault):
         return
@@ -114,7 +114,7 @@ def places(path: Path) -> set[Place]:
 
 
 def _paths(trial: Trial, at: str) -> tuple[Path, ...]:
-    """The ways that a packet may go; to a Service, one to each pod, until it arrived `at` one."""
+    """A Service has one path to each pod, until the packet arrived `at` one."""
     ends = [each.node for each in trial.behind if at in ("", each.pod)] or [""]
     stops = ([stop for stop in (trial.from_node, trial.to_node, end) if stop] for end in ends)
     return tuple(dict.fromkeys(tuple(pairwise(path)) for path in stops))
@@ -152,7 +152,7 @@ class Cause(Value):
 
 
 class _Candidate(Value):
-    """A possible cause, what it costs, and which failed trips it explains, as bits."""
+    """`explains` has a bit for each failed trip."""
 
     place: Place
     traits: Traits
@@ -218,7 +218,7 @@ def _candidates(trips: Iterable[Trip]) -> list[_Candidate]:
 
 
 def _alike(trip: Trip, place: Place) -> object:
-    """What trips share that fare alike if a place is the cause: of a node, whether they first left or reached it."""
+    """What trips share that fare alike if a place is the cause."""
     sides: tuple[bool, ...] = ()
     if place.kind in ("node", "others"):
         firsts = [path[0] for path in trip.paths]
@@ -243,7 +243,6 @@ def _candidate(name: _Name, explains: int, counts: Mapping[object, list[int]], d
 
 
 def _cheapest(candidates: Sequence[_Candidate], failed: int) -> Sequence[_Candidate]:
-    """The cheapest set of candidates, which are in their order, that explains all failed trips."""
     everything = (1 << failed) - 1
     best = _greedy(candidates, everything)
     cost = sum(each.cost for each in best)
@@ -259,7 +258,7 @@ def _cheapest(candidates: Sequence[_Candidate], failed: int) -> Sequence[_Candid
 
 
 def _greedy(candidates: Sequence[_Candidate], everything: int) -> list[_Candidate]:
-    """Take what costs least for each trip that it explains and no other did, until all are explained."""
+    """Take what costs least for each trip that it explains, until all are explained."""
     chosen, rest = list[_Candidate](), everything
     while rest:
         each = min(

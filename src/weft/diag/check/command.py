@@ -110,7 +110,6 @@ def _tried(pods: Pods, wanted: Sequence[Trial], note: Note = lambda _: None) -> 
 
 
 def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]:
-    """What the doctor finds, and where packets like the failed ones would be dropped."""
     said = [
         Evidence(node=name, by="doctor", problem=finding.problem, weight=finding.weight)
         for finding in ask(CHECKS, ask_peers(sight)).findings

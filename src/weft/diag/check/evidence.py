@@ -61,7 +61,7 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
 
 
 def _fits(code: str, cause: Cause) -> bool:
-    """True if a problem can lose these packets; MTUs explain sizes alone, hairpin a pod's way to itself."""
+    """MTUs explain sizes alone, and hairpin explains a pod's way to itself."""
     if cause.fault == "shared":
         return code == _OF_A_POD
     if cause.fault in ("narrow", "unrefused"):
@@ -77,13 +77,13 @@ def _fits(code: str, cause: Cause) -> bool:
 
 
 def concerned(causes: Sequence[Cause]) -> list[str]:
-    """The nodes to examine: those that causes name; of a cause that names none, all that it touches."""
+    """Return the nodes that causes name; for a cause that names none, all that it touches."""
     named = (node for cause in causes for node in cause.place.nodes or _touched(cause))
     return [node for node in dict.fromkeys(named) if node != OUTSIDE]
 
 
 def _touched(cause: Cause) -> list[str]:
-    """The nodes that a cause names, where its packets arrive first; then those of what it explains."""
+    """Return the nodes that it names, where its packets arrive first; then those of what it explains."""
     trials = [each.trial for each in cause.examples]
     ends = [(trial.from_node, trial.to_node, *(each.node for each in trial.behind)) for trial in trials]
     return list(dict.fromkeys(node for node in chain(reversed(cause.place.nodes), *ends) if node))

@@ -35,7 +35,7 @@ def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
 
 
 def _explained(tried: Tried, fault: Fault) -> Tried:
-    """Give a missing refusal the `fault` that a packet that is not too large has on the same way."""
+    """A missing refusal has the `fault` of a packet that is not too large on the same way."""
     if tried.fault != "unrefused" or tried.outcome.answered:
         return tried
     same = fault == "narrow" if tried.outcome.refused else fault == "lost"
@@ -140,7 +140,7 @@ def _is_own(trial: Trial, outcome: Outcome) -> bool:
 
 
 def tried_again(cause: Cause, attempt: Attempt) -> Cause:
-    """Try some of what a cause of losses explains again, few of them several times."""
+    """Some of what a cause of losses explains is tried again, few of them several times."""
     if cause.fault != "lost" or cause.passed:
         return cause
     wanted = [each.trial for each in islice(cycle(cause.examples), _AGAIN)]

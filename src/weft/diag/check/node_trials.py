@@ -53,7 +53,7 @@ def ends(sight: Sight, name: str, pods: Sequence[Pod]) -> list[End]:
 
 
 def _bridge(sight: Sight, pod: Pod) -> int:
-    """The index of the bridge whose network has the pod's first address, even if the pod is not on it; or 0."""
+    """Return the index of the bridge whose network has the pod's first address, even if the pod is not on it; or 0."""
     address = ip_address(next(iter(pod.addresses.values())))
     own = ((each, bridge.index) for bridge in sight.bridges for each in sight.addresses_of(bridge.index))
     return next((index for each, index in own if address in ip_network(f"{each.ip}/{each.prefixlen}", strict=False)), 0)
@@ -114,7 +114,7 @@ def _pairs(scenario: Scenario, everything: Sequence[End], most: int) -> Iterator
 
 
 def _own(sight: Sight) -> dict[Family, str]:
-    """The address of each family by which pods know this node: that of its uplink, or what else it has."""
+    """Addresses of the uplink come before others."""
     named = () if sight.daemon is None or sight.daemon.uplink is None else (sight.daemon.uplink.index,)
     default = (route.index for route in sight.routes if not route.dst.prefixlen)
     links = chain(named, sight.ways.values(), default, (bridge.index for bridge in sight.bridges))

@@ -59,7 +59,7 @@ _SHOWN: Final = 3  # failed trials of each scenario in words
 def conclusion(
     tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], untried: Sequence[str] = ()
 ) -> str:
-    """Say on one line what came of a check: each cause with its reason."""
+    """Each cause is there with its reason."""
     if not causes and untried:
         more = f", and {len(untried) - 1} more" if len(untried) > 1 else ""
         return one_line(f"{counted(len(tried), 'trial')}, and none failed; not tried: {untried[0]}{more}")
@@ -97,7 +97,6 @@ def sentence(cause: Cause, *, alone: bool) -> str:
 
 
 def _too_large(cause: Cause) -> str:
-    """Say what becomes of packets of which nobody says, or says rightly, that they are too large."""
     outcomes = [each.outcome for each in cause.examples]
     told = sorted({each.refused for each in outcomes if each.refused})
     if told:
@@ -213,7 +212,7 @@ def _share(name: str, about: str, tried: Sequence[Tried]) -> Share:
 
 
 def as_text(report: CheckReport) -> Iterator[str]:
-    """The conclusion; what was tried from each node, by scenario, demand and problem; what failed."""
+    """The conclusion comes first; what failed comes last."""
     yield f"{report.conclusion}\n"
     if report.failed:
         yield f"{report.failed} of {report.tried} trials failed\n"
@@ -235,7 +234,7 @@ def as_text(report: CheckReport) -> Iterator[str]:
 
 
 def _matrix(report: CheckReport) -> str:
-    """A line for each scenario; a column for each node where trials begin, or one for many nodes."""
+    """One column for all nodes where they are many."""
     nodes = list(dict.fromkeys(each.trial.from_node for each in report.trials))
     columns = nodes if len(nodes) <= _WIDEST else ["ALL"]
     rows = []
@@ -264,7 +263,7 @@ def _shares(heading: str, shares: Iterable[Share]) -> str:
 
 
 def as_junit(command: str, report: CheckReport) -> str:
-    """A test case for each trial of a command, and one for each kind that could not be made."""
+    """Each trial is a test case, and each kind that could not be made."""
     group = f"{command.replace(' ', '.')}.untried"
     left = (junit.Case(group=group, name=each.partition(":")[0], skipped=each) for each in report.untried)
     return junit.suite(command, (*(_case(command, each) for each in report.trials), *left))

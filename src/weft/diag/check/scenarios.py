@@ -63,7 +63,7 @@ class Scenario(Value):
 
     @property
     def between_ends(self) -> bool:
-        """True if the packet leaves its source for a node or pod that is known beforehand."""
+        """The packet leaves its source for a node or pod that is known beforehand."""
         return self.where in ("same", "other")
 
 
@@ -313,7 +313,7 @@ class End(Value):
 
 
 def trials_of(scenario: Scenario, pairs: Iterable[tuple[End, End]], families: Sequence[Family]) -> Iterator[Trial]:
-    """The trials of a scenario from the first to the second of each pair, in each family that both have."""
+    """They go from the first to the second of each pair, in each family that both have."""
     for source, target in pairs:
         mtu = min(source.mtu, target.mtu)
         for family in families:

@@ -39,7 +39,7 @@ class _Flow(Value, frozen=False):
 
 
 async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
-    """Try all trials, and say now and then how many are done. `ConfigError` if a place is not there."""
+    """Say now and then how many are done. `ConfigError` if a place is not there."""
     answering, step = Answering(), max(_AT_ONCE, len(trials) // _NOTES)
     gates = {flows: asyncio.Semaphore(max(1, _AT_ONCE // flows)) for flows in {trial.flows for trial in trials}}
     numbers, done = itertools.count(time.monotonic_ns()), itertools.count(1)
@@ -123,7 +123,7 @@ def _whole(sock: socket.socket, family: Family) -> None:
 
 
 async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
-    """Open a connection and have something said back, unless it may be their program that listens."""
+    """Have something said back, unless their program may be what listens."""
     loop, data = asyncio.get_running_loop(), numbered(flow.number)
     try:
         async with asyncio.timeout(_CONNECT):

@@ -79,7 +79,7 @@ def explain(output: str, code: str | None) -> int:
 
 
 def named(code: str, where: str) -> Section:
-    """Return what the page says of a code, in any case. `ConfigError` names the command `where` it was given."""
+    """`code` is in any case. `ConfigError` names the command `where` it was given."""
     known = _known()
     section = known.get(code.upper())
     if section is None:

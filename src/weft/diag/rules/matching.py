@@ -53,7 +53,7 @@ class Packet(Value):
 
 
 def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -> bool | None:
-    """Say whether `packet` passes one statement of a rule at `place`; every packet passes what only acts."""
+    """What only acts, every packet passes."""
     kind, said = statement
     if kind == "match":
         return _compared(said, packet, rules, place)
@@ -162,7 +162,7 @@ def _compared(said: Mapping[str, Any], packet: Packet, rules: Ruleset, place: Na
 
 
 def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None:
-    """Say whether a value is on the right side of a rule: one value, a range, a set or a set's name."""
+    """The right side is one value, a range, a set or a set's name."""
     if isinstance(right, str) and right.startswith("@"):
         right = rules.sets.get((place[0], place[1], right[1:]))
     elif isinstance(right, dict) and "set" in right:
@@ -174,7 +174,7 @@ def is_one_of(have: Any, right: Any, rules: Ruleset, place: Name) -> bool | None
 
 
 def _is(have: Any, right: Any) -> bool | None:
-    """Compare with an element of a rule's right side, which has as many parts as there are fields looked at."""
+    """The right side has as many parts as there are fields looked at."""
     if isinstance(right, dict) and "elem" in right:
         return _is(have, right["elem"]["val"])
     if not isinstance(have, tuple):

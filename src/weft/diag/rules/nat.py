@@ -57,7 +57,6 @@ class _At(Value):
 
 
 def outcomes(rules: Ruleset, hook: str, packet: Packet) -> list[Outcome]:
-    """Return all ways in which a packet may leave a hook's chains for NAT."""
     chains = rules.at(hook, packet.source.version, kind="nat")
     found = _through(rules, chains, packet)
     for one, other in _undecided_order(chains):
@@ -195,7 +194,6 @@ class _Walk:
 
 
 def _asks_target(statement: Statement) -> bool:
-    """True if a statement looks at the address to which a packet goes."""
     kind, said = statement
     return kind == "match" and said["left"] in _TARGETS
 

@@ -32,8 +32,6 @@ class Verdict(Value):
 
 
 class _End(Value):
-    """How a chain ended for a packet, and what might have ended it otherwise."""
-
     kind: Literal["accept", "drop", "on"]
     by: str = ""
     place: Name | None = None

@@ -233,7 +233,7 @@ def _kernel(rtnl: Rtnl) -> KernelTables:
 
 
 def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
-    """The settings that are judged: the node's, and those of its links, without ports of bridges."""
+    """They are the node's, and those of its links, without ports of bridges."""
     own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
     return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
 
@@ -253,7 +253,7 @@ def interfaces(rtnl: Rtnl) -> list[InterfaceState]:
 
 
 def vxlan(link: LinkInfo) -> Vxlan | None:
-    """A VXLAN device's settings; None if it has other attributes than flannel's devices."""
+    """None if it has other attributes than flannel's devices."""
     try:
         fields = codec.decode_data(VxlanLink, link.data)
     except Malformed:
@@ -302,7 +302,7 @@ def _rules() -> Ruleset:
 
 
 def _legacy(own: Path) -> tuple[str, ...]:
-    """The tables of iptables-legacy that have been used; a kernel without any has no such file."""
+    """A kernel that has none has no such file."""
     found = set[str]()
     for file in _LEGACY:
         with suppress(FileNotFoundError):

@@ -199,7 +199,7 @@ class Sight(KernelTables):
 
     @property
     def devices(self) -> list[LinkInfo]:
-        """The links that carry pods' packets to other nodes, by this node's daemon or as flannel names them."""
+        """They are this node's daemon's, or those that are named as flannel names them."""
         if self.daemon is not None and self.daemon.network is not None:
             named = self.daemon.network.devices
             return [link for link in self.links if link.name in named]
@@ -227,7 +227,7 @@ class Sight(KernelTables):
 
     @property
     def ranges_of_pods(self) -> list[Net]:
-        """Where pods of this node have addresses: in its subnets, and in the networks of pods' bridges."""
+        """They are this node's subnets, and the networks of pods' bridges."""
         bridges = (address for bridge in self.bridges for address in self.addresses_of(bridge.index))
         of_bridges = (ip_network(f"{each.ip}/{each.prefixlen}", strict=False) for each in bridges)
         return [*self.subnets, *(net for net in of_bridges if not net.is_link_local)]
@@ -246,13 +246,13 @@ class Sight(KernelTables):
 
     @property
     def mtus_of_pods(self) -> dict[str, int]:
-        """The MTU of each pod of a bridge, by the node's end: a pod's own end may have another one."""
+        """The names are those of the node's ends; a pod's own end may have another MTU."""
         bridges = {bridge.index for bridge in self.bridges}
         return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
 
 
 def peers(sight: Sight) -> list[Peer]:
-    """The other nodes: those that weftd serves, else by the routes into the pod network, by any program."""
+    """They are those that weftd serves; without it, the routes into the pod network name them."""
     return _by_routes(sight) if sight.daemon is None else _by_daemon(sight, sight.daemon)
 
 

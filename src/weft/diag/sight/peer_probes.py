@@ -89,13 +89,13 @@ def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
 
 
 def _is_open(rounds: Sequence[tuple[Knock, Knock]]) -> bool:
-    """True if another round may tell more: not of a peer that has given its word, or that says nothing at all."""
+    """Another round tells nothing of a peer that gave its word, or that says nothing at all."""
     heard = sum(beside != "silent" for _, beside in rounds)
     return rounds[-1][0] == "silent" and (len(rounds) == 1 or heard == 1)
 
 
 def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:
-    """What is said within so long of UDP ports that packets did not reach, by address and port."""
+    """The keys are the address and port that packets did not reach."""
     found: dict[tuple[Ip, int], Knock] = {}
     end = time.monotonic() + seconds
     while (rest := end - time.monotonic()) > 0:
@@ -108,7 +108,7 @@ def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int],
 
 
 def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
-    """The address and UDP port that an ICMP error calls refused or rejected; None for any other error."""
+    """The address and UDP port that an error calls refused or rejected."""
     error = behind_ip(4, message) if version == 4 else message
     packet = error[HEADER.size :]
     if len(packet) < IP_HEADER[version]:
@@ -139,7 +139,7 @@ def _open(version: int) -> socket.socket:
 
 
 def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question]) -> set[int]:
-    """Send until all is answered, three times at most. Returns the numbers of what was."""
+    """Send three times at most. Returns the numbers of what was answered."""
     answered = set[int]()
     identifier = os.getpid() & 0xFFFF
     for _ in range(_TRIES):

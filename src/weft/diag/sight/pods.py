@@ -73,7 +73,7 @@ class Pods:
         return next((pod for pod in self.found if address in pod.all_addresses), None)
 
     def is_there(self, pod: Pod) -> bool:
-        """True if a pod is still as it was found: one that has ended loses its link to the node."""
+        """A pod that has ended loses its link to the node."""
         now = self._thread.submit(self._seen, self._netns[pod.name]).result()
         return now is not None and now.addresses == pod.addresses
 
@@ -136,7 +136,7 @@ class Pods:
         )
 
     def _name(self, file: Path, address: str, number: int) -> str:
-        """The host name of a pod's processes, the name of its file, or its address; no two have one name."""
+        """It is the host name of its processes, the name of its file, or its address; no two have one name."""
         name = file.name if file.parent.name != "ns" else self._host_name(file.with_name("uts"))
         name = name if _NAME.fullmatch(name) else address
         names = (name, f"{name} {address}", f"{name} {address} {number}")

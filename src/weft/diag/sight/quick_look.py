@@ -45,7 +45,7 @@ def _kernel(rtnl: Rtnl, state: NodeState | None) -> KernelTables:
 
 
 def _neighbours(rtnl: Rtnl, sight: Sight) -> Iterator[NeighbourInfo]:
-    """Neighbours on links that ask for them (ARP, NDP), not on devices between nodes."""
+    """Links that ask for them (ARP, NDP) count, and devices between nodes do not."""
     own = {link.index for link in sight.devices}
     for link in sight.links:
         if not (link.index in own or link.master or link.loopback):

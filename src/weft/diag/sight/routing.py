@@ -66,7 +66,7 @@ def routed(sight: Sight, packet: Packet, *, bound: str = "") -> Choice:
 
 
 def words(rule: RuleInfo) -> str:
-    """A rule as `ip rule` prints it."""
+    """The words are those of `ip rule`."""
     parts = [f"{rule.priority}:", "not" if rule.invert else "", f"from {rule.src or 'all'}"]
     parts += [f"to {rule.dst}" if rule.dst else "", f"fwmark {rule.mark:#x}/{rule.mask:#x}" if rule.mask else ""]
     parts += [f"iif {rule.iif}" if rule.iif else "", f"oif {rule.oif}" if rule.oif else "", "…" if rule.more else ""]
@@ -130,7 +130,7 @@ def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
 
 
 def remedy(sight: Sight, choice: Choice) -> str:
-    """The command that removes the route of a choice, else the rule that decides."""
+    """The command removes the route of a choice, else the rule that decides."""
     if choice.route is not None:
         return removing(sight, choice.route)
     return "" if choice.rule is None else f"ip -{choice.rule.family} rule delete priority {choice.rule.priority}"
@@ -141,7 +141,7 @@ def removing(sight: Sight, route: RouteInfo) -> str:
 
 
 def row(sight: Sight, route: RouteInfo) -> str:
-    """A route in the words of `ip route`, with its table unless that is the main one."""
+    """The words are those of `ip route`, with the table unless that is the main one."""
     link = sight.link(route.index)
     words = [*([_NAMES[route.kind]] if route.kind in _NAMES else []), str(route.dst)]
     words += ["via", str(route.via)] if route.via is not None else []
@@ -164,7 +164,7 @@ def silent_neighbour(sight: Sight, node: Ip) -> str:
 
 
 def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
-    """Say that an address does not answer on a link; empty if it does, or was not asked."""
+    """The text is empty if the address answers, or was not asked."""
     entry = next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
     if entry is None or not entry.state & _UNANSWERED:
         return ""
@@ -172,7 +172,7 @@ def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
 
 
 def link_towards(sight: Sight, node: Ip) -> LinkInfo | None:
-    """The link by which a node is reached, or where no route leads there now, the one that has its network."""
+    """Where no route leads there now, it is the link that has the node's network."""
     found = sight.link(sight.ways.get(str(node), 0))
     if found is not None:
         return found

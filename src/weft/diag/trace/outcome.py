@@ -144,7 +144,7 @@ def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
 
 
 def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
-    """The packet was predicted to be dropped on the last leg; say too what keeps it from getting there."""
+    """Say what was predicted, and what keeps the packet from getting there."""
     last, end = legs[-1], len(legs) - 1
     what = "packet" if last.direction == "there" else "answer"
     said = f"the {what} is dropped on {last.node}"
@@ -175,13 +175,13 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
 
 
 def _own_source(legs: list[Leg]) -> Problem | None:
-    """The suspicion that a pod's own address left for the outside, where nobody can answer it."""
+    """Nobody outside can answer a pod's own address."""
     hops = (hop for leg in legs for hop in leg.way.hops if hop.what in _SOURCES)
     return next((hop.suspect for hop in hops if hop.suspect is not None), None)
 
 
 def of_size(found: Outcome, sized: Sized, sender: str) -> Outcome:
-    """Add what is known of other sizes, and the code of that where the size is the cause."""
+    """The code is that of the size where that is the cause."""
     words = sized.words(sender)
     if found.well or found.problem is None:
         return found if found.well else replace(found, verdict=f"{found.verdict}; {words}")

@@ -44,7 +44,7 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
 
 
 def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
-    """The device by which packets of a family come: the one with an address of it beside the link-local one."""
+    """It is the device with an address of the family beside the link-local one."""
     devices = sight.devices
     version = packet.target.version
     own = {each.index for each in sight.addresses if each.ip.version == version and each.scope == 0}

@@ -135,7 +135,7 @@ def _go(walk: Walk, entry: Entry) -> NoReturn:
 
 
 def _enter(walk: Walk, entry: Entry) -> Packet:
-    """Follow it to where it is known whether the packet is for this node, behind NAT."""
+    """Follow it behind NAT, where it is known whether it is for this node."""
     packet = walk.packet
     if entry.kind == "node":
         # It needs a route before NAT may change where it goes.
@@ -200,12 +200,11 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
 
 
 def _is_outside(sight: Sight, address: Ip) -> bool:
-    """True for an address outside of the pod network, as far as that is known."""
     return not any(address in net for net in (*sight.networks_of_pods, *sight.subnets))
 
 
 def _leaves_as_it_is(walk: Walk, packet: Packet) -> None:
-    """Note a pod's packet to the outside whose source no rule translates: its answer may not find the way."""
+    """No rule translates its source: its answer may not find the way."""
     by = kept(walk.sight, packet)
     if by is None:
         return
@@ -251,6 +250,6 @@ def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: E
 
 
 def _is_elsewhere(sight: Sight, link: LinkInfo) -> bool:
-    """True for a link of another network than this node's pods: it has addresses, and none of theirs."""
+    """True if it has addresses, and none of this node's pods."""
     own = [a.ip for a in sight.addresses_of(link.index) if a.scope == 0]
     return bool(own) and not any(ip in subnet for ip in own for subnet in sight.subnets)

@@ -144,7 +144,7 @@ def searched(
 
 
 def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: ProbesSeen) -> list[bool]:
-    """Say of each probe whether it passed: it came back, or of a datagram, came to its end."""
+    """A probe passed if it came back; a datagram, if it came to its end."""
     came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
     return [number in came for number in numbers]
 
@@ -159,7 +159,7 @@ def _told(sized: Sized, seen: ProbesSeen, sender: str) -> Sized:
 
 
 def _sources(found: Sequence[Leg], seen: ProbesSeen, ours: set[int]) -> tuple[list[SourceSeen], list[Leg]]:
-    """Return the addresses that probes came from in turn, and the legs, whose devices name a change."""
+    """Return the addresses in turn, and the legs, whose devices name a change."""
     sources, shown = list[SourceSeen](), list[Leg]()
     ahead = [(leg.place, hop) for leg in found if leg.direction == "there" for hop in leg.way.hops]
     visits = Counter[tuple[str, str]]()

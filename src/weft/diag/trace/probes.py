@@ -53,7 +53,7 @@ class Sighting(Value):
 
 
 def numbers(first: int, ends: int) -> list[int]:
-    """Return the numbers of the probes for something with so many ends, of which chance may choose one."""
+    """There are more where chance may choose one of several ends."""
     return so_many(first, min(_OF_EACH * ends if ends > 1 else _PROBES, _MOST))
 
 
@@ -62,7 +62,7 @@ def so_many(first: int, count: int) -> list[int]:
 
 
 def source_port(number: int) -> int:
-    """Return the port of a datagram or SYN: another for each, as for connections of their own."""
+    """Each probe has another, as connections of their own do."""
     return _FIRST_PORT + number % _PORTS
 
 
@@ -128,7 +128,7 @@ def _source(frame: bytes, at: int) -> bytes:
 
 
 class _Refusal(Value):
-    """An ICMP error by the address `by`; `targets` if that is the target, with the MTU if it is about the size."""
+    """`targets` if it is by the target; the MTU if it is about the size."""
 
     targets: bool
     mtu: int

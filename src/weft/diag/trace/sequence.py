@@ -53,7 +53,7 @@ def sentence(what: str) -> str:
 
 
 def lines(way: Way, counted: Mapping[str, int] | None = None, *, explain: bool = False) -> list[str]:
-    """Return a way as text; `counted` says how many probes were seen at its devices, if any were sent."""
+    """`counted` says how many probes were seen at the devices, if any were sent."""
     width = max((len(hop.what) for hop in way.hops), default=0)
     found = []
     for number, hop in enumerate(way.hops, 1):

@@ -76,7 +76,7 @@ def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[
 
 
 def _restored(hook: str, packet: Packet, original: Packet) -> tuple[Packet, list[Hop]]:
-    """Change an answer back: before routing its target, after it its source."""
+    """Before routing its target changes back, after it its source."""
     if hook in _BEFORE_ROUTING:
         changed = replace(packet, target=original.source, target_port=original.source_port)
         before, after = packet.target, changed.target

@@ -123,7 +123,7 @@ def _is_traceable(trial: Trial) -> bool:
 
 
 def _traced(place: Place, trial: Trial, *, named: bool) -> list[Evidence]:
-    """Where a packet like a trial's, or the answer, is dropped; `named`: it must have the same protocol."""
+    """`named`: the packet must have the trial's protocol."""
     by_port = named and trial.protocol != "icmp"
     target = f"{trial.target}:{_PORT}" if by_port else trial.target
     if trial.port:

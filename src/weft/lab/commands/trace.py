@@ -135,10 +135,9 @@ def follow(
 def _count(
     lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
 ) -> ProbesSeen:
-    """Send the probes and count them at the device that each place has, or with "" at all of its devices.
+    """It takes a second if one is not answered. The device "" stands for all of a place.
 
-    It takes a second if one is not answered. Datagrams may be translated to one of `ports`, and go to one of the
-    `chosen` addresses.
+    Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses.
     """
     counted = ProbesSeen()
     packed = {text: ip_address(text).packed for text in chosen}

@@ -69,7 +69,6 @@ def _leftovers(sight: Sight) -> Iterator[Finding]:
 
 
 def _managed(sight: Sight) -> Iterator[Finding]:
-    """Links of the pod network that a network manager sets down, or takes addresses off."""
     bridges = {bridge.index for bridge in sight.bridges}
     ours = [link.name for link in (*sight.devices, *sight.bridges)]
     ours += [link.name for link in sight.links if link.kind == "veth" and link.master in bridges]
@@ -95,7 +94,6 @@ def _managed(sight: Sight) -> Iterator[Finding]:
 
 
 def _foreign(sight: Sight) -> Iterator[Finding]:
-    """Addresses on devices between nodes that another program has put there: a DHCP client, or link-local ones."""
     for device in sight.devices if sight.subnets else ():
         for address in sight.addresses_of(device.index):
             ip = address.ip

@@ -81,10 +81,7 @@ def _way_out(sight: Sight, peer: Peer) -> str:
 
 
 def _of_bridges(sight: Sight) -> Iterator[Finding]:
-    """What pods of a bridge send to the outside, and what comes to their published ports, where nobody accepts it.
-
-    What flannel's networks need, its daemon has accepted.
-    """
+    """What flannel's networks need, its daemon has accepted."""
     away = next((route for route in sight.routes if route.dst.version == 4 and not route.dst.prefixlen), None)
     uplink = None if away is None else sight.link(away.index)
     for network in (*sight.networks, *_unlisted(sight)) if uplink is not None else ():
@@ -107,7 +104,7 @@ def _unlisted(sight: Sight) -> Iterator[Configured]:
 
 
 def _pod_on(sight: Sight, bridge: LinkInfo, *, known: bool) -> Ip | None:
-    """A pod of a bridge; if it must be `known`, one that was seen there, as rules name it."""
+    """A pod that must be `known` is one that was seen there, as rules name it."""
     own = next((each for each in sight.addresses_of(bridge.index) if each.ip.version == 4), None)
     there = (each.ip for each in sight.neighbours if each.index == bridge.index and each.mac is not None)
     seen = next((ip for ip in there if ip.version == 4), None)

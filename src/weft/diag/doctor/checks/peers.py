@@ -97,7 +97,6 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
 
 
 def _elsewhere(sight: Sight) -> Iterator[Finding]:
-    """What takes packets for peers' pods away from the routes of their leases: most often a rule."""
     found: dict[Choice, list[Peer]] = {}
     for peer in peers(sight)[:_MOST]:
         choice = astray(sight, peer)
@@ -199,7 +198,6 @@ def _kind(sight: Sight, peer: Peer | None, knocked: Knocked, outside: Probed | N
 
 
 def _own_rules_drop(sight: Sight, peer: Peer) -> bool:
-    """True if this node's own rules drop what it sends to the device's port of a peer, or what that sends."""
     verdicts = [verdict for _, _, verdict in judged_on_the_way(sight, peer, sight.ports[0])]
     return not verdicts or any(verdict.passes is False for verdict in verdicts)
 
