@@ -25,7 +25,7 @@ from typing import Any, Final
 from tests.conformance import images
 from tests.support.kubernetes.kubenodes import nodes_of
 from tests.support.lab import WEFT
-from weft.lab.kubernetes import server
+from weft.lab.kubernetes.programs import DNS as DNS_ADDRESS
 
 CHECKOUT: Final = Path(__file__).parents[2]
 REPORTS: Final = CHECKOUT / "build" / "conformance"
@@ -138,7 +138,7 @@ def _prepare(lab: str, config: Path, programs: Path, folder: Path) -> None:
         list(threads.map(lambda node: _import(lab, node, files), nodes))
     for node in nodes:
         _said([*kubectl, "label", "node", node, f"topology.kubernetes.io/zone=zone-{node}"])
-    dns = (Path(__file__).parent / "coredns.yaml").read_text().replace("CLUSTER_IP", server.DNS[4])
+    dns = (Path(__file__).parent / "coredns.yaml").read_text().replace("CLUSTER_IP", DNS_ADDRESS[4])
     subprocess.run([*kubectl, "apply", "-f", "-"], input=dns, text=True, check=True, stdout=subprocess.DEVNULL)
     _said([*kubectl, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"])
 

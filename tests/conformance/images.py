@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.cni.install.installation import Tree
-from weft.lab.kubernetes.image import Image
-from weft.lab.kubernetes.ourimage import WAIT, pause
+from weft.lab.kubernetes.images import WAIT, Image, pause
 
 # The tests' registries (test/utils/image/manifest.go), by which KUBE_TEST_REPO_LIST names others.
 _REPOSITORY: Final = "localhost/e2e"
