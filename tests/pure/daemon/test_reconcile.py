@@ -8,7 +8,7 @@ import pytest
 
 from tests.pure.replay import remove, replay
 from tests.support import builders
-from weft.daemon.planes.marks import Tally
+from weft.daemon.planes.plane import Tally
 from weft.daemon.reconcile import Reconciler
 from weft.daemon.state import peer_state
 from weft.desired.backends import vxlan

@@ -7,6 +7,7 @@ start, after what no notice announces, and when there was none for a while.
 import asyncio
 import errno
 import logging
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -14,7 +15,6 @@ from typing import Final
 
 from weft.daemon.planes import repairs
 from weft.daemon.planes.contract import Plane
-from weft.daemon.planes.marks import Marks, Tally
 from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
@@ -22,11 +22,58 @@ from weft.model.errors import Failure
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import Key, Object
 from weft.model.node.history import History
+from weft.model.node.nodestate import Durations
+from weft.model.value import Value, field
 from weft.plan.diff import Delete, Put, Step, diff
 
 log = logging.getLogger(__name__)
 
 _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
+_ONE_MOMENT: Final = 5.0  # seconds
+_LATELY: Final = 600.0
+_MOST: Final = 20  # moments that are kept, of each code
+
+
+class Marks(Value, frozen=False):
+    """What a round is about: a full look (`sweep`: it was due), a comparison of all, or single keys.
+
+    It is known what others made of `changed`, and not of `unseen`; `by` names them. `since` is when the store told the
+    first of `decided`.
+    """
+
+    look: bool = False
+    sweep: bool = False
+    all: bool = False
+    decided: set[Key] = field(default_factory=set)
+    changed: set[Key] = field(default_factory=set)
+    unseen: set[Key] = field(default_factory=set)
+    by: dict[Key, str] = field(default_factory=dict)
+    since: float | None = None
+
+
+class Tally(Value, frozen=False):
+    """`moments` are the latest repairs by code; `took` is from the store's word to the kernel."""
+
+    rounds: int = 0
+    repairs: Counter[str] = field(default_factory=Counter)
+    unannounced: int = 0
+    failing: dict[Key, str] = field(default_factory=dict)
+    moments: dict[str, deque[float]] = field(default_factory=dict)
+    took: Durations = field(default_factory=Durations)
+
+    def repaired(self, codes: Iterable[str], now: float) -> None:
+        """Repairs within some seconds are of one moment: a link takes its routes along."""
+        more = Counter(codes)
+        self.repairs.update(more)
+        for code in more:
+            moments = self.moments.setdefault(code, deque(maxlen=_MOST))
+            if not moments or now - moments[-1] >= _ONE_MOMENT:
+                moments.append(now)
+
+    def lately(self, now: float) -> dict[str, int]:
+        """The moments of the last ten minutes, by code."""
+        counts = {code: sum(now - each < _LATELY for each in moments) for code, moments in self.moments.items()}
+        return {code: count for code, count in counts.items() if count}
 
 
 class Keeper:
