@@ -280,7 +280,7 @@ def test_the_chart_takes_over_what_the_manifest_or_another_release_has_made(apis
 
 def test_a_manifest_over_the_other_leaves_nothing_of_it_in_the_daemon_set(apiserver):
     """What `kubectl apply` does not know it leaves: the plugins of the other would be installed again."""
-    theirs = Path(__file__).parents[1] / "support" / "kube-flannel.yaml"
+    theirs = Path(__file__).parents[1] / "support" / "kubernetes" / "kube-flannel.yaml"
 
     def after(*manifests: Path) -> Any:
         for manifest in manifests:

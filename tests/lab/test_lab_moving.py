@@ -12,13 +12,13 @@ import pytest
 
 from tests.lab import kubepods
 from tests.lab.kubepods import answering
+from tests.support.checkout import CHECKOUT
 from tests.support.kubernetes import apiserver
 from tests.support.kubernetes.kubenodes import FLANNEL, PODS, WEFT, KubeNodes, kube_nodes, wait_gone
 from tests.support.weftd import eventually
 
 pytestmark = pytest.mark.timeout(1800)  # for a machine that is busy with other work
 
-CHECKOUT = Path(__file__).parents[2]
 PAGE = CHECKOUT / "docs" / "howto" / "move-a-cluster.md"
 RING = {"first1": "first2", "first2": "first3", "first3": "first1"}
 PORTS = {"node1": 9001, "node2": 9002, "node3": 9003}
@@ -39,7 +39,7 @@ class Cluster:
     def __init__(self, nodes: KubeNodes, directory: Path) -> None:
         self.nodes, self.directory = nodes, directory
         (directory / "deploy").symlink_to(CHECKOUT / "deploy")
-        (directory / "kube-flannel.yml").symlink_to(CHECKOUT / "tests" / "support" / "kube-flannel.yaml")
+        (directory / "kube-flannel.yml").symlink_to(CHECKOUT / "tests" / "support" / "kubernetes" / "kube-flannel.yaml")
         nodes.prepare(FLANNEL)
 
     def type(self, *lines: str) -> str:
