@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import images
+from tests.support.checkout import CHECKOUT
 from tests.support.kubernetes.kubenodes import nodes_of
 from tests.support.lab import WEFT
 from weft.lab.kubernetes.programs import DNS as DNS_ADDRESS
 
-CHECKOUT: Final = Path(__file__).parents[2]
 REPORTS: Final = CHECKOUT / "build" / "conformance"
 NETWORKS: Final[dict[str, tuple[str, ...]]] = {
     "vxlan4": ("--backend", "vxlan", "--family", "4"),

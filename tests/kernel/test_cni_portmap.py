@@ -3,15 +3,16 @@
 import errno
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kernel.hostports import BRIDGE, NETWORK, Ports, mapping
+from tests.support.cni.call import Caller
 from tests.support.netns import Netns
 from weft.cni.host import programs
 from weft.cni.host.host import Host
@@ -135,28 +136,18 @@ def test_no_program_is_started_but_for_the_frame(ports, pods, monkeypatch):
 def test_without_a_daemon_it_is_the_same(netns, ports, pods):
     own = ports.site.directory / "own"
     installed = install(ports.site.directory / "bin")
+    caller = Caller(netns, installed.bin_dir, socket=own / "cni.sock", state=own)
 
-    def call(command: str) -> bytes:
-        env = ports.site.env(command, None, id_="c1", ifname="eth0", netns="", args="")
-        done = subprocess.run(
-            [installed.bin_dir / "portmap"],
-            input=json.dumps(ports.conf(HTTP, DNS, WEB6)).encode(),
-            env={
-                **env,
-                "CNI_NETNS": "/proc/1/none",
-                "WEFT_STATE_DIR": str(own),
-                "WEFT_CNI_SOCKET": str(own / "cni.sock"),
-            },
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, b""), done.stdout
-        return done.stdout
+    def call(command: str) -> Any:
+        conf = ports.conf(HTTP, DNS, WEB6)
+        answer = caller.start(command, conf, plugin="portmap", CNI_NETNS="/proc/1/none").end()
+        assert (answer.exit, answer.stderr) == (0, ""), answer
+        return answer.json
 
-    assert json.loads(netns.call(lambda: call("ADD"))) == ports.results["c1 eth0"]
+    assert call("ADD") == ports.results["c1 eth0"]
     assert elements(netns) == GOLDEN
-    netns.call(lambda: call("CHECK"))
-    netns.call(lambda: call("DEL"))
+    call("CHECK")
+    call("DEL")
     assert elements(netns) == {}
 
 

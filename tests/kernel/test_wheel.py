@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import CHECKOUT
+from tests.support.cni.call import Caller
 from weft.cni import registry
 
 SECONDS = 200
@@ -129,18 +130,8 @@ def test_install_puts_the_static_client_there_and_plugins_work(node, tmp_path, m
     assert program.read_bytes()[:4] == b"\x7fELF"
     host, pod = make_netns(), make_netns()
     pod.run("ip link set lo down")
-    env = {
-        "CNI_COMMAND": "ADD",
-        "CNI_CONTAINERID": "c1",
-        "CNI_IFNAME": "lo",
-        "CNI_NETNS": pod.path,
-        "CNI_PATH": str(tmp_path / "bin"),
-        "WEFT_CNI_SOCKET": str(tmp_path / "none" / "cni.sock"),
-        "WEFT_STATE_DIR": str(tmp_path / "state"),
-    }
-    pipe = subprocess.PIPE
-    with host.popen([str(program)], env=env, stdin=pipe, stdout=pipe) as child:
-        out, _ = child.communicate(b'{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}', SECONDS)
-    assert child.returncode == 0, out
-    assert json.loads(out)["interfaces"][0]["name"] == "lo"
+    caller = Caller(host, tmp_path / "bin", socket=tmp_path / "none" / "cni.sock", state=tmp_path / "state")
+    config = {"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}
+    said = caller.start("ADD", config, plugin="loopback", CNI_NETNS=pod.path, CNI_IFNAME="lo").end()
+    assert said.result["interfaces"][0]["name"] == "lo"
     assert "UP" in pod.run("ip -br link show lo")

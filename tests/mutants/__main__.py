@@ -31,7 +31,8 @@ from typing import Final
 
 from tests.mutants import covering, csources, equivalent, operators, running
 from tests.mutants.operators import Mutant
-from tests.mutants.trial import CHECKOUT, Copy, sources
+from tests.mutants.trial import Copy, sources
+from tests.support.checkout import CHECKOUT
 
 _CLIENT_SHARE: Final = len(csources.CHANGES) / 300
 _SECONDS: Final = 240  # for one change in one group of tests

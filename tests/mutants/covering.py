@@ -12,7 +12,7 @@ from typing import Final
 from coverage import CoverageData
 
 from tests.mutants.operators import Mutant
-from tests.mutants.trial import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 DATA: Final = CHECKOUT / "build" / "coverage"
 _NOT_OF_CODE: Final = ("tests/pure/test_contracts.py", "tests/pure/test_mutants.py")

@@ -7,7 +7,7 @@ error of this list, to be mended with the source (`tests/pure/test_mutants.py`).
 from typing import Final
 
 from tests.mutants.operators import Mutant
-from tests.mutants.trial import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 _CLIENT: Final = (
     # main.c

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.mutants import csources, operators
 from tests.mutants.operators import Mutant
-from tests.mutants.trial import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 LIST: Final = Path(__file__).with_name("equivalent.toml")
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from tests.mutants.trial import CHECKOUT, Copy
+from tests.mutants.trial import Copy
+from tests.support.checkout import CHECKOUT
 
 FOLDERS: Final = ("cluster", "kube", "kernel", "node", "lab")
 KEPT: Final = CHECKOUT / "build" / "ran.json"

@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from tests.mutants.operators import Mutant
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT: Final = Path(__file__).parents[2]
 HANGS: Final = 30  # seconds that one test may take; the slowest takes a few
 _PYTHON: Final = ".venv/bin/python"
 _MYPY: Final = ".venv/bin/mypy"

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.mutants import csources, equivalent, operators, running
-from tests.mutants.trial import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 
 def changes(source: str) -> set[str]:

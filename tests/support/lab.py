@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.checkout import CHECKOUT
+
 WEFT = str(Path(sys.executable).parent / "weft")
 SECONDS = 500  # for a command that hangs: a machine that is busy takes a while
 BACKENDS = ("vxlan", "vxlan-direct", "host-gw")
@@ -29,7 +31,6 @@ _NETWORKS = {
 }
 
 
-_CHECKOUT = Path(__file__).parents[2]
 # In a mount namespace of its own, a tmpfs in place of directory $1 that holds nothing but the way to the checkout $2.
 _SHOW = """
 mount --bind "$2" /mnt
@@ -45,10 +46,10 @@ exec "$@"
 def ordinary(uid: int) -> tuple[str, ...]:
     """A command that runs another as a user without any rights, who can see the checkout, wherever it lies."""
     user = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
-    hidden = [place for place in _CHECKOUT.parents if not place.stat().st_mode & 0o001]
+    hidden = [place for place in CHECKOUT.parents if not place.stat().st_mode & 0o001]
     if not hidden:
         return user
-    return ("unshare", "--mount", "sh", "-ec", _SHOW, "sh", str(hidden[-1]), str(_CHECKOUT), *user)
+    return ("unshare", "--mount", "sh", "-ec", _SHOW, "sh", str(hidden[-1]), str(CHECKOUT), *user)
 
 
 def new_name() -> str:

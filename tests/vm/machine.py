@@ -26,8 +26,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support import upstream
+from tests.support.checkout import CHECKOUT
 
-CHECKOUT: Final = Path(__file__).parents[2]
 SECONDS: Final = 3600  # in which all checks are over, whatever else the machine does
 QUIET: Final = 400  # in which one of them ends, or says something, or the machine works
 _WORK: Final = 20  # seconds of a processor: more than one that only waits uses meanwhile

@@ -23,6 +23,7 @@ import msgspec
 import yaml
 
 from tests.support import flanneld
+from tests.support.checkout import CHECKOUT
 from tests.support.kubernetes import apiserver
 from tests.support.kubernetes.kubeapi import Api, ApiError, Json
 from tests.support.lab import new_name
@@ -42,7 +43,6 @@ DAEMON_SET: Final = "kube-flannel-ds"
 PODS: Final = "/api/v1/namespaces/default/pods"
 NODES: Final = "/api/v1/nodes"
 SECONDS: Final = 600.0  # of patience for what takes seconds where nothing else runs
-_CHECKOUT: Final = Path(__file__).parents[3]
 _PLUGINS: Final = "/usr/lib/cni"  # Debian's, the reference's own
 _DAEMONS: Final = ("flanneld", "weftd")
 _SERVERS: Final = ("containerd", "kubelet", "kube-proxy")
@@ -92,7 +92,7 @@ def _flannels_image() -> list[Image]:
     return [image]
 
 
-WEFT: Final = Network("weft", _manifest(_CHECKOUT / "deploy" / "kubernetes.yaml"))
+WEFT: Final = Network("weft", _manifest(CHECKOUT / "deploy" / "kubernetes.yaml"))
 FLANNEL: Final = Network(
     "flannel", _manifest(Path(__file__).with_name("kube-flannel.yaml")), images=_flannels_image, plugins=True
 )
