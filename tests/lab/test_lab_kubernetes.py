@@ -183,7 +183,7 @@ def in_pod(nodes: Cluster, pod: str, *words: str) -> Answer:
 def test_commands_in_the_pod_see_the_node_and_the_daemons_store(nodes: Cluster, daemon: str, tmp_path: Path):
     planned = in_pod(nodes, daemon, "weft", "plan")
     assert (planned.code, planned.err) == (0, "")
-    assert "# the weftd that runs here says so" in planned.out
+    assert "# answered by the weftd that runs here" in planned.out
     assert "# our lease is node1\n# leases from the store\n# nothing to do" in planned.out
     checked = in_pod(nodes, daemon, "weft", "cni", "install", "--check")
     assert checked.code == 0

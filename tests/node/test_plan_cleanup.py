@@ -62,7 +62,7 @@ def test_without_flags_the_weftd_that_runs_here_is_asked(cluster: Cluster):
     ran = weft(node, "plan")
     assert (ran.returncode, ran.stderr) == (0, "")
     first, *rest = ran.stdout.splitlines()
-    assert first == f"# the weftd that runs here says so, instance {instance(node)}"
+    assert first == f"# answered by the weftd that runs here, instance {instance(node)}"
     assert "with 172.31.0.1, by --iface=eth0" in rest[0]
     assert rest[1:] == [f"# our lease is {node.v4[0]}-24", "# leases from the store", "# nothing to do"]
     node.stop()
@@ -78,7 +78,7 @@ def test_what_is_not_given_is_as_the_weftd_here_was_started(cluster: Cluster):
     [endpoints] = [flag for flag in node.command() if flag.startswith("--etcd-endpoints=")]
     same = weft(node, "plan", "--", endpoints)
     assert (same.returncode, same.stderr) == (0, "")
-    assert same.stdout.startswith("# the weftd that runs here says so")
+    assert same.stdout.startswith("# answered by the weftd that runs here")
     without = weft(node, "plan", "--", "--ip-masq=false")
     assert without.returncode == 3
     assert without.stdout.startswith("# a start with the flags of the weftd that runs here, but for those given here\n")

@@ -91,7 +91,7 @@ def test_the_weftd_that_runs_here_is_asked_for_its_plan_whatever_of_its_flags_is
     asked = planned(monkeypatch, Plan(notes=("one",)), RUNNING)
     status, out, err = weft(capsys, "plan", "--", *flags)
     assert (status, err) == (0, "")
-    assert out == "# the weftd that runs here says so, instance one\n# one\n# nothing to do\n"
+    assert out == "# answered by the weftd that runs here, instance one\n# one\n# nothing to do\n"
     assert asked == ["one"]
 
 

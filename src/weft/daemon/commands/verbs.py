@@ -25,6 +25,7 @@ from weft.screen.documents import DOCUMENTS, document, output_option
 from weft.screen.groups import need_root
 from weft.screen.say import say
 
+_ANSWERED: Final = "answered by the weftd that runs here, instance"
 _OTHER: Final = "a start with the flags of the weftd that runs here, but for those given here"
 
 
@@ -54,7 +55,10 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     running = started.here(flags, os.environ, world.directory)
     options = parse_flags(flags, os.environ) if running is None else running.options(flags, os.environ)
     if running is not None and options == running.options((), {}):
-        shown, head = daemons.plan(running.instance), f"the weftd that runs here says so, instance {running.instance}"
+        shown, head = (
+            daemons.plan(running.instance),
+            f"answered by the weftd that runs here, instance {running.instance}",
+        )
     else:
         logs.quiet()
         shown, head = asyncio.run(_start(options, world)), "" if running is None else _OTHER
