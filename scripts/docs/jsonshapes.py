@@ -16,7 +16,7 @@ from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
-from weft.lab.quiz.game import Score
+from weft.lab.quiz import Score
 from weft.lab.report import (
     LabReport,
     LinksReport,

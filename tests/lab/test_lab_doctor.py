@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.lab import Lab, lab, weft
 from tests.support.weftd import eventually
-from weft.lab.faults.fault import Fault
-from weft.lab.faults.table import FAULTS
+from weft.lab.faults import FAULTS, Fault
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}

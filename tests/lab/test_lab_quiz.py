@@ -9,11 +9,11 @@ import pytest
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
 from weft.lab import places, protocol
+from weft.lab import quiz as game
 from weft.lab.commands import breaking, start
 from weft.lab.commands.choose import ask
-from weft.lab.faults.fault import Fault
-from weft.lab.quiz import game
-from weft.lab.quiz.game import DRAWABLE, Level
+from weft.lab.faults import Fault
+from weft.lab.quiz import DRAWABLE, Level
 from weft.lab.report import LabReport, NewsReport
 
 

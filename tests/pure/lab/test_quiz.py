@@ -6,21 +6,19 @@ import pytest
 
 from weft.diag.check.trial import Fault as Failure
 from weft.diag.check.trial import Outcome, Trial, Tried
-from weft.lab.faults.fault import Fault
-from weft.lab.faults.table import FAULTS
-from weft.lab.quiz import areas, game
-from weft.lab.quiz.areas import Area
-from weft.lab.quiz.game import DRAWABLE, Puzzle, Score
+from weft.lab import quiz as game
+from weft.lab.faults import FAULTS, Fault
+from weft.lab.quiz import DRAWABLE, Area, Puzzle, Score
 
 LASTING = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]
 
 
 @pytest.mark.parametrize("fault", LASTING, ids=lambda fault: fault.name)
 def test_what_lasts_may_be_drawn_and_has_hints_that_do_not_name_it(fault: Fault):
-    known = areas.area(fault)
-    assert known is not None, f"lab/quiz/areas.py knows nothing of {fault.code}"
+    known = game.area(fault)
+    assert known is not None, f"lab/quiz.py knows nothing of {fault.code}"
     assert DRAWABLE[fault.name] == (fault, known)
-    where, look, plain = areas.hints(fault, known, "node7")
+    where, look, plain = game.hints(fault, known, "node7")
     assert where
     assert look
     assert plain == f"On node7: {fault.about}."
@@ -35,11 +33,11 @@ def test_what_does_not_last_or_shows_at_once_is_never_drawn():
 
 def test_every_area_is_of_a_fault():
     used = {id(known) for _, known in DRAWABLE.values()}
-    assert {id(known) for known in (*areas._FAMILIES.values(), *areas._CODES.values())} == used
+    assert {id(known) for known in (*game._FAMILIES.values(), *game._CODES.values())} == used
 
 
 def test_a_code_that_is_not_known_is_of_no_area():
-    assert areas.area(Fault(name="x", code="NEW-001", about="", breaks="", mends="y")) is None
+    assert game.area(Fault(name="x", code="NEW-001", about="", breaks="", mends="y")) is None
 
 
 def test_by_an_easy_fault_something_fails_now():

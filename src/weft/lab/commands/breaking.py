@@ -10,8 +10,7 @@ from click.shell_completion import CompletionItem
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
-from weft.lab.faults.fault import Fault
-from weft.lab.faults.table import FAULTS
+from weft.lab.faults import FAULTS, Fault
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport

@@ -9,13 +9,13 @@ import click
 
 from weft.diag.doctor import explain
 from weft.lab import protocol, spec
+from weft.lab import quiz as game
 from weft.lab.commands import breaking, start
 from weft.lab.commands.check import tried
 from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, nodes, within
-from weft.lab.faults.fault import Fault
+from weft.lab.faults import Fault
 from weft.lab.places import Place
-from weft.lab.quiz import areas, game
-from weft.lab.quiz.game import DRAWABLE, Game, Judgement, Level, Puzzle, Score
+from weft.lab.quiz import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
@@ -48,7 +48,7 @@ class _Play(Value):
         return DRAWABLE[self.now.fault][0]
 
     @property
-    def area(self) -> areas.Area:
+    def area(self) -> game.Area:
         return DRAWABLE[self.now.fault][1]
 
     def mend(self) -> bool:
@@ -132,7 +132,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
 def hint(lab: str, output: str) -> None:
     """Give one more hint, of three, for two points each."""
     play = _open(lab)
-    known = areas.hints(play.fault, play.area, play.now.node)
+    known = game.hints(play.fault, play.area, play.now.node)
     given = min(play.now.hints + 1, len(known))
     play.go_on(hints=given)
     report = {"hint": known[given - 1], "number": given, "of": len(known)}

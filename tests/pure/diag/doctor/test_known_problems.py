@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.test_lab_trace import LOST
 from weft.diag.doctor.checks import CHECKS
-from weft.lab.faults.table import FAULTS
+from weft.lab.faults import FAULTS
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs/reference/known-problems.md").read_text()

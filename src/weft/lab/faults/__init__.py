@@ -1,1 +1,0 @@
-"""Faults that `weft lab break` makes, by what they hit."""

@@ -1,1 +1,0 @@
-"""The quiz: a fault that is drawn by lot, its symptom, hints, and a score."""
