@@ -29,8 +29,7 @@ from weft.lab.report import (
 )
 from weft.model.errors import Problem
 from weft.model.node.history import Event
-from weft.model.node.nodestate import NodeState
-from weft.model.node.planned import Plan
+from weft.model.node.nodestate import NodeState, Plan
 
 _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}

@@ -27,7 +27,7 @@ from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.node.planned import Plan
+from weft.model.node.nodestate import Plan
 from weft.model.node.status import Status
 from weft.model.text import counted
 from weft.model.value import Value, replace

@@ -35,11 +35,12 @@ from weft.model.node.nodestate import (
     NetworkState,
     NodeState,
     PeerState,
+    Plan,
+    PlanAnswer,
     RefusedState,
     RequestState,
     UplinkState,
 )
-from weft.model.node.planned import Plan, PlanAnswer
 from weft.model.node.status import Status
 from weft.model.value import Value, replace
 

@@ -15,18 +15,18 @@ import msgspec
 
 from weft.kernel.unixsockets import SEAL, Holder, holders_below, is_root, peer_of, seal
 from weft.model.errors import Problem, Unavailable
-from weft.model.node.nodestate import HealthState, NodeState
+from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer
 
 PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
 ASK_STATE: Final = b'{"ask":"state"}\n'
-ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.planned.PlanAnswer`
+ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.nodestate.PlanAnswer`
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
+
 if TYPE_CHECKING:
     from weft.model.node.history import EventsSince
-    from weft.model.node.planned import Plan
 
 _SECONDS: Final = 10.0  # for all of an answer
 
@@ -144,10 +144,8 @@ def events(name: str, after: int) -> "EventsSince":
     return _read(name, ask_events(after), EventsSince)
 
 
-def plan(name: str) -> "Plan":
+def plan(name: str) -> Plan:
     """What it would do now."""
-    from weft.model.node.planned import PlanAnswer
-
     answer = _read(name, ASK_PLAN, PlanAnswer)
     if answer.plan is None:
         raise Unavailable(*answer.unable)

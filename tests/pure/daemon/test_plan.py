@@ -19,7 +19,7 @@ from weft.desired.decide import Decider
 from weft.kernel import daemons
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Key, Object, Objects, Route
-from weft.model.node.planned import Plan, PlanAnswer
+from weft.model.node.nodestate import Plan, PlanAnswer
 from weft.model.node.status import Status
 from weft.model.value import replace
 from weft.plan.diff import Put, Step, diff

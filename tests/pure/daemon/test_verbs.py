@@ -13,7 +13,7 @@ from weft.daemon.commands.started import Started
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
-from weft.model.node.planned import Plan, Planned
+from weft.model.node.nodestate import Plan, Planned
 
 WRONG = Problem(code="PEER-001", where="lease 10.5.9.0-24", seen="no\nMAC", expected="one", hint="Look.")
 WRONG_TEXT = "PEER-001 lease 10.5.9.0-24: no"

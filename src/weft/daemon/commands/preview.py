@@ -35,7 +35,7 @@ from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Objects, Ownership, Snapshot
 from weft.model.lease import Lease
-from weft.model.node.planned import Plan, Planned
+from weft.model.node.nodestate import Plan, Planned
 from weft.model.node.status import Status
 from weft.plan.diff import Put, Step, diff
 from weft.plan.explain import explain, reason

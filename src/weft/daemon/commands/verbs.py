@@ -18,7 +18,7 @@ from weft.daemon.disk import memory
 from weft.daemon.process import logs
 from weft.daemon.world import World, real
 from weft.kernel import daemons
-from weft.model.node.planned import Plan
+from weft.model.node.nodestate import Plan
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option

@@ -1,4 +1,4 @@
-"""A daemon's state as one value, which `weft status -o json` prints as it is, and its faults in words.
+"""A daemon's state and plan as values, which `weft status` and `weft plan` print as JSON, and its faults in words.
 
 Addresses and objects are text, times are seconds. Daemons of other versions may lack keys, or have more.
 """
@@ -178,6 +178,30 @@ class NodeState(Value):
     took: dict[str, Durations] = field(default_factory=dict)
     waited: Durations = field(default_factory=Durations)
     heard: float | None = None
+
+
+class Planned(Value):
+    """A step that was not done: `put` or `delete`, the kind of its object, both as one line, and why."""
+
+    do: str
+    kind: str
+    text: str
+    why: str
+
+
+class Plan(Value):
+    """`notes` say what it rests on, `problems` what is wrong with it."""
+
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    steps: tuple[Planned, ...] = ()
+
+
+class PlanAnswer(Value):
+    """What a daemon answers who asks for its plan; `unable` says why there is none now."""
+
+    plan: Plan | None = None
+    unable: tuple[Problem, ...] = ()
 
 
 def wrong(state: NodeState) -> Iterator[str]:
