@@ -314,6 +314,23 @@ async def test_after_a_stop_the_watch_goes_on_where_it_was(own_server, make_stor
         await until(events, puts("10.3.2.0-24"))
 
 
+async def test_a_lease_that_was_deleted_at_the_revision_of_a_compaction_is_gone(server, make_store, make_proxy, prefix):
+    """A compaction takes away what was deleted at its own revision, and a watch from there on says nothing of it."""
+    proxy = await make_proxy(server)
+    server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+    async with watching(make_store(proxy.url)) as events:
+        assert [each.id for each in (await soon(anext(events))).leases] == ["10.3.2.0-24"]
+        waiting = await nothing(events, 0.1)
+        await proxy.cut()
+        server.delete(f"{prefix}/subnets/10.3.2.0-24")
+        server.compact()
+        await proxy.open()
+        event = await soon(waiting, 10)
+        while isinstance(event, Lost):
+            event = await soon(anext(events), 10)
+        assert event.leases == ()
+
+
 async def test_a_quick_restart_is_not_even_mentioned(server, make_store, make_proxy, prefix):
     proxy = await make_proxy(server)
     async with watching(make_store(proxy.url)) as events:
