@@ -31,7 +31,6 @@ class Pace:
             self.failures = 0
 
     async def wait(self) -> None:
-        """Wait before the next try."""
         self._since = None
         longest = min(self._first * 2**self.failures, self._most)
         self.failures = min(self.failures + 1, _DOUBLINGS)

@@ -32,17 +32,14 @@ class UnresolvedError(OSError):
 
 
 class Reach:
-    """Connects to endpoints. Each step, the name and the connection, may take `patience` seconds."""
+    """Each step, the name and the connection, may take `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
         self._asked: dict[tuple[str, int], asyncio.Future[_Answer]] = {}
 
     async def open(self, endpoint: Endpoint) -> socket.socket:
-        """Connect to the first address of an endpoint that accepts.
-
-        Raises `UnresolvedError`, `TimeoutError` and `OSError`.
-        """
+        """The first address that accepts. Raises `UnresolvedError`, `TimeoutError` and `OSError`."""
         addresses = await self._addresses(endpoint)
         loop = asyncio.get_running_loop()
         failure: OSError = UnresolvedError(f"the name {endpoint.host!r} has no address")

@@ -1,12 +1,10 @@
 """What the daemon asks of a store of leases, whatever keeps them: etcd, the nodes of Kubernetes, a mesh of peers.
 
-A store is three things: the settings of the network, this node's tenure of a lease, and the directory of all leases.
-It knows nothing of kernels and does not decide which subnet is ours: a store without subnets of its own asks a
-`Chooser`, one that is given them (Kubernetes) does not. What it needs after a restart it puts into tokens, which the
-daemon keeps without reading them.
+A store knows no kernel. One without subnets of its own asks a `Chooser` for this node's. What it needs after a restart
+it puts into tokens, which the daemon keeps and does not read.
 
-Every method that waits may raise `Unavailable` (STORE-001: does not answer; STORE-002: answers with an error) and
-`ConfigError` (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
+Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002: an error) and `ConfigError`
+(STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -35,29 +33,27 @@ class Settings(Protocol):
 
     @property
     def chooses(self) -> bool:
-        """Tell whether nodes choose their subnets, by the configuration's lengths and bounds, or are given them."""
+        """Whether nodes choose their subnets or are given them."""
         ...
 
     async def net_conf(self) -> str:
-        """The network configuration's text. `Unavailable` with CONF-002 while there is none."""
+        """`Unavailable` with CONF-002 while there is none."""
         ...
 
     async def next_net_conf(self, known: str) -> str:
-        """Wait until the text is another than `known`, and give it; raises as `net_conf` does."""
+        """Wait for a text other than `known`. Raises as `net_conf` does."""
         ...
 
     async def policies(self) -> int | None:
-        """How many NetworkPolicies there are; None where the store has no such thing."""
+        """How many NetworkPolicies there are; None where there can be none."""
         ...
 
 
 class Listing(Protocol):
-    """All that the store holds at one moment."""
+    """All that the store holds at the moment `mark`; `leases` include ours."""
 
     @property
-    def leases(self) -> tuple[Lease, ...]:
-        """All of them, ours too."""
-        ...
+    def leases(self) -> tuple[Lease, ...]: ...
 
     def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
         """What `acquire` would take. Raises `Unavailable` as it does."""
@@ -68,18 +64,14 @@ class Listing(Protocol):
         ...
 
     @property
-    def malformed(self) -> tuple[Malformed, ...]:
-        """The entries that cannot be read as leases."""
-        ...
+    def malformed(self) -> tuple[Malformed, ...]: ...
 
     @property
-    def mark(self) -> Token:
-        """The moment, as `continues` reads it."""
-        ...
+    def mark(self) -> Token: ...
 
     @property
     def published(self) -> LeaseAttrs | None:
-        """What this node published before, in a store that knows a node by its name."""
+        """What this node published before, if the store knows a node by its name."""
         ...
 
 
@@ -91,48 +83,44 @@ class Tenure(Protocol[GivenT_contra]):
     """This node's own lease, and what the node says beside it."""
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
-        """The public addresses that an operator has set for this node in the store, which count more than the flags'.
-
-        While the store is away, those that `recorded` was taken with.
-        """
+        """The public addresses that an operator has set for this node in the store; those of `recorded` without it."""
         ...
 
     async def acquire(
         self, chooser: Chooser, *, recorded: OwnLease | None = None, listing: GivenT_contra | None = None
     ) -> OwnLease:
-        """Take a lease for this node and publish `chooser.attrs`; `recorded` is the own lease of an earlier run.
+        """Take a lease and publish `chooser.attrs`; `recorded` is an earlier run's.
 
-        Raises `Unavailable` with LEASE-003 while there is no subnet, with IFACE-001 when another node is we.
+        Raises `Unavailable` with LEASE-003 without a subnet, with IFACE-001 when another node has our address.
         """
         ...
 
     def hold(self, own: OwnLease) -> None:
-        """Take `own`, of an earlier run, for ours before the store has confirmed it: `watch` does not show it."""
+        """Take `own`, of an earlier run, for ours before the store confirms it."""
         ...
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
-        """Hold the lease, renewed `margin` seconds before it expires if it does, and tell what becomes of it.
+        """`Held` now and at each change or renewal, `margin` seconds before it expires; ends by `Revoked`, `TakenOver`.
 
-        `Held` now and whenever the lease changes or is renewed; ends after `Revoked` or `TakenOver`. It may hear by
-        `Directory.watch`, which runs beside it.
+        It may need `Directory.watch` to run beside it.
         """
         ...
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
-        """Change what our lease says; `Unavailable` with LEASE-004 if another one has changed it meanwhile."""
+        """Change what our lease says. Raises `Unavailable` with LEASE-004 if somebody else has changed it."""
         ...
 
     @property
     def unpublished(self) -> Problem | None:
-        """Why the store does not show what was published: others have changed it, and it cannot be put back."""
+        """Why the store does not show what was published."""
         ...
 
     async def ready(self) -> None:
-        """Say that this node's pods have their network, in a store that has a place for it."""
+        """Say that this node's pods have their network."""
         ...
 
     async def tell(self, event: Event) -> None:
-        """Say something of this node to people, in a store that has a place for it."""
+        """Show people an event of this node."""
         ...
 
 
@@ -140,39 +128,37 @@ class Directory(Protocol[ListingT]):
     """The leases of all nodes."""
 
     async def list(self) -> ListingT:
-        """Everything the store holds now; may be given to `acquire` and `watch`, which then need not list."""
+        """Everything now, for `acquire` and `watch` to begin with."""
         ...
 
     async def watch(self, take: Take, listing: ListingT | None = None) -> NoReturn:
-        """Say all leases but our own to `take`, one event at a time: `Listed`, then `Changed` and `Lost`, for ever.
+        """Give `take` one event after the other, of all leases but ours: `Listed`, then `Changed` and `Lost`.
 
-        Nothing is removed before a `Listed` that is `complete`. After a `Lost` of all, the next `Listed` or `Changed`
-        (without leases, if none changed) says that the store is back.
+        Nothing is removed before a `Listed` that is `complete`. A `Listed` or `Changed`, perhaps empty, ends a `Lost`.
         """
         ...
 
     @property
     def heard(self) -> float | None:
-        """When the store said anything last to `watch`, a sign of life included, by the clock that it was given."""
+        """When `watch` had the last sign of life, by the clock that the store was given."""
         ...
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
-        """Tell whether what a list does not hold is gone, since the store continues what was known at `mark`.
+        """Whether `listed` continues what was known at `mark`: else the store has lost something, or is another.
 
-        It does not if it has lost something, or is another store. `made` says by id when what was known was created.
+        `made` says by id when what was known was created.
         """
         ...
 
 
 async def idle() -> None:
-    """What a store does that does nothing by itself."""
+    """Do nothing."""
 
 
 class Store(Value):
-    """One network's leases, opened once.
+    """`run` is what the store does by itself, as long as the node runs. `tallies` are by verb and answer (`list 200`).
 
-    `run` is what the store does by itself, beside the node and as long as it. `tallies` say what was asked of it, by
-    verb and answer (`list 200`). `close` drops its connections; the next question makes others. The lease stays.
+    `close` drops connections; the next question makes others.
     """
 
     settings: Settings
@@ -184,9 +170,9 @@ class Store(Value):
 
 
 class Opener(Protocol):
-    """Makes the store's client. `now` counts seconds and cannot be set, `random(n)` gives n bytes.
+    """`now` counts seconds and cannot be set, `random(n)` gives n bytes.
 
-    `directory` is the store's own, for what must be on disk before it is answered; nothing is written before `run`.
+    `directory` is the store's own, for what must be on disk before it answers; it writes nothing before `run`.
     """
 
     def __call__(
@@ -197,7 +183,7 @@ class Opener(Protocol):
 
 
 class StoreKind(Value):
-    """How a daemon comes to its store. `identity` is what two networks on one machine differ in, such as a prefix."""
+    """`identity` is what two networks on one machine differ in, such as a prefix."""
 
     identity: Callable[[Options], str]
     open: Opener

@@ -24,7 +24,7 @@ WINDOW: Final = 100
 
 
 class Choice(Value):
-    """What to take: `reuse` names a lease whose key stays as it is; `stale` are keys of ours that must go."""
+    """`reuse` names a lease whose key stays as it is; `stale` are keys of ours that must go."""
 
     v4: IPv4Network | None
     v6: IPv6Network | None
@@ -33,7 +33,7 @@ class Choice(Value):
 
 
 class Present(Value):
-    """What the store holds: leases, which of them are reservations, and subnets whose values cannot be read."""
+    """What the store holds; `unreadable` are subnets whose values cannot be read."""
 
     leases: Sequence[Lease]
     reserved: frozenset[str] = frozenset()
@@ -68,7 +68,6 @@ class Chooser(Value):
         )
 
     def owned(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Those of `leases` that carry our address."""
         return owned(self.netconf, leases, attrs=self.attrs)
 
 
@@ -113,14 +112,14 @@ def owned(netconf: NetConf, leases: Iterable[Lease], *, attrs: LeaseAttrs, recor
 
 
 def same_node(netconf: NetConf, one: LeaseAttrs, other: LeaseAttrs) -> bool:
-    """Tell whether two leases speak of one node: by IPv4 address, or by IPv6 where there is no IPv4 (Q-19)."""
+    """By IPv4 address, or by IPv6 where there is no IPv4 (Q-19)."""
     if netconf.v4 is not None:
         return one.public_ip is not None and one.public_ip == other.public_ip
     return one.public_ipv6 is not None and one.public_ipv6 == other.public_ipv6
 
 
 def fits(netconf: NetConf, lease: Lease) -> bool:
-    """Tell whether the lease can be kept under `netconf`: each enabled family in range, no other present."""
+    """Each enabled family is in range, no other is present."""
     v4 = lease.v4 is None if netconf.v4 is None else _allowed(netconf.v4, lease.v4)
     v6 = lease.v6 is None if netconf.v6 is None else _allowed(netconf.v6, lease.v6)
     return v4 and v6

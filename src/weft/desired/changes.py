@@ -8,12 +8,12 @@ from weft.model.lease import Lease
 
 
 def of_lease(before: Lease, after: Lease) -> tuple[str, str]:
-    """What differs between two words of one lease; both empty if they say the same."""
+    """Both are empty if they say the same."""
     return _differing(_told(before), _told(after))
 
 
 def of_uplink(before: Facts, after: Facts) -> tuple[str, str]:
-    """What differs between two uplinks; the name stands first if anything does."""
+    """The name stands first if anything differs."""
     was, now = _differing(_link(before), _link(after))
     if not was or before.uplink.name != after.uplink.name:
         return was, now
@@ -21,7 +21,6 @@ def of_uplink(before: Facts, after: Facts) -> tuple[str, str]:
 
 
 def reached(lease: Lease) -> str:
-    """How a peer is reached."""
     return ", ".join(f"{name} {value}" for name, value in _told(lease).items() if name in _REACHED and value != "none")
 
 
@@ -41,7 +40,7 @@ def _told(lease: Lease) -> dict[str, str]:
 
 
 def _link(facts: Facts) -> dict[str, str]:
-    """An uplink; a new index of the same name is another link."""
+    """A new index of the same name is another link."""
     uplink = facts.uplink
     return {
         "link": uplink.name,
@@ -54,7 +53,7 @@ def _link(facts: Facts) -> dict[str, str]:
 
 
 def _data(family: str, data: Any) -> dict[str, str]:
-    """What a back end's data say, key by key where it is an object."""
+    """Key by key where it is an object."""
     if isinstance(data, dict):
         return {f"{family}{key}": json.dumps(value) for key, value in data.items()}
     return {} if data is None else {f"{family}data": json.dumps(data)}

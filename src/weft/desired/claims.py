@@ -40,17 +40,16 @@ class Claimant(Value, kw_only=False, frozen=False, gc=False):
 
     @property
     def age(self) -> Age:
-        """What leases are judged by, the smallest first."""
+        """The smallest is judged first."""
         return self.turn, self.lease.created, self.lease.id
 
     @property
     def bases(self) -> list[Base]:
-        """Those of its subnets, and of addresses that no other's subnet may cover."""
+        """Its subnets, and the addresses that no other's subnet may cover."""
         return [key for key in self.keys if isinstance(key, tuple)]
 
 
 def addresses(attrs: LeaseAttrs) -> tuple[Claim, ...]:
-    """The public addresses of a lease, which every back end claims."""
     return tuple(number_of(ip) for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None)
 
 
@@ -73,11 +72,9 @@ class Claims:
         self._freed: list[Key] = []  # whose lines are to be looked at
 
     def holder(self, key: Key) -> Claimant | None:
-        """The lease that holds a key."""
         return self._holders.get(key)
 
     def hold(self, claimant: Claimant) -> None:
-        """Give a lease all that it claims."""
         for key in claimant.keys:
             if self._holders.get(key) is not claimant:
                 self._holders[key] = claimant
@@ -85,7 +82,6 @@ class Claims:
                     insort(self._lengths[key[:2]], key[2])
 
     def release(self, claimant: Claimant) -> None:
-        """Free what a lease holds, for those in line for it."""
         for key in claimant.keys:
             if self._holders.get(key) is not claimant:
                 continue
@@ -99,12 +95,10 @@ class Claims:
                     del self._lengths[key[:2]]
 
     def wait(self, claimant: Claimant, key: Key) -> None:
-        """Have a lease wait until a key is free."""
         claimant.waits = key
         insort(self._lines[key], claimant, key=_AGE)
 
     def leave_line(self, claimant: Claimant) -> None:
-        """Have a lease wait no more."""
         if claimant.waits is not None:
             line = self._lines[claimant.waits]
             del line[bisect_left(line, claimant.age, key=_AGE)]
@@ -113,7 +107,6 @@ class Claims:
             claimant.waits = None
 
     def forget(self, claimant: Claimant) -> None:
-        """A lease is gone."""
         self.leave_line(claimant)
         self.release(claimant)
         for base in claimant.bases:
@@ -121,7 +114,7 @@ class Claims:
 
     @property
     def settled(self) -> bool:
-        """Tell whether no key has become free whose line was not looked at."""
+        """No key has become free whose line was not looked at."""
         return not self._freed
 
     def next_in_line(self) -> Claimant | None:
@@ -137,12 +130,12 @@ class Claims:
         return None
 
     def weaken(self, claimant: Claimant) -> None:
-        """Let others take what a lease holds, those that wait for it included."""
+        """Those that wait for it included."""
         claimant.turn = WEAK
         self._freed += (key for key in claimant.keys if key in self._lines)
 
     def taken(self, claimant: Claimant) -> Key | None:
-        """A key by which another lease keeps this one out."""
+        """The key by which another lease keeps this one out."""
         for key in claimant.keys:
             if _keeps_out(self._holders.get(key), claimant):
                 return key
@@ -157,7 +150,7 @@ class Claims:
         return None
 
     def weaker(self, claimant: Claimant) -> list[Claimant]:
-        """The leases that give way to this one: they hold what it claims, or what overlaps it."""
+        """They hold what `entry` claims, or what overlaps it."""
         found = [holder for key in claimant.keys if (holder := self._holders.get(key)) is not None]
         found += [self._holders[over] for base in claimant.bases for over in self._overlapping(base)]
         return list({each.lease.id: each for each in found if each.lease.id != claimant.lease.id}.values())
@@ -180,7 +173,7 @@ class Claims:
 
 
 def _keeps_out(holder: Claimant | None, claimant: Claimant) -> bool:
-    """Tell whether a holder keeps what it holds: it does, unless it is weak and the claimant is not."""
+    """Unless the holder is weak and the claimant is not."""
     if holder is None or holder.lease.id == claimant.lease.id:
         return False
     return holder.turn < WEAK or claimant.turn >= WEAK

@@ -46,30 +46,28 @@ class Decider:
 
     @property
     def ownership(self) -> Ownership:
-        """Which of the things that bear weft's mark are this daemon's."""
         return self._ownership
 
     @property
     def wanted(self) -> Objects:
-        """All wanted objects by key; the same mapping for ever."""
+        """The same mapping for ever."""
         return self._wanted.objects
 
     @property
     def peers(self) -> Iterable[str]:
-        """The ids of the leases that anything is wanted for."""
+        """Those that anything is wanted for."""
         return self._wanted.parts - {SHARED}
 
     def part(self, lease_id: str = SHARED) -> tuple[Object, ...]:
-        """What is wanted for one lease, or once."""
         return self._wanted.part(lease_id)
 
     @property
     def unusable(self) -> Mapping[str, Problem]:
-        """Why nothing is wanted for a believed lease, by id: its data are of no use."""
+        """Of believed leases, by id: the back end cannot use their data."""
         return self._unusable
 
     def trouble(self, lease: Lease) -> Problem | None:
-        """Why nothing could be wanted for a lease: its data are of no use."""
+        """What the back end cannot use of a lease's data."""
         try:
             self._inputs.backend.peer(self._inputs, lease)
         except PeerError as error:
@@ -77,23 +75,23 @@ class Decider:
         return None
 
     def news(self) -> list[Problem]:
-        """What has become unusable, or for another reason than before, since the last call."""
+        """What has become unusable, or for another reason, since the last call."""
         news, self._news = self._news, []
         return news
 
     def decide_everything(self) -> Iterator[set[Key]]:
-        """Decide again about everything, slice by slice. Yields the keys that were wanted before or are now."""
+        """Slice by slice. Yields the keys that were wanted before or are now."""
         yield self.decide_shared()
         waiting = iter({*self.peers, *self._believed})
         while some := list(islice(waiting, _PEERS_A_SLICE)):
             yield self.decide_peers(some)
 
     def decide_shared(self) -> set[Key]:
-        """Decide again what is needed once. Returns the keys that were wanted before or are now."""
+        """What is needed once. Returns the keys that were wanted before or are now."""
         return self._wanted.set(SHARED, shared(self._inputs) | rule_sets(self._inputs))
 
     def decide_peers(self, peers: Iterable[str]) -> set[Key]:
-        """Decide again about some peers, by their leases' ids. Returns keys as `decide_shared` does."""
+        """Returns keys as `decide_shared` does."""
         return set[Key]().union(*map(self._peer, peers))
 
     def _peer(self, lease_id: str) -> set[Key]:

@@ -107,7 +107,6 @@ def _meet(net: Net, low: int, high: int) -> bool:
 
 
 def _address(question: Question, link: LinkInfo, settled: IpT | None, *, version: int, kind: type[IpT]) -> IpT:
-    """The address that the look-up settled, or the best one of the interface."""
     if settled is not None:
         return settled
     fit = usable(question.snapshot, link.index, version)
@@ -133,7 +132,7 @@ def _explain(question: Question, facts: Facts, found: Found, *, flag: str, faile
 
 
 def _others(question: Question, found: Found) -> list[str]:
-    """Say of each other interface why it is not the uplink; those of one reason together."""
+    """Those of one reason together."""
     reasons: dict[str, list[str]] = {}
     for link in question.snapshot.links:
         if link.index != found.link.index:

@@ -47,7 +47,7 @@ class Facts(Value):
     onlink: tuple[Net, ...] = ()
 
     def is_on_link(self, ip: Ip) -> bool:
-        """Tell whether the uplink reaches an address without a gateway."""
+        """Without a gateway."""
         return any(ip in prefix for prefix in self.onlink)
 
 
@@ -79,7 +79,7 @@ class Inputs(Value):
 
 
 def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:
-    """The back end's options. Raises `TypeError` for those of another one."""
+    """Raises `TypeError` for those of another back end."""
     found = inputs.netconf.options
     if not isinstance(found, kind):
         raise TypeError(f"{kind.__name__.removesuffix('Options').lower()} got {type(found).__name__}")
@@ -87,12 +87,10 @@ def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:
 
 
 def unusable(lease: Lease, seen: str, expected: str, hint: str = "") -> PeerError:
-    """Why a back end can make nothing of a peer's lease."""
     return PeerError(Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, expected=expected, hint=hint))
 
 
 def check_type(lease: Lease, name: str) -> None:
-    """Raise `PeerError` for a lease of another back end than `name`."""
     if lease.attrs.backend != name:
         raise unusable(lease, f"backend {lease.attrs.backend!r:.60}", f"{name}, as on this node")
 
@@ -125,8 +123,6 @@ def check_room(inputs: Inputs, overhead: int, place: str) -> None:
 
 
 class Device(NamedTuple):
-    """A link that a back end makes."""
-
     name: str
     kind: type[Link]
 
@@ -136,7 +132,6 @@ class Backend(netconf.Backend, Protocol):
 
     @property
     def LINKS(self) -> Sequence[type[Link]]:  # noqa: N802 - a constant of the module
-        """The kinds of device that it may make."""
         ...
 
     @property
@@ -146,30 +141,28 @@ class Backend(netconf.Backend, Protocol):
 
     @property
     def devices(self) -> Callable[[Inputs], Mapping[int, Device]]:
-        """The link that the backend makes for each family (4, 6), whether or not the lease is known."""
+        """By family (4, 6), whether or not the lease is known."""
         ...
 
     @property
     def mtu(self) -> Callable[[Inputs], int]:
-        """What pods may send: bytes of an IP packet (FLANNEL_MTU)."""
+        """Bytes of an IP packet (FLANNEL_MTU)."""
         ...
 
     @property
-    def advertise(self) -> Callable[[Inputs], LeaseAttrs]:
-        """What our lease tells the other nodes."""
-        ...
+    def advertise(self) -> Callable[[Inputs], LeaseAttrs]: ...
 
     @property
     def claims(self) -> Callable[[LeaseAttrs], tuple[Claim, ...]]:
-        """Say what of a lease only one node can have, in values that compare; what cannot be read is none."""
+        """What only one node can have, in values that compare; what cannot be read is left out."""
         ...
 
     @property
     def shared(self) -> Callable[[Inputs], KernelState]:
-        """What the node needs once: a device, its addresses."""
+        """A device, its addresses."""
         ...
 
     @property
     def peer(self) -> Callable[[Inputs, Lease], KernelState]:
-        """What one peer's lease needs. Raises `PeerError` when its data cannot be used."""
+        """Raises `PeerError` when the lease's data cannot be used."""
         ...

@@ -8,8 +8,6 @@ from weft.model.value import Value
 
 
 class State(Enum):
-    """What our records prove of an attachment."""
-
     ATTACHED = "attached"
     LEAKED = "leaked"
     UNKNOWN = "unknown"
@@ -40,7 +38,7 @@ class Trace(Value):
 
 
 class Verdict(Value):
-    """What is proved, and for a leak by what, for people."""
+    """`why` is for people."""
 
     state: State
     proof: str = ""

@@ -82,8 +82,6 @@ _NOBODYS: Final = tuple(
 
 
 class Judge:
-    """Says what harm a lease would do to `ours`."""
-
     def __init__(self, ours: Ours) -> None:
         self._ours = ours
         self._families = {net.version for net in ours.networks}
@@ -151,7 +149,7 @@ class Judge:
                 yield f"public IP {public} lies inside {what}"
 
     def inside(self, public: Ip) -> bool:
-        """Tell whether a public address lies in the cluster's networks, where a subnet might come to cover it."""
+        """A subnet might come to cover such a public address."""
         number = int(public)
         return any(family == public.version and low <= number <= high for low, high, family, _ in self._networks)
 

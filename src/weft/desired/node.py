@@ -19,12 +19,10 @@ _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narro
 
 
 def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
-    """The names of the back end's devices, and what each is."""
     return dict(inputs.backend.devices(inputs).values())
 
 
 def ownership(inputs: Inputs) -> Ownership:
-    """What a daemon with these inputs keeps."""
     return Ownership(
         devices=frozenset(devices_of(inputs)),
         networks=(*inputs.netconf.networks, *inputs.former_networks),
@@ -75,20 +73,17 @@ class Wanted:
 
     @property
     def objects(self) -> Objects:
-        """All wanted objects by key."""
         return self._objects
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the parts that hold anything."""
         return frozenset(self._parts)
 
     def part(self, name: str) -> tuple[Object, ...]:
-        """The objects of one part."""
         return self._parts.get(name, ())
 
     def set(self, part: str, state: KernelState) -> set[Key]:
-        """Make `part` hold exactly `state`. Returns the keys it held and the keys it holds."""
+        """Returns the keys that the part held and holds."""
         former = self._parts.pop(part, ())
         for thing in former:
             if self._objects.get(thing.key) is thing:

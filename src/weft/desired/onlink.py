@@ -53,7 +53,6 @@ def _cut(nets: Iterable[NetT], elsewhere: Iterable[Net], kind: type[NetT]) -> li
 
 
 def _without(net: NetT, holes: Iterable[NetT]) -> list[NetT]:
-    """Cut the holes, all inside the network, out of it."""
     pieces = [net]
     for hole in holes:
         around = [piece for piece in pieces if hole.subnet_of(piece)]

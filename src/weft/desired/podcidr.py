@@ -59,7 +59,6 @@ def _problems(
 
 
 def _missing(name: str, family: str, network: Net, census: Census | None) -> Problem:
-    """Say which of the causes it is, as far as the other nodes show."""
     seen = f"no {family} podCIDR"
     if census is None or not census.nodes:
         hint = "Waiting for it; see whether kube-controller-manager runs with --allocate-node-cidrs=true"

@@ -38,7 +38,7 @@ Claiming = Callable[[LeaseAttrs], tuple[Claim, ...]]
 
 
 class Roster:
-    """The peers' leases and which of them are believed, which are put into `believed`. `own_ids` are never peers."""
+    """Puts those that are believed into `believed`. `own_ids` are never peers."""
 
     def __init__(
         self,
@@ -70,46 +70,44 @@ class Roster:
 
     @property
     def believed(self) -> Mapping[str, Lease]:
-        """The leases to serve, by id."""
         return self._believed
 
     @property
     def refused(self) -> Mapping[str, Problem]:
-        """Why each other lease is not served, by id, whether it could be read or not."""
+        """By id, whether the lease could be read or not."""
         refused = {lease_id: self._reason(lease_id) for lease_id in self._refused if lease_id not in self._former}
         return refused | self._unreadable
 
     @property
     def refusals(self) -> int:
-        """How many are not served."""
         served = sum(lease_id in self._refused for lease_id in self._former)  # there are few of those
         return len(self._refused) - served + len(self._unreadable)
 
     def doubt(self, lease_id: str) -> Problem | None:
-        """Why a lease is served by what it said before."""
+        """Why it is served by what it said before."""
         if lease_id in self._former and lease_id in self._refused:
             return self._garbled.get(lease_id) or self._reason(lease_id)
         return self._garbled.get(lease_id)
 
     @property
     def leases(self) -> list[Lease]:
-        """All leases of others that can be read, believed or not."""
+        """All that can be read, believed or not."""
         return [entry.lease for entry in self._entries.values()]
 
     @property
     def worth_keeping(self) -> list[Lease]:
-        """The leases by which a later run believes the same: all that are served, or not judged yet."""
+        """By these a later run believes the same: all that are served, or not judged yet."""
         names = (name for name in self._entries if name in self._believed or name not in self._refused)
         return [self._believed.get(name, self._entries[name].lease) for name in names]
 
     @property
     def unproven(self) -> Mapping[str, float]:
-        """The leases that the store does not know, and until when each is kept."""
+        """Until when each is kept, by id."""
         return self._until
 
     @property
     def made(self) -> Mapping[str, int]:
-        """The store's revision at which each lease came that the store knows."""
+        """By id: the store's revision at which each lease came that the store knows."""
         return {name: entry.lease.created for name, entry in self._entries.items() if name not in self._until}
 
     def known(self, lease_id: str) -> tuple[Lease | None, float | None]:
@@ -118,16 +116,14 @@ class Roster:
         return (None, None) if entry is None else (entry.lease, entry.since)
 
     def served_since(self, lease_id: str) -> float:
-        """The moment since which a believed lease is served as it is."""
         return self._former.get(lease_id, self._entries[lease_id]).since
 
     @property
     def settled(self) -> bool:
-        """Tell whether every lease has its verdict."""
         return self._claims.settled and not self._doubtful
 
     def news(self) -> dict[str, Problem]:
-        """What was refused, or for another reason than before, since the last call: why, by id."""
+        """What was refused, or for another reason, since the last call, by id."""
         news, self._news = self._news, {}
         return {lease_id: self._reason(lease_id) for lease_id in news if lease_id in self._refused}
 
@@ -137,19 +133,19 @@ class Roster:
         return gone
 
     def listed(self, leases: Iterable[Lease]) -> set[str]:
-        """Take a complete list; leases that are not in it are gone. Returns the ids whose service changes."""
+        """Returns the ids whose service changes."""
         self.note_list(leases)
         return self.judge()
 
     def changed(
         self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()
     ) -> set[str]:
-        """Take single changes. Returns the ids whose service changes: served, served otherwise or no more."""
+        """Returns the ids whose service changes."""
         self.note(put=put, gone=gone, malformed=malformed)
         return self.judge()
 
     def recall(self, leases: Iterable[Lease], unproven: Mapping[str, float]) -> None:
-        """Take what an earlier run believed, without judging: `judge` comes before the next list."""
+        """What an earlier run believed; `judge` comes before the next list."""
         leases = list(leases)
         self.note(put=[lease for lease in leases if lease.id not in unproven])
         self.note_unproven((lease, unproven[lease.id]) for lease in leases if lease.id in unproven)
@@ -184,7 +180,7 @@ class Roster:
             self.note_unproven((lease, keep_until) for lease in served)
 
     def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()) -> None:
-        """Take single changes without judging; what is gone is gone at once."""
+        """What is gone is gone at once."""
         self._turn += 1
         for lease_id in gone:
             self._unreadable.pop(lease_id, None)
@@ -204,7 +200,7 @@ class Roster:
                 self._learn(lease, self._turn)
 
     def note_unproven(self, leases: Iterable[tuple[Lease, float]]) -> None:
-        """Take leases that the store does not know, each until its time, without judging."""
+        """Leases that the store does not know, each until its time."""
         for lease, until in list(leases):
             self._until[lease.id] = until
             self._garbled.pop(lease.id, None)
@@ -225,13 +221,11 @@ class Roster:
             self._learn(entry.lease, self._turn)
 
     def expire(self, now: float) -> None:
-        """Let the unproven leases go whose time is over."""
         for lease_id in [lease_id for lease_id, until in self._until.items() if until <= now]:
             self._drop(lease_id)
             self._superseded.append((lease_id, "its time is over"))
 
     def judge_by(self, ours: Ours) -> None:
-        """Judge all again by what is ours now."""
         self._judge = Judge(ours)
         for lease_id in [name for name, former in self._former.items() if self._harm(former) is not None]:
             self._give_up(lease_id)
@@ -243,7 +237,7 @@ class Roster:
             heappush(self._doubtful, entry.age)
 
     def judge(self, most: int = 0, *, now: float = 0.0) -> set[str]:
-        """Judge, `most` leases at a stretch if that is not 0. Returns the ids whose service has changed meanwhile."""
+        """At most `most` leases, 0 for all. Returns the ids whose service has changed."""
         judged = 0
         self._now = now
         while (not most or judged < most) and (entry := self._next()) is not None:
@@ -253,7 +247,7 @@ class Roster:
         return touched
 
     def _next(self) -> Claimant | None:
-        """The lease to judge next: the first in the line for a key that is free; then the one that came first."""
+        """The first in the line for a key that is free; then the one that came first."""
         waiting = self._claims.next_in_line()
         if waiting is not None:
             return waiting
@@ -319,7 +313,7 @@ class Roster:
         self._refused[lease_id] = why
 
     def _supersede(self, lease_id: str, why: str) -> None:
-        """Drop an unproven lease, or what a lease said before, which has to give way."""
+        """An unproven lease, or what a lease said before."""
         if lease_id in self._until:
             self._drop(lease_id)
             self._superseded.append((lease_id, why))
@@ -327,13 +321,11 @@ class Roster:
             self._give_up(lease_id)
 
     def _give_up(self, lease_id: str) -> None:
-        """Serve a lease no more."""
         self._let_go(lease_id)
         if self._believed.pop(lease_id, None) is not None:
             self._touched.add(lease_id)
 
     def _let_go(self, lease_id: str) -> Claimant | None:
-        """Forget what a lease said before; returns it."""
         former = self._former.pop(lease_id, None)
         if former is not None:
             self._claims.forget(former)
@@ -370,7 +362,6 @@ class Roster:
         entry.keys = (*self._claiming(attrs), *bases_of(entry.lease, inside))
 
     def _drop(self, lease_id: str) -> None:
-        """A lease is gone."""
         self._claims.forget(self._entries.pop(lease_id))
         for said in (self._refused, self._garbled, self._until):
             said.pop(lease_id, None)

@@ -33,7 +33,7 @@ class Found(Value):
 
 
 class NotFoundError(Exception):
-    """A look-up had no result; the text says why."""
+    pass
 
 
 class Question(Value):
@@ -51,7 +51,6 @@ class Question(Value):
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The families that are wanted."""
         return tuple(version for version, wanted in ((4, self.v4), (6, self.v6)) if wanted)
 
 
@@ -102,7 +101,7 @@ def usable(snapshot: Snapshot, index: int, version: int) -> list[AddressInfo]:
 
 
 def is_ours(snapshot: Snapshot, link: LinkInfo) -> bool:
-    """Tell whether weft made the link: a tunnel must not run through itself."""
+    """A tunnel must not run through itself."""
     return link.alias.startswith(ALIAS) or ("link", link.name) in snapshot.ours
 
 
@@ -129,7 +128,7 @@ def _by_name(question: Question, name: str) -> Found:
 
 
 def _by_use(question: Question, uplink: Uplink) -> Found:
-    """The interface with the index of `uplink`, whatever its name is now, as long as it has our addresses."""
+    """Whatever the name of the interface is now, as long as it has our addresses."""
     link = next((link for link in _candidates(question) if link.index == uplink.index), None)
     if link is None:
         raise NotFoundError(f"{uplink.name} is gone")
@@ -140,13 +139,12 @@ def _by_use(question: Question, uplink: Uplink) -> Found:
 
 
 def lost_address(snapshot: Snapshot, uplink: Uplink) -> Ip | None:
-    """The address of the uplink that its interface has no more; None if it has all of them."""
+    """None if the interface has all of them."""
     there = {address.ip for address in snapshot.addresses_of(uplink.index)}
     return next((ip for ip in (uplink.v4, uplink.v6) if ip is not None and ip not in there), None)
 
 
 def _owner(question: Question, address: Ip) -> LinkInfo:
-    """Find who has the address, whatever its prefix length and state."""
     owners = {each.index for each in question.snapshot.addresses if each.ip == address}
     for link in _candidates(question):
         if link.index in owners:

@@ -19,7 +19,7 @@ LONGEST: Final = 1024  # characters of a message, which the API bounds so (event
 
 
 class Event(Value):
-    """What is said of the node: `kind` is the API's type, `Warning` or `Normal`; `reason` is a word, or a code."""
+    """`kind` is the API's type, `Warning` or `Normal`; `reason` is a word, or a code."""
 
     kind: str
     reason: str
@@ -30,8 +30,6 @@ READY: Final = Event(kind="Normal", reason="NetworkReady", message="Pods of this
 
 
 class Announcer:
-    """Decides what to say. It knows no more than when each code was said: those are few."""
-
     def __init__(self, now: float) -> None:
         self._said: dict[str, float] = {}
         self._was_ready = False
@@ -39,7 +37,7 @@ class Announcer:
         self._last = now
 
     def take(self, problems: Iterable[Problem], now: float, *, ready: bool) -> list[Event]:
-        """Say what is worth an Event now. What there is no room for is said later, if it is there then."""
+        """What there is no room for is said later, if it is there then."""
         self._tokens = min(float(BURST), self._tokens + (now - self._last) / PAUSE)
         self._last = now
         events = []

@@ -24,7 +24,7 @@ class _Record(Value, kw_only=False, frozen=False):
 
 
 class Backoff:
-    """Counts repairs per object and says how long to wait before the next. What is quiet for long is forgotten."""
+    """What is quiet for long is forgotten."""
 
     def __init__(self) -> None:
         # In the order of the last repair. Not a dict: to find its first key takes a step for each that went before.
@@ -45,7 +45,7 @@ class Backoff:
         return 0.0
 
     def announce(self, key: Key) -> bool:
-        """True once per fight: the first time an object has to wait."""
+        """True once per fight."""
         record = self._records[key]
         first, record.announced = not record.announced, True
         return first

@@ -17,13 +17,13 @@ from weft.model.value import Value
 
 
 class Put(Value, kw_only=False):
-    """Make the kernel hold `object`, replacing what has its key, and what sat on that where it is a link."""
+    """Replaces what has the key of `object`, and what sat on that where it is a link."""
 
     object: Object
 
 
 class Delete(Value, kw_only=False):
-    """Take `object` out of the kernel; its absence is success."""
+    """Its absence is success."""
 
     object: Object
 

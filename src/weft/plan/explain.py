@@ -16,7 +16,7 @@ _PLAIN: Final = (str, int, bytes, IPv4Address, IPv6Address, NoneType)  # what re
 
 
 def explain(step: Step, present: Object | None) -> str:
-    """One step in one line: what is done, and to what. `present` is what the kernel holds now."""
+    """`present` is what the kernel holds now."""
     thing = step.object
     if not isinstance(step, Put):
         return f"- {thing}"

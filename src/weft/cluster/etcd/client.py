@@ -45,7 +45,7 @@ class CompactedError(Exception):
 
 
 class Client:
-    """An etcd cluster's client. Everything it does can be cancelled; `close()` drops the connection."""
+    """Everything it does can be cancelled."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -62,7 +62,6 @@ class Client:
             log.warning("TLS files are given, but no endpoint is https://: connections are plain")
 
     def close(self) -> None:
-        """Drop the connection; calls under way end as broken."""
         if self._link is not None:
             self._link.drop()
             self._link = None
@@ -135,7 +134,6 @@ class Client:
             raise await self._broken(link, error) from None
 
     def forget_token(self) -> None:
-        """Authenticate again before the next request."""
         self._token = ""
 
     async def _ask(
@@ -157,7 +155,6 @@ class Client:
         return reply
 
     def heard(self, name: str, reply: Any = None, *, status: str = "OK") -> None:
-        """Count an answer."""
         tally = self.tallies[f"{name} {status}"]
         tally.asked += 1
         tally.received += 0 if reply is None else reply.ByteSize()
@@ -185,7 +182,6 @@ class Client:
         return [("token", self._token)]
 
     async def _connected(self, errors: list[WeftError]) -> Link:
-        """A live link: the present one, else the first endpoint in turn that accepts a connection."""
         async with self._connecting:
             for _ in self._endpoints:
                 try:
@@ -213,7 +209,6 @@ class Client:
         return link
 
     async def _context(self) -> ssl.SSLContext:
-        """The TLS context of the next connection."""
         make, where = partial(tls_context, self._access), "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
         return await tls.within(self._access.timing.connect, make, key=id(self), where=where)
 

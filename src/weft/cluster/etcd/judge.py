@@ -11,7 +11,6 @@ from weft.wire.etcd import parse_id
 
 
 def overlaps(name: str, lease: Lease) -> bool:
-    """Tell whether the key `name` stands for a subnet that overlaps one of `lease`."""
     try:
         others = parse_id(name)
     except PeerError:
@@ -24,7 +23,7 @@ def overlaps(name: str, lease: Lease) -> bool:
 
 
 def is_bare(entry: Entry, attrs: LeaseAttrs) -> bool:
-    """Tell whether the entry names our address and nothing more, as an operator's reservation does."""
+    """As an operator's reservation is: our address and nothing more."""
     theirs = entry.lease.attrs
     address = theirs.public_ip == attrs.public_ip and theirs.public_ipv6 in (None, attrs.public_ipv6)
     return address and theirs.data is None and theirs.data_v6 is None

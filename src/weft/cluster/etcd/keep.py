@@ -30,7 +30,7 @@ _LOOK: Final = 60.0
 
 
 class EtcdTenure(OwnKey):
-    """The own key as what this node holds. etcd has no place for a node's addresses, its readiness or its events."""
+    """etcd has no place for a node's addresses, its readiness or its events."""
 
     unpublished: Problem | None = None  # who changes our key takes our lease, and weftd takes another one
 
@@ -38,7 +38,7 @@ class EtcdTenure(OwnKey):
         return Addresses()
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
-        """Hold the lease as `weft.cluster.store.Tenure` says. Close it (`contextlib.aclosing`) when done."""
+        """Close it (`contextlib.aclosing`) when done."""
         return _Keeper(
             self, own, margin=margin, timing=self._timing, now=self._now, jitter=self._chance.random
         ).events()
@@ -73,7 +73,6 @@ class _Keeper:
         key.hold(own)
 
     async def events(self) -> AsyncGenerator[OwnEvent, None]:
-        """What becomes of the lease, first of all that it is held; ends after `Revoked` or `TakenOver`."""
         tasks = (awaited(self._watch()), awaited(self._renew()))
         for task in tasks:
             task.add_done_callback(lambda _: self._told.put_nowait(None))
@@ -93,7 +92,6 @@ class _Keeper:
             await asyncio.wait(tasks)
 
     async def _watch(self) -> None:
-        """Look at the key, wait until something may have touched it, look again."""
         pace = Pace(self._timing.backoff, self._timing.backoff_most, self._jitter)
         held = False
         while True:
@@ -111,7 +109,7 @@ class _Keeper:
                 await pace.wait()
 
     async def _judge(self, kv: KeyValue | None) -> OwnLease | None:
-        """The own lease as the store has it now; None, with the reason told, when it is ours no more."""
+        """Returns None, with the reason told, when the lease is ours no more."""
         name = self._own.lease.id
         if kv is None:
             self._told.put_nowait(Revoked(reason=f"lease {name} was deleted, or expired"))

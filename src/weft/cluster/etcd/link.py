@@ -68,11 +68,9 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Whether it is connected, as far as this machine knows."""
         return self._channel.alive
 
     async def connect(self) -> None:
-        """Make the connection."""
         await _apart(self._channel.__connect__())
 
     async def ask(
@@ -83,7 +81,6 @@ class Link:
         timeout: float,  # noqa: ASYNC109 grpclib tells etcd the deadline, too
         metadata: Metadata,
     ) -> ReplyT:
-        """Ask one of this link's methods."""
         reply = await _apart(_ask(method, request, timeout=timeout, metadata=metadata))
         self.proven = True
         return reply
@@ -96,7 +93,6 @@ class Link:
         timeout: float | None,  # noqa: ASYNC109
         metadata: Metadata,
     ) -> AsyncIterator["Conversation[RequestT, ReplyT]"]:
-        """Open a stream of one of this link's methods."""
         stream = method.open(timeout=timeout, metadata=metadata)
         await _apart(stream.__aenter__())
         try:
@@ -111,7 +107,7 @@ class Link:
         await _apart(_leave(stream, None))
 
     def drop(self) -> None:
-        """Close the connection at once, without telling the other end first: what uses it sees it break."""
+        """Does not tell the other end first."""
         self._channel.drop()
 
 
@@ -124,12 +120,11 @@ class Conversation(Generic[RequestT, ReplyT]):
         self._ended = False
 
     async def send(self, request: RequestT, *, end: bool = False) -> None:
-        """Send a request, with `end` the last one."""
         self._ended = end
         await _apart(self._stream.send_message(request, end=end))
 
     async def receive(self) -> ReplyT | None:
-        """Wait for the next reply; None when etcd ended the stream and gave no reason."""
+        """None when etcd ended the stream and gave no reason."""
         reply = await _apart(self._receive())
         self._link.proven = True
         return reply

@@ -31,7 +31,6 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 def mark_of(header: ResponseHeader) -> Mark:
-    """Where in which history an answer was given."""
     return Mark(revision=header.revision, cluster=header.cluster_id, term=header.raft_term)
 
 
@@ -76,7 +75,7 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
 
 
 def decode(kvs: Iterable[KeyValue], skip: int, entries: list[Entry], malformed: list[Malformed]) -> None:
-    """Sort keys into leases and what is none. `skip` is the length of the keys' common prefix."""
+    """`skip` is the length of the keys' common prefix."""
     for kv in kvs:
         entry = entry_of(kv, skip)
         if isinstance(entry, Malformed):
@@ -86,7 +85,6 @@ def decode(kvs: Iterable[KeyValue], skip: int, entries: list[Entry], malformed: 
 
 
 def entry_of(kv: KeyValue, skip: int) -> Entry | Malformed:
-    """One key and its value as a lease, or why it is none."""
     name = id_of(kv, skip)
     try:
         return Entry(decode_lease(name, kv.value, kv.create_revision), kv.lease, kv.mod_revision)
@@ -101,12 +99,12 @@ def _too_large(kv: KeyValue, skip: int) -> Malformed:
 
 
 def id_of(kv: KeyValue, skip: int) -> str:
-    """The lease's id: its key without the prefix. Bytes that are no text are shown as escapes."""
+    """The key without its prefix. Bytes that are no text are shown as escapes."""
     return short_id(kv.key[skip:].decode(errors="backslashreplace"))
 
 
 def _blocked(malformed: Iterable[Malformed]) -> Iterable[Net]:
-    """The subnets of keys whose values cannot be read: they are somebody's, so they are not free."""
+    """They are somebody's, so they are not free."""
     for entry in malformed:
         try:
             subnets = parse_id(entry.id)

@@ -46,7 +46,7 @@ TRIES: Final = 10
 
 
 class OwnKey:
-    """The own key of one network. Remembers what it wrote, to tell it from what others write."""
+    """Remembers what it wrote, to tell it from what others write."""
 
     def __init__(
         self, client: Client, prefix: str, *, timing: Timing, now: Callable[[], float], chance: Random
@@ -78,13 +78,12 @@ class OwnKey:
         )
 
     def hold(self, own: OwnLease) -> None:
-        """Take `own` as written by us, maybe before a restart."""
         self._remember(own.lease.id, proof_in(own).etcd_lease)
         if self._attrs is None:
             self._attrs = own.lease.attrs
 
     def lost_to(self, name: str, kv: KeyValue) -> Lease | None:
-        """Remember that another node writes our key, so that we do not fight over it; gives its lease, if readable."""
+        """Another node writes our key: do not fight over it. Returns its lease, if readable."""
         self._rivals.add(name)
         self.name = self._reserved = ""
         entry = entry_of(kv, len(self._prefix.encode()))
@@ -123,7 +122,7 @@ class OwnKey:
         )
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
-        """Write new `attrs` into the own key; `Unavailable` (LEASE-004) when it is not as `own` says any more."""
+        """Raises `Unavailable` (LEASE-004) when the key is not as `own` says any more."""
         self._attrs = attrs
         written = await self._swap(own.lease, attrs, *proof_in(own), stale=())
         if written is None:
@@ -132,7 +131,7 @@ class OwnKey:
         return replace(written, expires=own.expires)
 
     async def confirm(self, own: OwnLease) -> OwnLease:
-        """Say what we publish in a key that an operator reserved for us, if it does not say so yet."""
+        """Of a key that an operator reserved for us."""
         if self._attrs is None or own.lease.attrs == self._attrs:
             return own
         return await self.publish(own, self._attrs)
@@ -192,7 +191,7 @@ class OwnKey:
             )
 
     async def _reuse(self, entry: Entry, attrs: LeaseAttrs, *, stale: list[Entry], recorded: bool) -> OwnLease | None:
-        """Take an existing key of ours; None when someone changed it meanwhile."""
+        """Returns None when someone changed the key."""
         etcd_lease, ttl = entry.etcd_lease, 0
         if etcd_lease:
             ttl = await self.renew(etcd_lease) if recorded else 0
@@ -209,7 +208,7 @@ class OwnKey:
         return None if own is None else replace(own, expires=expires)
 
     async def _create(self, choice: Choice, attrs: LeaseAttrs, *, stale: list[Entry], since: int) -> OwnLease | None:
-        """Make a new key; None when another node was faster, with this subnet or one that overlaps it."""
+        """Returns None when another node was faster, with this subnet or one that overlaps it."""
         lease = Lease(id=lease_id(choice.v4, choice.v6), v4=choice.v4, v6=choice.v6, attrs=attrs)
         etcd_lease, ttl = await self._grant()
         expires = self._now() + ttl
@@ -248,7 +247,7 @@ class OwnKey:
         stale: list[Entry] | tuple[()],
         extra: list[RequestOp] | tuple[()] = (),
     ) -> TxnResponse:
-        """Put the key if it is still as `seen` (its mod_revision, 0: absent), and drop the stale ones likewise."""
+        """`seen` is the key's mod_revision, 0 for absent; `stale` keys are dropped on the same terms."""
         key = self._key(lease.id)
         request = TxnRequest(
             compare=[_still(key, seen), *(_still(self._key(entry.lease.id), entry.mod_revision) for entry in stale)],

@@ -24,15 +24,13 @@ def from_file(path: str) -> Secret:
 
 
 class Password:
-    """What is sent at each authentication."""
-
     def __init__(self, access: Access) -> None:
         self._file = access.password_file
         self._last = access.password
         self._said = ""
 
     async def reveal(self) -> str:
-        """Return the current password: the last one read, while its file cannot be read."""
+        """The last one read, while its file cannot be read."""
         if self._file:
             await self._read_again()
         return "" if self._last is None else self._last.reveal()

@@ -24,13 +24,11 @@ _PASSING: Final = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLE
 
 
 def silent(endpoint: Endpoint, seen: str) -> Unavailable:
-    """The endpoint does not answer."""
     hint = "Start etcd, or correct --etcd-endpoints"
     return Unavailable(Problem(code="STORE-001", where=endpoint.url, seen=seen, expected="an etcd", hint=hint))
 
 
 def refused(endpoint: Endpoint, seen: str, *, expected: str = "", hint: str = "") -> ConfigError:
-    """The endpoint answers, and trying again will not help."""
     return ConfigError(Problem(code="STORE-002", where=endpoint.url, seen=seen, expected=expected, hint=hint))
 
 
@@ -55,14 +53,12 @@ class TooLargeError(Unavailable):
 
 
 def large(endpoint: Endpoint, seen: str) -> TooLargeError:
-    """The endpoint would send more than this node takes in."""
     hint = "See which keys below --etcd-prefix have large values: no lease needs 4 KiB"
     expected = f"{LARGEST} bytes at most"
     return TooLargeError(Problem(code="STORE-002", where=endpoint.url, seen=seen, expected=expected, hint=hint))
 
 
 def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
-    """TLS could not be agreed upon."""
     if isinstance(error, ssl.SSLCertVerificationError):
         seen = f"etcd's certificate is not trusted: {error.verify_message}"
         hint = "Give the CA that signed it as --etcd-cafile, and use a host name or address that it is made for"
@@ -79,13 +75,11 @@ def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
 
 
 def plain(endpoint: Endpoint) -> ConfigError:
-    """TLS was expected and is not spoken."""
     hint = "Use http:// for this endpoint"
     return refused(endpoint, "no TLS spoken there", expected="TLS, as https:// says", hint=hint)
 
 
 def unresolved(endpoint: Endpoint, seen: str) -> Unavailable:
-    """The endpoint's name has no address, or not now."""
     hint = "Correct --etcd-endpoints, or this machine's DNS (/etc/resolv.conf, /etc/hosts)"
     return Unavailable(Problem(code="STORE-001", where=endpoint.url, seen=seen, expected="an etcd", hint=hint))
 
@@ -97,7 +91,7 @@ class Examiner:
         self._reach = reach
 
     async def speaks_plain(self, endpoint: Endpoint) -> bool:
-        """Tell whether an endpoint that hung up on our TLS handshake speaks HTTP/2 without TLS."""
+        """HTTP/2, after our TLS handshake failed."""
         try:
             async with asyncio.timeout(self._reach.patience):
                 said = await self._first_words(endpoint, None)
@@ -106,7 +100,7 @@ class Examiner:
         return said[3:4] == _SETTINGS
 
     async def diagnose(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> WeftError | None:
-        """Look what listens at an endpoint that dropped our connection; None if that tells nothing new."""
+        """None if that tells nothing new."""
         try:
             async with asyncio.timeout(self._reach.patience):
                 said = await self._first_words(endpoint, context)
@@ -133,7 +127,7 @@ class Examiner:
             writer.transport.abort()
 
     async def _speaks_tls(self, endpoint: Endpoint) -> bool:
-        """Tell whether a TLS server is there, whatever its certificate: only its first answer matters."""
+        """Whatever its certificate: only its first answer matters."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's roots, which take a while to read
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -34,8 +34,6 @@ def open_etcd(access: Access, prefix: str, *, now: Callable[[], float], chance: 
 
 
 class EtcdSettings:
-    """The network configuration in its key."""
-
     chooses = True  # etcd holds what is taken
 
     def __init__(self, client: Client, key: str, access: Access) -> None:
@@ -59,7 +57,7 @@ class EtcdSettings:
                 await asyncio.sleep(self._timing.backoff_most)
 
     async def policies(self) -> None:
-        """None: etcd has no NetworkPolicies."""
+        """There are none in etcd."""
 
     async def _config(self) -> tuple[str, Mark]:
         request = RangeRequest(key=self._key.encode())

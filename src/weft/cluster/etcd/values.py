@@ -17,7 +17,6 @@ class Mark(NamedTuple):
     term: int
 
     def precedes(self, later: "Mark") -> bool:
-        """Tell whether `later` continues this history: false for a restored snapshot or another cluster."""
         return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
 
 
@@ -29,12 +28,12 @@ class Proof(NamedTuple):
 
 
 def mark_in(token: Token) -> Mark | None:
-    """The mark that the daemon gives back, maybe after a restart; None if another store made it."""
+    """None if another store made the token."""
     return Mark(*map(int, token)) if len(token) == len(Mark._fields) and _are_numbers(token) else None
 
 
 def proof_in(own: OwnLease) -> Proof:
-    """The proof that the daemon gives back, maybe after a restart; one that no key has if another store made it."""
+    """One that no key has, if another store made the token."""
     token = own.token
     if len(token) == len(Proof._fields) and _are_numbers(token) and all(0 <= int(each) < 1 << 63 for each in token):
         return Proof(*map(int, token))
@@ -46,7 +45,7 @@ def _are_numbers(token: Token) -> bool:
 
 
 class Entry(NamedTuple):
-    """A lease of the store with what compare-and-swap needs to know about its key."""
+    """With what compare-and-swap needs."""
 
     lease: Lease
     etcd_lease: int
@@ -54,7 +53,7 @@ class Entry(NamedTuple):
 
 
 class Listing(Value):
-    """All of the store's leases at one revision. `blocked` are the subnets of keys with unreadable values."""
+    """`blocked` are the subnets of keys with unreadable values."""
 
     mark: Mark
     entries: tuple[Entry, ...]
@@ -67,21 +66,19 @@ class Listing(Value):
 
     @property
     def present(self) -> Present:
-        """What the choice of a subnet looks at."""
         reserved = frozenset(entry.lease.id for entry in self.entries if not entry.etcd_lease)
         return Present(leases=self.leases, reserved=reserved, unreadable=self.blocked)
 
     @property
     def published(self) -> LeaseAttrs | None:
-        """Nothing: a key says whose it is by its content."""
+        """A key says whose it is by its content."""
         return None
 
     def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
-        """What `acquire` would take."""
         return chooser.choose(self.present, recorded=self.unchanged(recorded))
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:
-        """Our own earlier key, if it was not touched since we wrote it (settled.md §5)."""
+        """settled.md §5."""
         if recorded is None:
             return None
         name, proof = recorded.lease.id, proof_in(recorded)

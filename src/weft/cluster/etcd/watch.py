@@ -25,7 +25,7 @@ from weft.model.lease import Lease
 
 
 class EtcdDirectory:
-    """All leases below `prefix`. `own` knows this node's key, which is never in an event, and hears when it changes."""
+    """`own` knows this node's key, which is in no event, and hears when it changes."""
 
     continues = staticmethod(continues)
 
@@ -56,7 +56,7 @@ class EtcdDirectory:
         return await list_leases(self._client, self._prefix)
 
     async def watch(self, take: Take, listing: Listing | None = None) -> NoReturn:
-        """Say all leases of others to `take`, one watch at a time; a given `listing` is the first and is not read."""
+        """One watch at a time; a given `listing` is the first and is not read again."""
         self._mark, self._lost = None, False
         if listing is not None:
             await self._listed(listing, take)

@@ -60,17 +60,14 @@ class Access(Value):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where to connect. Raises `ConfigError`."""
         return parse_url(self.url)
 
     @property
     def pems(self) -> tuple[Pem, ...]:
-        """What is read for each connection."""
         return tuple(pem for pem in (self.ca, self.certificate, self.key) if pem.file)
 
     @property
     def base(self) -> str:
-        """What stands before each path."""
         return urlsplit(self.url).path.rstrip("/")
 
     def context(self) -> ssl.SSLContext | None:
@@ -97,7 +94,6 @@ class Access(Value):
 
 
 def parse_url(url: str) -> Endpoint:
-    """Read the URL of an API server. Raises `ConfigError`."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -31,7 +31,7 @@ _TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": "app
 
 
 class Client:
-    """An API server's client. Everything it does can be cancelled; `close()` drops the connections."""
+    """Everything it does can be cancelled."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -46,11 +46,9 @@ class Client:
 
     @property
     def where(self) -> str:
-        """The server, for messages."""
         return self._access.url
 
     def close(self) -> None:
-        """Drop the connections; what is under way ends as broken."""
         if self._link is not None:
             self._link.abort()
         self._link = None
@@ -62,11 +60,10 @@ class Client:
         return await self._call("GET", _target(path, query))
 
     async def patch(self, path: str, body: bytes) -> bytes:
-        """Change an object by a strategic merge patch; returns it as it is then. Raises `Unavailable`."""
+        """By a strategic merge patch; returns the object as it is then."""
         return await self._call("PATCH", path, body)
 
     async def post(self, path: str, body: bytes) -> None:
-        """Make an object. Raises `Unavailable`."""
         await self._call("POST", path, body)
 
     @asynccontextmanager
@@ -138,7 +135,6 @@ class Client:
                 link.abort()
 
     async def _asked(self, link: Link, request: Request) -> h11.Response:
-        """Ask, and count it with what comes for it."""
         link.tally = Tally(asked=1)
         code = "none"
         try:
@@ -196,7 +192,7 @@ class Client:
 
 
 def _retry_after(response: h11.Response) -> str:
-    """The seconds that the server wants us to wait; empty if it does not say."""
+    """In seconds; empty if the server does not say."""
     return next((text.decode("latin-1") for name, text in response.headers if name == b"retry-after"), "")
 
 

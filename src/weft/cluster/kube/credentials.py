@@ -19,11 +19,11 @@ class Credentials(Protocol):
     """Returns the current token."""
 
     async def token(self) -> Secret | None:
-        """The token; None to send none. Raises `Unavailable` while there is none."""
+        """None to send none. Raises `Unavailable` while there is none."""
         ...
 
     def refused(self) -> None:
-        """Get a new token at the next call: the API has refused this one."""
+        """The API has refused the token: get a new one at the next call."""
         ...
 
 
@@ -34,7 +34,6 @@ class Fixed:
         self._token = token
 
     async def token(self) -> Secret | None:
-        """The token."""
         return self._token
 
     def refused(self) -> None:
@@ -53,7 +52,6 @@ class TokenFile:
         self._until = 0.0
 
     async def token(self) -> Secret | None:
-        """The token in the file."""
         now = asyncio.get_running_loop().time()
         if self._token is None or now >= self._until:
             try:
@@ -66,7 +64,6 @@ class TokenFile:
         return self._token
 
     def refused(self) -> None:
-        """Read the file again at the next call."""
         self._token = None
 
     async def _read(self) -> Secret:

@@ -12,13 +12,11 @@ _PATH: Final = f"/api/v1/namespaces/{kube.EVENTS_OF_NODES}/events"
 
 
 class Events:
-    """Puts Events there. Raises `Unavailable`, with API-001 when that is not allowed."""
-
     def __init__(self, access: Access) -> None:
         self._client = Client(access)
 
     async def put(self, node: str, event: Event) -> None:
-        """Put one of a node there, and drop the connection: the next may be hours away."""
+        """Drops the connection: the next may be hours away. Raises `Unavailable`, with API-001 without the right."""
         now = datetime.now(UTC)
         body = kube.event_of(node, now, kind=event.kind, reason=event.reason, message=event.message)
         try:
@@ -27,5 +25,4 @@ class Events:
             self.close()
 
     def close(self) -> None:
-        """Drop the connection."""
         self._client.close()

@@ -58,14 +58,13 @@ class ExecPlugin:
         self._until: datetime | None = None
 
     async def token(self) -> Secret | None:
-        """The token that the program printed last, if it is still good. Raises `Unavailable`."""
+        """Raises `Unavailable`."""
         if self._token is None or (self._until is not None and datetime.now(UTC) >= self._until):
             found = await self._run()
             self._token, self._until = Secret(found.token), found.until
         return self._token
 
     def refused(self) -> None:
-        """Run the program at the next call."""
         self._token = None
 
     async def _run(self) -> _Status:

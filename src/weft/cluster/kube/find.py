@@ -13,7 +13,6 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find(url: str, kubeconfig: str, *, around: Surroundings, account: Path = ACCOUNT) -> Access:
-    """What the flags and the pod's variables lead to. Raises `ConfigError`."""
     if kubeconfig:
         from weft.cluster.kube.kubeconfig import load  # YAML takes megabytes
 

@@ -104,7 +104,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Access:
 
 
 def _credentials(path: Path, user: _User, environ: Mapping[str, str]) -> Credentials:
-    """Where the token comes from; a file counts more than a text beside it."""
+    """A file counts more than a text beside it."""
     if user.token_file:
         return TokenFile(path.parent / user.token_file)
     if user.token:
@@ -123,7 +123,6 @@ def _credentials(path: Path, user: _User, environ: Mapping[str, str]) -> Credent
 
 
 def _refuse_what_is_not_built(path: Path, cluster: _Cluster, user: _User) -> None:
-    """Say what would have to be ignored."""
     found = {
         "cluster.proxy-url": cluster.proxy_url,
         "user.username": user.username,
@@ -139,7 +138,6 @@ def _refuse_what_is_not_built(path: Path, cluster: _Cluster, user: _User) -> Non
 
 
 def _named(path: Path, entries: list[dict[str, Any]] | None, kind: str, name: str, type_: type[_T]) -> _T:
-    """The entry of a list that has a name."""
     for entry in entries or ():
         if entry.get("name") == name:
             return _read(path, entry.get(kind) or {}, type_, f"{kind} {name}")
@@ -155,7 +153,7 @@ def _read(path: Path, content: Any, type_: type[_T], where: str) -> _T:
 
 
 def _pem(path: Path, file: str, data: str, key: str) -> Pem:
-    """PEM of a file or of the text beside it, which counts more."""
+    """A file counts more than the text beside it."""
     if not data:
         return Pem(file=str(path.parent / file), where=f"{path}: {key}") if file else Pem()
     try:

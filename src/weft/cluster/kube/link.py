@@ -45,7 +45,7 @@ class Request(Value):
 
     @property
     def verb(self) -> str:
-        """What is done, in Kubernetes' own words."""
+        """In Kubernetes' own words."""
         if self.method != "GET":
             return {"POST": "create"}.get(self.method, self.method.lower())
         path, _, query = self.target.partition("?")
@@ -89,16 +89,14 @@ class Link:
         return cls(reader, writer, below, host)
 
     def abort(self) -> None:
-        """Drop the connection, whatever is under way."""
         self._writer.transport.abort()
 
     @property
     def is_free(self) -> bool:
-        """Tell whether another request may be sent."""
         return self._state.our_state is h11.IDLE and not self._writer.transport.is_closing()
 
     async def ask(self, request: Request) -> h11.Response:
-        """Send a request and wait for the head of the answer."""
+        """Waits for the head of the answer."""
         head = [("Host", self._host), ("Content-Length", str(len(request.body))), *request.headers.items()]
         sent = self._state.send(h11.Request(method=request.method, target=request.target, headers=head))
         sent = (sent or b"") + (self._state.send(h11.Data(data=request.body)) or b"")
@@ -114,7 +112,6 @@ class Link:
         return event
 
     async def body(self) -> bytes:
-        """Read the rest of the answer."""
         body = bytearray()
         async for data in self._data():
             body += data

@@ -24,7 +24,7 @@ _DIGITS: Final = 20  # of a number of 64 bits
 
 
 class Listing(Value):
-    """All nodes at one moment: their leases, ours too, and `own`, this node itself, None if it is not registered."""
+    """`own` is this node, None if it is not registered."""
 
     version: str
     leases: tuple[Lease, ...]
@@ -34,11 +34,10 @@ class Listing(Value):
 
     @property
     def mark(self) -> Token:
-        """The moment, for the daemon to keep."""
         return (self.version,)
 
     def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:
-        """What `acquire` would take: this node's podCIDRs. Raises `Unavailable`."""
+        """This node's podCIDRs. Raises `Unavailable`."""
         if self.own is None:
             raise Unavailable(
                 Problem(code="LEASE-002", where="this node", seen="not registered", hint="See `kubectl get nodes`")
@@ -47,13 +46,13 @@ class Listing(Value):
         return Choice(v4=v4, v6=v6, reuse=self.unchanged(recorded))
 
     def unchanged(self, recorded: OwnLease | None) -> Lease | None:  # noqa: ARG002 - the protocol has it
-        """This node's lease, which its name says."""
+        """Found by its name."""
         own = self.own
         return next((lease for lease in self.leases if own is not None and lease.id == own.name), None)
 
     @property
     def published(self) -> LeaseAttrs | None:
-        """What this node has published before, if that can be read."""
+        """None if it cannot be read."""
         if self.own is None or not self.own.is_managed:
             return None
         try:
@@ -63,7 +62,7 @@ class Listing(Value):
 
 
 def subnets_for(node: Node, netconf: NetConf, census: Census | None) -> Subnets:
-    """The subnets that a node has in the families that are on. Raises `Unavailable`."""
+    """In the families that are on. Raises `Unavailable`."""
     try:
         return usable(node.name, subnets_of(node), netconf, census)
     except PeerError as error:
@@ -79,7 +78,7 @@ def is_older(version: str, other: str) -> bool:
 
 
 async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
-    """List all nodes; begins again when the API forgets the list between two pages. Raises `Unavailable`."""
+    """Begins again when the API forgets the list between two pages. Raises `Unavailable`."""
     for _ in range(_LISTS):
         try:
             return await _pages(client, prefix, own)
@@ -89,7 +88,6 @@ async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
 
 
 async def version_now(client: Client, prefix: str) -> str:
-    """The API's present resourceVersion. Raises `Unavailable`."""
     return (await _page(client, prefix, limit="1")).version
 
 

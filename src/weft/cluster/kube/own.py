@@ -32,7 +32,7 @@ _REST_MOST: Final = 60.0
 
 
 class Proof(NamedTuple):
-    """The token of an own lease: which Node object it is, and the addresses that an operator had set for it."""
+    """Which Node object it is, and the addresses that an operator had set for it."""
 
     uid: str
     public_v4: str = ""
@@ -40,7 +40,7 @@ class Proof(NamedTuple):
 
 
 def proof_in(own: OwnLease) -> Proof:
-    """The proof that the daemon gives back, maybe after a restart; one that no node has if another store made it."""
+    """One that no node has, if another store made the token."""
     token = own.token
     return Proof(*map(str, token)) if len(token) == len(Proof._fields) else Proof("")
 
@@ -78,7 +78,7 @@ class KubeTenure:
         self.unpublished: Problem | None = None
 
     async def name(self) -> str:
-        """This node's name: as we were told, or as our pod says. Raises `Unavailable`."""
+        """As the flags say, or as our pod does. Raises `Unavailable`."""
         if not self._name:
             namespace, pod = self._surroundings.namespace, self._surroundings.pod
             body = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
@@ -93,13 +93,13 @@ class KubeTenure:
 
     @property
     def known_name(self) -> str:
-        """This node's name, once there was a lease."""
+        """Raises `RuntimeError` before there was a lease."""
         if not self._name:
             raise RuntimeError("no lease yet")
         return self._name
 
     async def read(self) -> Node:
-        """The node as it is now. Raises `Unavailable`."""
+        """Raises `Unavailable`."""
         name = await self.name()
         try:
             return self._read(await self._client.get(f"{NODES}/{name}"))
@@ -110,7 +110,7 @@ class KubeTenure:
             ) from None
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:
-        """The public addresses that an operator has annotated this node with. Raises `Unavailable`."""
+        """As an operator has annotated this node. Raises `Unavailable`."""
         try:
             return self._addresses(await self.read())
         except Unavailable as error:
@@ -128,7 +128,7 @@ class KubeTenure:
         recorded: OwnLease | None = None,  # noqa: ARG002 - the protocol has it
         listing: Listing | None = None,
     ) -> OwnLease:
-        """Take this node's podCIDRs for its lease, and publish `chooser.attrs`; nothing is chosen here."""
+        """Nothing is chosen here: these are the node's podCIDRs."""
         node = (None if listing is None else listing.own) or await self.read()
         v4, v6 = subnets_for(node, chooser.netconf, None if listing is None else listing.census)
         node = await self._annotate(node, chooser.attrs)
@@ -138,20 +138,19 @@ class KubeTenure:
         return OwnLease(lease=lease, expires=None, token=proof)
 
     def hold(self, own: OwnLease) -> None:
-        """Take `own` for this node's before the API has confirmed it."""
         # Where only our pod was named, this is the node that it was on. It is so still: what remembers `own` is this
         # machine's, and one that gets another name has no pods before the API, which is there then, gives it some.
         self._name, self._attrs = own.lease.id, own.lease.attrs
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
-        """Change what the node says. Raises `Unavailable`, with LEASE-004 if it is another one by now."""
+        """Raises `Unavailable`, with LEASE-004 if it is another node object by now."""
         node = await self._annotate(await self.read(), attrs)
         if node.uid != proof_in(own).uid:
             raise Unavailable(Problem(code="LEASE-004", where=f"node {node.name}", seen="deleted and registered again"))
         return replace(own, lease=replace(own.lease, attrs=attrs))
 
     async def ready(self) -> None:
-        """Say in the node's conditions that its network is there (flannel.md §5.8), if that is wanted."""
+        """flannel.md §5.8."""
         if self._tells:
             await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
 
@@ -159,7 +158,7 @@ class KubeTenure:
         await self._events.put(await self.name(), event)
 
     def seen(self, node: Node | None) -> None:
-        """Take what the watch has seen of this node; None when it is gone. What was before our own patch is old."""
+        """None when the node is gone. What was before our own patch is old."""
         if node is not None and is_older(node.version, self.version):
             return
         self._node = node
@@ -195,7 +194,7 @@ class KubeTenure:
             rest = min(rest * 2, _REST_MOST)
 
     async def _annotate(self, node: Node, attrs: LeaseAttrs) -> Node:
-        """Have the node say `attrs`, by one patch if it does not yet."""
+        """One patch, if the node does not say `attrs` yet."""
         self._attrs = attrs
         wrong = self._wrong(attrs, node)
         if wrong:
@@ -205,7 +204,7 @@ class KubeTenure:
         return node
 
     def _wrong(self, attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
-        """Return what must change for a node to say `attrs`. An operator's value that is no address is logged once."""
+        """What must change; an operator's value that is no address is logged once."""
         problems = kube.wrong_overwrites(node, self._prefix)
         for problem in problems:
             if problem not in self._said:
@@ -218,7 +217,6 @@ class KubeTenure:
             return kube.read_node(body, self._prefix)
 
     def _told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
-        """Return addresses with the annotations of the node with this name from which they were read."""
         where_v4, where_v6 = (kube.annotation_of(name, each, self._prefix) for each in (kube.NODE, kube.NODE_V6))
         return Addresses(v4, v6, (where_v4, where_v6))
 
@@ -231,7 +229,7 @@ class KubeTenure:
 
 
 def _lost(own: OwnLease, node: Node | None) -> str:
-    """Why a node is not the one that has the lease `own`; empty if it is."""
+    """Empty if the node has the lease `own`."""
     if node is None:
         return f"node {own.lease.id} was deleted"
     if node.uid != proof_in(own).uid:

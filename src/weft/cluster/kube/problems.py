@@ -28,7 +28,7 @@ class ExpiredError(Exception):
 
 
 class NotFoundError(Unavailable):
-    """There is no such object."""
+    pass
 
 
 class BusyError(Unavailable):
@@ -40,13 +40,11 @@ class BusyError(Unavailable):
 
 
 def silent(where: str, seen: str) -> Unavailable:
-    """The server does not answer."""
     hint = "See whether kube-apiserver runs and is reachable, or correct --kube-api-url or the kubeconfig"
     return Unavailable(Problem(code="STORE-001", where=where, seen=seen, expected="the Kubernetes API", hint=hint))
 
 
 def refused(where: str, seen: str, *, expected: str = "", hint: str = "") -> Unavailable:
-    """The server answers, and refuses us."""
     return Unavailable(Problem(code="STORE-002", where=where, seen=seen, expected=expected, hint=hint))
 
 
@@ -61,7 +59,6 @@ def reading(where: str) -> Iterator[None]:
 
 
 def handshake(where: str, error: ssl.SSLError) -> Unavailable:
-    """TLS could not be agreed upon."""
     if isinstance(error, ssl.SSLCertVerificationError):
         seen = f"the server's certificate is not trusted: {error.verify_message}"
         hint = "Give the CA that signed it in the kubeconfig (certificate-authority), and a name that it is made for"
@@ -104,7 +101,6 @@ def of_status(
 
 
 def _forbidden(where: str, method: str, path: str, said: str) -> Unavailable:
-    """Say which rule would give the right."""
     resource, verb = _right(method, path)
     rule = f'- {{apiGroups: [""], resources: ["{resource}"], verbs: ["{verb}"]}}'
     hint = f"Add to the rules of weft's ClusterRole: {rule}"

@@ -58,8 +58,6 @@ def open_kube(
 
 
 class KubeSettings:
-    """The network configuration in its file, and how many policies the API has."""
-
     chooses = False  # a node's podCIDR is given
 
     def __init__(self, client: Client, net_conf: Path) -> None:
@@ -73,7 +71,7 @@ class KubeSettings:
         return text
 
     async def net_conf(self) -> str:
-        """The text of the file. `Unavailable`: CONF-002 without one, STORE-001 while disks hang."""
+        """Raises `Unavailable`: CONF-002 without a file, STORE-001 while disks hang."""
         try:
             text = await files.read_small(self._net_conf)
         except OSError as error:
@@ -87,7 +85,7 @@ class KubeSettings:
         return text.decode(errors="replace")
 
     async def policies(self) -> int:
-        """How many NetworkPolicies there are in all namespaces. `Unavailable` without the right to list them."""
+        """In all namespaces. Raises `Unavailable` without the right to list them."""
         try:
             body = await self._client.get(_POLICIES, limit="1")
         except NotFoundError:  # an API that does not serve them has none

@@ -38,7 +38,7 @@ _LOOKS: Final = 10  # at a watch that is silent, between two questions beside it
 
 
 class KubeDirectory:
-    """All nodes. `own` knows which is this one, and takes what is heard of it."""
+    """`own` knows which node is this one, and takes what is heard of it."""
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class KubeDirectory:
         self._silent = False  # the API gave no sign of life beside a watch that was silent
 
     async def list(self) -> Listing:
-        """All nodes now; while there is no lease, all but our own as they were half a minute ago at most."""
+        """While there is no lease, all but our own as they were half a minute ago at most."""
         if self._looked is not None and not self._own.version and self._now() - self._looked[0] <= _LOOK_SECONDS:
             return replace(self._looked[1], own=await self._own.read())
         self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
         return self._looked[1]
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:  # noqa: ARG002 - a list is whole
-        """Tell whether a list follows on what was known at `mark`: it is not older."""
+        """A list is not older than the last."""
         known, now = mark, listed.mark or ()
         return len(known) != 1 or len(now) != 1 or not is_older(str(now[0]), str(known[0]))
 
     async def watch(self, take: Take, listing: Listing | None = None) -> NoReturn:
-        """Say all leases of others to `take`, one watch at a time; a given `listing` is the first and is not read."""
+        """One watch at a time; a given `listing` is the first and is not read again."""
         self._version, self._lost, self._silent = "", False, False
         if listing is not None:
             await self._listed(listing, take)
@@ -112,7 +112,7 @@ class KubeDirectory:
         self._broken = False
 
     async def _follow(self, take: Take) -> bool:
-        """Take events until the API ends the watch, which it does after a while; True if it was silent for too long."""
+        """Until the API ends the watch; True if it was silent for too long."""
         lasts = int(_LASTS * (1 + self._jitter()))
         query = {"allowWatchBookmarks": "true", "resourceVersion": self._version}
         look = self._timing.quiet / _LOOKS
@@ -139,7 +139,7 @@ class KubeDirectory:
         return False
 
     async def _ask_for_life(self) -> None:
-        """Ask the API something small, beside a watch that is silent. Raises what `_check_history` does."""
+        """Something small, beside a watch that is silent. Raises what `_check_history` does."""
         self._silent = True
         with suppress(BusyError):  # that is an answer
             await self._check_history()
@@ -167,7 +167,7 @@ class KubeDirectory:
         await take(Listed(leases=others, own=own, malformed=malformed, mark=listing.mark))
 
     async def _take(self, lines: Iterable[bytes], take: Take) -> bool:
-        """Tell what lines say, up to one that ends the watch by an error; returns whether that was anything."""
+        """Up to a line that ends the watch by an error; returns whether anything was said."""
         words: list[tuple[str, Word]] = []
         try:
             with reading(self._client.where):

@@ -43,7 +43,7 @@ class Command(Value):
 
 
 class ExtensionOptions(Value):
-    """`Backend` of type extension (flannel.md §6.9)."""
+    """flannel.md §6.9."""
 
     before: Command | None = None
     after: Command | None = None
@@ -107,7 +107,7 @@ class Added(_Run):
 
 
 def options(fields: Fields, _families: Collection[int]) -> ExtensionOptions:
-    """Read the commands: a text is cut at blanks, as in flannel, and a list of texts is taken as it is."""
+    """A text is cut at blanks, as in flannel; a list of texts is taken as it is."""
     return ExtensionOptions(
         before=_command(fields, "PreStartupCommand"),
         after=_command(fields, "PostStartupCommand"),
@@ -116,22 +116,18 @@ def options(fields: Fields, _families: Collection[int]) -> ExtensionOptions:
     )
 
 
-def check(_inputs: Inputs) -> None:
-    """It runs anywhere."""
+def check(_inputs: Inputs) -> None: ...
 
 
 def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    """None of ours."""
     return {}
 
 
 def mtu(inputs: Inputs) -> int:
-    """The uplink's own."""
     return inputs.facts.uplink.mtu
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish our addresses, and what the command before the lease has printed."""
     told = inputs.prepared
     return LeaseAttrs(
         public_ip=inputs.facts.public_v4,
@@ -142,7 +138,6 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """The command that runs after the lease."""
     command = _options(inputs).after
     if command is None or (inputs.v4 is None and inputs.v6 is None):
         return frozenset()
@@ -158,7 +153,6 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """The commands for one peer, which its subnets, its addresses and its own words describe."""
     attrs = lease.attrs
     check_type(lease, "extension")
     text = "" if attrs.data is None else attrs.data

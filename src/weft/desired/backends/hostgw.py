@@ -19,12 +19,11 @@ claims = addresses
 
 
 def options(_fields: Fields, _families: Collection[int]) -> Value:
-    """There are none."""
     return Value()
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` behind NAT: a peer cannot route through an address that is not on its segment."""
+    """Behind NAT a peer cannot route through an address that is not on its segment."""
     facts = inputs.facts
     for public, own in ((facts.public_v4, facts.uplink.v4), (facts.public_v6, facts.uplink.v6)):
         if public is not None and public != own:
@@ -40,17 +39,14 @@ def check(inputs: Inputs) -> None:
 
 
 def devices(inputs: Inputs) -> Mapping[int, Device]:
-    """None: the uplink is not ours."""
     return {}
 
 
 def mtu(inputs: Inputs) -> int:
-    """The uplink's own: nothing is added to a packet."""
     return inputs.facts.uplink.mtu
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish our addresses; there is no backend data."""
     return LeaseAttrs(
         public_ip=inputs.facts.public_v4,
         public_ipv6=inputs.facts.public_v6 if inputs.netconf.v6 else None,
@@ -59,12 +55,10 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """Nothing: all there is, is routes."""
     return frozenset()
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """A route to each subnet of the peer, through the peer."""
     attrs = lease.attrs
     check_type(lease, "host-gw")
     ways = []
@@ -76,7 +70,7 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
 
 
 def _route(inputs: Inputs, lease: Lease, subnet: Net, via: Ip) -> Route:
-    """The route through the peer; `PeerError` when no prefix of the uplink holds the peer's address."""
+    """Raises `PeerError` when no prefix of the uplink holds the peer's address."""
     facts = inputs.facts
     if not facts.is_on_link(via):
         raise unusable(

@@ -21,7 +21,7 @@ OVERHEAD: Final = 20  # the outer IPv4 header
 
 
 class IpipOptions(Value):
-    """`Backend` of type ipip (flannel.md §6.4)."""
+    """flannel.md §6.4."""
 
     direct_routing: DirectRouting = False
 
@@ -51,33 +51,29 @@ claims = addresses
 
 
 def options(fields: Fields, families: Collection[int]) -> IpipOptions:
-    """Read the options of `Backend`. Pods with IPv6 are refused: flannel's ipip fails for them (Q-37)."""
+    """Pods with IPv6 are refused: flannel's ipip fails for them (Q-37)."""
     refuse_ipv6(fields, families, "ipip")
     return fields.read(IpipOptions)
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` when the uplink leaves too little for a packet in the tunnel."""
     check_room(inputs, OVERHEAD, "the tunnel")
 
 
 def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    """One tunnel."""
     return {4: Device(DEVICE, IpipLink)}
 
 
 def mtu(inputs: Inputs) -> int:
-    """What the outer header leaves of the uplink's."""
     return inputs.facts.uplink.mtu - OVERHEAD
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish our address; there is no backend data."""
     return LeaseAttrs(public_ip=inputs.facts.public_v4, backend="ipip")
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """The tunnel, with the base of our subnet as its only address."""
+    """The tunnel has the base of our subnet as its only address."""
     local = inputs.facts.uplink.v4  # behind NAT the public address is none of ours
     if inputs.v4 is None or local is None:
         return frozenset()
@@ -91,7 +87,6 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """A route to the peer's subnet, through its address."""
     attrs = lease.attrs
     check_type(lease, "ipip")
     if inputs.v4 is None or lease.v4 is None or attrs.public_ip is None:

@@ -29,7 +29,7 @@ _IN_KERNEL: Final = "Kernel"  # of a lease's data
 
 
 class UdpOptions(Value):
-    """`Backend` of type udp (flannel.md §6.5)."""
+    """flannel.md §6.5."""
 
     port: Annotated[int, Key("Port", "The UDP port of all nodes.", default="8285", least=1, most=65535)] = 8285
     kernel_path: Annotated[
@@ -149,23 +149,20 @@ class KernelForward(OnLink):
 
 
 def options(fields: Fields, families: Collection[int]) -> UdpOptions:
-    """Read the options of `Backend`. The kernel's programs know datagrams of IPv4 alone."""
+    """The kernel's programs know datagrams of IPv4 alone."""
     read = fields.read(UdpOptions)
     return read if 4 in families else replace(read, kernel_path=False)
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` when the uplink leaves too little for a packet in a datagram."""
     check_room(inputs, OVERHEAD[_outer(inputs)], "a datagram")
 
 
 def devices(inputs: Inputs) -> Mapping[int, Device]:
-    """One TUN device for both families."""
     return {family: Device(DEVICE, TunLink) for family in inputs.netconf.families}
 
 
 def mtu(inputs: Inputs) -> int:
-    """What the outer headers leave of the uplink's."""
     return inputs.facts.uplink.mtu - OVERHEAD[_outer(inputs)]
 
 
@@ -182,7 +179,7 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """The device with the bases of our subnets as its only addresses, the networks' routes, and the relay."""
+    """The device has the bases of our subnets as its only addresses."""
     uplink = inputs.facts.uplink
     local = uplink.v4 if _outer(inputs) == 4 else uplink.v6
     if (inputs.v4 is None and inputs.v6 is None) or local is None:

@@ -52,8 +52,6 @@ class VxlanOptions(Value):
 
 
 class VtepMac(Mac):
-    """A VTEP's MAC, as a claim."""
-
     __slots__ = ()
 
     def __str__(self) -> str:
@@ -102,7 +100,6 @@ LINKS = (VxlanLink,)
 
 
 def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
-    """Read the options of `Backend`."""
     parsed = fields.read(VxlanOptions)
     for family in families:
         device = _device(parsed, family)
@@ -118,7 +115,6 @@ def options(fields: Fields, families: Collection[int]) -> VxlanOptions:
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` when the MTU is larger than the uplink's, or leaves too little for a family that is on."""
     uplink = inputs.facts.uplink
     if _base_mtu(inputs) > uplink.mtu:  # the kernel refuses such a device (drivers/net/vxlan: __vxlan_change_mtu)
         raise ConfigError(
@@ -144,17 +140,16 @@ def check(inputs: Inputs) -> None:
 
 
 def devices(inputs: Inputs) -> Mapping[int, Device]:
-    """The VTEPs of the families that are on: `flannel.1`, `flannel-v6.1`."""
+    """`flannel.1`, `flannel-v6.1`."""
     return {family: Device(_device(_options(inputs), family), VxlanLink) for family, _, _ in _device_mtus(inputs)}
 
 
 def mtu(inputs: Inputs) -> int:
-    """The smaller MTU of the tunnels in use, so that no pod packet is too large for either."""
+    """The smaller one, so that no pod packet is too large for either."""
     return min(left for _, _, left in _device_mtus(inputs))
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish the VNI and the VTEP's MAC of each family that is on."""
     vni = _options(inputs).vni
     return LeaseAttrs(
         public_ip=inputs.facts.public_v4,
@@ -166,7 +161,7 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """The VTEP of each family that is on, with the base of our subnet as its only address."""
+    """Each VTEP has the base of our subnet as its only address."""
     state: KernelState = frozenset()
     uplink = inputs.facts.uplink
     if inputs.v4 is not None and uplink.v4 is not None:
@@ -177,7 +172,7 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """The way to one peer: neighbour, FDB entry and route per family, or one direct route."""
+    """Neighbour, FDB entry and route per family, or one direct route."""
     check_type(lease, "vxlan")
     state: KernelState = frozenset()
     attrs = lease.attrs
@@ -189,13 +184,13 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
 
 
 def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
-    """Its addresses and the MACs of its VTEPs: by a MAC that two nodes have, one would get the other's packets."""
+    """By a MAC that two nodes have, one would get the other's packets."""
     macs = (vtep_mac(attrs.data), vtep_mac(attrs.data_v6))
     return (*dict.fromkeys(VtepMac(mac) for mac in macs if mac is not None), *addresses(attrs))
 
 
 def vtep_mac(data: Any) -> Mac | None:
-    """The VTEP MAC in the data of one family; None if there is none that a device can have."""
+    """None if there is none that a device can have."""
     text = data.get("VtepMAC") if isinstance(data, dict) else None
     try:
         mac = Mac.parse(text) if isinstance(text, str) else Mac()

@@ -28,7 +28,7 @@ _BEHIND: Final = 1 << 30  # the metric of a route that is used when charon's are
 
 
 class IpsecOptions(Value):
-    """`Backend` of type ipsec (flannel.md §6.7)."""
+    """flannel.md §6.7."""
 
     udp_encap: Annotated[
         bool, Key("UDPEncap", "Carry ESP in UDP (port 4500) although no NAT is on the way; pods get 8 bytes less.")
@@ -48,7 +48,7 @@ claims = addresses
 
 
 def options(fields: Fields, families: Collection[int]) -> IpsecOptions:
-    """Read the options of `Backend`. The key is shown nowhere."""
+    """The key is shown nowhere."""
     refuse_ipv6(fields, families, "ipsec")
     found = fields.boolean("UDPEncap", default=False)
     psk, proposal = fields.text("PSK") or "", fields.text("ESPProposal") or PROPOSAL
@@ -64,7 +64,6 @@ def options(fields: Fields, families: Collection[int]) -> IpsecOptions:
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` for a public address that is not the uplink's, and for too little room in a packet."""
     facts = inputs.facts
     if facts.public_v4 != facts.uplink.v4:
         raise ConfigError(
@@ -91,7 +90,6 @@ def mtu(inputs: Inputs) -> int:
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish our address; there is no backend data."""
     return LeaseAttrs(public_ip=inputs.facts.public_v4, backend="ipsec")
 
 
@@ -108,7 +106,6 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """The policies between both subnets, the key for the peer's address, and the connection."""
     check_type(lease, "ipsec")
     own, attrs, chosen = _own(inputs), lease.attrs, _options(inputs)
     if own is None or lease.v4 is None or attrs.public_ip is None:

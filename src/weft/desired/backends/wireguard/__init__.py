@@ -31,7 +31,7 @@ _LOCAL_V6: Final = IPv6Network("fc00::/7")
 
 
 class WireguardOptions(Value):
-    """`Backend` of type wireguard (flannel.md §6.6)."""
+    """flannel.md §6.6."""
 
     port: Annotated[int, Key("ListenPort", "The UDP port.", default="51820", least=1, most=65535)] = 51820
     port_v6: Annotated[
@@ -87,7 +87,6 @@ LINKS = (WireguardLink, WireguardTun)
 
 
 def options(fields: Fields, _families: Collection[int]) -> WireguardOptions:
-    """Read the options of `Backend`."""
     found = fields.read(WireguardOptions)
     mode, psk = fields.text("Mode"), fields.text("PSK")
     if mode and mode not in _MODES:
@@ -108,7 +107,6 @@ def options(fields: Fields, _families: Collection[int]) -> WireguardOptions:
 
 
 def check(inputs: Inputs) -> None:
-    """Raise `ConfigError` when there is too little room in the tunnel for a family that is on."""
     base, left = _base_mtu(inputs), mtu(inputs)
     least = max(LEAST_MTU[family] for family in inputs.netconf.families)
     if left < least:
@@ -128,12 +126,12 @@ def devices(inputs: Inputs) -> Mapping[int, Device]:
 
 
 def mtu(inputs: Inputs) -> int:
-    """What the longest headers leave, whichever family the outer packet is of."""
+    """What the longest headers leave, of either family."""
     return _base_mtu(inputs) - OVERHEAD
 
 
 def advertise(inputs: Inputs) -> LeaseAttrs:
-    """Publish our key, and the port on which each family's device listens (Q-41)."""
+    """Q-41."""
     key = _keys(inputs).public
 
     def data(family: Family) -> dict[str, Any] | None:
@@ -146,7 +144,7 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    """Each device with its key, its addresses (the bases of our subnets), and the networks' routes."""
+    """The addresses are the bases of our subnets."""
     state: KernelState = frozenset()
     keys = _keys(inputs)
     for family, subnet, pool in ((4, inputs.v4, inputs.netconf.v4), (6, inputs.v6, inputs.netconf.v6)):
@@ -165,13 +163,12 @@ def shared(inputs: Inputs) -> KernelState:
 
 
 def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
-    """Its addresses and its keys: the kernel knows a peer by its key, and a second one would take its subnets."""
+    """The kernel knows a peer by its key, and a second one would take its subnets."""
     keys = (_public_key(attrs.data), _public_key(attrs.data_v6))
     return (*dict.fromkeys(key for key in keys if key is not None), *addresses(attrs))
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """The peer, on each device that has one of its subnets."""
     check_type(lease, "wireguard")
     if _options(inputs).mode == "separate":
         return frozenset(_separate(inputs, lease))
@@ -187,7 +184,6 @@ def _separate(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
 
 
 def _single(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
-    """One peer for both families, by the address that the mode prefers."""
     own = {4: inputs.v4, 6: inputs.v6}
     nets = [net for net in lease.subnets if own[net.version] is not None]
     public = _dialled(inputs, lease.attrs)
@@ -201,7 +197,7 @@ def _single(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
 
 
 def _dialled(inputs: Inputs, attrs: LeaseAttrs) -> Ip | None:
-    """The address at which a peer is dialled where one device carries both families."""
+    """Where one device carries both families."""
     mode, v4, v6, facts = _options(inputs).mode, attrs.public_ip, attrs.public_ipv6, inputs.facts
     if mode != "auto":
         return v4 if mode == "ipv4" else v6
@@ -229,7 +225,7 @@ def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Ne
 
 
 def _key(lease: Lease, data: Any) -> str:
-    """Read a peer's public key, in the one spelling that the kernel shows; `PeerError` if there is none."""
+    """In the one spelling that the kernel shows. Raises `PeerError`."""
     key = _public_key(data)
     if key is None:
         text = data.get("PublicKey") if isinstance(data, dict) else None
@@ -246,7 +242,7 @@ def _public_key(data: Any) -> PublicKey | None:
 
 
 def _number(lease: Lease, data: Any) -> int:
-    """Read the port on which a peer listens; 0 if it does not say, as old ones. `PeerError` for what is no port."""
+    """0 if the peer does not say, as old ones. Raises `PeerError`."""
     port = data.get("Port", 0)
     if type(port) is not int or not 0 <= port <= 65535:
         raise unusable(lease, f"Port {port!r:.60}", "a port, or none")
