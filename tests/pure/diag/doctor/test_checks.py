@@ -692,6 +692,12 @@ def test_what_a_device_wraps_is_known_of_few_kinds():
     assert not codes(**links("eth0", mtu=1400), **state(network=None), subnet_env=None, networks=())
 
 
+def test_forwarding_that_is_off_at_one_link():
+    [finding] = find(settings={**WELL.settings, "net/ipv4/conf/cni0/forwarding": "0"})
+    assert finding.problem.where == "sysctl net/ipv4/conf/cni0/forwarding"
+    assert list(map(str, finding.fix)) == ["sysctl -w net.ipv4.conf.cni0.forwarding=1"]
+
+
 def test_ipv6_that_is_off_at_a_link_of_ipv6_pods():
     six = replace(STATE, lease=LeaseState(id="x", subnets=["fd00:1::/64"], public=[], confirmed=True))
     [finding] = find(daemon=six, settings={**WELL.settings, "net/ipv6/conf/cni0/disable_ipv6": "1"})
