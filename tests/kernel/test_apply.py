@@ -19,8 +19,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Failure
 from weft.model.kernel.links import NodeLink
 from weft.model.kernel.marks import PROTOCOL
-from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Route, Sysctl
-from weft.model.kernel.rulesets import RuleSet
+from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Route, RuleSet, Sysctl
 from weft.model.net import Mac
 from weft.model.value import replace
 from weft.plan.diff import Delete, Put

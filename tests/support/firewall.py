@@ -8,7 +8,7 @@ from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.firewall import rule_sets
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.kernel.netfilter.firewall import Firewall
-from weft.model.kernel.rulesets import RuleSet
+from weft.model.kernel.objects import RuleSet
 from weft.model.net import Mac
 
 CLUSTER_V4 = IPv4Network("10.42.0.0/16")

@@ -33,8 +33,7 @@ from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, ObjectChan
 from weft.model.errors import Problem
 from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.marks import FORWARDING
-from weft.model.kernel.objects import Key, Sysctl
-from weft.model.kernel.rulesets import RuleSet
+from weft.model.kernel.objects import Key, RuleSet, Sysctl
 from weft.model.net import Ip
 from weft.model.node.status import Status
 from weft.model.value import replace

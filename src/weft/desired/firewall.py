@@ -10,8 +10,7 @@ from typing import Final
 
 from weft.desired.inputs import Inputs
 from weft.model.kernel.marks import NFT_WORD
-from weft.model.kernel.objects import KernelState
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Chain, KernelState, RuleSet
 from weft.model.net import Net
 from weft.model.value import Value
 

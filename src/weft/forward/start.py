@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.forward import control
 from weft.kernel import tun
-from weft.kernel.ending import end, spawn
+from weft.kernel.ending import end, here, spawn
 from weft.kernel.rtnetlink.netlink import widen
 from weft.model.net import Ip
 from weft.model.value import Value
@@ -103,15 +103,12 @@ def end_all() -> None:
 
     Such a relay (`--state-dir` has changed, an older weft) would go on taking its share of the device's packets.
     """
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            end(int(entry.name), _is_relay_here, signal.SIGKILL)
+    for pid in here(_is_relay):
+        end(pid, _is_relay, signal.SIGKILL)
 
 
-def _is_relay_here(pid: int) -> bool:
+def _is_relay(pid: int) -> bool:
     try:
-        program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
-        spaces = (Path(f"/proc/{each}/ns/net").stat() for each in ("thread-self", pid))
-        return program.endswith(b"/weft-relay") and os.path.samestat(*spaces)
-    except OSError:  # it has ended meanwhile, or is none that we may look at
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].endswith(b"/weft-relay")
+    except OSError:  # it has ended
         return False

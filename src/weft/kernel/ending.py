@@ -54,6 +54,12 @@ def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> Non
                 time.sleep(_LOOK_AGAIN)
 
 
+def here(is_it: Callable[[int], bool]) -> list[int]:
+    """The processes of this thread's network namespace that `is_it` confirms."""
+    numbers = (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal())
+    return [pid for pid in numbers if is_it(pid) and _is_ours(Path(f"/proc/{pid}/ns/net"), "ns/net")]
+
+
 def guard(pid: int) -> int:
     """Have a child of ours end with this thread's network namespace; returns the guard's number, 0 for none.
 

@@ -104,7 +104,8 @@ async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
             return False  # no way there
         end = loop.time() + within
         while loop.time() < end:
-            if _replied(echo, reply, ip.version) or _resolved(rtnl, ip):
+            resolved = any(each.ip == ip and each.state & NUD_REACHABLE for each in rtnl.neighbours())
+            if resolved or _replied(echo, reply, ip.version):
                 return True
             await asyncio.sleep(_POLL_SECONDS)
     return False
@@ -126,7 +127,3 @@ def _replied(echo: socket.socket, kind: int, version: int) -> bool:
             if len(packet) > start and packet[start] == kind:
                 return True
     return False
-
-
-def _resolved(rtnl: Rtnl, ip: Ip) -> bool:
-    return any(each.ip == ip and each.state & NUD_REACHABLE for each in rtnl.neighbours())

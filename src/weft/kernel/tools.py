@@ -69,17 +69,18 @@ class Tools:
 
     def has(self, name: str) -> bool:
         """Packages come and go while a daemon runs."""
-        return self._find(name) is not None
+        return find(name, self._search) is not None
 
     async def run(self, name: str, arguments: Sequence[str], stdin: str = "") -> str:
         """Return the output. Raises `ToolError`."""
-        path = self._find(name)
+        path = find(name, self._search)
         if path is None:
             raise ToolError(errno.ENOENT, str(self.missing(name)))
         async with self._turns:
             ran = await self._run(path, arguments, stdin.encode())
         if ran.status:
-            raise ToolError(errno.EIO, f"{path}: {_words(ran.err) or f'exit {ran.status}'}")
+            words = " ".join(ran.err.decode(errors="replace").split())[:_MESSAGE_LENGTH]
+            raise ToolError(errno.EIO, f"{path}: {words or f'exit {ran.status}'}")
         return ran.out.decode(errors="surrogateescape")
 
     async def _run(self, path: str, arguments: Sequence[str], data: bytes) -> Ran:
@@ -112,15 +113,8 @@ class Tools:
             hint="Install the package that brings it (nftables or iptables), or choose the other by EnableNFTables.",
         )
 
-    def _find(self, name: str) -> str | None:
-        return find(name, self._search)
-
 
 def find(name: str, search: str) -> str | None:
     """Not by `shutil`, which imports three compressors: half a megabyte in each daemon."""
     paths = (f"{directory}/{name}" for directory in search.split(":"))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
-
-
-def _words(err: bytes) -> str:
-    return " ".join(err.decode(errors="replace").split())[:_MESSAGE_LENGTH]

@@ -215,7 +215,9 @@ def decode_ran(frame: Frame) -> Ran | None:
     if frame.kind != Kind.RAN or len(frame.fields) != _ANSWER_FIELDS:
         raise FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields instead of a delegate's end")
     status, stdout, stderr = frame.fields
-    return None if status == _MISSING else Ran(exit=_exit(status), stdout=stdout, stderr=stderr)
+    if status == _MISSING:
+        return None
+    return Ran(exit=_number(status, _MAX_EXIT, "exit status"), stdout=stdout, stderr=stderr)
 
 
 def encode_open(name: str, *, version: int = VERSION) -> bytes:
@@ -234,10 +236,6 @@ def encode_done(done: Ran, *, version: int = VERSION) -> bytes:
     room = MAX_PAYLOAD - _ANSWER_FIELDS * (_SIZE.size + 1) - len(done.stdout)
     log = done.stderr if len(done.stderr) <= room else done.stderr[len(done.stderr) - max(room, 0) :]
     return encode(Frame(kind=Kind.DONE, version=version, fields=(str(done.exit).encode(), done.stdout, log)))
-
-
-def _exit(text: bytes) -> int:
-    return _number(text, _MAX_EXIT, "exit status")
 
 
 def _number(text: bytes, most: int, what: str) -> int:

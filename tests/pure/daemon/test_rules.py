@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.planes.rules import RulesPlane
 from weft.model.errors import Failure
-from weft.model.kernel.objects import Key, Ownership
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Chain, Key, Ownership, RuleSet
 from weft.plan.backoff import BURST, PAUSE
 from weft.plan.diff import Put, Step
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support import builders
 from weft.model.kernel.links import Link, NodeLink
-from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Ownership, Route, Sysctl
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Address, Chain, FdbEntry, Neighbour, Ownership, Route, RuleSet, Sysctl
 from weft.model.net import Mac
 from weft.model.value import replace
 

@@ -8,8 +8,7 @@ from tests.support import builders
 from weft.desired.backends import vxlan
 from weft.desired.backends.wireguard.objects import WireguardDevice
 from weft.model.kernel.links import Link, NodeLink
-from weft.model.kernel.objects import Address, Route, Sysctl
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Address, Chain, Route, RuleSet, Sysctl
 from weft.model.net import Mac
 from weft.model.value import Secret, replace
 from weft.plan.diff import Delete, Put

@@ -115,4 +115,4 @@ def decode_done(frame: frames.Frame) -> Ran:
     if frame.kind != frames.Kind.DONE or len(frame.fields) != 3:
         raise frames.FrameError(f"a frame of kind {frame.kind} with {len(frame.fields)} fields is no answer")
     status, stdout, stderr = frame.fields
-    return Ran(exit=frames._exit(status), stdout=stdout, stderr=stderr)
+    return Ran(exit=frames._number(status, 255, "exit status"), stdout=stdout, stderr=stderr)

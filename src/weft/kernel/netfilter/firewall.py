@@ -17,8 +17,7 @@ from weft.kernel.netfilter.nft import Nft
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import Failure, Problem
 from weft.model.kernel.nftset import Table
-from weft.model.kernel.objects import Key
-from weft.model.kernel.rulesets import RuleSet
+from weft.model.kernel.objects import Key, RuleSet
 from weft.model.value import Value
 from weft.plan.diff import Put, Step
 

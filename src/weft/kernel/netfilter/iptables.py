@@ -13,7 +13,7 @@ from typing import Final
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.tools import Tools
 from weft.model.errors import Problem
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Chain, RuleSet
 from weft.model.value import Value
 from weft.wire.iptables import Table, leading, parse, payload, target
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from weft.kernel.tools import ToolError, Tools
 from weft.model.kernel.nftset import Table
-from weft.model.kernel.rulesets import Chain, RuleSet
+from weft.model.kernel.objects import Chain, RuleSet
 from weft.wire import nft as wire
 
 KIND: Final = "nft"

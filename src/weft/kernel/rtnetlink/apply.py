@@ -94,8 +94,8 @@ class _Work:
                 try:
                     if isinstance(step, Put):
                         _put_link(self._rtnl, thing)
-                    else:
-                        self._delete_link(thing)
+                    elif (there := self._rtnl.link(thing.name)) is not None and thing.kind in ("", there.kind):
+                        self._rtnl.delete_link(there.index)
                 except NetlinkError as error:
                     self._refused(step, error)
             case _, NodeLink():
@@ -126,11 +126,6 @@ class _Work:
         except NetlinkError as error:  # the answers are lost: all may have failed, and all may be done again
             return [(each, error) for each in sent]
         return [(sent[position], error) for position, error in refused.items()]
-
-    def _delete_link(self, thing: Link) -> None:
-        there = self._rtnl.link(thing.name)
-        if there is not None and thing.kind in ("", there.kind):
-            self._rtnl.delete_link(there.index)
 
     def _set_up(self, thing: NodeLink) -> None:
         index = self._rtnl.index_of(thing.name)

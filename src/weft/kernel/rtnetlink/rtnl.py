@@ -183,13 +183,7 @@ class Rtnl(NetlinkSocket):
             raise
 
     def add_address(
-        self,
-        index: int,
-        ip: Ip,
-        prefixlen: int,
-        *,
-        replace: bool = False,
-        broadcast: Ip | None = None,
+        self, index: int, ip: Ip, prefixlen: int, *, replace: bool = False, broadcast: Ip | None = None
     ) -> None:
         """IPv6's are used at once, without duplicate detection."""
         self.request(addr.add_address(index, ip, prefixlen, replace=replace, nodad=True, broadcast=broadcast))

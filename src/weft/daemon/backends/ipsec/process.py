@@ -9,11 +9,10 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from weft.kernel.ending import end
+from weft.kernel.ending import end, here
 from weft.kernel.tools import SEARCH_PATH, find
 
 # Where distributions put it (flannel.md §6.7).
@@ -118,8 +117,7 @@ def forget_number(pid: int) -> None:
 
 def running() -> list[int]:
     """The charons that weft has started in this thread's network namespace."""
-    here = Path("/proc/thread-self/ns/net").stat().st_ino
-    return [pid for pid in _started() if _namespace(pid) == here]
+    return here(_is_ours)
 
 
 def end_all() -> bool:
@@ -133,25 +131,12 @@ def end_all() -> bool:
     return bool(found)
 
 
-def _started() -> Iterator[int]:
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and _is_ours(int(entry.name)):
-            yield int(entry.name)
-
-
 def _is_ours(pid: int) -> bool:
     """A process that has ended has no arguments."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() == f"{_NAME}\0".encode()
     except OSError:
         return False
-
-
-def _namespace(pid: int) -> int:
-    try:
-        return Path(f"/proc/{pid}/ns/net").stat().st_ino
-    except OSError:
-        return 0
 
 
 def _comm(pid: int) -> str:
