@@ -56,20 +56,16 @@ DONE: Final = Struct("=IxxxxQ")
 
 
 class State(Value):
-    """A relay's state. `generation` counts changes of its routes; `about` is what it was started for.
-
-    `confined`: the kernel has taken its unneeded rights. `sent` and `received` are packets and bytes, `dropped`
-    packets.
-    """
+    """A relay's state."""
 
     protocol: int
     pid: int
-    confined: bool
-    generation: int
-    about: str
-    sent: tuple[int, int]
+    confined: bool  # the kernel has taken its unneeded rights
+    generation: int  # how often its routes were changed
+    about: str  # what it was started for
+    sent: tuple[int, int]  # packets and bytes, as `received`
     received: tuple[int, int]
-    dropped: dict[str, int]
+    dropped: dict[str, int]  # packets, by reason
 
 
 class Change(Value, kw_only=False):

@@ -31,17 +31,13 @@ _MOST_QUEUES: Final = 4
 
 
 class Job(Value):
-    """Packets of `device` go to peers, from `local` and to `port`, and come back.
-
-    The kernel may join datagrams (`joined`) unless something before the relay looks at each. Errors about IPv6 packets
-    come from `own6`, the device's address; None in a network without IPv6.
-    """
+    """Packets of `device` go to peers, from `local` and to `port`, and come back."""
 
     device: str
     local: Ip
     port: int
-    joined: bool = True
-    own6: IPv6Address | None = None
+    joined: bool = True  # the kernel may join datagrams, unless something before the relay looks at each
+    own6: IPv6Address | None = None  # the device's address, from which errors about IPv6 packets come
 
 
 def start(job: Job, about: str, program: Path, socket_path: Path) -> int:

@@ -18,15 +18,11 @@ class Tally(Value, frozen=False):
 
 
 class OwnLease(Value):
-    """This node's own lease, as last seen in the store; kept across restarts.
-
-    `expires` is in seconds of the store's clock, None for a lease without expiry. `token` proves that the lease is
-    ours.
-    """
+    """This node's own lease, as last seen in the store; kept across restarts."""
 
     lease: Lease
-    expires: float | None
-    token: Token
+    expires: float | None  # in seconds of the store's clock; None without expiry
+    token: Token  # proves that the lease is ours
 
 
 class Held(Value):
@@ -50,34 +46,33 @@ OwnEvent = Held | Revoked | TakenOver
 
 
 class Malformed(Value):
-    """An entry that is not a lease. `created` tells, as in a lease, whether it is the entry that was known before."""
+    """An entry that is not a lease."""
 
     id: str
     problem: Problem
-    created: int = 0
+    created: int = 0  # as a lease's: it tells whether the entry was known before
 
 
 class Listed(Value):
-    """The entries of the store at the moment `mark`: all of them only if the list is `complete`.
+    """The entries of the store; what is missing in a complete list is gone, if it continues what we know.
 
-    What is missing in a complete one is gone, if it continues what we know (`cluster.store.Directory.continues`).
-    `own` are this node's.
+    `cluster.store.Directory.continues` tells that.
     """
 
     leases: tuple[Lease, ...]
-    own: tuple[Lease, ...] = ()
+    own: tuple[Lease, ...] = ()  # this node's
     malformed: tuple[Malformed, ...] = ()
-    mark: Token | None = None
+    mark: Token | None = None  # the moment
     complete: bool = True
 
 
 class Changed(Value):
-    """Changes since the last event, up to `mark`: only the newest for each id."""
+    """Changes since the last event: only the newest for each id."""
 
     put: tuple[Lease, ...] = ()
     gone: tuple[str, ...] = ()
     malformed: tuple[Malformed, ...] = ()
-    mark: Token | None = None
+    mark: Token | None = None  # the moment up to which
 
 
 # What is said of an id: a lease, a malformed entry, or None for gone.
@@ -99,14 +94,11 @@ def changed(words: Iterable[tuple[str, Word]], mark: Token | None) -> Changed:
 
 
 class Lost(Value):
-    """The store does not answer, or has `refused` us; what we know stays valid.
-
-    `ids` are the leases of which it hears nothing at present, None if it hears of none; each `Lost` says all of them.
-    """
+    """The store does not answer, in whole or in part; what we know stays valid."""
 
     reason: str
-    refused: bool = False
-    ids: frozenset[str] | None = None
+    refused: bool = False  # it has refused us
+    ids: frozenset[str] | None = None  # all leases of which it hears nothing now, None if it hears of none
 
 
 StoreEvent = Listed | Changed | Lost

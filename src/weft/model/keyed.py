@@ -18,16 +18,13 @@ MOST: Final = (1 << 64) - 1
 
 
 class Key(Value, kw_only=False):
-    """A key of the JSON object that `at` (`args.cni`) leads to; limits of integers are inclusive.
-
-    `about`, and `default` where absence has a meaning, are Markdown for people.
-    """
+    """A key of a JSON object."""
 
     name: str
-    about: str = ""
-    at: str = ""
-    default: str = ""
-    least: int = LEAST
+    about: str = ""  # this and `default` are Markdown for people
+    at: str = ""  # where the object is, as `args.cni`
+    default: str = ""  # what absence means
+    least: int = LEAST  # limits of integers are inclusive
     most: int = MOST
 
 

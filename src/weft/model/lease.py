@@ -11,15 +11,12 @@ LEASE_TTL: Final = 86400
 
 
 class LeaseAttrs(Value, gc=False):
-    """The part of a lease that its node publishes (flannel.md §4.2).
-
-    `data` and `data_v6` are decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent.
-    """
+    """The part of a lease that its node publishes (flannel.md §4.2)."""
 
     public_ip: IPv4Address | None
     public_ipv6: IPv6Address | None = None
     backend: str = ""
-    data: Any = None
+    data: Any = None  # decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent
     data_v6: Any = None
 
     def __hash__(self) -> int:
@@ -27,17 +24,13 @@ class LeaseAttrs(Value, gc=False):
 
 
 class Lease(Value, gc=False):
-    """One node's lease as the store holds it.
+    """One node's lease as the store holds it."""
 
-    `id` is its permanent name there (etcd: `10.5.1.0-24`; Kubernetes: the node's name) and means nothing else.
-    `created` orders leases by age (etcd: create_revision; smaller is older).
-    """
-
-    id: str
+    id: str  # permanent (etcd: `10.5.1.0-24`; Kubernetes: the node's name), without a further meaning
     v4: IPv4Network | None
     v6: IPv6Network | None
     attrs: LeaseAttrs
-    created: int = 0
+    created: int = 0  # orders leases by age (etcd: create_revision; smaller is older)
 
     @property
     def subnets(self) -> tuple[Net, ...]:

@@ -103,13 +103,13 @@ class CountObject(Value):
 
 
 class Node(Value, gc=False):
-    """What is used of a Node; `annotations` are those with our prefix, named without it."""
+    """What is used of a Node."""
 
     name: str
     uid: str
-    version: str
-    created: int
-    annotations: Mapping[str, str]
+    version: str  # resourceVersion
+    created: int  # Unix seconds
+    annotations: Mapping[str, str]  # those with our prefix, without it
     cidrs: tuple[str, ...]
 
     @property
@@ -119,11 +119,11 @@ class Node(Value, gc=False):
 
 
 class Page(Value):
-    """A part of a list: `version` is that of the whole, `rest` the token of the next page, empty at the end."""
+    """A part of a list."""
 
     nodes: tuple[Node, ...]
-    version: str
-    rest: str
+    version: str  # of the whole list
+    rest: str  # the token of the next page, empty at the end
 
 
 class Happened(Value):

@@ -34,16 +34,13 @@ class _Rules(Protocol):
 
 
 class Tooling(Value):
-    """What the programs of one kind can do here. `problems` forbid the kind; `warnings` are for the log.
-
-    `notices`: nf_tables announces changes (`kernel.netfilter.monitor`); else somebody must look now and then.
-    """
+    """What the programs of one kind can do here."""
 
     version: str = ""
     random_fully: bool = False
-    notices: bool = True
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    notices: bool = True  # nf_tables announces changes; else somebody must look now and then
+    problems: tuple[Problem, ...] = ()  # they forbid the kind
+    warnings: tuple[Problem, ...] = ()  # for the log
 
 
 class Firewall:

@@ -36,14 +36,11 @@ _FAMILIES: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
 
 
 class ObjectChanged(Value, kw_only=False):
-    """Someone changed the object of `key` to `thing`; None if it is gone or no longer ours.
-
-    `port` is the netlink port of the socket that asked for it; 0 where the kernel does not say, as for all links.
-    """
+    """Someone changed the object of `key`."""
 
     key: Key
-    thing: Object | None
-    port: int = 0
+    thing: Object | None  # None if it is gone or no longer ours
+    port: int = 0  # the netlink port that asked for it; 0 where the kernel does not say, as for links
 
 
 class Lost(Value, kw_only=False):
@@ -70,12 +67,9 @@ class AddressMoved(Value, kw_only=False):
 
 
 class PodCut(Value, kw_only=False):
-    """The host's end of a pod's links was deleted, or is no longer a port of `bridge`.
+    """The host's end of a pod's links was deleted (not by DEL), or is no longer a port of `bridge`."""
 
-    Not by DEL, which gives it another alias first. `key` is the attachment's, as in its alias.
-    """
-
-    key: str
+    key: str  # the attachment's, as in the link's alias
     bridge: str = ""
 
 

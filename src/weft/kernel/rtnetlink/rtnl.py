@@ -66,10 +66,13 @@ class Rtnl(NetlinkSocket):
     def _look(self, which: str | int) -> bytes | None:
         if isinstance(which, str) and not 0 < len(which.encode("utf-8", "surrogateescape")) <= LONGEST_NAME:
             return None
+        return self._if_there(link.get_link(which), absent=errno.ENODEV)
+
+    def _if_there(self, question: Message, *, absent: int = errno.ENOENT) -> bytes | None:
         try:
-            return self.ask(link.get_link(which))
+            return self.ask(question)
         except NetlinkError as error:
-            if error.errno == errno.ENODEV:
+            if error.errno == absent:
                 return None
             raise
 
@@ -233,14 +236,6 @@ class Rtnl(NetlinkSocket):
         """None if the bridge does not know the MAC."""
         found = self._if_there(neigh.get_fdb(bridge, mac))
         return None if found is None else neigh.parse_fdb(found)
-
-    def _if_there(self, question: Message) -> bytes | None:
-        try:
-            return self.ask(question)
-        except NetlinkError as error:
-            if error.errno == errno.ENOENT:
-                return None
-            raise
 
     def fdb(self, index: int | None = None) -> list[FdbInfo]:
         return [neigh.parse_fdb(body) for body in self.dump(*neigh.list_fdb(index or 0))]

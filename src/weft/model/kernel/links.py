@@ -16,29 +16,21 @@ Form = Literal["u8", "u16", "u32", "be16", "ip4", "ip6", "flag"]
 
 
 class Attribute(Value, kw_only=False):
-    """A field and its number below IFLA_INFO_DATA.
-
-    `form` is the kernel's encoding: a number, one in network order (`be16`), an address, or a flag by presence. A field
-    with two forms (an address of either family) has two entries. `live` ones can change on an existing device.
-    """
+    """A field and its number below IFLA_INFO_DATA. A field with two forms has two entries."""
 
     name: str
     number: int
-    form: Form
-    live: bool = False
+    form: Form  # a number, in network order (`be16`), an address, or a flag by presence
+    live: bool = False  # it can change on an existing device
 
 
 class Link(Object):
-    """A device of this node's own, up and with our alias.
-
-    `mac` is None unless `has_mac`. `parent` is the index of the link it sends through, 0 for none. An instance of this
-    class itself is a device with the right name and a foreign kind.
-    """
+    """A device of this node's own, up and with our alias; of this class itself, one of a foreign kind."""
 
     name: str
     mtu: int
-    mac: Mac | None = None
-    parent: int = 0
+    mac: Mac | None = None  # None unless `has_mac`
+    parent: int = 0  # the index of the link it sends through, 0 for none
     parent_name: str = ""
 
     kind = ""  # IFLA_INFO_KIND, the driver's name

@@ -14,12 +14,10 @@ class Table(Value, kw_only=False):
 
 
 class Element(Value):
-    """`key` and `data` are concatenated fields (`field`), `comment` has at most 127 bytes."""
-
     set: str
-    key: bytes
+    key: bytes  # concatenated fields (`field`), as `data`
     data: bytes = b""
-    comment: str = ""
+    comment: str = ""  # at most 127 bytes
     packets: int = 0
     octets: int = 0
 

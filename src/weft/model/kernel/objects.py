@@ -197,20 +197,14 @@ class FdbEntry(OnLink):
 
 
 class Route(Object):
-    """`via` is None for a link-scope route; a `blackhole` has neither `via` nor `dev`.
-
-    `priority` is the metric, 0 for the kernel's default (IPv4: 0, IPv6: 1024). `scope` is that of an IPv4 route with a
-    gateway; all scopes below site (200) mean the same to the kernel.
-    """
-
     dst: Net
-    via: Ip | None = None
-    dev: str = ""
+    via: Ip | None = None  # None for a link-scope route
+    dev: str = ""  # empty for a blackhole
     onlink: bool = False
     blackhole: bool = False
     table: int = MAIN_TABLE
-    priority: int = 0
-    scope: int = 0
+    priority: int = 0  # the metric; 0 is the kernel's default (IPv4: 0, IPv6: 1024)
+    scope: int = 0  # of an IPv4 route with a gateway; all below site (200) mean the same
 
     rank = 5
     unwanted = Neighbour.unwanted
@@ -258,12 +252,12 @@ Objects = Mapping[Key, Object]
 
 
 class Snapshot(Value):
-    """`routes` are the main table's without ours; `ours` are all objects with our mark."""
+    """This machine's network at one moment."""
 
     links: tuple[LinkInfo, ...] = ()
     addresses: tuple[AddressInfo, ...] = ()
-    routes: tuple[RouteInfo, ...] = ()
-    ours: dict[Key, Object] = field(default_factory=dict)
+    routes: tuple[RouteInfo, ...] = ()  # the main table's, without ours
+    ours: dict[Key, Object] = field(default_factory=dict)  # all with our mark
 
     def link(self, which: str | int) -> LinkInfo | None:
         return next((link for link in self.links if which in (link.name, link.index)), None)
@@ -277,18 +271,12 @@ class Snapshot(Value):
 
 
 class Chain(Value):
-    """`rules` are in the tool's own syntax.
-
-    `hook` is nft's text behind `chain NAME {` (`type nat hook postrouting priority srcnat; …`). For iptables `table` is
-    `nat` or `filter`, and `jump_from` the built-in chain that jumps here.
-    """
-
     name: str
-    rules: tuple[str, ...]
-    table: str = ""
-    hook: str = ""
+    rules: tuple[str, ...]  # in the tool's own syntax
+    table: str = ""  # of iptables: `nat` or `filter`
+    hook: str = ""  # nft's text behind `chain NAME {`: `type nat hook postrouting priority srcnat; …`
     comment: str = ""
-    jump_from: str = ""
+    jump_from: str = ""  # the built-in chain of iptables that jumps here
     jump: str = ""
 
 
