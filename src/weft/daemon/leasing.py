@@ -35,7 +35,7 @@ _LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 
 
 class Leasing:
-    """The own lease and the memory. `acquire` first, then `keep` and `remember` until cancelled."""
+    """`acquire` first, then `keep` and `remember` until cancelled."""
 
     def __init__(
         self,
@@ -66,36 +66,36 @@ class Leasing:
 
     @property
     def remembered(self) -> Memory:
-        """What is known of the cluster, as it is on disk or soon will be."""
+        """As it is on disk or soon will be."""
         return self._memory
 
     @property
     def lease(self) -> Lease:
-        """Our lease; there is one after `acquire` or `use_recorded`."""
+        """Raises `RuntimeError` before `acquire` or `use_recorded`."""
         if self.own is None:
             raise RuntimeError("no lease yet")
         return self.own.lease
 
     @property
     def unpublished(self) -> Problem | None:
-        """Why the store does not show what we have published, or shows a lease that cannot be ours."""
+        """What the store shows in place of what we have published."""
         return self._refused or self._tenure.unpublished
 
     @property
     def left(self) -> float | None:
-        """How many seconds our lease still lasts if nothing renews it; None for one without an end."""
+        """In seconds; None for a lease without an end."""
         expires = None if self.own is None else self.own.expires
         return None if expires is None else max(0.0, expires - self._moment().now)
 
     async def listing(self) -> Listing:
-        """The store's leases now, kept for `acquire` and `watch`. Raises `Unavailable`."""
+        """Kept for `acquire` and `watch`. Raises `Unavailable`."""
         self._listing = None
         listing: Listing = await self._leases.list()
         self._listing = listing
         return listing
 
     async def acquire(self, attrs: LeaseAttrs, previous: Subnets) -> OwnLease:
-        """Take a lease and remember it. Raises `Unavailable`."""
+        """Raises `Unavailable`."""
         chooser = Chooser(netconf=self._netconf, attrs=attrs, previous=previous, pick=self._chance.randrange)
         try:
             own = await self._tenure.acquire(chooser, recorded=self._memory.own, listing=self._listing)
@@ -108,15 +108,14 @@ class Leasing:
 
     @property
     def recorded(self) -> Lease | None:
-        """The lease of an earlier run, as it was then."""
         return None if self._memory.own is None else self._memory.own.lease
 
     def disown(self) -> None:
-        """Forget the lease of an earlier run: it belongs to the node of which this one is a copy."""
+        """It belongs to the node of which this one is a copy."""
         self._memory = replace(self._memory, own=None)
 
     def use_recorded(self) -> bool:
-        """Go on with the lease of an earlier run, because the store does not answer; False if there is none."""
+        """The store does not answer; False if there is no earlier lease."""
         own = self._memory.own
         if own is None or (own.expires is not None and own.expires <= self._moment().now):
             return False
@@ -183,7 +182,7 @@ class Leasing:
         return listing
 
     def saw(self, known: Callable[[Memory], Memory]) -> None:
-        """Remember the leases of others, which are complete from now on: `known` puts them into what is written."""
+        """All leases of others are known; `known` puts them into what is written."""
         self._known = known
         self._changed.set()
 
@@ -213,7 +212,7 @@ class Leasing:
                 log.warning("STATE-002 %s: %s", self._file.path, why)
 
     async def _took(self, own: OwnLease) -> None:
-        """Go on with a lease that the store gives us. Raises `Unavailable` (LEASE-004) for one that cannot be ours."""
+        """Raises `Unavailable` (LEASE-004) for a lease that cannot be ours."""
         if why := unfit(self._netconf, own.lease):
             where, expected = f"lease {own.lease.id}", "a subnet within the network"
             hint = "Correct it in the store; the node stays with the subnet that it has"
@@ -224,7 +223,7 @@ class Leasing:
             await self._write()
 
     async def _write(self) -> None:
-        """Write the memory if that is possible, else once more after the next pause: a node serves without the file."""
+        """If that fails, once more after the next pause: a node serves without the file."""
         if not await self._file.attempt():
             self._changed.set()
 

@@ -105,11 +105,10 @@ class Network:
 
     @property
     def inputs(self) -> Inputs:
-        """What decides now."""
         return self.reconciler.decider.inputs
 
     def set_inputs(self, inputs: Inputs, addresses: Collection[Ip] | None = None) -> None:
-        """Decide from `inputs` from now on; `addresses` are this node's now, if they may have changed."""
+        """`addresses` are this node's now, if they may have changed."""
         self._addresses = self._addresses if addresses is None else addresses
         self._ours = ours(inputs, self._addresses)
         self.reconciler.decider.inputs = inputs
@@ -118,7 +117,7 @@ class Network:
         self._pass_on(inputs)
 
     def _also(self, **changes: frozenset[int] | frozenset[str]) -> None:
-        """Decide from inputs with changes that neither peers nor rules depend on."""
+        """With changes that neither peers nor rules depend on."""
         inputs = replace(self.inputs, **changes)
         self.reconciler.decider.inputs = inputs
         self.reconciler.once()
@@ -130,7 +129,6 @@ class Network:
         self._kernel.follow(inputs)
 
     def addresses_are(self, addresses: Collection[Ip]) -> None:
-        """Keep the leases of others away from these addresses of this node from now on."""
         self._addresses = addresses
         now = ours(self.inputs, addresses)
         if now == self._ours:
@@ -139,7 +137,6 @@ class Network:
         self.peers.judge_by(now)
 
     def notice(self, notice: Notice) -> None:
-        """Take what the kernel says."""
         match notice:
             case ObjectChanged(thing=Sysctl() as setting):
                 self._forwarding_is(setting)
@@ -180,7 +177,7 @@ class Network:
         self.links.seen(key, thing)
 
     def _forwarding_problem(self) -> Problem | None:
-        """What keeps this machine from forwarding packets of pods now, although it did."""
+        """Only if it did forward."""
         for name in (FORWARDING[family] for family in forwarded(self.inputs)):
             key = ("sysctl", name)
             refused = self.links.tally.failing.get(key)
@@ -191,7 +188,7 @@ class Network:
         return None
 
     def _node_link_problem(self) -> Problem | None:
-        """What keeps a link down that pods of this node share."""
+        """Of a link that pods of this node share."""
         for name in sorted(self.inputs.node_links):
             key = NodeLink(name=name).key
             if not self.links.is_as_wanted(key):
@@ -201,7 +198,6 @@ class Network:
         return None
 
     def _rules_problem(self) -> Problem | None:
-        """What is wrong with the rules now: refused by the tool, or changed by others so often that they must wait."""
         hint = "Trying again every few seconds; pods may reach less than they should until then"
         for thing in self.reconciler.decider.part():
             if self.rules is None or not isinstance(thing, RuleSet):
@@ -215,7 +211,7 @@ class Network:
         return None
 
     async def begin(self, parts: Supervisor) -> None:
-        """Put everything where it belongs for the first time, and keep it there. What is refused is tried again."""
+        """What is refused is tried again."""
         for name, keeper in self.keepers.items():
             parts.start(name, keeper.run, again=self.reconciler.start_over)
         self.reconciler.start_over()
@@ -224,7 +220,7 @@ class Network:
             await keeper.idle()
 
     async def devices_there(self) -> None:
-        """Wait until the kernel holds this node's own devices, which may take days; say why it does not yet."""
+        """May take days; says why they are not there yet."""
         said = None
         while problem := self._device_problem():
             if problem != said:
@@ -233,7 +229,6 @@ class Network:
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _device_problem(self) -> Problem | None:
-        """What the kernel refuses now of this node's own devices."""
         for key, words in self.reconciler.own_failures().items():
             thing = self.reconciler.decider.wanted[key]
             advice = thing.advice
@@ -254,7 +249,6 @@ class Network:
         )
 
     def start(self, parts: Supervisor, monitor: Monitor, rules: RuleMonitor | None) -> None:
-        """Follow what changes from now on."""
         parts.start("deciding", self.reconciler.run, again=self.reconciler.everything)
         parts.start("peers", self.peers.run)
         parts.start("notices", lambda: self.listen(monitor))
@@ -265,14 +259,12 @@ class Network:
             )
 
     async def listen(self, monitor: Monitor) -> None:
-        """Take notices until cancelled."""
         async for notices in monitor:
             for notice in notices:
                 self.notice(notice)
 
 
 async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> None:
-    """Take notices of rules until cancelled."""
     async for wake in monitor.wakes():
         if isinstance(wake, RulesLost):
             keeper.look_again()

@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Node:
-    """The daemon. `run` serves until cancelled; it raises `ConfigError` when the node cannot be served."""
+    """`run` serves until cancelled; it raises `ConfigError` when the node cannot be served."""
 
     def __init__(self, options: Options, world: World) -> None:
         self._options = options
@@ -72,18 +72,17 @@ class Node:
 
     @property
     def goes_on(self) -> str:
-        """The process that serves pods beside this one and outlives it, for people; empty if there is none."""
+        """The process that outlives this one and serves pods, for people; empty if there is none."""
         return self._goes_on
 
     def write_state(self) -> None:
-        """Begin to write the state into a file of the state directory; where it is, or why not, is logged."""
+        """Into a file of the state directory; where it is, or why not, is logged."""
         if self._report is None:
             log.info("SIGUSR1: there is no state yet: %s", self._status.waiting)
         elif self._writing is None or self._writing.done():
             self._writing = watched(statefile.write(self._report.whole, self._directory))
 
     async def run(self) -> None:
-        """Serve this node."""
         with ExitStack() as held:
             # All that flags name is tried before the first thing is made: a wrong one leaves the node as it was.
             await beside(lambda: places.examine(self._options))
@@ -101,7 +100,7 @@ class Node:
                 await self._start(store, report, tasks, parts, held)
 
     async def _open(self) -> Store:
-        """Open the store, which reads files. Raises `Unavailable` when their disk does not answer."""
+        """Reads files. Raises `Unavailable` when their disk does not answer."""
         world = self._world
         own = self._directory / "store"
         opening = partial(world.store.open, self._options, directory=own, now=world.now, random=world.random)
@@ -125,7 +124,6 @@ class Node:
     async def _start(
         self, store: Store, report: Reporter, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack
     ) -> None:
-        """Go through the phases of a start (`weft.daemon.phases`), up to a network that runs."""
         configured = await self._configured(store)
         self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
         known = await phases.know(configured, store, self._options, self._place, asking=self._ask)
@@ -175,17 +173,13 @@ class Node:
         return True
 
     def _announce(self, store: Store, parts: Supervisor) -> None:
-        """Start what tells the store of problems here, and what looks for NetworkPolicies that nobody enforces."""
         policies = Policies(store.settings, Tools())
         self._status.losses["policies"] = lambda: policies.problem
         parts.start("policies", policies.run)
         parts.start("events", partial(events.announce, store.tenure, self._status, now=self._world.monotonic))
 
     async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
-        """Find out what this machine is, say why it has this uplink, and keep who the node is.
-
-        Raises `ConfigError` if the back end cannot run here.
-        """
+        """Raises `ConfigError` if the back end cannot run here."""
         before = self._identity or identity.load(self._directory)
         placed = await phases.place(known, leasing, kernel, self._world, before)
         if placed.why != self._why:
@@ -202,7 +196,7 @@ class Node:
         return placed
 
     async def _look_again(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:
-        """Find out what this machine is now, after there was no lease: waiting may take days."""
+        """After there was no lease: waiting may take days."""
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             try:
@@ -213,7 +207,7 @@ class Node:
     async def _take_lease(
         self, known: Known, leasing: Leasing, kernel: NodeKernel, placed: Placed, parts: Supervisor
     ) -> Placed:
-        """Wait for a lease; returns where this node is by then."""
+        """Returns where this node is by then."""
         last = known.previous.subnet_v4, known.previous.subnet_v6
         while not await self._acquire(leasing, placed.inputs, last):
             placed = await self._look_again(known, leasing, kernel, parts)
@@ -221,7 +215,7 @@ class Node:
         return placed
 
     async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> bool:
-        """Take a lease; while the store is away, the one of an earlier run will do. False when there is none now."""
+        """While the store is away, an earlier run's lease will do. False when there is none now."""
         try:
             await leasing.acquire(inputs.backend.advertise(inputs), previous)
         except Unavailable as error:
@@ -239,7 +233,7 @@ class Node:
         self._status.waiting = problem
 
     def _rules(self, known: Known, firewall: Firewall, tooling: Tooling, held: ExitStack) -> RulesPlane | None:
-        """Claim the firewall rules of this network namespace: their names are upstream's, the same for all networks."""
+        """Their names are upstream's, the same for all networks: claim them."""
         try:
             for claimed in instance.claim(["rules"]):
                 held.callback(claimed.close)

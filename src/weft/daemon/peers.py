@@ -37,7 +37,7 @@ Continues = Callable[[Token, Mapping[str, int], Listed], bool]
 
 
 class Peers:
-    """Keeps the roster as the store says. `now` is a clock that cannot be set."""
+    """`now` is a clock that cannot be set."""
 
     def __init__(
         self,
@@ -63,18 +63,17 @@ class Peers:
         self._unsaid: set[str] = set()  # the ids of those whose service has changed since
 
     async def recall(self, memory: Memory) -> None:
-        """Take what was known before, which the store's first list corrects."""
+        """The store's first list corrects it."""
         self._mark = memory.mark
         self._roster.recall(memory.leases, memory.unproven)
         await self.settle()
 
     def known(self, memory: Memory) -> Memory:
-        """What is to be remembered."""
         roster = self._roster
         return replace(memory, leases=tuple(roster.worth_keeping), mark=self._mark, unproven=dict(roster.unproven))
 
     async def follow(self, listing: Listing | None, known: Callable[[], None]) -> None:
-        """Take what the store says from `listing` on, for ever; `known` is called while all leases are known."""
+        """`known` is called while all leases are known."""
 
         async def take(event: StoreEvent) -> None:
             await self.take(event)
@@ -85,7 +84,6 @@ class Peers:
         await self._directory.watch(take, listing)
 
     async def take(self, event: StoreEvent) -> None:
-        """Take what the store says."""
         if isinstance(event, Lost) and event.ids is None:
             self._lost(event)
             return
@@ -108,12 +106,11 @@ class Peers:
         await self.settle()
 
     def judge_by(self, ours: Ours) -> None:
-        """Judge all by what is ours now, beside other work."""
         self._roster.judge_by(ours)
         self._doubt.set()
 
     async def run(self) -> None:
-        """Judge what is in doubt, and let go what was kept without proof when its time is over, until cancelled."""
+        """Also lets go what was kept without proof when its time is over."""
         while True:
             self._doubt.clear()
             self._roster.expire(self._now())
@@ -123,7 +120,6 @@ class Peers:
                     await self._doubt.wait()
 
     async def settle(self) -> None:
-        """Judge all that is in doubt, and have decided what is served otherwise than before."""
         refused: dict[str, Problem] = {}
         served: set[str] = set()
         with self._reconciler.deciding():
@@ -197,7 +193,7 @@ class Peers:
             self._reconciler.look_again()
 
     def _lost(self, lost: Lost) -> None:
-        """Say so, once; and once more when a store that was silent refuses us, or the reverse."""
+        """Once; and once more when a store that was silent refuses us, or the reverse."""
         code, what = ("STORE-002", "refuses us") if lost.refused else ("STORE-001", "does not answer")
         before = self._status.store
         if before is None or before.code != code:

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 class Asking(Protocol):
-    """Asks for something, which is named for people; weftd asks until there is an answer."""
+    """weftd asks until there is an answer."""
 
     async def __call__(self, ask: Callable[[], Awaitable[_T]], what: str, /) -> _T:
         """Ask. Raises what stays to be said."""
@@ -49,8 +49,6 @@ class Asking(Protocol):
 
 
 class Configured(Value):
-    """The network configuration, from the store or an earlier run, and the back end that it names."""
-
     memory: Memory
     netconf: NetConf
     backend: Backend
@@ -142,7 +140,7 @@ async def _read(settings: Settings, before: Memory | None, serves_without: Calla
 
 
 def with_addresses(options: Options, addresses: Addresses) -> Options:
-    """The options with the public addresses that an operator has set in the store, where there are any."""
+    """Those that an operator has set in the store count more."""
     v4, v6, where = addresses
     told = tuple(
         there if each else flag for each, there, flag in zip((v4, v6), where, options.public_where, strict=True)
@@ -156,7 +154,7 @@ def with_addresses(options: Options, addresses: Addresses) -> Options:
 
 
 def leasing_of(known: Known, store: Store, world: World, at: Place) -> Leasing:
-    """What keeps the own lease of a network that is known; it writes nothing before it takes one."""
+    """It writes nothing before it takes a lease."""
     return Leasing(
         store.tenure,
         store.directory,
@@ -196,7 +194,7 @@ async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World
 async def look_around(
     options: Options, netconf: NetConf, kernel: NodeKernel, snapshot: Snapshot, *, in_use: Uplink | None = None
 ) -> tuple[Facts, str]:
-    """Choose the uplink and say why; `in_use` is the one of before. Raises `ConfigError` (IFACE-001)."""
+    """`in_use` is the uplink of before. Raises `ConfigError` (IFACE-001)."""
     target = options.iface_can_reach
     reach = None if target is None else await kernel.route_to(target)
     return select(options, snapshot, v4=netconf.v4 is not None, v6=netconf.v6 is not None, reach=reach, in_use=in_use)
@@ -221,7 +219,7 @@ async def _is_a_copy(recorded: Lease | None, facts: Facts, snapshot: Snapshot, k
 def _first_identity(
     known: Known, world: World, snapshot: Snapshot, facts: Facts, published: LeaseAttrs | None
 ) -> Identity:
-    """This node's MACs at its first start: its devices', else those that it has published, else new ones."""
+    """Of its devices, else those that it has published, else new ones."""
     new = Identity.random(world.random)
     if published is not None:
         new = Identity(
@@ -232,7 +230,7 @@ def _first_identity(
 
 
 def _without_clones(identity: Identity, others: Iterable[Lease], known: Known, world: World, facts: Facts) -> Identity:
-    """Make new MACs if a live lease of another node carries them: this disk, or that one, is a copy."""
+    """A live lease of another node that carries our MACs says that a disk is a copy."""
     publics = {facts.public_v4, facts.public_v6} - {None}
     for lease in others:
         ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
@@ -244,7 +242,6 @@ def _without_clones(identity: Identity, others: Iterable[Lease], known: Known, w
 
 
 def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:
-    """Everything that decides, but for the lease and the tools."""
     options = known.options
     return Inputs(
         netconf=known.netconf,
@@ -262,7 +259,6 @@ def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:
 
 
 def settle(placed: Placed, lease: Lease, tooling: Tooling, kernel: NodeKernel) -> Tenant:
-    """All that decides, once our subnets are known: with them, with the tools, and with what pods of before need."""
     inputs = replace(placed.inputs, v4=lease.v4, v6=lease.v6)
     links = frozenset(thing.name for thing in placed.snapshot.ours.values() if isinstance(thing, NodeLink))
     inputs = replace(

@@ -35,30 +35,25 @@ class Reconciler:
         self._gone: set[Key] = set()  # what these want no more
 
     def keep(self, plane: Plane, *, history: History | None = None) -> Keeper:
-        """Make a keeper for a plane, which is handed what is decided from now on."""
+        """It is handed what is decided from then on."""
         keeper = Keeper(plane, self.decider, may_remove=self.may_remove, clock=self._clock, history=history)
         self.keepers.append(keeper)
         return keeper
 
     def may_remove(self) -> bool:
-        """Tell whether all that is wanted is known."""
         return self.complete and not self._under_way
 
     @property
     def is_deciding(self) -> bool:
-        """Tell whether anything is still to be decided."""
         return bool(self._under_way) or self._stale.is_set()
 
     def everything(self) -> None:
-        """Have everything decided again: what decides about all has changed."""
         self._stale.set()
 
     def once(self) -> None:
-        """Decide again what the node needs once."""
         self._hand_out(self.decider.decide_shared(), None)
 
     def peers(self, ids: Iterable[str]) -> None:
-        """Decide again what these peers need."""
         if self._begun:
             with self.deciding():
                 self._hand_out(self.decider.decide_peers(ids), self._clock())
@@ -77,23 +72,21 @@ class Reconciler:
             repairs.say_some(log.warning, [f"peer ignored: {problem}" for problem in self.decider.news()])
 
     def look_again(self) -> None:
-        """Have everything looked at, everywhere."""
         for keeper in self.keepers:
             keeper.look_again()
 
     def start_over(self) -> None:
-        """Have everything looked at and decided again, as if nothing was known."""
+        """As if nothing was known."""
         self.everything()
         self.look_again()
 
     async def run(self) -> None:
-        """Decide everything whenever that is asked for, until cancelled."""
         while True:
             await self._stale.wait()
             await self.decide()
 
     async def decide(self) -> None:
-        """Decide everything, slice by slice: planes work on one while the next is decided."""
+        """Planes work on one slice while the next is decided."""
         self._stale.clear()
         self._begun = True
         with self.deciding():
@@ -110,7 +103,7 @@ class Reconciler:
 
     @property
     def failing(self) -> dict[Key, str]:
-        """What is refused, by any plane, and in which words."""
+        """By any plane, in words."""
         return {key: words for keeper in self.keepers for key, words in keeper.tally.failing.items()}
 
     def own_failures(self) -> dict[Key, str]:

@@ -39,8 +39,6 @@ _UP_SECONDS: Final = 1.0
 
 
 class Running(Value):
-    """A tenant, and what keeps its network."""
-
     known: Known
     tenant: Tenant
     store: Store
@@ -59,7 +57,6 @@ class Running(Value):
         parts: Supervisor,
         held: ExitStack,
     ) -> None:
-        """Put into the kernel what is known, say that pods may come, and follow what changes from then on."""
         known, network, leasing, status = self.known, self.network, self.leasing, report.status
         monitor = self._listen(held)
         configured = ConfWatch(self.store.settings, known.netconf, known.memory.net_conf, self.world.backends)
@@ -76,10 +73,7 @@ class Running(Value):
         parts.start("doctor", partial(doctor.watch, report, Path(known.options.subnet_file)))
 
     async def plan(self, options: Options, status: Status) -> Plan:
-        """Plan what would be done now, or what the next start with `options` does where the configuration has changed.
-
-        Raises `OSError`, `ConfigError` and `Unavailable`.
-        """
+        """Where the configuration has changed, of the next start. Raises `OSError`, `ConfigError` and `Unavailable`."""
         from weft.daemon.commands import preview  # what nobody asks for need not be in memory
 
         new = await self._changed()
@@ -91,7 +85,6 @@ class Running(Value):
         return replace(plan, notes=(note, *plan.notes))
 
     async def _changed(self) -> list[str]:
-        """Tell what has changed in the network configuration that a start would take."""
         known, settings = self.known.netconf, self.store.settings
         try:
             text = await settings.net_conf()
@@ -102,7 +95,7 @@ class Running(Value):
             return []  # no start takes it now
 
     def _listen(self, held: ExitStack) -> Monitor:
-        """Hear the kernel's notices, on a socket of its own: the loop's may be busy in a thread."""
+        """On a socket of its own: the loop's may be busy in a thread."""
         monitor = Monitor.open(
             held.enter_context(Rtnl.open()),
             devices=devices_of(self.tenant.inputs),
@@ -116,7 +109,7 @@ class Running(Value):
         return monitor
 
     async def _begin(self, parts: Supervisor) -> None:
-        """Put into the kernel what is known, once the store has confirmed it or is known to be away."""
+        """Once the store has confirmed our lease and said what there is."""
         network, leasing = self.network, self.leasing
         await network.peers.recall(leasing.remembered)
 
@@ -141,7 +134,7 @@ class Running(Value):
         await start.remove_former_devices(self.kernel, network.reconciler.decider.ownership)
 
     def _say_ready(self, status: Status) -> None:
-        """Pods can be attached from now on; whether all is well is another matter, and said."""
+        """Whether all is well is another matter, and said."""
         reconciler = self.network.reconciler
         status.waiting = None
         log.info(

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 async def answered(ask: Callable[[], Awaitable[_T]], what: str, status: Status | None = None) -> _T:
-    """Ask the store for `what` until it answers. What it says instead is logged once, and what `status` waits for."""
+    """What the store says instead is logged once, and what `status` waits for."""
     said = ""
     while True:
         try:
@@ -50,7 +50,6 @@ async def answered(ask: Callable[[], Awaitable[_T]], what: str, status: Status |
 
 
 async def firewall(netconf: NetConf, held: ExitStack, modules: Modules) -> tuple[Firewall, Tooling, Monitor | None]:
-    """Find the programs of the kind that the network wants, and listen to changes of rules by others."""
     tools = Tools()
     found = Firewall(tools)
     if not netconf.nftables:
@@ -85,7 +84,7 @@ async def remove_remains(world: World, place: Place, inputs: Inputs) -> None:
 
 
 def former_devices(snapshot: Snapshot, ownership: Ownership) -> list[LinkInfo]:
-    """The devices of an earlier configuration: of another back end, or another VNI."""
+    """Of another back end, or another VNI."""
     return [
         link
         for link in snapshot.links
@@ -96,7 +95,7 @@ def former_devices(snapshot: Snapshot, ownership: Ownership) -> list[LinkInfo]:
 
 
 async def remove_former_devices(kernel: NodeKernel, ownership: Ownership) -> None:
-    """Remove the devices of the configuration before this one, unless another daemon keeps them."""
+    """Unless another daemon keeps them."""
     for link in former_devices(await kernel.snapshot(), ownership):
         if not instance.is_claimed(f"device/{link.name}"):
             log.warning("ROUTE-002: removed link %s, left by an earlier configuration", link.name)

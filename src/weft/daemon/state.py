@@ -84,13 +84,11 @@ class Reporter:
         rules: str,
         config: str,
     ) -> None:
-        """Tell of a node that has a lease from now on."""
         self.network, self.leasing, self._plan = network, leasing, plan
         self.why, self.rules, self.config = why, rules, config
 
     @property
     def seconds(self) -> float:
-        """How long the daemon has run."""
         return self._now() - self._began
 
     async def look(self, counted: Mapping[Key, Traffic] = _NOTHING, *, peers: int | None = None) -> NodeState:
@@ -98,7 +96,6 @@ class Reporter:
         return await in_turns(_looking(self, self._now(), counted, peers))
 
     async def whole(self) -> NodeState:
-        """The same, with peers' packets."""
         keepers = () if self.network is None else self.network.keepers.values()
         return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
@@ -130,7 +127,6 @@ class Reporter:
 
 
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
-    """Put the state together, in slices."""
     status, network = report.status, report.network
     heard = report.store.directory.heard
     base = NodeState(
@@ -271,7 +267,7 @@ def _refused(name: str, problem: Problem, lease: Lease | None, since: float | No
 
 
 def _wrong(keeper: Keeper, key: Key) -> str:
-    """Why the object of `key` is not as it should be; empty if it is."""
+    """Empty if it is."""
     refusal = keeper.tally.failing.get(key)
     return refusal or ("" if keeper.is_as_wanted(key) else "not there yet")
 

@@ -53,7 +53,7 @@ def _chance(random: Callable[[int], bytes]) -> Random:
 
 
 def _identity(options: Options) -> str:
-    """The prefix, and a node's name: under another name it is another node."""
+    """Under another name it is another node."""
     if options.kube_subnet_mgr:
         return options.kube_annotation_prefix + options.surroundings.node
     return options.etcd_prefix

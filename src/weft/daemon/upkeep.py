@@ -29,8 +29,6 @@ _TELL_REST_MOST: Final = 60.0
 
 
 class Upkeep:
-    """Follows the lease and the uplink, and carries what changes to the network and the store."""
-
     def __init__(
         self,
         options: Options,
@@ -60,7 +58,6 @@ class Upkeep:
         status.parts["published"] = self._publishing_problem
 
     def start(self, parts: Supervisor) -> None:
-        """Start all of it."""
         parts.start("own lease", self._keep_lease)
         parts.start("expiry", self._watch_expiry)
         parts.start("uplink", self._follow_uplink, again=self._network.uplink_changed.set)
@@ -73,7 +70,7 @@ class Upkeep:
         return inputs.backend.advertise(inputs)
 
     async def _keep_lease(self) -> None:
-        """Hold a lease for ever; one that is lost is taken again in place, the same subnet first."""
+        """One that is lost is taken again in place, the same subnet first."""
         while True:
             if self._leasing.confirmed:
                 reason = await self._leasing.keep(self._moved)
@@ -85,7 +82,6 @@ class Upkeep:
             await self._moved()
 
     async def _moved(self) -> None:
-        """Go on with the lease that we have now, which may be for another subnet."""
         inputs, lease = self._network.inputs, self._leasing.lease
         if (inputs.v4, inputs.v6) != (lease.v4, lease.v6):
             before, now = (
@@ -130,7 +126,7 @@ class Upkeep:
                 self._network.uplink_changed.set()
 
     async def _look_again(self) -> None:
-        """Find out what the uplink is now, and decide from that. `OSError` if the kernel cannot be asked."""
+        """Raises `OSError` if the kernel cannot be asked."""
         snapshot = await self._kernel.snapshot()
         refused: Problem | None = None
         try:
@@ -155,7 +151,7 @@ class Upkeep:
                 log.warning("%s", after)
 
     async def _use(self, snapshot: Snapshot) -> None:
-        """Decide from the uplink as it is now; one that does not do as it was asked for stays as long as it works."""
+        """An uplink that does not do as it was asked for stays as long as it works."""
         netconf, uplink = self._network.inputs.netconf, self._network.inputs.facts.uplink
         facts, why = await phases.look_around(self._options, netconf, self._kernel, snapshot, in_use=uplink)
         inputs = self._network.inputs  # as they are now: our subnet may be another since
@@ -179,7 +175,7 @@ class Upkeep:
         self._network.subnet_file.renew()
 
     async def _follow_addresses(self) -> None:
-        """List the node's addresses again when one came or went, on whatever link: no peer may take them."""
+        """On whatever link: no peer may take them."""
         while True:
             await self._network.addresses_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -217,7 +213,6 @@ class Upkeep:
             last = now
 
     def _publishing_problem(self) -> Problem | None:
-        """Why peers are told something else of this node than is true."""
         lease, attrs = self._leasing.lease, self._attrs()
         late = self._untold is not None and self._now() - self._untold > _RETRY_SECONDS
         if lease.attrs == attrs or not (late or self._why_untold or not self._leasing.confirmed):

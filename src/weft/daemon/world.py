@@ -44,16 +44,13 @@ class World(Value):
     notify_socket: str = ""
 
     def directory(self, options: Options) -> Path:
-        """Name the directory of the instance that these options start."""
         return instance.directory(Path(options.state_dir), options.subnet_file, self.store.identity(options))
 
     def moment(self) -> Moment:
-        """Now, in a form that can be written down."""
         return Moment(unix=self.unix(), now=self.now(), boot=self.boot)
 
 
 def real(notify_socket: str = "") -> World:
-    """The machine's own clocks and chance."""
     return World(
         now=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         monotonic=time.monotonic,
