@@ -156,6 +156,7 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
     env = planted.env(
         "weft.daemon.peers:Peers.take",
         "weft.daemon.network:Network.notice",
+        "weft.daemon.reconcile:Reconciler.peers",
         "weft.daemon.reconcile:Reconciler.decide",
         "weft.daemon.planes.kernel:NodeKernel.apply",
         "weft.daemon.planes.rules:RulesPlane.look",
@@ -166,7 +167,12 @@ def test_a_part_that_dies_of_a_fault_is_started_again_and_that_is_said(cluster: 
     parts = {
         "take": ("other leases", lambda: cluster.peer(51), lambda: "10.5.51.0/24" in node.ip("route")),
         "notice": ("notices", lambda: node.ip("route del 10.5.50.0/24"), lambda: "10.5.50.0/24" in node.ip("route")),
-        "decide": ("deciding", lambda: cluster.peer(52), lambda: "10.5.52.0/24" in node.ip("route")),
+        "peers": ("other leases", lambda: cluster.peer(52), lambda: "10.5.52.0/24" in node.ip("route")),
+        "decide": (
+            "deciding",
+            lambda: node.ip("link set eth0 mtu 1400"),
+            lambda: "mtu 1350" in node.ip("link show flannel.1"),
+        ),
         "apply": ("routes", lambda: cluster.peer(53), lambda: "10.5.53.0/24" in node.ip("route")),
         "look": (
             "rules",

@@ -59,10 +59,9 @@ async def follow(
     Ends by raising: `CompactedError`, `OtherHistoryError` and `TooLargeError` (list again), `Unavailable` and
     `ConfigError` (try again from the last event's revision).
     """
-    # Without fragments, etcd puts a thousand events into one answer, whatever their size. From `after` itself on: of
-    # what was deleted at the revision of a compaction, a watch from there on says nothing, one from before is refused.
+    # Without fragments, etcd puts a thousand events into one answer, whatever their size.
     request = WatchCreateRequest(
-        key=key, range_end=range_end, start_revision=after.revision, progress_notify=True, fragment=True
+        key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True, fragment=True
     )
     async with client.stream(lambda link: link.watch.Watch) as watch:
         async with asyncio.timeout(timing.call) as alarm:
@@ -74,11 +73,7 @@ async def follow(
                     alarm.reschedule(None)  # what takes its time from here on is not etcd
                     if answer.created and not after.precedes(mark_of(answer.header)):
                         raise OtherHistoryError
-                    told = len(answer.events)
-                    while answer.events and answer.events[0].kv.mod_revision <= after.revision:
-                        del answer.events[0]
-                    # Answers to `_ask_for_life` have the id -1: no promise about events.
-                    if answer.watch_id >= 0 and (answer.events or not told):
+                    if answer.watch_id >= 0:  # answers to `_ask_for_life` carry -1: no promise about events
                         await take(answer)
                     alarm.reschedule(asyncio.get_running_loop().time() + timing.ping + timing.pong)
             finally:

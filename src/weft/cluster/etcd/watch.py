@@ -15,7 +15,7 @@ from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.problems import TooLargeError
-from weft.cluster.etcd.rpc.etcd_pb2 import Event, WatchResponse
+from weft.cluster.etcd.rpc.etcd_pb2 import Event, RangeRequest, WatchResponse
 from weft.cluster.etcd.values import Listing, Mark
 from weft.cluster.pace import Pace
 from weft.cluster.store import Take
@@ -51,19 +51,23 @@ class EtcdDirectory:
         self._shown: set[str] = set()
         self._pace = Pace(timing.backoff, timing.backoff_most, jitter)
         self._lost = False
+        self._broken = False
 
     async def list(self) -> Listing:
         return await list_leases(self._client, self._prefix)
 
     async def watch(self, take: Take, listing: Listing | None = None) -> NoReturn:
         """One watch at a time; a given `listing` is the first and is not read again."""
-        self._mark, self._lost = None, False
+        self._mark, self._lost, self._broken = None, False, False
         if listing is not None:
             await self._listed(listing, take)
         while True:
             try:
                 if self._mark is None:
                     await self._listed(await self.list(), take)
+                elif self._broken:
+                    await self._check_history(self._mark)
+                self._broken = True
                 await self._follow(take)
             except (CompactedError, OtherHistoryError, TooLargeError):
                 self._mark = None  # what happened meanwhile is not told any more, or never happened
@@ -74,6 +78,13 @@ class EtcdDirectory:
                     refused = isinstance(error, ConfigError) and error.problems[0].code != "FLAG-001"  # files of ours
                     await take(Lost(reason=str(error), refused=refused))
             await self._pace.wait()
+
+    async def _check_history(self, mark: Mark) -> None:
+        """Raise `CompactedError` if etcd has compacted more than `mark`.
+
+        Of what was deleted at the revision of a compaction, a watch from there on tells nothing, and is not refused.
+        """
+        await self._client.call(lambda link: link.kv.Range, RangeRequest(key=self._key, revision=mark.revision))
 
     async def _follow(self, take: Take) -> NoReturn:
         assert self._mark is not None  # noqa: S101 listed before
