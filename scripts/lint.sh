@@ -9,6 +9,7 @@ check() { printf '\n== %s\n' "$1"; shift; "$@" || result=1; }
 check 'ruff check' $bin/ruff check
 check 'ruff format' $bin/ruff format --check
 check 'mypy --strict' $bin/mypy
+check 'pyright' env PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $bin/pyright
 check 'import contracts' $bin/lint-imports --no-logo
 check 'generated stubs' scripts/stubs.sh --check
 check "the specification's ids" $bin/python -m tests.spec.proved

@@ -5,7 +5,7 @@ Each change is in the lab's history, before what it does to nodes is in theirs.
 
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, TypeVar
@@ -50,7 +50,7 @@ async def _send(world: World, wanted: protocol.Probe) -> SentReport:
 
 
 # What is answered by a report alone, and how.
-_REPORTS: Final[Mapping[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value]]]] = {
+_REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value]]]] = {
     protocol.Ps: lambda world, _: account.report(world),
     protocol.States: lambda world, _: account.states(world),
     protocol.AskNews: lambda world, asked: account.news(world, asked.after),
