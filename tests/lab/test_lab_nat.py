@@ -1,6 +1,7 @@
 """A lab with a segment behind a NAT: what passes it, what does not, and that the doctor names it."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 from tests.support.lab import Lab, lab, write_file
@@ -36,7 +37,7 @@ def test_wireguard_passes_it(tmp_path: Path):
     with lab(write_file(tmp_path, nodes=NODES, nat=[2], network=network)) as running:
         # A node that offers its key before the other knows it offers it again after five seconds, and only the nodes
         # behind the NAT can begin.
-        for pod in ("pod2-1", "pod3-1"):
-            eventually(lambda pod=pod: running.reached("pod1-1", pod) == {4: True}, seconds=30)
+        for one, other in combinations(("pod1-1", "pod2-1", "pod3-1"), 2):
+            eventually(lambda one=one, other=other: running.reached(one, other) == {4: True}, seconds=30)
         assert running.weft("pingall").returncode == 0
         assert not diagnosis(running, "far")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -56,8 +57,9 @@ class Started:
     def feed(self) -> "Started":
         """Give it its configuration, which starts the work."""
         assert self.process.stdin is not None
-        self.process.stdin.write(self._input)
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # one that ends without reading it says why, as in `communicate`
+            self.process.stdin.write(self._input)
+            self.process.stdin.close()
         self.process.stdin = None
         return self
 
