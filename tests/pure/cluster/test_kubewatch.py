@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from ipaddress import IPv4Address
@@ -20,7 +21,7 @@ from weft.cluster.kube.nodes import Listing, is_older
 from weft.cluster.kube.problems import BusyError
 from weft.cluster.kube.watch import KubeDirectory
 from weft.desired.podcidr import Census
-from weft.model.cluster import Changed, Listed, Lost
+from weft.model.cluster import Changed, Listed, Lost, StoreEvent
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import replace
 
@@ -83,6 +84,40 @@ def directory(script: Any, *, held: float = 0.2, now: Callable[[], float] = lamb
     own: Any = SimpleNamespace(known_name="own", seen=lambda _node: None)
     made = KubeDirectory(script, PREFIX, own, timing=timing, now=now, jitter=lambda: 0.5)
     return SimpleNamespace(directory=made)
+
+
+async def test_a_list_that_was_given_is_not_kept():
+    async def take(_event: StoreEvent) -> None:
+        """Nothing is kept here, either."""
+
+    script, listing = Script(None), replace(EMPTY, version="7")
+    made = directory(script).directory
+    made._looked = (0.0, listing)
+    before = sys.getrefcount(listing)
+    watching = asyncio.create_task(made.watch(take, listing))
+    await comes(lambda: script.versions)
+    assert script.versions == ["7"]
+    assert sys.getrefcount(listing) < before, "neither by the watch nor from an earlier look"
+    watching.cancel()
+
+
+async def test_while_there_is_no_lease_all_but_our_own_node_is_asked_for_now_and_then():
+    async def read() -> Any:
+        return own.node
+
+    async def name() -> str:
+        return "own"
+
+    own: Any = SimpleNamespace(name=name, read=read, node=None, has_lease=False, version="8")  # it has published
+    script, now = Script(), [0.0]
+    made = KubeDirectory(script, PREFIX, own, timing=Timing(), now=lambda: now[0], jitter=lambda: 0.5)
+    for at, asked in (0.0, 1), (1.0, 1), (31.0, 2):
+        now[0] = at
+        await made.list()
+        assert script.asked == asked
+    own.has_lease = True
+    await made.list()
+    assert script.asked == 3
 
 
 async def test_what_came_before_an_error_in_one_batch_is_told():

@@ -61,6 +61,7 @@ class EtcdDirectory:
         self._mark, self._lost, self._broken = None, False, False
         if listing is not None:
             await self._listed(listing, take)
+            listing = None  # it may be long, and this goes on as long as the node runs
         while True:
             try:
                 if self._mark is None:

@@ -72,6 +72,7 @@ class KubeTenure:
         self._name = surroundings.node
         self._attrs: LeaseAttrs | None = None
         self.version = ""  # of the node as we left it
+        self.has_lease = False
         self._heard = asyncio.Event()
         self._node: Node | None = None
         self._said: list[Problem] = []
@@ -135,12 +136,13 @@ class KubeTenure:
         v4_given, v6_given, _ = self._addresses(node)
         proof = Proof(node.uid, *("" if each is None else str(each) for each in (v4_given, v6_given)))
         lease = Lease(id=node.name, v4=v4, v6=v6, attrs=chooser.attrs, created=node.created)
+        self.has_lease = True
         return OwnLease(lease=lease, expires=None, token=proof)
 
     def hold(self, own: OwnLease) -> None:
         # Where only our pod was named, this is the node that it was on. It is so still: what remembers `own` is this
         # machine's, and one that gets another name has no pods before the API, which is there then, gives it some.
-        self._name, self._attrs = own.lease.id, own.lease.attrs
+        self._name, self._attrs, self.has_lease = own.lease.id, own.lease.attrs, True
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         """Raises `Unavailable`, with LEASE-004 if it is another node object by now."""

@@ -68,7 +68,7 @@ class KubeDirectory:
 
     async def list(self) -> Listing:
         """While there is no lease, all but our own as they were half a minute ago at most."""
-        if self._looked is not None and not self._own.version and self._now() - self._looked[0] <= _LOOK_SECONDS:
+        if self._looked is not None and not self._own.has_lease and self._now() - self._looked[0] <= _LOOK_SECONDS:
             return replace(self._looked[1], own=await self._own.read())
         self._looked = self._now(), await list_nodes(self._client, self._prefix, await self._own.name())
         return self._looked[1]
@@ -81,8 +81,10 @@ class KubeDirectory:
     async def watch(self, take: Take, listing: Listing | None = None) -> NoReturn:
         """One watch at a time; a given `listing` is the first and is not read again."""
         self._version, self._lost, self._silent = "", False, False
+        self._looked = None
         if listing is not None:
             await self._listed(listing, take)
+            listing = None  # it may be long, and this goes on as long as the node runs
         while True:
             try:
                 if self._version and self._broken:
