@@ -17,7 +17,7 @@ from weft.model.net import Ip
 from weft.model.value import Value
 
 BACKENDS = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
-_MADE = r"<!-- Made by `make docs` from src/weft/desired/backends/(\w+)\.py: change that. -->\n\n"
+_MADE = r"<!-- Made by `make docs` from src/weft/desired/backends/(\w+)(?:\.py|/__init__\.py): change that. -->\n\n"
 _TABLE = re.compile(rf"({_MADE})(?:\|.*\n)*")
 
 

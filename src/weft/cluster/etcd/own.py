@@ -94,6 +94,7 @@ class OwnKey:
     ) -> OwnLease:
         """Take a subnet and publish what we are there (flannel.md §4.3); up to ten tries while others take it first.
 
+        A `recorded` key is deleted when the network has no place for it.
         Raises `Unavailable` (no store, LEASE-003: no subnet, IFACE-001: our address is another node's too).
         """
         attrs = chooser.attrs

@@ -17,6 +17,10 @@ class Mark(NamedTuple):
     term: int
 
     def precedes(self, later: "Mark") -> bool:
+        """False for a restored snapshot or another cluster.
+
+        A restored store may have the same cluster id and have caught up in revisions; its Raft term began again.
+        """
         return later.cluster == self.cluster and later.revision >= self.revision and later.term >= self.term
 
 

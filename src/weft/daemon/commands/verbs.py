@@ -25,7 +25,6 @@ from weft.screen.documents import DOCUMENTS, document, output_option
 from weft.screen.groups import need_root
 from weft.screen.say import say
 
-_ANSWERED: Final = "answered by the weftd that runs here, instance"
 _OTHER: Final = "a start with the flags of the weftd that runs here, but for those given here"
 
 

@@ -125,7 +125,7 @@ class RequestState(Value):
 
 
 class CallState(Value):
-    """Calls of a plugin with one command (`bridge ADD`); times are those of the latest calls."""
+    """Calls of a plugin with one command (`bridge ADD`); times are those of the latest calls, in milliseconds."""
 
     count: int
     failed: int
@@ -152,8 +152,8 @@ class NodeState(Value):
 
     `parts` are what readiness depends on, each with its fault or None. `losses` are what some pods have lost,
     `findings` are faults of the rest of the node. `versions` are those of programs that the daemon needs. `took` is how
-    long plugins' calls took, by plugin and command, after they had `waited`. `heard` is how many seconds ago the store
-    said anything.
+    long plugins' calls took, by plugin and command, after they had `waited`, both in seconds. `heard` is how many
+    seconds ago the store said anything.
     """
 
     version: str
