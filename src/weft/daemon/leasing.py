@@ -212,12 +212,18 @@ class Leasing:
                 log.warning("STATE-002 %s: %s", self._file.path, why)
 
     async def _took(self, own: OwnLease) -> None:
-        """Raises `Unavailable` (LEASE-004) for a lease that cannot be ours."""
+        """Raises `Unavailable` (LEASE-004) for a subnet that cannot be ours; all else of the lease counts."""
         if why := unfit(self._netconf, own.lease):
+            if self.own is not None and self.own.lease.id == own.lease.id:
+                self.own = replace(own, lease=replace(own.lease, v4=self.own.lease.v4, v6=self.own.lease.v6))
+                await self._record(self.own)
             where, expected = f"lease {own.lease.id}", "a subnet within the network"
             hint = "Correct it in the store; the node stays with the subnet that it has"
             raise Unavailable(Problem(code="LEASE-004", where=where, seen=why, expected=expected, hint=hint))
         self.own, self.confirmed, self._refused = own, True, None
+        await self._record(own)
+
+    async def _record(self, own: OwnLease) -> None:
         if own != self._memory.own:
             self._memory = replace(self._memory, own=own)
             await self._write()

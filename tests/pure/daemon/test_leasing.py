@@ -133,3 +133,22 @@ async def test_a_lease_that_moves_is_followed_and_one_that_cannot_be_ours_is_ref
     assert moved == ["10.5.7.0/24", "10.5.9.0/24"]
     assert caplog.text.count("LEASE-004 lease 10.5.1.0-24: ") == 3
     assert memory.load(tmp_path, MOMENT).own == leasing.own
+
+
+async def test_of_a_lease_whose_subnet_is_refused_the_rest_is_taken_over(leasing, tmp_path):
+    new = replace(OWN.lease, v4=ip_network("192.0.2.0/24"), attrs=replace(OWN.lease.attrs, backend="host-gw"))
+
+    async def keep(_own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
+        yield Held(own=OwnLease(lease=new, expires=700.0, token=(7, 10)))
+        assert leasing.unpublished is not None
+        yield Revoked(reason="deleted")
+
+    async def follow() -> None:
+        raise AssertionError
+
+    leasing._tenure.keep, leasing._tenure.unpublished = keep, None
+    await leasing.acquire(OWN.lease.attrs, (None, None))
+    await leasing.keep(follow)
+    assert leasing.own == OwnLease(lease=replace(new, v4=OWN.lease.v4), expires=700.0, token=(7, 10))
+    assert leasing.left == 600.0
+    assert memory.load(tmp_path, MOMENT).own == leasing.own
