@@ -134,7 +134,9 @@ class Directory(Protocol[ListingT]):
     async def watch(self, take: Take, listing: ListingT | None = None) -> NoReturn:
         """Give `take` one event after the other, of all leases but ours: `Listed`, then `Changed` and `Lost`.
 
-        Nothing is removed before a `Listed` that is `complete`. A `Listed` or `Changed`, perhaps empty, ends a `Lost`.
+        Nothing is removed before a `Listed` that is `complete`. Any other event, perhaps an empty `Changed`,
+        ends a `Lost` of the whole store. The `ids` of a `Lost` replace those of the one before. A `Listed` that is
+        complete ends it for all of them; another one, and a `Changed`, for those that it names.
         """
         ...
 

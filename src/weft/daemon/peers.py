@@ -72,8 +72,11 @@ class Peers:
         roster = self._roster
         return replace(memory, leases=tuple(roster.worth_keeping), mark=self._mark, unproven=dict(roster.unproven))
 
-    async def follow(self, listing: Listing | None, known: Callable[[], None]) -> None:
-        """`known` is called while all leases are known."""
+    async def follow(self, listed: Callable[[], Listing | None], known: Callable[[], None]) -> None:
+        """`listed` gives the first list, if it was read already: to hold that is the store's, and not for long.
+
+        `known` is called while all leases are known.
+        """
 
         async def take(event: StoreEvent) -> None:
             await self.take(event)
@@ -81,12 +84,18 @@ class Peers:
                 known()
             self.spoken.set()
 
-        await self._directory.watch(take, listing)
+        try:
+            await self._directory.watch(take, listed())
+        finally:
+            self.spoken.set()  # a start that waits goes on after a fault, which is said
 
     async def take(self, event: StoreEvent) -> None:
         if isinstance(event, Lost) and event.ids is None:
             self._lost(event)
             return
+        # A list that is the first is no news of a node, as long as it may take.
+        first = isinstance(event, Listed) and not self._reconciler.complete
+        since = None if first else self._reconciler.clock()
         if self._status.store is not None:
             log.info("the store answers again")
             self._history.note("store-back", "store")
@@ -101,9 +110,9 @@ class Peers:
             self._roster.note(put=event.put, gone=event.gone, malformed=event.malformed)
             self._mark = event.mark
             heard = {*event.gone, *(lease.id for lease in event.put)} if self._unheard else set()
-        self._unheard = self._unheard.difference(heard, (entry.id for entry in event.malformed))
+        self._hears_nothing_of(self._unheard.difference(heard, (entry.id for entry in event.malformed)))
         self._say_refused({entry.id: entry.problem for entry in event.malformed})
-        await self.settle()
+        await self.settle(since)
 
     def judge_by(self, ours: Ours) -> None:
         self._roster.judge_by(ours)
@@ -119,13 +128,14 @@ class Peers:
                 async with asyncio.timeout(_EXPIRY_SECONDS):
                     await self._doubt.wait()
 
-    async def settle(self) -> None:
+    async def settle(self, since: float | None = None) -> None:
+        """`since` is when the store said what is to be judged."""
         refused: dict[str, Problem] = {}
         served: set[str] = set()
         with self._reconciler.deciding():
             while True:
                 touched = self._roster.judge(_SLICE, now=self._now())
-                self._reconciler.peers(touched)
+                self._reconciler.peers(touched, since)
                 served |= touched
                 self._status.peers, self._status.peers_refused = len(self._roster.believed), self._roster.refusals
                 refused |= self._roster.news()
@@ -203,11 +213,18 @@ class Peers:
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
     def _lost_some(self, lost: Lost) -> None:
-        before, self._unheard, self._why_unheard = self._unheard, frozenset(lost.ids or ()), lost.reason
+        before, self._why_unheard = self._unheard, lost.reason
+        self._hears_nothing_of(frozenset(lost.ids or ()))
         problem = self.problem
         if problem is not None and self._unheard - before:
             log.warning("%s; their peers are served as before", problem)
             self._history.note("store-lost", "store", code=problem.code, words=problem.seen)
+
+    def _hears_nothing_of(self, ids: frozenset[str]) -> None:
+        if self._unheard and not ids:
+            log.info("the store hears of all leases again")
+            self._history.note("store-back", "store", words="it hears of all leases again")
+        self._unheard = ids
 
     @property
     def problem(self) -> Problem | None:

@@ -26,17 +26,17 @@ class Reconciler:
 
     def __init__(self, decider: Decider, *, clock: Callable[[], float]) -> None:
         self.decider = decider
-        self._clock = clock
+        self.clock = clock
         self.keepers: list[Keeper] = []
         self.complete = False  # until the first full list of leases nothing is removed
-        self._begun = False
+        self.begun = False  # to decide; before, nothing is known to be wanted
         self._stale = asyncio.Event()  # everything is to be decided again
         self._under_way = 0  # decisions of which more is to come
         self._gone: set[Key] = set()  # what these want no more
 
     def keep(self, plane: Plane, *, history: History | None = None) -> Keeper:
         """It is handed what is decided from then on."""
-        keeper = Keeper(plane, self.decider, may_remove=self.may_remove, clock=self._clock, history=history)
+        keeper = Keeper(plane, self.decider, may_remove=self.may_remove, clock=self.clock, history=history)
         self.keepers.append(keeper)
         return keeper
 
@@ -53,10 +53,11 @@ class Reconciler:
     def once(self) -> None:
         self._hand_out(self.decider.decide_shared(), None)
 
-    def peers(self, ids: Iterable[str]) -> None:
-        if self._begun:
+    def peers(self, ids: Iterable[str], since: float | None = None) -> None:
+        """`since` is when the store said what asks for it, by `clock`."""
+        if self.begun:
             with self.deciding():
-                self._hand_out(self.decider.decide_peers(ids), self._clock())
+                self._hand_out(self.decider.decide_peers(ids), since)
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
@@ -88,7 +89,7 @@ class Reconciler:
     async def decide(self) -> None:
         """Planes work on one slice while the next is decided."""
         self._stale.clear()
-        self._begun = True
+        self.begun = True
         with self.deciding():
             for keys in self.decider.decide_everything():
                 self._hand_out(keys, None)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from weft.cluster.store import Listing, Store
+from weft.cluster.store import Store
 from weft.config.netconf import parse_netconf
 from weft.config.options import Options
 from weft.daemon import doctor, start
@@ -113,11 +113,10 @@ class Running(Value):
         network, leasing = self.network, self.leasing
         await network.peers.recall(leasing.remembered)
 
-        async def follow(listing: Listing | None = None) -> None:
-            await network.peers.follow(listing, lambda: leasing.saw(network.peers.known))
+        async def follow() -> None:
+            await network.peers.follow(leasing.listed, lambda: leasing.saw(network.peers.known))
 
-        first, again = partial(follow, leasing.listed()), network.reconciler.everything
-        parts.start("other leases", follow, first=first, again=again)
+        parts.start("other leases", follow, again=network.reconciler.everything)
         if leasing.confirmed:
             await network.peers.spoken.wait()
         await network.begin(parts)

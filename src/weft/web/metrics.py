@@ -196,7 +196,7 @@ class _Collected:
 
         yield _histogram(
             "weft_store_to_kernel_seconds",
-            "From what the store said of a node until the kernel had it.",
+            "From the store's event of a node until the kernel had it; the first list does not count.",
             ("plane",),
             (((name,), loop.took) for name, loop in loops.items()),
         )

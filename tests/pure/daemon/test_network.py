@@ -1,7 +1,7 @@
 """A node's network on a kernel that is none: who is judged when, and what the status says."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from pathlib import Path
@@ -58,9 +58,8 @@ class NoKernel:
         return [Failure(step=step, errno=1, message="refused") for step in refused]
 
 
-@pytest.fixture
-async def network(tmp_path: Path) -> Network:
-    made = Network(
+def made(tmp_path: Path, *, clock: Callable[[], float] = lambda: 0.0) -> Network:
+    return Network(
         NoKernel(),
         None,
         others={},
@@ -69,17 +68,22 @@ async def network(tmp_path: Path) -> Network:
         subnet_file=tmp_path / "subnet.env",
         status=Status(),
         stranded_pods=StrandedPods(),
-        clock=lambda: 0.0,
+        clock=clock,
         now=lambda: 0.0,
         directory=SimpleNamespace(continues=continues),
     )
-    await made.peers.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
-    return made
+
+
+@pytest.fixture
+async def network(tmp_path: Path) -> Network:
+    network = made(tmp_path)
+    await network.peers.take(Listed(leases=(builders.lease(2, vxlan), builders.lease(3, vxlan)), malformed=()))
+    return network
 
 
 async def settle(network: Network) -> None:
     """Decide and act until there is nothing to do."""
-    if not network.reconciler._begun:
+    if not network.reconciler.begun:
         network.reconciler.everything()
     while network.reconciler.is_deciding or network.links._marked.is_set():
         if network.reconciler.is_deciding:
@@ -286,6 +290,57 @@ async def test_a_store_that_is_lost_and_comes_back_is_history(network: Network):
     await network.peers.take(Changed(put=()))
     store = [event for event in network._status.history.events if event.subject == "store"]
     assert [(event.kind, event.code) for event in store] == [("store-lost", "STORE-001"), ("store-back", "")]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+async def test_a_part_of_the_store_that_is_heard_again_is_history_once(network: Network, complete: bool):
+    two, three = builders.lease(2, vxlan), builders.lease(3, vxlan)
+    await network.peers.take(Lost(reason="no path", ids=frozenset({two.id, three.id})))
+    await network.peers.take(Changed(put=(three,)))
+    await network.peers.take(Listed(leases=(two,), complete=complete))
+    await network.peers.take(Changed(put=(three,)))
+    store = [event for event in network._status.history.events if event.subject == "store"]
+    assert [event.kind for event in store] == ["store-lost", "store-back"]
+
+
+async def test_the_way_of_an_event_begins_where_it_is_taken_and_a_first_list_is_none(tmp_path: Path):
+    now = [0.0]
+    network = made(tmp_path, clock=lambda: now[0])
+    await network.peers.recall(Memory(net_conf="", leases=(builders.lease(2, vxlan),)))
+    await settle(network)
+    await network.peers.take(Listed(leases=tuple(builders.lease(node, vxlan) for node in range(2, 5)), complete=False))
+    await network.peers.take(Listed(leases=tuple(builders.lease(node, vxlan) for node in range(2, 9))))
+    await settle(network)
+    assert sum(network.links.tally.took.counts) == 0, "the store was away at the start"
+
+    judge = network.peers._roster.judge
+
+    def slowly(most: int, **when: float):
+        now[0] += 0.25
+        return judge(most, **when)
+
+    network.peers._roster.judge = slowly
+    await network.peers.take(Changed(put=(builders.lease(9, vxlan),)))
+    await settle(network)
+    assert (sum(network.links.tally.took.counts), network.links.tally.took.total) == (1, 0.25)
+    network.addresses_are({GATEWAY, UPLINK, OTHER})
+    await network.peers.settle()
+    assert network._status.peers_refused == 1
+    await settle(network)
+    assert sum(network.links.tally.took.counts) == 1, "what is judged again is no word of the store's"
+
+
+async def test_a_start_does_not_wait_for_a_part_that_ended_by_a_fault(network: Network):
+    async def watch(take, _listing) -> None:
+        await take(Changed(put=(builders.lease(4, vxlan),)))
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    network.peers._directory.watch, network.peers._roster.judge = watch, broken
+    with pytest.raises(ZeroDivisionError):
+        await network.peers.follow(lambda: None, lambda: None)
+    assert network.peers.spoken.is_set()
 
 
 async def test_a_list_that_is_not_complete_adds_and_takes_nothing_away(network: Network, tmp_path: Path):

@@ -475,9 +475,9 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
 async def test_it_is_measured_how_long_it_takes_from_the_stores_word_to_the_kernel():
     node = await Node().start()
     assert node.tally.took.total == 0
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]), node.now)
     node.now += 2.0
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(10, vxlan)]))
+    node.reconciler.peers(node.roster.changed(put=[builders.lease(10, vxlan)]), node.now)
     node.now += 1.0
     await node.settle()
     assert (node.tally.took.total, sum(node.tally.took.counts)) == (3.0, 1)
