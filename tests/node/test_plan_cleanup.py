@@ -92,6 +92,7 @@ def test_a_plan_beside_a_weftd_connects_to_no_store(cluster: Cluster, changed: b
     node = cluster.node(1).start()
     if changed:
         cluster.configure(HOST_GW)
+        node.says("CONF-001 .*changed since the start")
     node.netns.run(
         f"""nft add table inet watch
         nft add chain inet watch out '{{ type filter hook output priority 0; }}'
@@ -157,6 +158,7 @@ def test_a_device_of_the_configuration_before_is_planned_to_go(
     node = cluster.node(1).start()
     assert weft(node, "plan").stdout.splitlines()[-1] == "# nothing to do"
     cluster.configure(after)
+    node.says("CONF-001 .*changed since the start")
     shown = weft(node, "plan")
     assert f"- link {gone}  # a device of the earlier configuration" in shown.stdout
     node.stop()

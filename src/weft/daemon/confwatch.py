@@ -37,16 +37,15 @@ def digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 
-def differences(known: NetConf, new: NetConf) -> list[str]:
-    """Name the keys in which two configurations differ."""
-    return [key for name, key in _KEYS.items() if getattr(new, name) != getattr(known, name)]
-
-
 class ConfWatch:
-    """Compares the configuration with `netconf`, which was made of `text`. `problem` is what there is to say now."""
+    """Compares the configuration with `netconf`, which was made of `text`. `problem` is what there is to say now.
+
+    `differs` names the keys in which the present configuration differs; none of one that no node can start with.
+    """
 
     def __init__(self, settings: Settings, netconf: NetConf, text: str, backends: Mapping[str, Backend]) -> None:
         self.problem: Problem | None = None
+        self.differs: list[str] = []
         self._settings = settings
         self._netconf = netconf
         self._text = text
@@ -60,6 +59,7 @@ class ConfWatch:
             except (Unavailable, ConfigError) as error:
                 first = error.problems[0]
                 if first.code == "CONF-002":  # it is not there any more
+                    self.differs = []
                     self._say(self._changed(first.seen, "Put it back: no node can start without it"))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -67,16 +67,17 @@ class ConfWatch:
 
     def _judge(self) -> Problem | None:
         """What is wrong with the present text, beside that of the start."""
+        self.differs = []
         try:
             new = parse_netconf(self._text, self._settings.source, backends=self._backends, etcd=self._settings.chooses)
         except ConfigError as error:
             hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
             return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)
-        keys = differences(self._netconf, new)
-        if not keys:
+        self.differs = [key for name, key in _KEYS.items() if getattr(new, name) != getattr(self._netconf, name)]
+        if not self.differs:
             return None
         hint = "Restart weftd to take it over, on all nodes; `weft plan` shows what that changes here"
-        return self._changed(f"changed since the start: {'; '.join(keys)}", hint)
+        return self._changed(f"changed since the start: {'; '.join(self.differs)}", hint)
 
     def _changed(self, seen: str, hint: str) -> Problem:
         expected = "the configuration of the start"

@@ -17,7 +17,7 @@ from weft.beside.threads import beside, bounded
 from weft.cluster.store import Store
 from weft.config.options import Options
 from weft.daemon import control, events, phases, places, start
-from weft.daemon.confwatch import digest
+from weft.daemon.confwatch import ConfWatch, digest
 from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
@@ -142,8 +142,16 @@ class Node:
         rules_plane = self._rules(known, firewall, tooling, held)
         network = self._network(known, tenant, kernel, rules=rules_plane, store=store, held=held)
         running = Running(
-            known=known, tenant=tenant, store=store, leasing=leasing, kernel=kernel, network=network, world=self._world
+            known=known,
+            tenant=tenant,
+            store=store,
+            leasing=leasing,
+            kernel=kernel,
+            network=network,
+            world=self._world,
+            configured=ConfWatch(store.settings, known.netconf, known.memory.net_conf, self._world.backends),
         )
+        del placed  # with the store's first list, which may be long
         version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"
         report.serves(
             network,

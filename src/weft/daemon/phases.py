@@ -94,6 +94,7 @@ async def configure(
     *,
     asking: Asking,
     serves_without: Callable[[Problem], bool],
+    warn: Callable[[str], None] = log.warning,
 ) -> Configured:
     """Read the configuration. Raises `ConfigError` for what a user must correct.
 
@@ -102,7 +103,7 @@ async def configure(
     memory = await asking(partial(_read, settings, before, serves_without), "the network configuration")
     netconf = parse_netconf(memory.net_conf, settings.source, backends=world.backends, etcd=settings.chooses)
     for warning in netconf.warnings:
-        log.warning("CONF-002 %s", warning)
+        warn(f"CONF-002 {warning}")
     return Configured(memory=memory, netconf=netconf, backend=world.backends[netconf.backend])
 
 
@@ -167,7 +168,15 @@ def leasing_of(known: Known, store: Store, world: World, at: Place) -> Leasing:
     )
 
 
-async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World, identity: Identity | None) -> Placed:
+async def place(
+    known: Known,
+    leasing: Leasing,
+    kernel: NodeKernel,
+    world: World,
+    identity: Identity | None,
+    *,
+    warn: Callable[[str], None] = log.warning,
+) -> Placed:
     """Find out what this machine is: its uplink, and its MACs, which no other live node may have.
 
     `identity` is what an earlier run or look has settled. Raises `ConfigError` (IFACE-001); whether the back end can
@@ -176,7 +185,7 @@ async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World
     snapshot = await kernel.snapshot()
     facts, why = await look_around(known.options, known.netconf, kernel, snapshot)
     if await _is_a_copy(leasing.recorded, facts, snapshot, kernel):
-        log.warning("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
+        warn("LEASE-004 the node that took our recorded lease is alive: this disk is a copy of its disk")
         leasing.disown()
     unlisted = None
     try:
@@ -186,7 +195,10 @@ async def place(known: Known, leasing: Leasing, kernel: NodeKernel, world: World
     if identity is None:
         identity = _first_identity(known, world, snapshot, facts, None if listing is None else listing.published)
     if listing is not None:
-        identity = _without_clones(identity, leasing.elders(listing), known, world, facts)
+        elder = _with_macs_of(identity, leasing.elders(listing), known, facts)
+        if elder is not None:
+            warn(f"VTEP-003 lease {elder.id} has this node's MAC: its disk was cloned; making new MACs")
+            identity = Identity.random(world.random)
     inputs = _inputs(known, facts, identity)
     return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, unlisted=unlisted, inputs=inputs)
 
@@ -229,16 +241,15 @@ def _first_identity(
     return host.adopted(new, snapshot, known.backend.desired.devices(_inputs(known, facts, new)))
 
 
-def _without_clones(identity: Identity, others: Iterable[Lease], known: Known, world: World, facts: Facts) -> Identity:
+def _with_macs_of(identity: Identity, others: Iterable[Lease], known: Known, facts: Facts) -> Lease | None:
     """A live lease of another node that carries our MACs says that a disk is a copy."""
     publics = {facts.public_v4, facts.public_v6} - {None}
     for lease in others:
         ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
         claimed = known.backend.desired.claims(lease.attrs)
         if not ours and {identity.mac_v4, identity.mac_v6} & set(claimed):
-            log.warning("VTEP-003 lease %s has this node's MAC: its disk was cloned; making new MACs", lease.id)
-            return Identity.random(world.random)
-    return identity
+            return lease
+    return None
 
 
 def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import Store
-from weft.config.netconf import parse_netconf
 from weft.config.options import Options
 from weft.daemon import doctor, start
-from weft.daemon.confwatch import ConfWatch, differences
+from weft.daemon.confwatch import ConfWatch
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.phases import Known, Tenant
@@ -26,7 +25,7 @@ from weft.desired.node import devices_of
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.errors import Unavailable
 from weft.model.node.nodestate import Plan
 from weft.model.node.status import Status
 from weft.model.text import counted
@@ -46,6 +45,7 @@ class Running(Value):
     kernel: NodeKernel
     network: Network
     world: World
+    configured: ConfWatch
 
     async def run(
         self,
@@ -59,7 +59,7 @@ class Running(Value):
     ) -> None:
         known, network, leasing, status = self.known, self.network, self.leasing, report.status
         monitor = self._listen(held)
-        configured = ConfWatch(self.store.settings, known.netconf, known.memory.net_conf, self.world.backends)
+        configured = self.configured
         status.losses["configuration"] = lambda: configured.problem
         upkeep = Upkeep(
             known.options, network, leasing, self.kernel, status, reconnect=self.store.close, now=self.world.now
@@ -76,23 +76,15 @@ class Running(Value):
         """Where the configuration has changed, of the next start. Raises `OSError`, `ConfigError` and `Unavailable`."""
         from weft.daemon.commands import preview  # what nobody asks for need not be in memory
 
-        new = await self._changed()
+        if not self.network.reconciler.begun and status.waiting is not None:
+            raise Unavailable(status.waiting)
+        new = self.configured.differs  # the store need not answer, as long as it is the same
         if not new:
             return await preview.of_running(self.network, self.leasing, status, self.tenant.why)
         before = self.network.peers.known(self.leasing.remembered)
         plan = await preview.of_start(options, self.world, self.store, before)
         note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
         return replace(plan, notes=(note, *plan.notes))
-
-    async def _changed(self) -> list[str]:
-        known, settings = self.known.netconf, self.store.settings
-        try:
-            text = await settings.net_conf()
-            return differences(
-                known, parse_netconf(text, settings.source, backends=self.world.backends, etcd=settings.chooses)
-            )
-        except (ConfigError, Unavailable):
-            return []  # no start takes it now
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""

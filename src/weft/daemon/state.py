@@ -3,6 +3,7 @@
 There may be thousands of peers, so it is put together in slices, between which the event loop gets a turn.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -43,6 +44,8 @@ from weft.model.node.nodestate import (
 )
 from weft.model.node.status import Status
 from weft.model.value import Value, replace
+
+log = logging.getLogger(__name__)
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
 _NOTHING: Final[Mapping[Key, Traffic]] = {}
@@ -106,6 +109,15 @@ class Reporter:
             return PlanAnswer(plan=await self._plan())
         except WeftError as error:
             return PlanAnswer(unable=tuple(error.problems))
+        except OSError as error:
+            seen, hint = f"the kernel could not be asked: {error}", "Try again in a moment"
+            return PlanAnswer(unable=(Problem(code="INST-003", where="weftd", seen=seen, hint=hint),))
+        except Exception as fault:  # a plan must not take along what answers the other questions
+            seen, hint = f"a fault in weft ended it: {fault!r}", "Report this, with the lines of weftd's log"
+            problem = Problem(code="INST-002", where="weftd's plan", seen=seen, hint=hint)
+            self.status.faults += 1
+            log.exception("%s", problem)
+            return PlanAnswer(unable=(problem,))
 
     def _health(self) -> HealthState:
         status = self.status

@@ -93,3 +93,24 @@ async def test_what_was_said_ends_with_the_old_configuration(monkeypatch, caplog
     assert problem is None
     assert asked == [START, changed, changed, changed + " ", changed + " ", START]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
+
+
+async def test_the_keys_that_differ_are_those_of_the_last_text_that_a_node_can_start_with(monkeypatch):
+    monkeypatch.setattr(confwatch, "_RETRY_SECONDS", 0)
+    changed = START.replace("10.5", "10.6")
+    watch = ConfWatch(Texts(), parse_netconf(START, backends=BACKENDS), START, BACKENDS)
+    said = ["Network, or what belongs to it"]
+    for text, keys in [
+        (changed, said),
+        (AWAY, said),
+        ("{", []),
+        (changed, said),
+        (GONE, []),
+        (changed, said),
+        (START, []),
+    ]:
+        watch._settings = Texts(text)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await watch.run()
+        assert watch.differs == keys, text

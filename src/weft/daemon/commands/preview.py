@@ -5,7 +5,7 @@ planned with the subnet that it would get if it were alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
@@ -33,16 +33,18 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.kernel.tools import Tools
 from weft.model.cluster import Listed
 from weft.model.errors import Problem, Unavailable
-from weft.model.kernel.objects import Objects, Ownership, Snapshot
+from weft.model.kernel.objects import Key, Object, Objects, Ownership, Snapshot
 from weft.model.lease import Lease
 from weft.model.node.nodestate import Plan, Planned
 from weft.model.node.status import Status
-from weft.plan.diff import Put, Step, diff
+from weft.model.text import counted
+from weft.plan.diff import Delete, Put, Step, diff
 from weft.plan.explain import explain, reason
 
 _SLICE: Final = 256  # leases at a stretch: a few milliseconds
 _RECORDED: Final = ", by what an earlier run wrote down"
 _LOST: Final = "the store and from memory: the store has lost what it held, or is another one (STORE-003)"
+_WITHHELD: Final = "not listed, since more leases may come or more is being decided; weftd removes nothing until then"
 _FORMER: Final = "a device of the earlier configuration; weftd removes it when it starts with this one"
 _T = TypeVar("_T")
 
@@ -50,26 +52,36 @@ _T = TypeVar("_T")
 async def of_running(network: Network, leasing: Leasing, status: Status, why: str) -> Plan:
     """Plan what the loops of a network would do now; `why` is why it has its uplink. Raises `OSError`."""
     reconciler, roster, decider = network.reconciler, network.roster, network.reconciler.decider
-    seen = {key: thing for keeper in reconciler.keepers for key, thing in (await keeper.see()).items()}
+    kinds = {kind for keeper in reconciler.keepers for kind in keeper.plane.kinds}
+    seen, planned, withheld = dict[Key, Object](), dict[Key, Step](), 0
+    for keeper in reconciler.keepers:
+        there = await keeper.see()
+        seen.update(there)
+        # At once: what is decided during another plane's look is not missing here.
+        keys = there.keys() | {key for key in decider.wanted if key[0] in keeper.plane.kinds}
+        for step in diff(decider.wanted, there, keys=keys):
+            if isinstance(step, Delete) and not reconciler.may_remove():
+                withheld += 1
+            elif step.object.key[0] in kinds:  # another plane's, too, on a link that is replaced
+                planned[step.object.key] = step
     source = "the store" if status.store is None else f"the store as it was last heard: {status.store}"
     if not reconciler.complete:
         source = f"memory: {status.store or 'the store has not told them yet'}"
     elif roster.unproven:
         source = _LOST
-    kinds = {kind for keeper in reconciler.keepers for kind in keeper.plane.kinds}
-    steps = diff(decider.wanted, seen, prune=reconciler.may_remove())
     configuration = status.lost().get("configuration")
     return Plan(
         notes=(
             why,
             f"our lease is {leasing.lease.id}{'' if leasing.confirmed else _RECORDED}",
             f"leases from {source}",
+            *((f"{counted(withheld, 'object')} that nothing asks for now: {_WITHHELD}",) if withheld else ()),
         ),
         problems=(
             *(() if configuration is None else (configuration,)),
             *_problems(overlaps(network.inputs.netconf, network.inputs.facts), roster, decider),
         ),
-        steps=tuple(_planned([step for step in steps if step.object.key[0] in kinds], seen, roster, decider)),
+        steps=await _planned(sorted(planned.values(), key=_order), seen, roster, decider),
     )
 
 
@@ -81,11 +93,14 @@ async def of_start(options: Options, world: World, store: Store, before: Memory 
     """
     at = Place(directory=world.directory(options), boot=world.boot)
     with Rtnl.open() as rtnl:
-        configured = await phases.configure(store.settings, world, before, asking=_once, serves_without=lambda _: True)
+        warnings: list[str] = []
+        configured = await phases.configure(
+            store.settings, world, before, asking=_once, serves_without=lambda _: True, warn=warnings.append
+        )
         known = await phases.know(configured, store, options, at, asking=_once, look_only=True)
         kernel, leasing = NodeKernel(rtnl), phases.leasing_of(known, store, world, at)
         who = await beside(lambda: identity.load(at.directory, aside=False))
-        placed = await phases.place(known, leasing, kernel, world, who)
+        placed = await phases.place(known, leasing, kernel, world, who, warn=warnings.append)
         if placed.unlisted is not None and (
             before is None or (leasing.recorded is None and not store.settings.chooses)
         ):
@@ -102,10 +117,10 @@ async def of_start(options: Options, world: World, store: Store, before: Memory 
         seen = {**await kernel.look({}), **await firewall.present(), **await _beside(known.backend, at, decider)}
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
     return Plan(
-        notes=(placed.why, note, f"leases from {source}"),
+        notes=(placed.why, note, f"leases from {source}", *warnings),
         problems=_problems(overlaps(known.netconf, tenant.inputs.facts), roster, decider),
         steps=(
-            *_planned(diff(decider.wanted, have, prune=placed.listing is not None), have, roster, decider),
+            *await _planned(diff(decider.wanted, have, prune=placed.listing is not None), have, roster, decider),
             *_former(tenant.snapshot, decider.ownership),
         ),
     )
@@ -174,18 +189,36 @@ def _problems(overlapping: Iterable[Problem], roster: Roster, decider: Decider) 
     return *overlapping, *roster.refused.values(), *decider.unusable.values()
 
 
-def _planned(steps: Sequence[Step], have: Objects, roster: Roster, decider: Decider) -> Iterator[Planned]:
+def _order(step: Step) -> tuple[bool, int]:
+    """As `diff` has it."""
+    rank = step.object.rank
+    return (False, rank) if isinstance(step, Put) else (True, -rank)
+
+
+async def _planned(steps: Sequence[Step], have: Objects, roster: Roster, decider: Decider) -> tuple[Planned, ...]:
     if not steps:
-        return
-    served = {thing.key: lease for name, lease in roster.believed.items() for thing in decider.part(name)}
-    refused = [lease for lease in roster.leases if not decider.part(lease.id)]
-    for step in steps:
-        yield Planned(
+        return ()
+    believed = _in_turns(roster.believed.items())
+    served = {thing.key: lease async for name, lease in believed for thing in decider.part(name)}
+    refused = [lease async for lease in _in_turns(roster.leases) if not decider.part(lease.id)]
+    planned = [
+        Planned(
             do="put" if isinstance(step, Put) else "delete",
             kind=str(step.object.key[0]),
             text=explain(step, have.get(step.object.key)),
             why=reason(step, served=served, refused=refused),
         )
+        async for step in _in_turns(steps)
+    ]
+    return tuple(planned)
+
+
+async def _in_turns(things: Iterable[_T]) -> AsyncIterator[_T]:
+    """Give the event loop a turn now and then: there may be thousands."""
+    for number, thing in enumerate(tuple(things), 1):
+        yield thing
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def _former(snapshot: Snapshot, ownership: Ownership) -> Iterator[Planned]:

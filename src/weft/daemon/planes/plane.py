@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
 
+from weft.beside.tasks import awaited
 from weft.daemon.planes import repairs
 from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.present import Present, differences
@@ -20,7 +21,7 @@ from weft.daemon.planes.retries import FIRST_SECONDS, Retries
 from weft.desired.decide import Decider
 from weft.model.errors import Failure
 from weft.model.kernel.links import Link
-from weft.model.kernel.objects import Key, Object
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.node.history import History
 from weft.model.node.nodestate import Durations
 from weft.model.value import Value, field
@@ -184,9 +185,16 @@ class Keeper:
 
     async def see(self) -> dict[Key, Object]:
         """See what is there and ours, between two rounds. Raises `OSError`."""
-        async with self._turn:
-            seen = await self.plane.look(self._decider.wanted, None)
+        await self._turn.acquire()
+        # A plane may look in a thread, which goes on when the caller is cancelled: so does the turn.
+        seen = await asyncio.shield(awaited(self._see()))
         return {key: thing for key, thing in seen.items() if thing.is_within(self._decider.ownership)}
+
+    async def _see(self) -> Objects:
+        try:
+            return await self.plane.look(self._decider.wanted, None)
+        finally:
+            self._turn.release()
 
     def _mark(self) -> None:
         self._idle.clear()
@@ -296,7 +304,10 @@ class Keeper:
         return repairs.repair(step, self._decider.wanted, self._present.objects, by=by)
 
     def _allowed(self, steps: Sequence[Step], marks: Marks) -> list[Step]:
-        """Leave out the repairs that have to wait; what was refused has waited already."""
+        """Leave out the repairs that have to wait.
+
+        What was refused has waited for its own time already: no other program has removed it.
+        """
 
         def is_free(step: Step) -> bool:
             return step.object.key in marks.decided or step.object.key in self.tally.failing
