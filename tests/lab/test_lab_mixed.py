@@ -38,7 +38,7 @@ def test_what_serves_a_node_is_told(running: Lab):
     assert (programs["ours"], programs["other"]) == ("", "other-weftd")
     assert [Path(node["daemon"]).name for node in THEIRS] == [programs[node["name"]] for node in THEIRS]
     daemons = {node["name"]: node["daemon"] for node in running.ps()["nodes"]}
-    assert daemons == {"ours": "ready", "other": "ready"} | {node["name"]: "flanneld" for node in THEIRS}
+    assert daemons == {"ours": "ready", "other": "ready"} | {node["name"]: "ready" for node in THEIRS}
 
 
 @pytest.mark.skipif(not THEIRS, reason=f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
@@ -47,9 +47,40 @@ def test_upstreams_daemon_ends_and_starts_as_ours_does(running: Lab):
     running.weft("kill", "theirs/weftd")
     eventually(lambda: running.node("theirs")["daemon"].startswith("exited"))
     assert "INST-003" in running.run("theirs", "weft", "doctor", check=False)
-    assert running.weft("start", "theirs/weftd").stdout == "theirs/weftd: flanneld\n"
+    assert running.weft("start", "theirs/weftd").stdout == "theirs/weftd: ready\n"
     assert running.weft("pingall").returncode == 0
     assert "it arrives" in running.weft("trace", "pod1-1", "pod3-1").stdout
+
+
+@pytest.mark.skipif(not THEIRS, reason=f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
+def test_upstreams_daemon_that_is_frozen_is_silent(running: Lab):
+    pid = str(running.node("theirs")["pid"])
+    running.run("theirs", "kill", "-STOP", pid)
+    try:
+        assert running.node("theirs")["daemon"] == "silent"
+        assert "does not answer" in running.weft("run", "late", "--node", "theirs", check=False).stderr
+    finally:
+        running.run("theirs", "kill", "-CONT", pid)
+    eventually(lambda: running.node("theirs")["daemon"] == "ready")
+
+
+def test_another_weft_is_ready_when_its_start_says_so(running: Lab):
+    running.weft("kill", "other/weftd")
+    assert running.weft("start", "other/weftd").stdout == "other/weftd: ready\n"
+    assert "ready" in running.run("other", "weft", "status")
+
+
+def test_a_second_weftd_on_a_node_does_not_hide_the_first(running: Lab):
+    store = running.ps()["store"]
+    flags = f"--etcd-endpoints={store} --etcd-prefix=/second --subnet-file=/run/second.env --state-dir=/run/second"
+    pid = running.run("ours", "sh", "-c", f"setsid weftd {flags} >/run/second.log 2>&1 & echo $!").strip()
+    try:
+        eventually(lambda: "2 daemons run here" in running.weft("exec", "ours", "weft", "status", check=False).stderr)
+        assert running.node("ours")["daemon"] == "ready"
+        assert running.json("status")["ours"]["pid"] == running.node("ours")["pid"]
+        running.weft("run", "late", "--node", "ours")
+    finally:
+        running.run("ours", "kill", pid)
 
 
 def test_a_program_that_is_none_is_named_before_anything_starts(tmp_path: Path):

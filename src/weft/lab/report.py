@@ -24,11 +24,11 @@ def serves(daemon: str) -> bool:
 class NodeReport(Value):
     """One node. `subnets` is its lease and `mtu` the pods', both from its subnet.env, none and 0 without it.
 
-    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `flanneld` if that or another
-    program serves the node, which cannot be asked, `exited N` if it has ended, `none` on a bare node, which has no
-    subnet either. `problems` are what it says is wrong; `pid` is its process number inside the node; `link` is what
-    `weft lab link` has set, and `segment` the part of the underlay that the node is in. `program` is what serves it in
-    the place of this weft's, or empty.
+    `daemon` is `ready` or `not ready` as it says itself, `silent` if it does not answer, `not understood` if it answers
+    as another version of weft, `flanneld` if that runs in a pod, where it cannot be asked, `exited N` if it has ended,
+    `none` on a bare node, which has no subnet either. `problems` are what it says is wrong; `pid` is its process number
+    inside the node; `link` is what `weft lab link` has set, and `segment` the part of the underlay that the node is in.
+    `program` is what serves it in the place of this weft's, or empty.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ServiceReport(Value):
 class LabReport(Value):
     """A whole lab. `network` is its net-conf as the store holds it, `store` the store's client URL.
 
-    `store_state` is `ready` or `silent` as the store answers, `exited N` if it has ended.
+    `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
     `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
     world outside of the nodes: the place where the store is.
     """

@@ -17,7 +17,7 @@ from weft.cni.install import executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.inside import control, daemons, etcd, filesystem, node, pod, relay, underlay
+from weft.lab.inside import daemons, etcd, filesystem, node, pod, relay, underlay
 from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.daemons import Note
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.lab.kubernetes.kubelets import Kubelets
 
 _LOOK_AGAIN: Final = 0.02  # seconds
+_READY_SECONDS: Final = 5.0  # for the daemons of new nodes, once they know each other
 _PATIENCE: Final = 1.0  # seconds for an answer of the store
 _AT_ONCE: Final = 8  # nodes on which pods are started together
 
@@ -152,8 +153,9 @@ class World:
                 group.create_task(self._run_in_turn(gate, list(own)))
         await self._lead()
         note(f"{counted(len(pods), 'pod')} started")
-        for running in made:
-            await control.ready(self.inside, running.room, running.spec.daemon)
+        with suppress(TimeoutError):  # `ps` shows what they say instead
+            async with asyncio.timeout(_READY_SECONDS):
+                await asyncio.gather(*(running.served(self.inside) for running in made))
 
     async def run_pod(self, wanted: spec.Pod) -> PodReport:
         """All others then know its name. On failure nothing of it stays."""

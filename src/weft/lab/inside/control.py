@@ -1,29 +1,35 @@
-"""Asks the daemons of nodes about themselves, at their control sockets."""
+"""Asks the daemons of nodes about themselves: weftd at its control socket, others at the health port.
+
+`process` leads the group of what the lab has started as the daemon; of several weftds in a node, that one is asked. It
+is 0 where the daemon is a pod, or was started by hand.
+"""
 
 import asyncio
 import errno
+import os
 import socket
-from collections.abc import Collection
-from contextlib import suppress
-from functools import partial
-from pathlib import Path, PurePath
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from weft.kernel import daemons
+from weft.kernel.unixsockets import peer_of
+from weft.lab.inside import httpget
 from weft.lab.inside.namespaces import Inside, Room
-from weft.lab.report import FLANNELD, News, serves
+from weft.lab.report import FLANNELD, News
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
 from weft.model.text import one_line
 from weft.model.value import Value
 
+HEALTH_PORT: Final = 8081
 _SECONDS: Final = 2.0  # for an answer
-_LOOK_AGAIN: Final = 0.02  # seconds
-_LOOKS: Final = 200
-_LONGEST_NAME: Final = 15  # of a process (proc(5), comm)
 _CHUNK: Final = 1 << 16  # bytes
+_PROC: Final = Path("/proc")
+_STILL: Final = "TtZX"  # states of a process that does nothing: stopped, traced, ended (proc_pid_stat(5))
+_WRONG: Final = ("[-]", "[!]")  # before what is not as it should be, in weftd's answer
 
 T = TypeVar("T")
 
@@ -35,33 +41,34 @@ class Health(Value):
     problems: tuple[str, ...] = ()
 
 
-async def health(inside: Inside, room: Room, program: str, seconds: float = _SECONDS) -> Health:
-    """Wait so many seconds for an answer. `program` is what may serve the node in weftd's place, or empty."""
-    said = await _ask(inside, room, daemons.ASK_HEALTH, HealthState, seconds)
-    if said is not None:
+async def health(inside: Inside, room: Room, process: int, seconds: float = _SECONDS) -> Health:
+    """Wait so many seconds for an answer."""
+    try:
+        answer = await _ask(inside, room, process, daemons.ASK_HEALTH, seconds)
+    except (OSError, TimeoutError):
+        return Health(state="silent")
+    if (said := _read(answer, HealthState)) is not None:
         problems = tuple(one_line(f"{name}: {problem}") for name, problem in said.troubles.items())
         return Health(state="ready" if said.ready else "not ready", problems=problems)
-    names = {FLANNELD, PurePath(program).name[:_LONGEST_NAME]}
-    return Health(state=FLANNELD if await inside.run(room, partial(_is_served_by, names)) else "silent")
+    asking = await inside.run(room, lambda: socket.socket(socket.AF_INET))
+    if (found := await httpget.get(asking, ("127.0.0.1", HEALTH_PORT), "/readyz?verbose", seconds)) is not None:
+        problems = tuple(one_line(line[len(_WRONG[0]) :]) for line in found.lines if line.startswith(_WRONG))
+        return Health(state="ready" if found.ready else "not ready", problems=problems)
+    if answer:
+        return Health(state="not understood")
+    # Kubernetes' flanneld has no health port; what the lab starts has one.
+    return Health(state=FLANNELD if not process and await inside.run(room, _is_flannels) else "silent")
 
 
-async def ready(inside: Inside, room: Room, program: str) -> None:
-    """Wait some seconds until the daemon serves its node; `ps` shows what it says instead."""
-    for _ in range(_LOOKS):
-        if serves((await health(inside, room, program)).state):
-            return
-        await asyncio.sleep(_LOOK_AGAIN)
+async def state(inside: Inside, room: Room, process: int) -> NodeState | None:
+    """None without a daemon, with several none of which is the lab's, or without an answer in time."""
+    return await _told(inside, room, process, daemons.ASK_STATE, NodeState)
 
 
-async def state(inside: Inside, room: Room) -> NodeState | None:
-    """None without a daemon, with several, or without an answer in time."""
-    return await _ask(inside, room, daemons.ASK_STATE, NodeState)
-
-
-async def news(inside: Inside, room: Room, after: int) -> News | None:
+async def news(inside: Inside, room: Room, process: int, after: int) -> News | None:
     """What happened after that event, and what is wrong; None as above."""
-    told = await _ask(inside, room, daemons.ask_events(after), EventsSince)
-    wrong = await _ask(inside, room, daemons.ASK_HEALTH, HealthState)
+    told = await _told(inside, room, process, daemons.ask_events(after), EventsSince)
+    wrong = await _told(inside, room, process, daemons.ASK_HEALTH, HealthState)
     return None if told is None or wrong is None else News(told=told, health=wrong)
 
 
@@ -69,32 +76,60 @@ async def runs(inside: Inside, room: Room) -> bool:
     return bool(await inside.run(room, daemons.living))
 
 
-async def _ask(inside: Inside, room: Room, question: bytes, kind: type[T], seconds: float = _SECONDS) -> T | None:
-    asking, names = await inside.run(room, lambda: (socket.socket(socket.AF_UNIX), daemons.living()))
-    with asking:
-        if len(names) != 1:
-            return None
-        asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
-        try:
-            async with asyncio.timeout(seconds):
-                return msgspec.json.decode(await _answer(asking, daemons.address(names[0]), question), type=kind)
-        except (OSError, TimeoutError, msgspec.MsgspecError):
-            return None
+async def _told(inside: Inside, room: Room, process: int, question: bytes, kind: type[T]) -> T | None:
+    try:
+        return _read(await _ask(inside, room, process, question, _SECONDS), kind)
+    except (OSError, TimeoutError):
+        return None
 
 
-def _is_served_by(names: Collection[str]) -> bool:
-    """Whether a program of such a name is in this node, and no daemon of weft's."""
+def _read(answer: bytes | None, kind: type[T]) -> T | None:
+    """None without an answer, or of one that a daemon of another version may give."""
+    try:
+        return msgspec.json.decode(answer, type=kind) if answer else None
+    except msgspec.MsgspecError:
+        return None
+
+
+async def _ask(inside: Inside, room: Room, process: int, question: bytes, seconds: float) -> bytes | None:
+    """None where no weftd of this group is. `OSError` or `TimeoutError` if it does not answer."""
+    with ExitStack() as opened:
+
+        def open_all() -> list[tuple[str, socket.socket]]:
+            return [(name, opened.enter_context(socket.socket(socket.AF_UNIX))) for name in daemons.living()]
+
+        found = await inside.run(room, open_all)
+        if not process and len(found) != 1:
+            return None
+        async with asyncio.timeout(seconds):
+            for name, asking in found:
+                asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
+                if await _leads_to(asking, daemons.address(name), process):
+                    return await _answer(asking, question)
+    return None
+
+
+async def _leads_to(asking: socket.socket, address: str, process: int) -> bool:
+    """Connect, and tell whether a process of this group listens."""
+    with suppress(OSError):  # it has ended
+        await asyncio.get_running_loop().sock_connect(asking, address)
+        return not process or os.getpgid(peer_of(asking)[0]) == process
+    return False
+
+
+def _is_flannels() -> bool:
+    """Tell whether flanneld works in this node, and no weftd is there."""
     if not daemons.living():
-        for name in Path("/proc").glob("[0-9]*/comm"):
+        for file in _PROC.glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended
-                if name.read_text().rstrip("\n") in names:
+                name, _, rest = file.read_text(errors="replace").partition("(")[2].rpartition(") ")
+                if name == FLANNELD and rest[0] not in _STILL:
                     return True
     return False
 
 
-async def _answer(asking: socket.socket, address: str, question: bytes) -> bytes:
+async def _answer(asking: socket.socket, question: bytes) -> bytes:
     loop = asyncio.get_running_loop()
-    await loop.sock_connect(asking, address)
     await loop.sock_sendall(asking, question)
     said = bytearray()
     while more := await loop.sock_recv(asking, _CHUNK):

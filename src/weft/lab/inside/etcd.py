@@ -2,13 +2,14 @@
 
 import asyncio
 import shutil
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from weft.lab.inside import underlay
+from weft.lab.inside import httpget, underlay
 from weft.lab.inside.filesystem import ETCD_DATA
 from weft.lab.inside.processes import Child, Processes
 from weft.lab.spec import Lab, Node
@@ -136,12 +137,11 @@ class EtcdStore:
     async def state(self) -> str:
         if self.child is not None and self.child.ended.done():
             return f"exited {self.child.ended.result()}"
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                await self.configuration()
-        except (Unavailable, TimeoutError):
-            return "silent"
-        return "ready"
+        # etcd's own look at itself: with an alarm (NOSPACE, CORRUPT) or without a leader it is 503.
+        host = str(underlay.address(self._lab.families[0]).ip)
+        asking = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        found = await httpget.get(asking, (host, _PORT), "/health", _ANSWER_SECONDS)
+        return "silent" if found is None else "ready" if found.ready else "not ready"
 
     def flags(self) -> list[str]:
         return [f"--etcd-endpoints={self.where}"]
@@ -183,7 +183,7 @@ class Store(Protocol):
         ...
 
     async def state(self) -> str:
-        """`ready` or `silent` as it answers, or `exited N`."""
+        """`ready`, `not ready` or `silent` as it answers, or `exited N`."""
         ...
 
     async def configuration(self) -> str:

@@ -22,7 +22,7 @@ from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Arrivals, Child, Processes
 from weft.lab.links import Link
 from weft.lab.network import share
-from weft.lab.report import NodeReport
+from weft.lab.report import NodeReport, serves
 from weft.lab.spec import Node
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Family, Net
@@ -30,7 +30,6 @@ from weft.model.value import Value
 from weft.wire.subnetenv import PluginEnv, SubnetEnv, parse_for_cni, render
 
 _LEASE: Final = "subnet.env"
-_HEALTH_PORT: Final = 8081
 _WISH: Final = ".wish.env"
 _SETTLE_SECONDS: Final = 30.0
 _LOOK_AGAIN: Final = 0.01  # seconds
@@ -52,6 +51,11 @@ class RunningNode(Value, frozen=False):
     init: subprocess.Popen[bytes]
     daemon: Child | None = None
     pid: int = 0
+
+    @property
+    def process(self) -> int:
+        """The daemon's number in the lab, as `control` wants it."""
+        return 0 if self.daemon is None or self.daemon.ended.done() else self.daemon.pid
 
     @property
     def networks(self) -> Path:
@@ -78,7 +82,7 @@ class RunningNode(Value, frozen=False):
         Of nodes that are `apart`, in several segments, it may also say why it cannot. Of another daemon than weft's,
         the routes tell.
         """
-        state = await control.state(inside, self.room)
+        state = await control.state(inside, self.room, self.process)
         others = subnets - set(self.subnet_env().subnets)
         if state is None:
             if await control.runs(inside, self.room):
@@ -90,7 +94,7 @@ class RunningNode(Value, frozen=False):
 
     async def joins(self, inside: Inside) -> object:
         """How far it knows the others: another value after each step."""
-        state = await control.state(inside, self.room)
+        state = await control.state(inside, self.room, self.process)
         told = None if state is None else [(peer.id, peer.lacks, peer.trouble) for peer in state.peers]
         routes = await inside.run(None, lambda: sum(1 for _ in self.rtnl.routes()))
         return self.lease.is_set(), told, routes
@@ -106,13 +110,20 @@ class RunningNode(Value, frozen=False):
             return Health(state="none")
         if self.daemon is not None and self.daemon.ended.done():
             return Health(state=f"exited {self.daemon.ended.result()}")
-        return await control.health(inside, self.room, self.spec.daemon)
+        return await control.health(inside, self.room, self.process)
+
+    async def served(self, inside: Inside) -> None:
+        """Wait until its daemon serves it, or has ended; for ever if it does neither."""
+        while (state := (await self.health(inside)).state) != "none" and not state.startswith("exited"):
+            if serves(state):
+                return
+            await asyncio.sleep(_LOOK_AGAIN)
 
     async def refuse_silent(self, inside: Inside, option: str) -> None:
         """`Unavailable` if its daemon runs and does not answer: plugins would wait for minutes."""
         if self.daemon is None or self.daemon.ended.done():
             return  # plugins do without it
-        if (await control.health(inside, self.room, self.spec.daemon, _LONGEST)).state != "silent":
+        if (await control.health(inside, self.room, self.process, _LONGEST)).state != "silent":
             return
         go_on = f"weft lab exec{option} {self.spec.name} -- kill -CONT {self.pid}"
         seen = f"process {self.pid} runs and does not answer within {_LONGEST:.0f} s"
@@ -204,7 +215,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
         *store.flags(),
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
-        f"--healthz-port={_HEALTH_PORT}",
+        f"--healthz-port={control.HEALTH_PORT}",
         f"-subnet-file=/run/flannel/{_LEASE}",
     ]
     # NODE_NAME is flannel's: which object of Kubernetes is this node's.

@@ -137,9 +137,9 @@ class HealthState(Value):
     """What is wrong, a part of `NodeState`."""
 
     ready: bool
-    parts: dict[str, Problem | None]
-    losses: dict[str, Problem]
-    store: Problem | None
+    parts: dict[str, Problem | None] = field(default_factory=dict)
+    losses: dict[str, Problem] = field(default_factory=dict)
+    store: Problem | None = None
 
     @property
     def troubles(self) -> dict[str, Problem]:

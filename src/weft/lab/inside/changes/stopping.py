@@ -27,7 +27,6 @@ _TURNED: Final[Mapping[Verb, Kind]] = {
     "restart": "restarted",
     "kill": "killed",
 }
-_LOOK_AGAIN: Final = 0.02  # seconds; nothing tells us when
 
 
 async def turn(world: World, wanted: Turn) -> TurnReport:
@@ -66,17 +65,13 @@ class Daemon:
         daemon = self._node.daemon
         if daemon is None or daemon.ended.done():
             daemon = await node.start_daemon(self._node, self._world.processes, self._world.store)
-        ready = awaited(self._ready())
+        ready = awaited(self._node.served(self._world.inside))
         await asyncio.wait((ready, daemon.ended), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
         ready.cancel()
         if daemon.ended.done():
             raise node.early_end(self._node, self._world.processes, daemon)
-
-    async def _ready(self) -> None:
-        while not serves((await self._node.health(self._world.inside)).state):  # noqa: ASYNC110 - see there
-            await asyncio.sleep(_LOOK_AGAIN)
 
     async def end(self, number: signal.Signals) -> None:
         if self._node.daemon is not None:

@@ -45,13 +45,13 @@ async def report(world: World) -> LabReport:
 
 async def states(world: World) -> StatesReport:
     nodes = dict(world.nodes)  # one may go meanwhile
-    found = await asyncio.gather(*(control.state(world.inside, node.room) for node in nodes.values()))
+    found = await asyncio.gather(*(control.state(world.inside, node.room, node.process) for node in nodes.values()))
     return StatesReport(states=dict(zip(nodes, found, strict=True)))
 
 
 async def news(world: World, after: Mapping[str, int]) -> NewsReport:
     nodes = dict(world.nodes)  # as above
-    asked = (control.news(world.inside, node.room, after.get(name, 0)) for name, node in nodes.items())
+    asked = (control.news(world.inside, node.room, node.process, after.get(name, 0)) for name, node in nodes.items())
     found = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
     return NewsReport(nodes=found, lab=world.history.told(after.get(ITSELF, 0)))
 
