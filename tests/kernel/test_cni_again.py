@@ -209,6 +209,38 @@ def test_an_add_that_is_made_again_ends_what_a_delegate_of_others_has_made(site,
     assert len([link for link in site.host.rtnl.links() if link.kind == "veth"]) == own
 
 
+def test_an_add_that_is_made_again_leaves_what_an_earlier_one_has_made(site, make_netns):
+    """A repeated ADD fails before its delegate runs, puts the first one's record back, and its server dies."""
+    pod = make_netns()
+    conf = {**config_of(site, "flannel"), "delegate": {"type": "theirs"}}
+    foreign = site.foreign("ptp")
+    assert site.call("flannel", "ADD", conf, container=pod, id_="c1", extra=foreign).exit == 0
+    mac = pod.rtnl.link("eth0").mac
+    time.sleep(2 * NS_OF_A_TICK / 10**9)
+    called = time.time_ns() - NS_OF_A_TICK
+    missing = site.call("flannel", "ADD", conf, container=pod, id_="c1")
+    assert "theirs" in missing.msg
+    again = site.call("flannel", "ADD", conf, container=pod, id_="c1", extra={**foreign, CALLED: str(called)})
+    assert again.exit == 1
+    assert pod.rtnl.link("eth0").mac == mac
+    assert len(site.reservations(NETWORK)) == 1
+    assert site.call("flannel", "DEL", conf, container=pod, id_="c1", extra=foreign).exit == 0
+    assert not site.reservations(NETWORK)
+
+
+def test_an_add_of_host_local_that_is_made_again_leaves_the_address_of_an_earlier_one(site, make_netns):
+    """A repeated ADD is refused, and its server dies before it answers."""
+    pod, conf = make_netns(), {**config(site), "type": "host-local"}
+    assert site.call("host-local", "ADD", conf, container=pod, id_="c1").exit == 0
+    before = seen(site)
+    time.sleep(2 * NS_OF_A_TICK / 10**9)
+    called = time.time_ns() - NS_OF_A_TICK
+    for extra in ({}, {CALLED: str(called)}):
+        answer = site.call("host-local", "ADD", conf, container=pod, id_="c1", extra=extra)
+        assert answer.exit == 1, (extra, answer)
+    assert seen(site) == before
+
+
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_netns, plugin):
     """Its server died between the two."""

@@ -103,13 +103,15 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
 
 
 def put_back(call: Call, subject: str, before: Object | None) -> None:
+    """What has not changed keeps its time (`written`): a new one would say that this call has made what it names."""
     if before is None:
         forget(call.host, subject, call.attachment)
-    else:
+    elif before != recall(call.host, subject, call.attachment):
         keep(call, subject, before)
 
 
 def look_up(host: Host, subject: str, attachment: Attachment) -> Object | None:
+    """Of this boot only."""
     found = recall(host, subject, attachment)
     return found if found is not None and found.get("boot") == host.boot_id else None
 
