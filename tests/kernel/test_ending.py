@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import oldkernel
+from tests.support.netns import Netns
 from weft.kernel.ending import end
 
 
@@ -59,6 +60,19 @@ def test_where_the_kernel_gives_no_descriptors_of_processes_it_ends_all_the_same
         assert process.wait(100) == -signal.SIGTERM
     finally:
         process.kill()
+
+
+def test_a_process_that_is_in_another_network_namespace_is_left_alone(netns: Netns):
+    """It was found here, and has entered another one since; or it has the number of one that was found."""
+    process = sleeper()
+    try:
+        netns.call(lambda: end(process.pid, sleeps, signal.SIGKILL))
+        assert process.poll() is None
+        end(process.pid, sleeps, signal.SIGKILL)
+        assert process.wait(100) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_what_heeds_no_word_is_killed_and_what_is_another_is_left_alone():

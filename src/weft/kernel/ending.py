@@ -33,6 +33,8 @@ _LOOK_AGAIN: Final = 0.002
 def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> None:
     """Send one signal after the other while `is_it` confirms the process, and wait for its end.
 
+    A process of another network namespace than this thread's is left alone.
+
     A process descriptor excludes that another process has the number by then; before Linux 5.3, and where a filter
     refuses them, only the look just before does.
     """
@@ -42,7 +44,7 @@ def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> Non
             process = os.pidfd_open(pid)  # before the look, which is then of this process, or of one that it is not
             held.callback(os.close, process)
         for number in signals:
-            if not is_it(pid):
+            if not _is_here(pid, is_it):
                 return
             with suppress(ProcessLookupError):
                 if process is None:
@@ -50,14 +52,18 @@ def end(pid: int, is_it: Callable[[int], bool], *signals: signal.Signals) -> Non
                 else:
                     signal.pidfd_send_signal(process, number)
             until = time.monotonic() + _END_SECONDS
-            while is_it(pid) and time.monotonic() < until:
+            while _is_here(pid, is_it) and time.monotonic() < until:
                 time.sleep(_LOOK_AGAIN)
 
 
 def here(is_it: Callable[[int], bool]) -> list[int]:
     """The processes of this thread's network namespace that `is_it` confirms."""
     numbers = (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal())
-    return [pid for pid in numbers if is_it(pid) and _is_ours(Path(f"/proc/{pid}/ns/net"), "ns/net")]
+    return [pid for pid in numbers if _is_here(pid, is_it)]
+
+
+def _is_here(pid: int, is_it: Callable[[int], bool]) -> bool:
+    return is_it(pid) and _is_ours(Path(f"/proc/{pid}/ns/net"), "ns/net")
 
 
 def guard(pid: int) -> int:
@@ -112,14 +118,14 @@ def _is_ours(path: Path, own: str) -> bool:
 def _other() -> int | None:
     """A descriptor of a process of this namespace that is neither a guard nor guarded; None if there is none."""
     # ns/net of a process with more rights than ours cannot be read; a file below net can, one for each namespace.
-    here = [path for path in Path("/proc").glob("[0-9]*") if _is_ours(path / "net/dev", "net/dev")]
+    members = [path for path in Path("/proc").glob("[0-9]*") if _is_ours(path / "net/dev", "net/dev")]
     guarded = set()
-    for path in here:
+    for path in members:
         with suppress(OSError):
             _, *words = os.fsdecode((path / "cmdline").read_bytes()).split("\0")
             if tuple(words[:3]) == _GUARD:
                 guarded |= {path.name, words[3]}
-    for path in here:
+    for path in members:
         if path.name not in guarded:
             with suppress(OSError):  # it has ended meanwhile
                 return os.pidfd_open(int(path.name))
