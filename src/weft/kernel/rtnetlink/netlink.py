@@ -260,7 +260,11 @@ class NetlinkSocket:
         return messages_in(bytes(memoryview(self._buffer)[:size]))
 
     def _drain(self) -> None:
-        """Drop what is waiting: while the queue is full, the kernel drops new answers silently."""
+        """Drop all that is waiting.
+
+        After an overrun the kernel drops new answers silently until the queue is empty, not only until it has room:
+        NETLINK_S_CONGESTED stays set that long (netlink_rcv_wake in net/netlink/af_netlink.c).
+        """
         while True:
             try:
                 self._socket.recv_into(self._buffer, flags=socket.MSG_DONTWAIT)
