@@ -308,11 +308,11 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, point: str, other: str):
     site.here.call(kernelpath.detach_all)
-    site.here.run(f"tc filter add dev {point} pref {tc.PRIORITY} {other}")
+    site.here.run(f"tc filter add dev {point} pref {tc.BPF_PRIORITY} {other}")
 
     def strangers() -> str:
         shown = site.here.run(f"tc filter show dev {point}").splitlines()
-        return "\n".join(line for line in shown if f"pref {tc.PRIORITY} " in line)
+        return "\n".join(line for line in shown if f"pref {tc.BPF_PRIORITY} " in line)
 
     before = strangers()
     assert before
@@ -335,7 +335,7 @@ def test_what_somebody_else_has_at_our_priority_stays_and_is_named(site: Site, p
     assert strangers() == before
     assert "weft-udp" not in site.here.run("tc filter show dev eth0 ingress; tc filter show dev flannel0 egress")
     site.here.closing.callback(site.here.call(site.attach).close)
-    site.here.run(f"tc filter del dev {point} pref {tc.PRIORITY}")
+    site.here.run(f"tc filter del dev {point} pref {tc.BPF_PRIORITY}")
     programs = site.here.call(site.attach)
     site.here.closing.callback(programs.close)
     assert programs.behind == (), "nobody is there any more"

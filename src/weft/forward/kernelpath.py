@@ -50,7 +50,7 @@ _SIOCGIFHWADDR: Final = 0x8927  # linux/sockios.h
 _IFREQ: Final = Struct("16sH22x")  # struct ifreq: name, family of the address, which is the kind of device
 _LINK_HEADER: Final = {1: 14, 772: 14, 512: 0, 768: 0, 778: 0, 0xFFFE: 0}  # bytes by ARPHRD_* (linux/if_arp.h)
 _UNKNOWN_HEADER: Final = 0xFFFF  # no packet is so long: what comes is left to the relay
-HOOKS: Final = {"in": tc.INGRESS, "out": tc.EGRESS}
+HOOKS: Final = {"in": tc.HOOK_IN, "out": tc.HOOK_OUT}
 MARK: Final = "weft-udp"
 _GONE: Final = (errno.ENOENT, errno.ENODEV, errno.EINVAL)
 _NAME: Final = re.compile(rf"(?P<pair>{MARK}-(?P<build>[0-9a-f]+)-[0-9]+)-(?P<direction>in|out)")
@@ -104,9 +104,9 @@ class Hooks:
         there = list(self._filters(index, hook))
         ours = (each.priority for each in there if _NAME.fullmatch(each.name))
         taken = {each.priority: each for each in there}
-        priority = next(ours, next(number for number in count(tc.PRIORITY) if number not in taken))
+        priority = next(ours, next(number for number in count(tc.BPF_PRIORITY) if number not in taken))
         self._request(tc.set_program(index, hook, priority, name, program))
-        first = taken.get(tc.PRIORITY)  # who was there may have gone since
+        first = taken.get(tc.BPF_PRIORITY)  # who was there may have gone since
         return "" if first is None or _NAME.fullmatch(first.name) else _words(first, index, hook, priority)
 
     def detach(self, attached: Attached) -> None:
@@ -116,7 +116,7 @@ class Hooks:
     def delete_empty(self, index: int) -> None:
         """Delete a device's qdisc for programs if it holds none and is not somebody else's."""
         hooks = self._hooks(index)
-        if len(hooks) == len(HOOKS) and not any(self._socket.dump(*tc.list_filters(index, hook)) for hook in hooks):
+        if len(hooks) == len(HOOKS) and not any(self._socket.dump(*tc.list_hooked(index, hook)) for hook in hooks):
             self._request(tc.delete_clsact(index), but=_GONE)
 
     def attached(self) -> Iterator[Attached]:
@@ -128,8 +128,8 @@ class Hooks:
                     if found.program and named and named["direction"] == direction:
                         yield Attached(index, direction, found.priority, named["build"], named["pair"], found.program)
 
-    def _filters(self, index: int, hook: int) -> Iterator[tc.Filter]:
-        return map(tc.filter_in, self._socket.dump(*tc.list_filters(index, hook)))
+    def _filters(self, index: int, hook: int) -> Iterator[tc.Hooked]:
+        return map(tc.parse_hooked, self._socket.dump(*tc.list_hooked(index, hook)))
 
     def _hooks(self, index: int) -> tuple[int, ...]:
         qdiscs = map(tc.hooks_in, self._socket.dump(*tc.list_qdiscs()))
@@ -143,13 +143,13 @@ class Hooks:
                 raise
 
 
-def _words(there: tc.Filter, index: int, hook: int, priority: int) -> str:
-    direction = "ingress" if hook == tc.INGRESS else "egress"
+def _words(there: tc.Hooked, index: int, hook: int, priority: int) -> str:
+    direction = "ingress" if hook == tc.HOOK_IN else "egress"
     named = f" {there.name!r}" if there.name else ""
     numbered = f", program {there.program}" if there.program else ""
     return (
         f"{socket.if_indextoname(index)} {direction}: a filter of another program ({there.kind}{named}{numbered}) has"
-        f" priority {tc.PRIORITY}, so ours has {priority}: packets that it keeps do not reach ours"
+        f" priority {tc.BPF_PRIORITY}, so ours has {priority}: packets that it keeps do not reach ours"
     )
 
 

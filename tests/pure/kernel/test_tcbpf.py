@@ -17,19 +17,19 @@ def listed(name: str, program: int, kind: str = "bpf") -> bytes:
 
 
 def test_a_program_is_found_by_its_name_and_number():
-    assert tc.filter_in(listed("a", 5)) == tc.Filter(priority=0, kind="bpf", name="a", program=5)
+    assert tc.parse_hooked(listed("a", 5)) == tc.Hooked(priority=0, kind="bpf", name="a", program=5)
 
 
 def test_what_is_no_program_has_a_priority():
-    body = tc.delete_program(7, tc.EGRESS, 166).body
+    body = tc.delete_program(7, tc.HOOK_OUT, 166).body
     nothing = {"name": "", "program": 0}
-    assert tc.filter_in(body) == tc.Filter(priority=166, kind="bpf", **nothing)  # the head of a list
-    assert tc.filter_in(listed("a", 5, kind="u32")) == tc.Filter(priority=0, kind="u32", **nothing)
+    assert tc.parse_hooked(body) == tc.Hooked(priority=166, kind="bpf", **nothing)  # the head of a list
+    assert tc.parse_hooked(listed("a", 5, kind="u32")) == tc.Hooked(priority=0, kind="u32", **nothing)
 
 
 def test_a_device_that_programs_can_be_attached_to():
-    assert tc.hooks_in(tc.add_clsact(7).body) == (7, (tc.INGRESS, tc.EGRESS))
-    assert tc.hooks_in(HEAD + text(1, "ingress")) == (0, (tc.INGRESS,))
+    assert tc.hooks_in(tc.add_clsact(7).body) == (7, (tc.HOOK_IN, tc.HOOK_OUT))
+    assert tc.hooks_in(HEAD + text(1, "ingress")) == (0, (tc.HOOK_IN,))
     assert tc.hooks_in(HEAD + text(1, "fq")) == (0, ())
 
 
@@ -45,7 +45,7 @@ BODIES = st.one_of(
 @given(bent_bytes(BODIES))
 def test_any_bytes_are_read_or_malformed(data):
     for point, read in (
-        ("program", lambda body: tc.filter_in(body).program),
+        ("program", lambda body: tc.parse_hooked(body).program),
         ("device", lambda body: tc.hooks_in(body)[1]),
     ):
         try:

@@ -1,9 +1,9 @@
 """Messages about traffic control: shapers, redirections, eBPF programs (linux/pkt_sched.h, pkt_cls.h).
 
 Only what plugins, the lab and back end udp need: a token bucket and a delay at a device's root, the ingress qdisc with
-one u32 filter that redirects everything, and programs at a clsact qdisc. A program of ours has `PRIORITY`, or a later
-one where somebody else has that; it decides itself (direct action) or leaves a packet to those behind it. Readers raise
-`Malformed`.
+one u32 filter that redirects everything, and programs at a clsact qdisc. A program of ours has `BPF_PRIORITY`, or a
+later one where somebody else has that; it decides itself (direct action) or leaves a packet to those behind it. Readers
+raise `Malformed`.
 """
 
 import sys
@@ -65,9 +65,9 @@ _U32_SELECTOR: Final = Struct("=BxB13x" + "16x")
 _MIRRED: Final = Struct("=8xi8xiI")
 
 # eBPF programs at a qdisc `clsact`, which has the handle and the parent of `ingress`.
-INGRESS: Final = 0xFFFFFFF2  # TC_H_CLSACT with TC_H_MIN_INGRESS
-EGRESS: Final = 0xFFFFFFF3
-PRIORITY: Final = 165  # of our programs
+HOOK_IN: Final = 0xFFFFFFF2  # TC_H_CLSACT with TC_H_MIN_INGRESS
+HOOK_OUT: Final = 0xFFFFFFF3
+BPF_PRIORITY: Final = 165  # of our programs
 _CLSACT: Final = "clsact"
 _TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
 _DIRECT_ACTION: Final = 1
@@ -174,8 +174,8 @@ def _targets(actions: bytes) -> Iterator[int]:
             yield to
 
 
-class Filter(Value):
-    """`program` is the number by which bpf(2) finds it, 0 for no program."""
+class Hooked(Value):
+    """A filter at a hook. `program` is the number by which bpf(2) finds it, 0 for no program."""
 
     priority: int
     kind: str
@@ -204,11 +204,11 @@ def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
     """
     kind = parse(body, _TCMSG.size).text(TCA_KIND)
     index: int = fixed(_TCMSG, body[: _TCMSG.size])[1]
-    return index, {_CLSACT: (INGRESS, EGRESS), "ingress": (INGRESS,)}.get(kind, ())
+    return index, {_CLSACT: (HOOK_IN, HOOK_OUT), "ingress": (HOOK_IN,)}.get(kind, ())
 
 
 def set_program(index: int, hook: int, priority: int, name: str, descriptor: int) -> Message:
-    """Attach a program at `INGRESS` or `EGRESS` in place of one with its priority; no packet is missed."""
+    """Attach a program at `HOOK_IN` or `HOOK_OUT` in place of one with its priority; no packet is missed."""
     options = nest(
         TCA_OPTIONS, u32(_TCA_BPF_FD, descriptor), text(_TCA_BPF_NAME, name), u32(_TCA_BPF_FLAGS, _DIRECT_ACTION)
     )
@@ -225,17 +225,17 @@ def _program(index: int, hook: int, priority: int) -> bytes:
     return _TCMSG.pack(0, index, 1, hook, info) + text(TCA_KIND, "bpf")
 
 
-def list_filters(index: int, hook: int) -> tuple[int, bytes]:
+def list_hooked(index: int, hook: int) -> tuple[int, bytes]:
     return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
 
 
-def filter_in(body: bytes) -> Filter:
+def parse_hooked(body: bytes) -> Hooked:
     """Read RTM_NEWTFILTER: a filter, or the head of a list of them, which has only a priority."""
     attrs = parse(body, _TCMSG.size)
     priority: int = fixed(_TCMSG, body[: _TCMSG.size])[4] >> 16
     kind = attrs.text(TCA_KIND)
     if kind != "bpf":
-        return Filter(priority=priority, kind=kind, name="", program=0)
+        return Hooked(priority=priority, kind=kind, name="", program=0)
     options = attrs.nest(TCA_OPTIONS)
     name, program = options.text(_TCA_BPF_NAME), options.number(_TCA_BPF_ID)
-    return Filter(priority=priority, kind=kind, name=name, program=program or 0)
+    return Hooked(priority=priority, kind=kind, name=name, program=program or 0)
