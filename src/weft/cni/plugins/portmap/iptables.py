@@ -29,7 +29,7 @@ _CHAIN_HEX: Final = 21
 _LONGEST_COMMENT: Final = 255
 _PORTS_IN_A_RULE: Final = 15  # multiport's limit
 _DEFAULT_BIT: Final = 13
-_LOCK: Final = "/portmap.lock"
+LOCK: Final = "/portmap.lock"  # in the state directory; `nft` takes it, too
 _LOCALHOST: Final = ip_network("127.0.0.1/32")
 
 
@@ -207,5 +207,5 @@ def _names(attachment: Attachment) -> tuple[str, str]:
 
 
 def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
-    with host.state.lock(_LOCK):
+    with host.state.lock(LOCK):
         programs.change_iptables(family, look)

@@ -12,6 +12,7 @@ from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap.conf import PortMap, PortmapConf, target
+from weft.cni.plugins.portmap.iptables import LOCK
 from weft.model.attachment import Attachment
 from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Table
@@ -29,7 +30,6 @@ _HOOKS: Final = {
     "output": "type nat hook output priority -100;",
     _MASQUERADING: "type nat hook postrouting priority 100;",
 }
-_LOCK: Final = "/portmap.lock"
 _LOCALHOST: Final = "127.0.0.1"
 # Where the rules of pods are, of this version of upstream's and of earlier ones.
 PORT_CHAINS: Final = (_PORTS, _LEGACY)
@@ -139,5 +139,5 @@ def missing(_: Host, attachment: Attachment, wanted: PortMap) -> str:
 
 
 def _change(host: Host, family: int, look: Callable[[Listing], list[str]]) -> None:
-    with host.state.lock(_LOCK):
+    with host.state.lock(LOCK):
         programs.change_nft(table_of(family), look)

@@ -95,7 +95,7 @@ def _unmap(call: Call, before: KeptPorts | None) -> None:
     try:
         if kept is not None:
             backends.undo(call.host, call.attachment, kept, note=call.note)
-            record.forget(call.host, NAME, call.attachment)
+            record.forget(call.host, backends.SUBJECT, call.attachment)
         if before is not None:
             backends.keep(call, before)
             BACKENDS[before.backend].add(call.host, call.attachment, before.wanted)
@@ -125,7 +125,7 @@ def _delete(call: Call) -> None:
         _remove_strangers(call, mapped=call.read_for_delete(portmapconf.is_mapped, otherwise=True))
     else:
         backends.undo(host, attachment, kept, note=call.note)
-    record.forget(host, NAME, attachment)
+    record.forget(host, backends.SUBJECT, attachment)
 
 
 def _remove_strangers(call: Call, *, mapped: bool) -> None:
