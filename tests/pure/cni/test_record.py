@@ -14,7 +14,7 @@ from weft.cni.host.files import RootedFiles
 from weft.cni.install.directories import Directories
 from weft.cni.plugins.firewall import plugin as firewallrecord
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.hostlocal import store as ipamrecord
+from weft.cni.plugins.hostlocal import store as hostlocalstore
 from weft.cni.plugins.portmap import maps
 from weft.cni.sdk import record
 from weft.cni.sdk.record import Record, alias_of, key_of
@@ -87,7 +87,7 @@ def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call
 
 
 def test_what_is_known_of_addresses(call, tmp_path: Path):
-    giving = ipamrecord.Giving(call, "/d", None)
+    giving = hostlocalstore.Giving(call, "/d", None)
     giving.about_to(ip_address("10.5.1.2"))
     giving.done(ip_address("10.5.1.2"))
     giving.about_to(ip_address("fd05::2"))

@@ -220,7 +220,10 @@ class RootedFiles:
 
     @contextmanager
     def lock(self, path: str, *, mode: int = 0o600, wait: bool = True) -> Iterator[None]:
-        """`BlockingIOError` if it is held: at once, or with `wait` after some seconds."""
+        """Hold an exclusive flock on a file, made if missing; a directory in its place is set aside.
+
+        Threads exclude each other. `BlockingIOError` if it is held: at once, or with `wait` after some seconds.
+        """
         while True:
             try:
                 fd = self._open(path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK, mode)

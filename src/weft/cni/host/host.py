@@ -142,7 +142,10 @@ def describe_netns_problem(problem: str, path: str) -> str:
 
 
 def is_gone(problem: str) -> bool:
-    """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there."""
+    """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there.
+
+    After a crash it leads to the file or directory on which the namespace was mounted, or to a process that has ended.
+    """
     return problem in _GONE or problem.startswith("magic ")
 
 

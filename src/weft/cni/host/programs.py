@@ -1,4 +1,7 @@
-"""The host's programs for firewall rules, run in the caller's namespace. No other module of a plugin starts any."""
+"""The host's programs for firewall rules, run in the caller's namespace. No other module of a plugin starts any.
+
+Text that comes from a request reaches programs by standard input or as one argument, never through a shell.
+"""
 
 import errno
 from collections.abc import Callable, Iterable, Sequence

@@ -22,7 +22,11 @@ _MAX_PATH: Final = 4096
 
 
 def publish(socket: str, state_dir: str) -> None:
-    """Only root can enter the socket's directory, and it is gone with the boot, as is all that the state speaks of."""
+    """Write beside the socket which state directory its daemon has, for calls that come without a daemon.
+
+    Only root can enter the socket's directory, and it is gone with the boot, as is all that the state speaks of. A new
+    file gives clients another stand-in (`name` in client/standin.c); one that runs goes on with its old directory.
+    """
     directory, _ = os.path.split(os.path.abspath(socket))
     path = os.path.abspath(state_dir)
     if _published(directory) == path:

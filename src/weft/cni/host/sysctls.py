@@ -19,7 +19,7 @@ class Settings:
     """The settings of one network namespace, through descriptors of the first-level directories of /proc/sys/net.
 
     A descriptor of /proc/sys/net itself would not do: below it names resolve in the namespace of the thread that uses
-    it.
+    it. Names start with `net/` (`net/ipv4/ip_forward`); `FileNotFoundError` for any other.
     """
 
     def __init__(self, directories: Mapping[str, int], more: Callable[[str], int] | None = None) -> None:

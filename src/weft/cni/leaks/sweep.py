@@ -13,7 +13,7 @@ from weft.cni.attachment import masq, veth
 from weft.cni.host.files import TEMPORARY, RootedFiles, pauses
 from weft.cni.host.host import RETIRED, Host
 from weft.cni.plugins.flannel import state as flannelstate
-from weft.cni.plugins.hostlocal import store as ipamrecord
+from weft.cni.plugins.hostlocal import store as hostlocalstore
 from weft.cni.registry import SUBJECTS, find
 from weft.cni.sdk import record
 from weft.cni.sdk.record import Record
@@ -126,7 +126,7 @@ def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict
     if verdict.state is not State.LEAKED:
         return ""
     given = records.get(record.ADDRESSES)
-    anothers = given is not None and ipamrecord.is_anothers(host, attachment, given)
+    anothers = given is not None and hostlocalstore.is_anothers(host, attachment, given)
     for subject, known in records.items():
         if not anothers:
             SUBJECTS[subject].undo(host, attachment, known)

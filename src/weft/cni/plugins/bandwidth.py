@@ -93,6 +93,7 @@ def _limit(key: str, rate: int, burst: int) -> Limit | None:
 def bucket_of(limit: Limit) -> Bucket:
     rate, burst = limit.rate // _BITS, limit.burst // _BITS
     ticks = burst * _MICROSECONDS // rate * 1000 // _TICK_NANOSECONDS
+    # The kernel's fields have 32 bits (struct tc_tbf_qopt); upstream's numbers wrap around.
     return Bucket(rate=rate, limit=min(rate // _LATENCY_DIVISOR + burst, _LARGEST), buffer=min(ticks, _LARGEST))
 
 
