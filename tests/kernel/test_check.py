@@ -292,7 +292,7 @@ done
 ! readlink /proc/1/ns/net
 "$@"
 """
-HIDDEN = re.compile(r"pods of /proc/1/ns/net and \d+ more: even root may not look into that namespace")
+HIDDEN = re.compile(r"pods of /proc/1/ns/net and \d+ more: even root may not look into these namespaces")
 
 
 def shut_out(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

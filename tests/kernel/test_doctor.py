@@ -179,7 +179,8 @@ def test_in_a_pod_it_does_not_say_that_no_network_manager_runs_on_the_host(node:
     assert checked in node.doctor("-v").stdout
     monkeypatch.setenv("POD_NAME", "kube-flannel-ds-x1")
     said = node.doctor("-v").stdout
-    assert "not seen link-managers: managers: a pod does not see them: run '/var/lib/weft/node/" in said
+    assert "not seen link-managers: managers: weft runs in a pod and cannot see" in said
+    assert "managers: run '/var/lib/weft/node/" in said
     assert checked not in said
 
 
@@ -229,7 +230,7 @@ def test_a_bridge_whose_pods_packets_nobody_has_accepted(node: Node, policy: str
     out, published = findings(node)
     assert {(each["code"], each["weight"]) for each in (out, published)} == {("FW-002", "warning")}
     assert out["seen"].startswith("what its pods send is dropped by the policy of ")
-    assert '{"type": "firewall"} behind bridge in ' in out["hint"]
+    assert '{"type": "firewall"} after the plugin bridge in ' in out["hint"]
     assert published["seen"].startswith("what comes to its published ports is dropped by the policy of ")
     if policy.startswith("iptables"):
         node.netns.run("iptables -I FORWARD -s 10.9.0.0/24 -j ACCEPT")
@@ -247,7 +248,7 @@ def test_an_address_that_a_dhcp_client_gives_a_device_is_named_with_it(flannels:
         running.kill()
     assert (found["code"], found["where"]) == ("HOST-001", "link flannel.1")
     assert "denyinterfaces flannel*" in found["hint"]
-    flannels.netns.run(found["hint"].rpartition("; then: ")[2])
+    flannels.netns.run(found["hint"].rpartition("; then remove the address: ")[2])
     assert eventually(flannels.codes) == ["LEASE-005"]
 
 
@@ -261,4 +262,4 @@ def test_a_pod_s_own_mtu_counts(flannels: Node, make_netns: Callable[[], Netns])
     assert "MTU-001" not in flannels.codes()
     pod.run("ip link set eth0 mtu 1500")
     [found] = [each for each in findings(flannels) if each["code"] == "MTU-001"]
-    assert found["seen"] == "1 pod has MTU 1500 (veth1)"
+    assert found["seen"] == "1 pod has MTU 1500 (host end: veth1)"

@@ -27,7 +27,7 @@ def test_a_node_outside_names_the_nat(tmp_path: Path):
         checked = json.loads(running.weft("check", "--quick", "-o", "json", check=False).stdout)
         assert checked["conclusion"].startswith("every lost packet is from left to others")
         found = diagnosis(running, "left")
-        assert "172.31.0.1, which is no peer's" in found.pop("NAT-001")
+        assert "addresses that are no peer's: 172.31.0.1" in found.pop("NAT-001")
         assert not found
 
 

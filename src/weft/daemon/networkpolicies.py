@@ -58,7 +58,10 @@ class Policies:
             code="POL-001",
             where="NetworkPolicies",
             seen=f"the cluster has {many}, and no rules of a program that enforces them are on this node",
-            hint="weft enforces none: their pods are open. Run kube-network-policies beside it, or remove them",
+            hint=(
+                "weft enforces none, so the pods that they select are open."
+                " Run kube-network-policies beside weft, or remove the policies"
+            ),
         )
 
     async def _rules(self) -> str:

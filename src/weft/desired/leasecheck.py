@@ -105,7 +105,8 @@ class Judge:
     def harm(self, lease: Lease, claims: Collection[Key]) -> Problem | None:
         """Name the first harm `lease`, which claims `claims`, would do; None if it would do none."""
         seen = next(self._harms(lease, claims), None)
-        return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen)
+        hint = "See which node wrote this lease, and correct that node: 'weft explain ADDR-002' says how"
+        return None if seen is None else Problem(code="ADDR-002", where=f"lease {lease.id}", seen=seen, hint=hint)
 
     def _harms(self, lease: Lease, claims: Collection[Key]) -> Iterator[str]:
         # Nothing is made of a family that is off here, whatever a lease says of it.

@@ -86,5 +86,5 @@ def _answer(check: Check, sight: Sight) -> Answer:
     except UndecidedError as error:
         unseen = str(error)
     except Exception as error:  # noqa: BLE001 - a check that meets what it does not know ends no other
-        unseen = f"it met what it does not know: {error!r}"
+        unseen = f"this check failed by itself: {error!r}"
     return Answer(check=check.name, about=check.about, findings=findings, unseen=unseen)

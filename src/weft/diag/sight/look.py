@@ -279,7 +279,7 @@ def _dead_ports() -> Iterator[DeadPort]:
     """Published ports, in any form, that lead to no pod: rules outlive a pod that was removed without DEL."""
     with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
         found = [
-            DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=str(each))
+            DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=each.place)
             for family in programs.FAMILIES
             for each in strangers.look(nf, family)
         ]
@@ -336,7 +336,9 @@ def configured(path: Path, network: NetworkList) -> Configured:
 
 def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:
     if run is None:
-        raise OSError(f"a pod does not see them: run '{_ON_THE_NODE} doctor' on the node")
+        raise OSError(
+            f"weft runs in a pod and cannot see the node's network managers: run '{_ON_THE_NODE} doctor' on the node"
+        )
     return host.managers(run, links)
 
 

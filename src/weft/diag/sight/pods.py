@@ -166,7 +166,8 @@ def hidden_words(hidden: Sequence[str]) -> str:
     if not hidden:
         return ""
     more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
-    return f"pods of {hidden[0]}{more}: even root may not look into that namespace"
+    which = "these namespaces" if len(hidden) > 1 else "that namespace"
+    return f"pods of {hidden[0]}{more}: even root may not look into {which}"
 
 
 def _namespaces(proc: Path, run: Path) -> Iterator[Path]:
@@ -187,5 +188,5 @@ def pods_of(sight: Sight, node: str, command: str) -> Pods:
     try:
         return Pods(sight.ranges_of_pods, node)
     except PermissionError as error:
-        hint = "It needs the right to see and to enter network namespaces (CAP_SYS_PTRACE, CAP_SYS_ADMIN)."
+        hint = "This command needs the right to see and to enter network namespaces (CAP_SYS_PTRACE, CAP_SYS_ADMIN)."
         raise Unavailable(Problem(code="HOST-002", where=command, seen=str(error), hint=hint)) from None

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
+from weft.cni.plugins.portmap.strangers import Stray
 from weft.diag.doctor.checks import CHECKS
 from weft.diag.finding import Finding, ask, setting
 from weft.diag.rules.ruleset import Chain, Ruleset
@@ -135,7 +136,7 @@ def test_a_silent_peer_and_a_stranger_are_a_nat():
     assert codes(probes=gone) == ["LEASE-005"]
     [found] = find(probes=gone, strangers=(ip_address("192.168.0.254"),))
     assert found.problem.code == "NAT-001"
-    assert "UDP port 8472 receives datagrams from 192.168.0.254, which is no peer's" in found.problem.seen
+    assert "UDP port 8472 receives datagrams from addresses that are no peer's: 192.168.0.254" in found.problem.seen
     # A stranger alone is none: all peers answer.
     assert not find(strangers=(ip_address("192.168.0.254"),))
 
@@ -250,7 +251,11 @@ def test_bridge_netfilter_is_wanted_by_rules_of_services_alone():
     six = {"addresses": (*ADDRESSES, AddressInfo(index=CNI0, ip=ip_address("fd00::1"), prefixlen=64))}
     assert codes(rules=services, **six) == ["KERN-001"]
     off = {**WELL.settings, "net/bridge/bridge-nf-call-ip6tables": "0"}
-    assert find(rules=services, settings=off, **six)[0].problem.seen == "it is 0"
+    [zero], [absent] = (find(rules=services, **six, **each) for each in ({"settings": off}, {}))
+    assert zero.problem.seen == "it is 0"
+    assert [str(each).partition(" ")[0] for each in zero.fix] == ["sysctl"]  # the module is loaded
+    assert [str(each).partition(" ")[0] for each in absent.fix] == ["modprobe", "sysctl"]
+    assert "modprobe" not in zero.problem.hint
     assert not codes(rules=services, settings=on, **six)
     assert not codes(rules=services, networks=(), **six)
     for table in ("kube-proxy", "weft-lab-services"):
@@ -287,7 +292,7 @@ def test_what_is_put_back_again_and_again():
     assert not find(**loops(**{"ROUTE-001": 3}))
     [finding] = find(**loops(**{"ROUTE-001": 4, "VTEP-003": 1}))
     assert (finding.problem.code, finding.weight) == ("ROUTE-001", "warning")
-    assert finding.problem.seen == "weftd repaired ROUTE-001 on 4 occasions in the last ten minutes"
+    assert finding.problem.seen == "weftd had to put it back on 4 occasions in the last ten minutes"
 
 
 def test_a_port_that_is_dropped_is_named_once_for_all_peers():
@@ -307,7 +312,7 @@ def test_other_back_ends_have_other_ports():
     udp = replace(WELL, links=(LINKS[0], tun, *LINKS[2:]), vxlans=(), daemon=replace(STATE, network=network))
     assert not codes(udp, rules=at_input(field("udp", "dport", 8285), DROP))  # which port it has is not told
     narrow = find(udp, probes=(probed("overlay", answered=False), probed("underlay")))[0]
-    assert narrow.problem.hint.startswith("Something between drops the packets between the nodes")
+    assert narrow.problem.hint.startswith("Something between drops the packets between the nodes:")
 
 
 def test_what_is_known_without_weftd():
@@ -359,7 +364,10 @@ def test_peers_are_named_up_to_ten():
     outer = [replace(probed("underlay"), peer=each.peer) for each in inner]
     assert not find(probes=tuple(inner))  # whether their public IPs answer is not known
     [finding] = find(probes=(*inner, *outer))
-    assert "10.244.9.0/24 and 2 more: the public IP answers" in finding.problem.seen
+    assert finding.problem.where.startswith("12 peers (10.244.0.0/24, 10.244.1.0/24, ")
+    assert finding.problem.where.endswith(" 10.244.9.0/24 and 2 more)")
+    [finding] = find(probes=(inner[0], outer[0]))
+    assert finding.problem.where == "peer 10.244.0.0/24"
 
 
 def test_forwarding_is_asked_where_there_are_pods_and_peers():
@@ -409,7 +417,7 @@ def test_a_check_that_meets_what_it_does_not_know_ends_no_other():
     diagnosis = ask(CHECKS, broken)
     assert [finding.problem.code for finding in diagnosis.findings] == ["KERN-002"]
     [answer] = [each for each in diagnosis.answers if each.unseen]
-    assert answer.unseen.startswith("it met what it does not know: KeyError")
+    assert answer.unseen.startswith("this check failed by itself: KeyError")
 
 
 def test_flanneld_with_ipip():
@@ -421,11 +429,32 @@ def test_flanneld_with_ipip():
     ]
 
 
+def test_a_bridge_of_another_subnet_has_two_causes():
+    [found] = find(addresses=(ADDRESSES[0], replace(ADDRESSES[1], ip=ip_address("10.9.0.1"))))
+    assert "lease has changed" in found.problem.hint
+    assert "another network uses this bridge" in found.problem.hint
+    assert "'ip link delete cni0'" in found.problem.hint
+    assert not found.fix
+
+
+def test_a_table_that_was_full_once_was_so_1_time():
+    [found] = find(counters={"Neighbours4.table_fulls": 1})
+    assert "was full 1 time since the boot" in found.problem.seen
+
+
+def test_a_dead_port_says_once_where_its_rule_leads():
+    stray = Stray(family=4, protocol="tcp", port=80, host=None, pod=ip_address("10.4.0.2"), chain="CNI-DN-x")
+    [found] = find(dead_ports=(DeadPort(port="80/tcp", address=stray.pod, rule=stray.place),))
+    assert str(found.problem).count("lead") == 1
+    assert found.problem.seen.startswith("chain CNI-DN-x of iptables table nat leads to 10.4.0.2,")
+
+
 def test_ipv6_pods_need_links_that_carry_ipv6():
     six = PluginEnv(
         networks=(ip_network("fd00::/48"),), subnets=(ip_network("fd00:0:0:1::/64"),), mtu=1280, ip_masq=True
     )
-    assert "V6-001" in codes(subnet_env=six, **links("flannel.1", mtu=1270))
+    [found] = [each for each in find(subnet_env=six, **links("flannel.1", mtu=1270)) if each.problem.code == "V6-001"]
+    assert "Backend" in found.problem.hint
 
 
 def test_a_check_without_its_part_of_the_sight_finds_nothing_and_says_so():
@@ -516,6 +545,7 @@ def test_a_peer_that_does_not_answer_arp_is_said_to(state: int, said: bool, gate
     [found] = find(probes=gone, neighbours=neighbours, routes=(*ROUTES, here))
     assert found.problem.code == "LEASE-005"
     assert (f"{asked} does not answer ARP on eth0" in found.problem.seen) == said
+    assert ("drop echo requests" in found.problem.hint) != said  # who does not even answer ARP drops more than those
 
 
 def led_by(*routes: RouteInfo, **changes: Any) -> dict[str, Any]:
@@ -534,7 +564,9 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     # A rule that drops them, a route that does, and a longer route of the main table.
     rule = RuleInfo(family=4, priority=9, action=8, src=ip_network("10.244.1.0/24"))
     [found] = find(**led_by(policies=(rule, MAIN_RULE)))
-    assert found.problem.hint.endswith("ip -4 rule delete priority 9")
+    assert found.problem.hint.endswith(
+        "To remove the rule until that program makes it again: ip -4 rule delete priority 9"
+    )
     [found] = find(**led_by(replace(vpn, via=None, index=0, kind=6)))
     assert found.problem.hint.endswith("ip -4 route delete blackhole 10.244.0.0/16 table 52")
     longer = replace(vpn, dst=ip_network("10.244.2.0/25"), table=254)
@@ -550,7 +582,8 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     assert codes(**led_by(replace(ROUTES[2], table=52))) == ["REACH-001"]
     # No rule has any table: then nothing can be removed.
     [found] = find(**led_by(policies=(replace(unsure, more=False, table=9),)))
-    assert found.problem.hint.endswith("(a VPN: of the routes that it accepts)")
+    assert found.problem.seen == "no route takes them, although the peer's lease has one"
+    assert found.problem.hint.startswith("'ip rule' shows which tables are asked")
     # Of a node whose subnet is not known nothing can be asked.
     assert "ROUTE-002" not in codes(**led_by(vpn), subnet_env=None)
 
@@ -591,7 +624,9 @@ def test_a_policy_that_drops_what_a_bridge_needs_is_warned_of(
     assert [each.problem.seen.partition(" is dropped by ")[0] for each in found] == expected
     assert {(each.problem.code, each.weight) for each in found} <= {("FW-002", "warning")}
     for each in found:
-        means = "ctstate DNAT" if "ports" in each.problem.seen else '{"type": "firewall"} behind bridge in /etc'
+        means = (
+            "ctstate DNAT" if "ports" in each.problem.seen else '{"type": "firewall"} after the plugin bridge in /etc'
+        )
         assert means in each.problem.hint
     assert not find(networks=(FLANNEL, PLAIN), plugins=frozenset(("bridge", *WELL.plugins)), **BRIDGED)
 
@@ -610,7 +645,7 @@ def test_a_bridge_of_our_plugin_that_no_configuration_names_is_looked_at():
 
     def warned(alias: str = "weft:bridge", **changes: Any) -> int:
         given = BRIDGED | {"links": (*LINKS, replace(ours, alias=alias)), "rules": drops} | changes
-        return sum(each.problem.where == "network of br0, bridge br0" for each in find(**given))
+        return sum(each.problem.where == "a network without a configuration here, bridge br0" for each in find(**given))
 
     assert warned() == 1
     assert warned(rules=replace(drops, sets=tables)) == 2
@@ -626,7 +661,7 @@ def test_an_address_that_is_not_ours_on_a_device_is_named_with_who_may_have_give
     running = frozenset((program,) if program else ())
     [found] = find(addresses=(*ADDRESSES, given), link_programs=running)
     assert (found.problem.code, found.weight) == ("HOST-001", "warning")
-    assert f"it has the address {address}/24, which is not weft's" in found.problem.seen
+    assert f"it has the address {address}/24, which weft did not set" in found.problem.seen
     assert program in found.problem.seen
     assert found.problem.hint.endswith(f"ip address delete {address}/24 dev flannel.1")
     own = [AddressInfo(index=VXLAN, ip=ip_address(ip), prefixlen=32) for ip in ("10.244.1.0", "fe80::9")]
@@ -636,9 +671,9 @@ def test_an_address_that_is_not_ours_on_a_device_is_named_with_who_may_have_give
 @pytest.mark.parametrize(
     "host, pod, said",
     [
-        (1450, 1500, "1 pod has MTU 1500 (veth1)"),
+        (1450, 1500, "1 pod has MTU 1500 (host end: veth1)"),
         (1500, 1450, ""),
-        (1500, None, "1 pod has MTU 1500 (veth1)"),
+        (1500, None, "1 pod has MTU 1500 (host end: veth1)"),
         (1450, 1400, ""),
     ],
 )
@@ -652,7 +687,7 @@ def test_several_pods_with_larger_mtus_are_counted():
         replace(LINKS[3], index=20 + number, name=f"veth{number}", mtu=1460 + number) for number in range(2, 7)
     )
     [found] = find(links=(*LINKS, *more))
-    assert found.problem.seen == "5 pods have MTU 1462 to 1466 (veth2, veth3, veth4 …)"
+    assert found.problem.seen == "5 pods have MTU 1462 to 1466 (host ends: veth2, veth3, veth4 …)"
 
 
 def test_a_port_of_the_own_firewall_is_not_eaten():
@@ -673,6 +708,17 @@ def test_a_filter_that_takes_any_way_back_drops_nothing():
         seen_codes = codes(settings={**WELL.settings, **names}, ways={"192.168.0.2": CNI0})
         assert ("KERN-003" in seen_codes) == found
         assert not codes(settings={**WELL.settings, **names})
+        if found:
+            [problem] = [
+                each.problem
+                for each in find(settings={**WELL.settings, **names}, ways={"192.168.0.2": CNI0})
+                if each.problem.code == "KERN-003"
+            ]
+            which, expected = (
+                ("eth0", "2 or 0") if strict == "1" else ("all", "0, or 2 at net/ipv4/conf/eth0/rp_filter")
+            )
+            assert (problem.where, problem.expected) == (f"sysctl net/ipv4/conf/{which}/rp_filter", expected)
+            assert problem.hint.endswith("run: sysctl -w net.ipv4.conf.eth0.rp_filter=2")
     six = [replace(PEER, public=["fd00::2"])]
     assert codes(settings={"net/ipv4/conf/all/rp_filter": "1"}, ways={"fd00::2": CNI0}, **state(peers=six)) == [
         "IFACE-001"

@@ -46,9 +46,12 @@ class Stray(Value):
     container: str = ""
 
     def __str__(self) -> str:
+        return f"{self.place}, which leads to {self.pod}"
+
+    @property
+    def place(self) -> str:
         rule = f"chain {self.chain} of iptables" if self.chain else f"a rule of container {self.container} in nft"
-        table = "table nat" if self.chain else f"table {nft.table_of(self.family)}"
-        return f"{rule} {table}, which leads to {self.pod}"
+        return f"{rule} table nat" if self.chain else f"{rule} table {nft.table_of(self.family)}"
 
     def takes(self, mapping: Mapping) -> bool:
         if (self.protocol, self.port) != (mapping.protocol, mapping.host_port):

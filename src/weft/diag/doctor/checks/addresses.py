@@ -49,15 +49,15 @@ def _serves_a_pod(route: RouteInfo, sight: Sight) -> bool:
 
 def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
     link = sight.link(route.index)
-    out = f" by {link.name}" if link is not None else ""
+    out = f" through {link.name}" if link is not None else ""
     where = f"route {route.dst}{out}"
     if any(within(route.dst, subnet) for subnet in sight.subnets):
         command = removing(sight, route)
-        seen = "it leads away from this node what is for its own pods"
+        seen = "packets for this node's own pods leave the node through it"
         hint = f"Find what made it (protocol {route.protocol}); to remove it: {command}"
         return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
     seen = f"it overlaps the pod network {network}"
-    hint = "Give that network another range, or choose another Network for the cluster"
+    hint = "Give the network behind this route another range, or choose another Network for the cluster"
     # Peers' routes are longer than a wider one: that has what no peer has.
     wider = all(route.dst.prefixlen < each.prefixlen for each in sight.networks_of_pods)
     problem = Problem(code="ADDR-001", where=where, seen=seen, hint=hint)
@@ -76,8 +76,9 @@ def _leaks(sight: Sight) -> Iterator[Finding]:
         if given > 2 * pods and given - pods >= _BEING_MADE:
             seen = f"{given} of its addresses are reserved here, for {counted(pods, 'pod')}"
             hint = (
-                "'weft ipam gc' frees those that are proved to be leaked. Of another program's, the files in"
-                f" /var/lib/cni/networks/{reserved.network} name the container: remove those whose container is gone"
+                "'weft ipam gc' frees those that are proved to be leaked. Of addresses that another program reserved,"
+                f" each has a file in /var/lib/cni/networks/{reserved.network} with the container's id: remove the"
+                " files whose container is gone"
             )
             problem = Problem(code="IPAM-001", where=f"network {reserved.network}", seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning")
@@ -90,7 +91,7 @@ def _room(sight: Sight) -> Iterator[Finding]:
             room = subnet.num_addresses - _SPARE
             given = reserved.given_v4 if subnet.version == 4 else reserved.given_v6
             if reserved.network in flannels and given >= room * _NEARLY:
-                seen = f"{given} of {room} addresses are given"
+                seen = f"{given} of {room} addresses are in use"
                 hint = (
                     "'weft ipam list --leaked' shows those without a pod, 'weft ipam gc' frees them;"
                     " else run fewer pods here, or give nodes larger subnets"
@@ -111,8 +112,10 @@ def _subnets_left(sight: Sight) -> Iterator[Finding]:
         given = {str(subnet)}.union(*(each.subnets for each in state.peers), *(each.subnets for each in state.refused))
         used = sum(ip_network(text).version == network.version for text in given)
         if used >= room * _NEARLY_ALL:
-            seen = f"{used} of {room} subnets of size /{subnet.prefixlen} are given"
-            hint = "A node beyond that gets none. Delete leases of nodes that are gone, or widen the network"
+            seen = f"{used} of {room} subnets of size /{subnet.prefixlen} are taken"
+            hint = (
+                "When all are taken, a new node gets none. Delete leases of nodes that are gone, or widen the network"
+            )
             problem = Problem(code="LEASE-003", where=f"network {network}", seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning")
 

@@ -20,8 +20,8 @@ def _runs(sight: Sight) -> Iterator[Finding]:
     if sight.subnet_env is not None or sight.devices:
         seen = "no daemon runs; what it made is still here"
         hint = (
-            "Pods keep their network; changes of the cluster are missed, and nothing is put back."
-            " Start it; its log says why it ended"
+            "Pods keep their network, but changes of the cluster are missed, and nothing is put back."
+            " Start the daemon; its log says why it ended"
         )
         yield Finding(problem=Problem(code="INST-003", where="this node's daemon", seen=seen, hint=hint))
 
@@ -29,8 +29,8 @@ def _runs(sight: Sight) -> Iterator[Finding]:
 def _has_told(sight: Sight) -> Iterator[Finding]:
     wanting = [network for network in sight.networks if "flannel" in network.plugins]
     if wanting and sight.subnet_env is None:
-        where = f"subnet.env, which {wanting[0].file} rests on"
-        seen = "there is none: no pod gets a network"
+        where = f"subnet.env, which {wanting[0].file} needs"
+        seen = "it is missing, so no new pod gets a network"
         parts = {} if sight.daemon is None else sight.daemon.parts
         reasons = [f"{name}: {problem}" for name, problem in parts.items() if problem is not None]
         hint = (
@@ -49,7 +49,7 @@ def _is_well(sight: Sight) -> Iterator[Finding]:
         if problem is not None:
             yield Finding(problem=problem)
     if state.faults:
-        seen = f"{counted(state.faults, 'part')} of it ended by a fault of weft's and started again"
+        seen = f"through a bug of weft's, parts of it crashed {counted(state.faults, 'time')} and were restarted"
         problem = Problem(code="INST-002", where="weftd", seen=seen, hint="The log has each; please report it")
         yield Finding(problem=problem, weight="warning")
     troubles = [peer.doubt for peer in state.peers if peer.doubt is not None][:_PEERS]
@@ -64,7 +64,7 @@ def _serves(sight: Sight) -> Iterator[Finding]:
             yield Finding(problem=peer.trouble)
         elif peer.lacks:
             seen = "; ".join(peer.lacks[:_PEERS])
-            hint = "weftd tries again by itself; the kernel's words say what stands in its way"
+            hint = "weftd tries again by itself; the kernel's message above says why it fails"
             yield Finding(problem=Problem(code="FDB-001", where=f"peer {peer.id}", seen=seen, hint=hint))
 
 
@@ -73,9 +73,12 @@ def _stays(sight: Sight) -> Iterator[Finding]:
     loops = {} if sight.daemon is None else sight.daemon.loops
     for code, times in ((code, times) for loop in loops.values() for code, times in loop.lately.items()):
         if times >= _OFTEN:
-            seen = f"weftd repaired {code} on {times} occasions in the last ten minutes"
-            hint = f"Another program changes it: 'weft events' says what and when, 'weft explain {code}' by what"
-            problem = Problem(code=code, where="what weftd puts back", seen=seen, hint=hint)
+            seen = f"weftd had to put it back on {times} occasions in the last ten minutes"
+            hint = (
+                "Another program keeps changing it: 'weft events' shows what and when,"
+                f" 'weft explain {code}' names likely programs"
+            )
+            problem = Problem(code=code, where="what another program changes", seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning")
 
 

@@ -23,7 +23,7 @@ def _clashes(sight: Sight) -> Iterator[Finding]:
         if (one.port, one.vni) == (two.port, two.vni) and not {one.name, two.name} <= ours:
             seen = f"both have VNI {one.vni} and UDP port {one.port}"
             other = two.name if one.name in ours else one.name
-            hint = f"Packets go to one of them. Remove {other}, or choose another VNI or Port for all nodes"
+            hint = f"Only one of them gets the packets. Remove {other}, or choose another VNI or Port for all nodes"
             yield Finding(problem=Problem(code="VTEP-002", where=f"{one.name} and {two.name}", seen=seen, hint=hint))
 
 
@@ -31,13 +31,19 @@ def _devices(sight: Sight) -> Iterator[Finding]:
     for link in sight.devices:
         if not link.up:
             command = link_up(link.name)
-            hint = f"Routes through it went with it, and weftd puts all of it back. Without weftd: {command}"
+            hint = (
+                "The routes through it are gone too; weftd puts the device and them back."
+                f" If weftd does not run: {command}"
+            )
             problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
         elif _is_flannels_v6(link, sight):
-            seen = f"pods' MTU is {sight.mtu}, and {link.name} takes {link.mtu}: flanneld counts 50 bytes for IPv6's 70"
+            seen = (
+                f"pods' MTU is {sight.mtu}, but {link.name} carries only {link.mtu}:"
+                " flanneld subtracts 50 bytes, and IPv6 needs 70"
+            )
             hint = (
-                "Pods learn that on the way, unless something drops ICMPv6."
+                "Pods learn the smaller size by ICMPv6, unless something drops it."
                 f" Set mtu to {link.mtu} in the delegate of the CNI configuration"
             )
             where, expected = "FLANNEL_MTU in subnet.env", str(link.mtu)
@@ -47,9 +53,8 @@ def _devices(sight: Sight) -> Iterator[Finding]:
             words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
             command = Command(words, f"gives {link.name} the MTU of pods")
             seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
-            problem = Problem(
-                code="MTU-001", where=f"link {link.name}", seen=seen, expected=expected, hint=str(command)
-            )
+            where, hint = f"link {link.name}", f"Run: {command}"
+            problem = Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint)
             yield Finding(problem=problem, fix=(command,))
 
 
@@ -62,7 +67,7 @@ def _bridges_up(sight: Sight) -> Iterator[Finding]:
     for bridge in sight.bridges:
         if not bridge.up:
             command = link_up(bridge.name)
-            seen, hint = "it is down: no pod on it reaches anything", str(command)
+            seen, hint = "it is down, so no pod on it reaches anything", f"Run: {command}"
             problem = Problem(code="BRIDGE-006", where=f"bridge {bridge.name}", seen=seen, expected="up", hint=hint)
             yield Finding(problem=problem, fix=(command,))
 
@@ -77,8 +82,10 @@ def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
             family = [address for address in have if address.ip.version == subnet.version]
             if family and not any(address.ip in subnet for address in family):
                 seen = f"it has {', '.join(f'{each.ip}/{each.prefixlen}' for each in family)}"
-                hint = "The lease has changed since. Move the pods off this node, then: ip link delete " + quote(
-                    bridge.name
+                hint = (
+                    "Either this node's lease has changed since the bridge was made: move the pods off, then run"
+                    f" 'ip link delete {quote(bridge.name)}'. Or another network uses this bridge: give one of the two"
+                    " networks another bridge"
                 )
                 where, expected = f"bridge {bridge.name}", f"an address of {subnet}"
                 yield Finding(problem=Problem(code="BRIDGE-001", where=where, seen=seen, expected=expected, hint=hint))
@@ -91,9 +98,9 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
         if port.master in bridges and port.port is not None and not port.port.hairpin:
             words = ("bridge", "link", "set", "dev", port.name, "hairpin", "on")
             command = Command(words, f"lets the pod behind {port.name} reach itself")
-            seen = "hairpin is off: its pod does not reach itself by its own Service"
-            where = f"{port.name} on {bridges[port.master].name}"
-            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="on", hint=str(command))
+            seen = "hairpin is off, so its pod cannot reach itself through its Service"
+            where, hint = f"{port.name} on {bridges[port.master].name}", f"Run: {command}"
+            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="hairpin on", hint=hint)
             yield Finding(problem=problem, weight="warning", fix=(command,))
 
 
@@ -109,7 +116,8 @@ def _wider(sight: Sight) -> Iterator[Finding]:
             seen = f"MTU {uplink.mtu}"
             expected = f"{least} at least: {sight.mtu} for packets of pods and {least - sight.mtu} for {device.name}"
             hint = (
-                "Give it the MTU that it had, or a smaller MTU in the network configuration's Backend, and start weftd"
+                "Set the uplink's MTU back; or set a smaller MTU in the network configuration's Backend,"
+                " and restart weftd"
             )
             where = f"uplink {uplink.name}"
             yield Finding(problem=Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint))
@@ -120,7 +128,8 @@ def _narrower(sight: Sight) -> Iterator[Finding]:
     wide = {name: mtu for name, mtu in sight.mtus_of_pods.items() if mtu > sight.mtu > 0}
     if wide:
         have = "1 pod has" if len(wide) == 1 else f"{len(wide)} pods have"
-        seen = f"{have} MTU {_from_to(wide.values())} ({', '.join(list(wide)[:_NAMED])}{' …' * (len(wide) > _NAMED)})"
+        named = f"{'host end' if len(wide) == 1 else 'host ends'}: {', '.join(list(wide)[:_NAMED])}"
+        seen = f"{have} MTU {_from_to(wide.values())} ({named}{' …' * (len(wide) > _NAMED)})"
         hint = "Their large packets are lost where ICMP is filtered. Recreate these pods"
         problem = Problem(
             code="MTU-001",
@@ -145,11 +154,15 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
                 command = setting(
                     name, "0", f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
                 )
-                problem = Problem(code="V6-001", where=f"sysctl {name}", seen="IPv6 is off", hint=str(command))
+                problem = Problem(code="V6-001", where=f"sysctl {name}", seen="IPv6 is off", hint=f"Run: {command}")
                 yield Finding(problem=problem, fix=(command,))
             if link.mtu < _SMALLEST_V6:
                 seen, expected = f"MTU {link.mtu}", f"{_SMALLEST_V6} at least, without which a link has no IPv6"
-                problem = Problem(code="V6-001", where=f"link {link.name}", seen=seen, expected=expected)
+                hint = (
+                    "Raise the uplink's MTU, or MTU in the network configuration's Backend, whichever is too small,"
+                    " and restart weftd; recreate pods that were made with the smaller MTU"
+                )
+                problem = Problem(code="V6-001", where=f"link {link.name}", seen=seen, expected=expected, hint=hint)
                 yield Finding(problem=problem)
 
 
@@ -170,6 +183,8 @@ CHECKS: Final = (
         needs=("links", "networks"),
         find=_bridge_addresses,
     ),
-    Check(name="hairpin", about="pods reach themselves by their Services", needs=("links", "networks"), find=_hairpin),
+    Check(
+        name="hairpin", about="pods reach themselves through their Services", needs=("links", "networks"), find=_hairpin
+    ),
     Check(name="ipv6-links", about="links of IPv6 pods can carry IPv6", needs=("links", "settings"), find=_ipv6),
 )

@@ -18,18 +18,18 @@ _LONG_AGO: Final = 1_600_000_000  # Unix seconds, in 2020: no clock that was eve
 _TRUST: Final = ("certificate", "token")  # what is judged by the time, in words of problems
 _DROP_INS: Final = {
     "NetworkManager": (
-        "/etc/NetworkManager/conf.d/weft.conf with [keyfile] and"
+        "put into /etc/NetworkManager/conf.d/weft.conf: [keyfile] and"
         " unmanaged-devices=interface-name:flannel*;interface-name:cni*;interface-name:veth*"
     ),
     "systemd-networkd": (
-        "/etc/systemd/network/00-weft.network with [Match] Name=flannel* cni* veth* and [Link] Unmanaged=yes"
+        "put into /etc/systemd/network/00-weft.network: [Match] Name=flannel* cni* veth* and [Link] Unmanaged=yes"
     ),
-    "dhcpcd": "a line 'denyinterfaces flannel* cni* veth*' in /etc/dhcpcd.conf",
-    "dhclient": "start it with the names of the links that it is for ('dhclient eth0')",
-    "udhcpc": "start it for other links alone (-i)",
-    "connmand": "NetworkInterfaceBlacklist=flannel,cni,veth in /etc/connman/main.conf",
+    "dhcpcd": "put into /etc/dhcpcd.conf: denyinterfaces flannel* cni* veth*",
+    "dhclient": "name its links when you start it ('dhclient eth0')",
+    "udhcpc": "start it only for other links (-i)",
+    "connmand": "put into /etc/connman/main.conf: NetworkInterfaceBlacklist=flannel,cni,veth",
 }
-_IN_GENERAL: Final = "name flannel*, cni* and veth* in its configuration as links that are not its own"
+_IN_GENERAL: Final = "name flannel*, cni* and veth* in its configuration as links that it does not manage"
 
 
 def _there(sight: Sight) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def _first(sight: Sight) -> Iterator[Finding]:
     if ours is not None and sight.networks[0] is not ours and not _CALLERS.intersection(sight.networks[0].plugins):
         first = sight.networks[0]
         seen = f"it comes before {ours.file}, so runtimes use network {first.name} instead of {ours.name}"
-        hint = f"If another pod network has left it: rm {quote(first.file)}"
+        hint = f"If it is a leftover of another pod network: rm {quote(first.file)}"
         problem = Problem(code="CLEAN-001", where=first.file, seen=seen, hint=hint)
         yield Finding(problem=problem, weight="warning")
 
@@ -63,7 +63,9 @@ def _leftovers(sight: Sight) -> Iterator[Finding]:
     for name, links in found.items():
         if sight.subnet_env is not None:
             seen = f"{len(links)} of its links are here: {', '.join(links[:3])}"
-            hint = "Two pod networks disturb each other. If it is not used any more, uninstall it as its manual says"
+            hint = (
+                f"Two pod networks disturb each other. If {name} is not used any more, uninstall it as its manual says"
+            )
             problem = Problem(code="CLEAN-001", where=name, seen=seen, hint=hint)
             yield Finding(problem=problem, weight="warning")
 
@@ -85,8 +87,8 @@ def _managed(sight: Sight) -> Iterator[Finding]:
                 code="HOST-001",
                 where=manager,
                 seen=f"it manages {', '.join(taken[:_NAMED])}{more}",
-                expected="links of pods to be none of its own",
-                hint=f"For good: {_DROP_INS[manager]}",
+                expected="flannel*, cni* and veth* unmanaged",
+                hint=f"To make that permanent, {_DROP_INS[manager]}",
             ),
             weight="warning",
             fix=fix,
@@ -100,7 +102,7 @@ def _foreign(sight: Sight) -> Iterator[Finding]:
             if (ip.version == 6 and ip.is_link_local) or any(ip in subnet for subnet in sight.subnets):
                 continue
             running = sorted(sight.link_programs)
-            who = f"; here {'runs' if len(running) == 1 else 'run'} {', '.join(running)}" if running else ""
+            who = f" (running here: {', '.join(running)})" if running else ""
             hint = "; ".join(_DROP_INS[name] for name in running) or _IN_GENERAL
             command = Command(
                 ("ip", "address", "delete", f"{ip}/{address.prefixlen}", "dev", device.name),
@@ -110,9 +112,9 @@ def _foreign(sight: Sight) -> Iterator[Finding]:
                 problem=Problem(
                     code="HOST-001",
                     where=f"link {device.name}",
-                    seen=f"it has the address {ip}/{address.prefixlen}, which is not weft's{who}",
-                    expected="addresses of this node's subnet alone",
-                    hint=f"Have the program that gave it leave the link alone: {hint}; then: {command}",
+                    seen=f"it has the address {ip}/{address.prefixlen}, which weft did not set{who}",
+                    expected="only addresses of this node's subnet",
+                    hint=f"Have the program that set it ignore this link ({hint}); then remove the address: {command}",
                 ),
                 weight="warning",
             )
@@ -126,10 +128,10 @@ def _clock(sight: Sight) -> Iterator[Finding]:
     if sight.clock.unix < _LONG_AGO:
         seen = "it is years behind"
     elif not sight.clock.synchronised and any(word in said for word in _TRUST):
-        seen = "no program keeps it right, and the store and this node do not trust each other"
+        seen = "no program keeps it right, and certificates or tokens between this node and the store are refused"
     else:
         return
-    hint = "Certificates and tokens are judged by it. 'timedatectl' shows it; install chrony or systemd-timesyncd"
+    hint = "Certificates and tokens depend on the clock. 'timedatectl' shows it; install chrony or systemd-timesyncd"
     yield Finding(
         problem=Problem(code="HOST-003", where="this machine's clock", seen=seen, hint=hint), weight="warning"
     )

@@ -100,7 +100,7 @@ def _unlisted(sight: Sight) -> Iterator[Configured]:
         own = any(each.ip in subnet for each in sight.addresses_of(link.index) for subnet in sight.subnets)
         if link.kind == "bridge" and link.alias.startswith(ALIAS) and link.name not in listed and not own:
             plugins = ("bridge", *used)
-            yield Configured(file="its configuration", name=f"of {link.name}", plugins=plugins, bridges=(link.name,))
+            yield Configured(file="that network's configuration", name="", plugins=plugins, bridges=(link.name,))
 
 
 def _pod_on(sight: Sight, bridge: LinkInfo, *, known: bool) -> Ip | None:
@@ -118,9 +118,10 @@ def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: st
     some = Packet(source=pod, target=_OUTSIDE, protocol="tcp", source_port=SOME_PORT, target_port=_HTTP)
     leaving = replace(some, iif=bridge, oif=uplink)
     coming = replace(some, source=_OUTSIDE, target=pod, iif=uplink, oif=bridge, translated=frozenset(("dnat",)))
-    asked = [("what its pods send", leaving, f'add {{"type": "firewall"}} behind bridge in {network.file}')]
+    asked = [("what its pods send", leaving, f'add {{"type": "firewall"}} after the plugin bridge in {network.file}')]
     if "portmap" in network.plugins:
         asked.append(("what comes to its published ports", coming, str(_PUBLISHED)))
+    which = f"network {network.name}" if network.name else "a network without a configuration here"
     for what, packet, means in asked:
         verdict = judge(sight.rules, "forward", packet)
         if verdict.passes is False:
@@ -128,10 +129,10 @@ def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: st
             whose = "" if owner is None else f", which is {owner.name}'s"
             problem = Problem(
                 code="FW-002",
-                where=f"network {network.name}, bridge {bridge}",
+                where=f"{which}, bridge {bridge}",
                 seen=f"{what} is dropped by {verdict.by}{whose}",
                 expected="accepted",
-                hint=f"As with the reference's plugins. To have it accepted: {means}",
+                hint=f"The reference plugins have the same problem. To have it accepted: {means}",
             )
             yield Finding(problem=problem, weight="warning")
 
@@ -142,7 +143,7 @@ def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
     code = "FW-001" if owner is FIREWALLD else "FW-002"
     where, seen = f"forwarding {packet}", f"dropped by {verdict.by}"
     fix: tuple[Command, ...] = ()
-    hint = f"An accept elsewhere does not help: have that program's own rules accept {networks}"
+    hint = f"An accept in another chain does not help: find whose rule this is, and have that program accept {networks}"
     if owner is not None:
         fix = owner.mends(sight.networks_of_pods)
         seen, hint = f"{seen}, which is {owner.name}'s", f"{owner.hint}: {'; '.join(map(str, fix))}"
@@ -157,8 +158,10 @@ def _outer(sight: Sight) -> Iterator[Finding]:
             if verdict.passes is False and verdict.by not in said:
                 said.add(verdict.by)
                 owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
-                it = "it" if owner is None else owner.name
-                hint = f"Packets between pods end here. Have {it} accept UDP port {port} from and to the nodes"
+                whose = "the program whose rule this is" if owner is None else owner.name
+                hint = (
+                    f"Packets between pods are dropped here. Have {whose} accept UDP port {port} from and to the nodes"
+                )
                 where, seen = f"{_DOES[hook]} {packet}", f"dropped by {verdict.by}"
                 yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
             elif verdict.passes is None:
@@ -181,8 +184,8 @@ def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str
 
 def _dead_ports(sight: Sight) -> Iterator[Finding]:
     for dead in sight.dead_ports:
-        seen = f"{dead.rule} leads to {dead.address}, which no pod of this node has"
-        hint = "'weft cni gc NETWORK' removes it, and so does the next pod that weft gives the port"
+        seen = f"{dead.rule} leads to {dead.address}, but no pod of this node has that address"
+        hint = "'weft cni gc NETWORK' removes the rule, and so does the next pod that weft gives the port"
         yield Finding(problem=Problem(code="HOSTPORT-003", where=f"host port {dead.port}", seen=seen, hint=hint))
 
 

@@ -18,7 +18,9 @@ from weft.model.value import replace
 
 _NAMED: Final = 10
 _MOST: Final = 50  # peers that are asked about: what leads one astray, does so with most
-_ITS_TASK: Final = "The node's daemon puts it there from the peer's lease: start it again, or see its log"
+_ITS_TASK: Final = (
+    "This node's daemon makes routes and entries from the peer's lease: restart the daemon, or see its log"
+)
 
 _NONE: Final = Knocked(peer="", rounds=())
 
@@ -51,7 +53,7 @@ def _whole(sight: Sight) -> Iterator[Finding]:
     gateways = {(route.index, route.via) for route in sight.routes}
     for index, ip in macs:
         if index in indexes and (index, ip) not in gateways:
-            seen, where = "no route leads there, and its neighbour entry is still here", f"the peer behind {ip}"
+            seen, where = "its neighbour entry is here, but its route is missing", f"the peer behind {ip}"
             yield Finding(problem=Problem(code="ROUTE-001", where=where, seen=seen, hint=_ITS_TASK))
 
 
@@ -67,9 +69,10 @@ def _one_uplink(sight: Sight) -> Iterator[Finding]:
     astray = _astray(sight, state.uplink.name)
     if astray:
         by = sorted({name for _, name in astray})
-        seen = f"{counted(len(astray), 'peer')} of {len(state.peers)} are reached by {', '.join(by)}"
+        are = "is" if len(astray) == 1 else "are"
+        seen = f"{len(astray)} of {counted(len(state.peers), 'peer')} {are} reached through {', '.join(by)}"
         hint = (
-            f"If those links are the nodes' network, start weftd with --iface={by[0]};"
+            f"If that is the link to the nodes' network, start weftd with --iface={by[0]};"
             f" else mend the route to {astray[0][0].public}"
         )
         problem = Problem(code="IFACE-001", where=f"uplink {state.uplink.name}", seen=seen, hint=hint)
@@ -81,18 +84,22 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
     state = sight.daemon
     if state is None or state.uplink is None:
         return
-    name = f"net/ipv4/conf/{state.uplink.name}/rp_filter"
-    # The stricter of the two counts, and 2, which asks for any way back, more than 1, which asks for the same link.
-    highest = max(int(sight.settings.get(each, "0")) for each in ("net/ipv4/conf/all/rp_filter", name))
+    everywhere, here = (f"net/ipv4/conf/{name}/rp_filter" for name in ("all", state.uplink.name))
+    # The kernel takes the larger of the two: 2, which asks for any way back, before 1, which asks for the same link.
+    of_all, of_link = (int(sight.settings.get(each, "0")) for each in (everywhere, here))
     astray = [
         peer for peer, _ in _astray(sight, state.uplink.name) if peer.public is not None and peer.public.version == 4
     ]
-    if highest == 1 and astray:
-        command = setting(name, "2", f"has {state.uplink.name} take packets for which any link leads back")
-        whose = counted(len(astray), "peer")
-        seen = f"it is strict, and answers to {whose} go by another link: what those send is dropped"
-        hint = f"Mend the route to {astray[0].public}, or: {command}"
-        problem = Problem(code="KERN-003", where=f"sysctl {name}", seen=seen, expected="2 or 0", hint=hint)
+    if max(of_all, of_link) == 1 and astray:
+        command = setting(here, "2", f"has {state.uplink.name} take packets for which any link leads back")
+        strict, expected = (here, "2 or 0") if of_link else (everywhere, f"0, or 2 at {here}")
+        if of_all and of_link:
+            expected = f"2, or 0 here and at {everywhere}"
+        sent = f"what {counted(len(astray), 'peer')} {'sends' if len(astray) == 1 else 'send'}"
+        answers = f"answers to {'it' if len(astray) == 1 else 'them'} go through another link"
+        seen = f"it is 1 (strict): {sent} is dropped, because {answers}"
+        hint = f"Mend the route to {astray[0].public}, or run: {command}"
+        problem = Problem(code="KERN-003", where=f"sysctl {strict}", seen=seen, expected=expected, hint=hint)
         yield Finding(problem=problem, fix=(command,))
 
 
@@ -105,14 +112,18 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
     for choice, led in found.items():
         rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
         route = "" if choice.route is None else f"route {row(sight, choice.route)}"
-        both = " and ".join(filter(None, (rule, route))) or "no route"
-        its = "its lease" if len(led) == 1 else f"the leases of {counted(len(led), 'peer')}"
-        seen = f"{both} {'take' if rule and route else 'takes'} them, not the route of {its}"
-        hint = (
-            "Leave the pod network out of what the program that made it routes (a VPN: of the routes that it accepts)"
-        )
+        one = len(led) == 1
+        has = "peer's lease has" if one else "peers' leases have"
+        seen = f"no route takes them, although the {has} one"
+        hint = "'ip rule' shows which tables are asked: put back the rule that leads to the table of that route"
         if command := remedy(sight, choice):
-            hint = f"{hint}; or, until that makes it again: {command}"
+            lease = "route of the peer's lease" if one else f"routes of the leases of {len(led)} peers"
+            seen = f"they follow {' and '.join(filter(None, (rule, route)))}, instead of the {lease}"
+            made = "the rule" if choice.route is None else "the route"
+            hint = (
+                f"Have the program that made {made} leave out the pod network (with a VPN: in the routes that it"
+                f" accepts). To remove {made} until that program makes it again: {command}"
+            )
         where = f"packets to {', '.join(str(peer.subnet) for peer in led[:_NAMED])}"
         problem = Problem(code="ROUTE-002", where=where, seen=seen, hint=hint)
         yield Finding(problem=problem, weight="warning" if _all_answer(sight, led) else "fault")
@@ -131,13 +142,13 @@ def _answer(sight: Sight) -> Iterator[Finding]:
     if gone := found["gone"]:
         yield _finding("VTEP-004", gone, f"{_port(sight)} is refused there: nothing listens", _GONE)
     if rejected := found["rejected"]:
-        hint = f"Have the firewall of these nodes, or between, accept {_port(sight)} from all nodes"
+        hint = f"Have the firewall on these nodes, or one between, accept {_port(sight)} from all nodes"
         yield _finding("REACH-001", rejected, f"a firewall rejects what is sent to {_port(sight)}", hint)
     if cut := found["cut"]:
-        seen = "the public IP answers, and what is sent through the overlay is not answered"
+        seen = "the public IP answers, but what is sent through the overlay is not answered"
         hint = (
             f"Something between drops {_carried(sight)}: a firewall there (run 'weft doctor' on that node),"
-            " a cloud's security group, or the underlay itself; or the peer drops echo requests alone"
+            " a cloud's security group, or the underlay itself; or the peer drops nothing but echo requests"
         )
         yield _finding("REACH-001", cut, seen, hint)
     if eaten := found["eaten"]:
@@ -147,16 +158,17 @@ def _answer(sight: Sight) -> Iterator[Finding]:
     if narrow := found["narrow"]:
         size = next(each.size for each in sight.probes if (each.peer, each.way) == (narrow[0].peer, "large"))
         hint = (
-            "A link on the way is narrower than the uplink says: set its MTU right,"
-            " or a smaller MTU in the network configuration's Backend"
+            "A link on the way has a smaller MTU than the uplink: set that link's MTU right;"
+            " or set a smaller MTU in the network configuration's Backend, and restart weftd"
         )
-        seen = f"packets of {size} bytes, pods' MTU, are lost, small ones are not"
+        seen = f"packets of {size} bytes, pods' MTU, are lost, but small ones are not"
         yield _finding("MTU-001", narrow, seen, hint)
 
 
 _GONE: Final = (
-    "Run 'weft doctor' there: its node was rebooted, drained or cleaned up and no daemon runs, or its firewall rejects"
-    " the port. If it shall not come back, its lease can go: it ends by itself, or with its Node object"
+    "Run 'weft doctor' there: either the node was rebooted, drained or cleaned up, and no daemon runs; or its firewall"
+    " rejects the port. If the node is gone for good, you need do nothing: its lease ends by itself, or with its Node"
+    " object"
 )
 
 
@@ -206,7 +218,8 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
     if sight.strangers:
         senders = ", ".join(map(str, sight.strangers[:_NAMED]))
         seen = (
-            f"no answer from the public IP, and {_carried(sight)} receives datagrams from {senders}, which is no peer's"
+            f"no answer from the public IP, and {_ports(sight)} receives datagrams from addresses that are no peer's:"
+            f" {senders}"
         )
         hint = (
             "Nodes behind a NAT send from the NAT's address, and no connection from here reaches them."
@@ -220,21 +233,22 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
         for peer in peers(sight)
         if str(peer.subnet) in names
     }
-    seen = "no answer, not even from the public IP"
+    seen, causes = "no answer, not even from the public IP", "are off or cut off, or drop echo requests"
     if unheard and "" not in unheard:
         seen = f"{seen}: {'; '.join(sorted(unheard)[:_NAMED])}"
+        causes = "are off, or cut off from this link"
     hint = (
-        "The nodes are off or cut off, or drop echo requests. A node that is gone leaves its lease until that expires,"
-        " or until its Node object is deleted"
+        f"The nodes {causes}. The lease of a node that is gone stays until it expires or the node's Node object is"
+        " deleted"
     )
     return _finding("LEASE-005", away, seen, hint)
 
 
 def _mute(sight: Sight, mute: Sequence[Probed]) -> Finding:
-    seen = f"the node is there (it refuses UDP port {sight.ports[0] + 1}), and answers no echo request"
+    seen = f"the node is up (it says 'port unreachable' for UDP port {sight.ports[0] + 1}), but answers no echo request"
     hint = (
-        "Whether the overlay reaches it is not known: 'weft check' there tells. Have its firewall accept echo requests"
-        " of nodes, and of the pod network"
+        "Whether the overlay reaches it is not known: run 'weft check' there to find out. Have its firewall accept"
+        " echo requests from the nodes and from the pod network"
     )
     return replace(_finding("REACH-001", mute, seen, hint), weight="warning")
 
@@ -242,18 +256,19 @@ def _mute(sight: Sight, mute: Sequence[Probed]) -> Finding:
 def _eaten(sight: Sight, eaten: Sequence[Probed]) -> Finding:
     port = _port(sight)
     hint = (
-        f"See on that node whether they arrive (tcpdump -ni any {port.lower()}), and what 'weft doctor' says there of"
-        " its rules. If they do not, something between drops that port: a firewall, or a hypervisor that uses it itself"
+        f"See on that node whether this node's datagrams arrive (tcpdump -ni any {port.lower()}), and what"
+        " 'weft doctor' says there of its rules. If they do not arrive, something between drops that port: a firewall,"
+        " or a hypervisor that uses the port itself"
     )
     if not any(each.way == "overlay" and each.answered for each in sight.probes):
         hint += ". Only if that cannot be changed, choose another Port in the network configuration, for all nodes"
-    seen = f"no answer comes by {port}, and the port beside it is reached"
+    seen = f"nothing comes back from {port}, but the port next to it is reached"
     return _finding("REACH-002", eaten, seen, hint)
 
 
 def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Finding:
-    where = counted(len(probes), "peer")
-    return Finding(problem=Problem(code=code, where=where, seen=f"{_names(probes)}: {seen}", hint=hint))
+    where = f"peer {probes[0].peer}" if len(probes) == 1 else f"{len(probes)} peers ({_names(probes)})"
+    return Finding(problem=Problem(code=code, where=where, seen=seen, hint=hint))
 
 
 def _may_answer(sight: Sight, version: int) -> bool:
@@ -278,24 +293,28 @@ def _port(sight: Sight) -> str:
     return f"UDP port {sight.ports[0]}"
 
 
+def _ports(sight: Sight) -> str:
+    return f"UDP port {', '.join(map(str, sight.ports))}" if sight.ports else "this node"
+
+
 def _carried(sight: Sight) -> str:
-    return f"UDP port {', '.join(map(str, sight.ports))}" if sight.ports else "the packets between the nodes"
+    return f"packets to {_ports(sight)}" if sight.ports else "the packets between the nodes"
 
 
 CHECKS: Final = (
     Check(
         name="ways",
-        about="packets for peers' pods go by the routes of their leases",
+        about="packets for peers' pods follow the routes of their leases",
         needs=("routes",),
         find=_elsewhere,
     ),
     Check(name="entries", about="routes to peers have their neighbour and FDB entries", needs=("routes",), find=_whole),
     Check(
         name="reverse-path",
-        about="the uplink takes peers' packets by whatever link answers go",
+        about="the uplink takes peers' packets, whichever link answers go through",
         needs=("daemon", "links", "settings"),
         find=_backwards,
     ),
-    Check(name="uplink", about="peers are reached by the uplink", needs=("daemon", "links"), find=_one_uplink),
+    Check(name="uplink", about="peers are reached through the uplink", needs=("daemon", "links"), find=_one_uplink),
     Check(name="answers", about="peers answer, also to packets of pods' MTU", needs=("probes",), find=_answer),
 )
