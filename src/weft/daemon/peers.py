@@ -243,7 +243,11 @@ class Peers:
     def _say_refused(self, refused: Mapping[str, Problem]) -> None:
         doubted = {name for name in refused if self._roster.doubt(name) is not None}
         words = {True: "it is served by what it said before", False: "the lease is ignored"}
-        say_some(log.warning, [f"{why}; {words[name in doubted]}" for name, why in refused.items()], named=_NAMED)
+        lines = list[str]()
+        for name, why in refused.items():
+            bare = str(replace(why, hint=""))
+            lines.append(f"{bare}; {words[name in doubted]}{str(why).removeprefix(bare)}")
+        say_some(log.warning, lines, named=_NAMED)
         self._history.note_some("refused", list(refused.values()), self._note_refused)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -282,6 +282,12 @@ async def test_what_is_refused_or_cannot_be_read_is_history(network: Network):
         (f"lease {copy.id}", "ADDR-002"),
     ]
     assert "claims" in refused[1].words
+
+
+async def test_what_is_done_with_a_refused_lease_is_logged_before_the_advice(network: Network, caplog):
+    harmful = builders.lease(9, vxlan, public_ip=IPv4Address("127.0.0.1"))
+    await network.peers.take(Changed(put=(harmful,)))
+    await comes(lambda: "cannot be a node's; the lease is ignored. See which node wrote this lease" in caplog.text)
 
 
 async def test_a_store_that_is_lost_and_comes_back_is_history(network: Network):

@@ -155,6 +155,7 @@ def test_addresses_outside_of_the_networks_cost_a_subnet_nothing():
     problem = judge.harm(peer(2, public_ip=IPv4Address("10.96.0.7")), ())
     assert problem is not None
     assert "public IP 10.96.0.7 is an address of this node" in problem.seen
+    assert "'weft explain ADDR-002'" in problem.hint
 
 
 @pytest.mark.parametrize(
