@@ -65,7 +65,7 @@ def test_the_commands_answer(running: Lab):
     running.weft("expose", "web", "--port", "80", "pod2-1")
     running.run("node1", "ip", "route", "del", "10.244.2.0/24")
     eventually(lambda: running.run("node1", "ip", "route", "show", "10.244.2.0/24"), seconds=30)
-    running.run("pod1-1", "sh", "-c", "ping -q -i 0.2 -w 30 10.244.2.2 >/dev/null 2>&1 &")  # something on the wire
+    running.run("pod1-1", "sh", "-c", "ping -q -i 0.2 -w 300 10.244.2.2 >/dev/null 2>&1 &")  # something on the wire
     assert not unanswered(running, WELL)
     running.weft("break", "node2", "port-blocked")
     assert not unanswered(running, LOST)

@@ -74,6 +74,7 @@ def test_a_full_disk_at_the_first_start_costs_what_would_be_remembered_and_nothi
     node.says(r"STATE-002 .*identity\.json: cannot be written: No space left on device")
     node.says(r"STATE-002 .*cluster\.jsonl: cannot be written")
     assert node.lines("Traceback") == []
+    eventually(node.subnet_file.exists)
     subnet = node.v4
     (inside(node) / "fill").unlink()
     for name in ("identity.json", "cluster.jsonl"):
