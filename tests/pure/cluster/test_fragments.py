@@ -1,13 +1,19 @@
-"""What a watch has seen when etcd splits an answer, without a store."""
+"""What a watch has seen when etcd splits an answer, and what it keeps, without a store."""
 
 import asyncio
+import sys
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.waiting import comes
+from weft.cluster.etcd import watch
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, KeyValue, ResponseHeader, WatchResponse
 from weft.cluster.etcd.values import Listing, Mark
 from weft.cluster.etcd.watch import EtcdDirectory
+from weft.model.value import replace
+
+LISTING = Listing(mark=Mark(revision=5, cluster=1, term=1), entries=())
 
 
 async def heedless(_event: object) -> None:
@@ -18,8 +24,24 @@ async def watcher() -> Any:
     nobody: Any = None
     own: Any = SimpleNamespace(name="", touched=asyncio.Event(), is_own=lambda _: False)
     made: Any = EtcdDirectory(nobody, "/p/subnets/", own, timing=Timing(), now=lambda: 0.0, jitter=lambda: 0.0)
-    await made._listed(Listing(mark=Mark(revision=5, cluster=1, term=1), entries=()), heedless)
+    await made._listed(LISTING, heedless)
     return made
+
+
+async def test_a_list_that_was_given_is_not_kept(monkeypatch):
+    follows = asyncio.Event()
+
+    async def follow(*_: object, **__: object) -> None:
+        follows.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(watch, "follow", follow)
+    made, listing = await watcher(), replace(LISTING)
+    before = sys.getrefcount(listing)
+    watching = asyncio.create_task(made.watch(heedless, listing))
+    await comes(follows.is_set)
+    assert sys.getrefcount(listing) == before
+    watching.cancel()
 
 
 def answer(*revisions: int, fragment: bool) -> WatchResponse:
