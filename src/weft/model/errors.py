@@ -28,6 +28,15 @@ def typed(words: str) -> str:
     return TYPED.get()(WeftCommand(words))
 
 
+def as_typed(text: str) -> str:
+    """A text of weft's own with each `'weft …'` in it as they type it; what other programs say stays as it is."""
+    return "".join(typed(part.words) if isinstance(part, WeftCommand) else part for part in _parts(text))
+
+
+def _parts(text: str) -> list[str | WeftCommand]:
+    return [WeftCommand(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(text))]
+
+
 class Problem(Value):
     """One fault in words; `code` is permanent (docs/reference/problems.md).
 
@@ -44,15 +53,14 @@ class Problem(Value):
     @property
     def advice(self) -> list[str | WeftCommand]:
         """The hint in parts."""
-        return [WeftCommand(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(self.hint))]
+        return _parts(self.hint)
 
     def __str__(self) -> str:
         text = f"{self.code} {self.where}: {self.seen}"
         if self.expected:
             text += f"; expected {self.expected}"
         stop = "" if text.endswith(("?", ".")) else "."
-        hint = "".join(typed(part.words) if isinstance(part, WeftCommand) else part for part in self.advice)
-        return f"{text}{stop} {hint}" if hint else text
+        return f"{text}{stop} {as_typed(self.hint)}" if self.hint else text
 
 
 class WeftError(Exception):
@@ -61,8 +69,11 @@ class WeftError(Exception):
     status = 1
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+        super().__init__(*problems)
         self.problems: Sequence[Problem] = problems
+
+    def __str__(self) -> str:  # when it is printed: only there it is known who reads it
+        return "\n".join(map(str, self.problems))
 
 
 class ConfigError(WeftError):

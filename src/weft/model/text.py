@@ -77,7 +77,7 @@ def typed_from(environ: Mapping[str, str]) -> Callable[[WeftCommand], str]:
         return str
 
     def typed(command: WeftCommand) -> str:
-        if command.words.startswith("lab "):
+        if command.words.split()[0] == "lab":
             return str(command)
         if command.words.startswith("cni install") and "--check" not in command.words:
             return f"kubectl -n {namespace} delete pod {pod}"

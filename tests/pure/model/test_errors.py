@@ -46,6 +46,16 @@ def test_a_hint_names_commands_as_its_readers_type_them():
     assert msgspec.json.decode(msgspec.json.encode(problem))["hint"] == hint
 
 
+def test_an_error_says_its_problems_as_those_type_them_who_read_it():
+    hint = "'weft plan' shows it"
+    error = ConfigError(*(Problem(code="X-001", where=where, seen="b", hint=hint) for where in "ac"))
+    context = copy_context()
+    context.run(TYPED.set, lambda command: f"kubectl exec x -- {command}")
+    typed = "'kubectl exec x -- weft plan' shows it"
+    assert context.run(str, error) == f"X-001 a: b. {typed}\nX-001 c: b. {typed}"
+    assert str(error) == f"X-001 a: b. {hint}\nX-001 c: b. {hint}"
+
+
 def test_what_another_program_says_stays_as_it_is():
     said = "nft: syntax error near 'weft plan' and `weft doctor`"
     problem = Problem(code="X-001", where="rule 'weft x'", seen=said, expected="no 'weft y'", hint="Look.")

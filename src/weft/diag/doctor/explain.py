@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, as_typed
 from weft.model.text import table
 from weft.model.value import Value
 from weft.screen.documents import output_option, show_report
@@ -71,10 +71,10 @@ def explain(output: str, code: str | None) -> int:
     if code is None:
         known = list(_known().values())
         rows = ((each.code, f"(not reported) {each.about}" if each.later else each.about) for each in known)
-        show_report(output, known, table(("CODE", "WHAT IT MEANS"), rows))
+        show_report(output, known, as_typed(table(("CODE", "WHAT IT MEANS"), rows)))
         return 0
     section = named(code, "weft explain")
-    show_report(output, section, f"{section.code}\n\n{section.text}\n")
+    show_report(output, section, f"{section.code}\n\n{as_typed(section.text)}\n")
     return 0
 
 

@@ -16,6 +16,7 @@ from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight.look import SAVES, Places, Readers, assemble, networks, said
 from weft.diag.sight.node import KernelTables, Peer, Sight, peers
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.model.errors import typed
 from weft.model.kernel.reported import NeighbourInfo, RouteInfo
 from weft.model.node.nodestate import NodeState
 
@@ -94,5 +95,5 @@ def _short(command: tuple[str, ...], most: int) -> str:
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
-        long = f"more than {_LONGEST >> 10} KiB of rules; `weft doctor` reads them"
+        long = f"more than {_LONGEST >> 10} KiB of rules; `{typed('doctor')}` reads them"
         raise OSError(f"{' '.join(command)}: {long}") from None

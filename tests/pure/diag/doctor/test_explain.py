@@ -1,5 +1,6 @@
 """What a code means, and which one somebody may have meant."""
 
+import contextvars
 import json
 import re
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_a_code_is_explained_whatever_its_case(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["text"] in out
     assert told["code"] == "ROUTE-001"
+
+
+@pytest.mark.parametrize("code", ["CNI-001", "cni-001"])
+def test_in_a_pod_people_read_commands_that_work_outside_of_it(monkeypatch, capsys, code):
+    monkeypatch.setenv("POD_NAME", "x")
+    monkeypatch.setenv("POD_NAMESPACE", "nets")
+    page = "### CNI-001\nRun `weft doctor`, or\n`weft cni install`; or `weft lab`.\n"
+    monkeypatch.setattr(explain, "_known", lambda: explain.sections(page))
+
+    def told(*options: str) -> str:
+        contextvars.copy_context().run(cli.run, ["explain", *options])
+        return capsys.readouterr().out
+
+    mended = "Run `kubectl -n nets exec x -- weft doctor`, or\n`kubectl -n nets delete pod x`; or `weft lab`."
+    assert told(code) == f"CNI-001\n\n{mended}\n"
+    assert mended.splitlines()[0] in told()
+    assert json.loads(told(code, "-o", "json"))["text"] == page.partition("\n")[2].strip()
 
 
 def test_all_codes_are_listed(capsys):

@@ -16,6 +16,7 @@ from weft.cni.plugins.hostlocal.store import Giving, Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Dns, IpConfig, Result
+from weft.model.errors import typed
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
@@ -156,7 +157,7 @@ class _Taker:
             whose = "a living pod has it, whose reservation is lost"
         elif container_id:
             whose = f"it is reserved for container {container_id}{', interface ' * bool(ifname)}{ifname}"
-            whose += ", and nothing proves that it is gone (`weft ipam list`)"
+            whose += f", and nothing proves that it is gone (`{typed('ipam list')}`)"
         else:
             whose = f"its file under {_directory(self._call)} names no container"
         held = _Held(
