@@ -19,7 +19,7 @@ import click
 from weft import __version__
 from weft.model.errors import TYPED, Problem, WeftError, not_whole
 from weft.model.text import typed_from
-from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain, output_option, show_report
 from weft.screen.groups import Late, LateGroup
 
 FAILED: Final = 1
@@ -110,8 +110,9 @@ def run(args: Sequence[str]) -> int:
 
     What went wrong goes to standard error: a line for each problem, with `-o json` a JSON object on each.
     """
-    programs = _is_for_programs(args)
-    TYPED.set(str if programs else typed_from(os.environ))
+    output = _output(args)
+    programs = output in DOCUMENTS
+    TYPED.set(typed_from(os.environ) if output in PEOPLE else str)
     try:
         code = weft.main(args=list(args), prog_name="weft", standalone_mode=False, obj=run)  # for `weft lab sh`
     except click.exceptions.Abort:  # Ctrl-C: what was running has cleaned up on the way here
@@ -150,13 +151,16 @@ def _unexpected(error: ImportError | OSError) -> Problem:
     return Problem(code="HOST-002", where=where, seen=error.strerror or str(error), hint=hint)
 
 
-def _is_for_programs(args: Sequence[str]) -> bool:
-    """Tell whether a document was asked for, as far as a command line that may be wrong tells."""
+def _output(args: Sequence[str]) -> str:
+    """How a command line that may be wrong asks for what it prints; `text` if it does not say so."""
     line = takewhile(lambda word: word != "--", args)
-    glued = {f"{option}{form}" for option in ("-o", "--output=") for form in DOCUMENTS}
-    return any(
-        word in glued or (word in ("-o", "--output") and value in DOCUMENTS) for word, value in pairwise((*line, ""))
-    )
+    found = "text"
+    for word, value in pairwise((*line, "")):
+        if word in ("-o", "--output"):
+            found = value
+        elif word.startswith(("-o", "--output=")):
+            found = word.removeprefix("-o").removeprefix("--output=")
+    return found
 
 
 def main() -> None:

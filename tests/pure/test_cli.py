@@ -212,7 +212,41 @@ def test_problems_for_programs_are_json_objects_line_by_line(monkeypatch, capsys
     assert ([json.loads(line) for line in err.splitlines()], out) == ([PROBLEM, other], "")
 
 
-def test_in_a_pod_people_read_what_works_outside_and_programs_what_they_always_read(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "options, people",
+    [
+        ("", True),
+        ("-o text", True),
+        ("--output=wide", True),
+        ("-o json -o text", True),
+        ("-- -o junit", True),
+        ("-o junit", False),
+        ("-ojunit", False),
+        ("--output sarif", False),
+        ("--output=yaml", False),
+        ("-o text -o json", False),
+    ],
+)
+def test_in_a_pod_people_read_what_works_outside_and_programs_what_they_always_read(
+    monkeypatch, capsys, options, people
+):
+    monkeypatch.setenv("POD_NAME", "x")
+    monkeypatch.setenv("POD_NAMESPACE", "nets")
+    problem = Problem(code="CONF-001", where="net-conf.json", seen="says 'weft plan'", hint="'weft plan' shows it")
+
+    @click.command()
+    @click.option("-o", "--output")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def says(**_: object) -> None:
+        click.echo(problem)
+
+    monkeypatch.setitem(cli.weft.commands, "says", says)
+    contextvars.copy_context().run(cli.run, ["says", *options.split()])
+    typed = "kubectl -n nets exec x -- weft plan" if people else "weft plan"
+    assert capsys.readouterr().out == f"CONF-001 net-conf.json: says 'weft plan'. '{typed}' shows it\n"
+
+
+def test_in_a_pod_what_goes_wrong_is_said_to_people_as_they_type_it_and_to_programs_as_ever(monkeypatch, capsys):
     monkeypatch.setenv("POD_NAME", "x")
     monkeypatch.setenv("POD_NAMESPACE", "nets")
     problem = Problem(code="CONF-001", where="net-conf.json", seen="says 'weft plan'", hint="'weft plan' shows it")
