@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -42,7 +44,7 @@ class Reserve:
         except OSError:
             if not self._kept:
                 raise
-            self._turns.put(do)
+            self._turns.put(partial(copy_context().run, do))
             if not self._looks:
                 self._look_later()
 
@@ -79,9 +81,9 @@ def keep_reserve() -> None:
 
 
 def start_thread(work: Callable[[], None], *, name: str = "") -> threading.Thread:
-    """`OSError` when there can be no more. It ends with the program."""
+    """`OSError` when there can be no more. It ends with the program, and has the context of who starts it."""
     threading.stack_size(_STACK)  # of all threads that this process starts from now on
-    thread = threading.Thread(target=work, name=name or None, daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(work,), name=name or None, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:  # the limit of processes

@@ -4,13 +4,15 @@ import asyncio
 import errno
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NoReturn
 
 import pytest
 
 from weft.beside import threads as module
 from weft.beside.threads import Reserve, beside, bounded, is_shortage, start_thread
+from weft.model.errors import TYPED, typed
 
 
 async def test_what_is_done_and_what_goes_wrong_is_the_callers():
@@ -20,6 +22,19 @@ async def test_what_is_done_and_what_goes_wrong_is_the_callers():
     assert await beside(threading.get_ident) != threading.get_ident()
     with pytest.raises(SystemExit, match="of whatever kind"):
         await beside(fail)
+
+
+async def test_a_thread_has_the_context_of_who_starts_it():
+    assert await in_a_pod(beside) == "in a pod"
+    assert await in_a_pod(partial(bounded, "key", seconds=5.0)) == "in a pod"
+
+
+async def in_a_pod(way: Callable[[Callable[[], str]], Awaitable[str]]) -> str:
+    async def ask() -> str:
+        TYPED.set(lambda _: "in a pod")
+        return await way(lambda: typed("plan"))
+
+    return await asyncio.create_task(ask())
 
 
 class Limit:
@@ -58,6 +73,7 @@ async def test_where_there_can_be_no_more_threads_those_in_reserve_do_all_in_tur
         await beside(fail)
     does = set(await asyncio.gather(*(beside(threading.get_ident) for _ in range(20))))
     assert len(does) == 1
+    assert await in_a_pod(beside) == "in a pod"
     may_hang = {await bounded(number, threading.get_ident, seconds=20) for number in range(3)}
     assert len(may_hang) == 1
     assert len(does | may_hang | {threading.get_ident()}) == 3
