@@ -59,6 +59,12 @@ def test_a_message_names_commands_as_people_elsewhere_type_them():
     context.run(TYPED.set, lambda command: f"kubectl exec x -- {command}")
     [event] = context.run(Announcer(0.0).take, [changed], 0.0, ready=False)
     assert event.message == "net-conf.json: changed. `kubectl exec x -- weft plan` shows it"
+    long = Problem(code="CONF-001", where="a", seen="c" * (LONGEST - 35), hint="`weft plan` shows it")
+    [event] = Announcer(0.0).take([long], 0.0, ready=False)
+    assert event.message.endswith("c. `weft plan` shows it")
+    [event] = context.run(Announcer(0.0).take, [long], 0.0, ready=False)
+    assert event.message.endswith("c. `kubectl exec x -- weft plan`…")
+    assert len(event.message) == LONGEST
 
 
 def test_what_ails_the_cluster_is_said_once():
