@@ -260,3 +260,11 @@ def test_the_keys_of_the_network_configuration_are_those_that_are_read(monkeypat
     parse_netconf('{"Network": "10.1.0.0/16", "Backend": {"Type": "alloc"}}', backends=BACKENDS)
     page = (DOCS / "reference" / "network-configuration.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` ", page, re.MULTILINE)) == {key for prefix, key in read if not prefix}
+
+
+def test_decisions_name_files_that_are_there():
+    tops = ("src", "lab", "tests", "benchmarks", "scripts", "docs")
+    files = [f"/{path}" for path in (*ROOT.glob("*.*"), *(path for top in tops for path in (ROOT / top).rglob("*.*")))]
+    for page in (DOCS / "decisions").glob("*.md"):
+        for name in re.findall(r"`([\w./-]+\.(?:py|c|h|sh|toml))`", page.read_text()):
+            assert name.startswith("linux/") or any(file.endswith(f"/{name}") for file in files), (page.name, name)
