@@ -8,7 +8,8 @@ sample, and in a smaller one in proportion. Of folders given by hand a sample is
 
 killed        a test failed that passes without the change, or else the type checker complains
 timed out     a test did not end: killed too, counted apart
-alive         every test that could notice it passed, or the time for one group of them was over
+alive         every test that could notice it passed, or the time for one group of them was over; or no test runs
+              anything of its source, whatever the type checker says
 not tried     a quarter of `--minutes` was over before that, or all of it
 equivalent    listed in equivalent.toml with a reason; not counted
 """
@@ -87,6 +88,8 @@ def main() -> int:
         for result in trials.all(tried):
             print(result, flush=True)
             results.append(result)
+    for path in trials.unrun:
+        print(f"no test runs {path}")
     return _report(results, known, sorted(trials.flaky), options.floor)
 
 
@@ -139,6 +142,7 @@ class Trials:
         self._pool = ThreadPoolExecutor(jobs)
         self._pure = covering.Pure()
         self._ran = ran
+        self.unrun = [path for path in sources() if not (self._pure.runs(path) or ran.runs(path))]
         self.flaky: set[str] = set()
         self._lock = threading.Lock()
 
@@ -175,6 +179,8 @@ class Trials:
         return Result(mutant=mutant, verdict=verdict, by=by, seconds=time.monotonic() - start)
 
     def _judge(self, copy: Copy, mutant: Mutant) -> tuple[str, str]:
+        if mutant.path in self.unrun:
+            return "alive", ""
         until = min(self._until, time.monotonic() + self._one)
         others = (
             csources.tests(mutant.path) if mutant.path.endswith(".c") else self._ran.tests(mutant.path, mutant.line)

@@ -12,6 +12,7 @@ from typing import Final
 from coverage import CoverageData
 
 from tests.mutants.operators import Mutant
+from tests.mutants.running import bodies
 from tests.support.checkout import CHECKOUT
 
 DATA: Final = CHECKOUT / "build" / "coverage"
@@ -46,6 +47,12 @@ class Pure:
         if not found:
             found = set().union(*lines.values())
         return sorted(found, key=lambda test: (self._ran[test], test))
+
+    def runs(self, path: str) -> bool:
+        """Tell whether a test ran within a function of a source, or one that has no functions is imported."""
+        lines = self._by_file.get(path, {})
+        within = bodies(path)
+        return any(tests for line, tests in lines.items() if line in within) if within else bool(lines)
 
     def _using(self, path: str, name: str) -> set[str]:
         used = re.compile(rf"\b{re.escape(name)}\b")

@@ -1,11 +1,17 @@
 """The tool that changes the source: what it changes, what it leaves alone, and that its lists fit the source."""
 
+import json
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from coverage import CoverageData
 
-from tests.mutants import csources, equivalent, operators, running
+from tests.mutants import covering, csources, equivalent, operators, running
+from tests.mutants.__main__ import Trials
+from tests.mutants.trial import Copy
 from tests.support.checkout import CHECKOUT
 
 
@@ -139,3 +145,74 @@ def test_the_tests_come_first_that_run_little_else():
     assert ran.tests(path, line) == ["special", "broad"]
     assert ran.tests(path, line, most=1) == ["special"]
     assert ran.tests(path, 1) == ["special", "broad", "loads"]
+
+
+def test_what_helps_a_file_of_tests_is_a_part_of_what_was_measured(tmp_path):
+    helper, test, other = "tests/kernel/helper.py", "tests/kernel/test_a.py", "tests/node/states/test_b.py"
+    for path in ("tests/conftest.py", "tests/support/deep/one.py", helper, test, other):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    found = running._tests(tmp_path)
+    assert list(found) == [test, other]
+    for changed, changes_what in ((helper, {test}), (test, {test}), ("tests/support/deep/one.py", {test, other})):
+        (tmp_path / changed).write_text("# changed")
+        before, found = found, running._tests(tmp_path)
+        assert {path for path in found if found[path] != before[path]} == changes_what
+
+
+def test_a_run_that_failed_counts_once_and_is_not_kept(tmp_path, monkeypatch, capsys):
+    runs = {
+        "whole": (0, ["cli.py <module>", "cli.py run"]),
+        "failed": (1, ["cli.py run"]),
+        "slow": (None, ["cli.py run"]),
+        "imports": (0, ["model/errors.py <module>", "model/errors.py Problem"]),
+        "nothing": (0, []),
+    }
+    package = tmp_path / "src" / "weft"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(running, "KEPT", tmp_path / "ran.json")
+    monkeypatch.setattr(running, "Copy", lambda _: SimpleNamespace(root=tmp_path))
+    monkeypatch.setattr(running, "_tests", lambda _: dict.fromkeys(runs, "hash"))
+    monkeypatch.setattr(running, "_ran", lambda _, test: runs[test])
+    ran = running.measured(tmp_path, 1)
+    assert set(ran._by_test) == set(runs)
+    assert json.loads(running.KEPT.read_text()) == {"whole": {"of": "hash", "ran": ["cli.py <module>", "cli.py run"]}}
+    assert capsys.readouterr().out.count("measured in part") == len(runs) - 1
+
+
+def test_a_source_of_which_only_imports_ran_has_no_tests():
+    path, constants = "src/weft/plan/diff.py", "src/weft/model/kernel/marks.py"
+    assert not running.Ran({"a": ["plan/diff.py <module>", "cli.py run"]}).runs(path)
+    assert running.Ran({"a": ["cli.py run"], "b": ["plan/diff.py diff"]}).runs(path)
+    assert not running.Ran({"a": ["plan/diff.py <module>"]}).runs(constants)
+    assert running.Ran({"a": ["model/kernel/marks.py <module>"]}).runs(constants)
+
+
+@pytest.mark.parametrize(
+    "place, context, runs",
+    [
+        (("src/weft/plan/diff.py", "import "), "test", False),
+        (("src/weft/plan/diff.py", "    return "), "", False),
+        (("src/weft/plan/diff.py", "    return "), "test", True),
+        (("src/weft/model/kernel/marks.py", ": Final"), "", True),
+        (("src/weft/model/kernel/marks.py", ": Final"), None, False),
+    ],
+)
+def test_a_source_that_pure_tests_only_import_is_not_run_by_them(tmp_path, monkeypatch, place, context, runs):
+    path, text = place
+    lines = (CHECKOUT / path).read_text().splitlines()
+    line = next(number for number, each in enumerate(lines, start=1) if text in each)
+    data = CoverageData(str(tmp_path / "coverage"))
+    if context is not None:
+        data.set_context(context)
+        data.add_lines({str(CHECKOUT / path): [line]})
+    data.write()
+    monkeypatch.setattr(covering, "DATA", tmp_path / "coverage")
+    assert covering.Pure().runs(path) == runs
+
+
+def test_changes_of_a_source_that_no_test_runs_are_alive():
+    trials = object.__new__(Trials)
+    trials.unrun = ["f.py"]
+    [mutant, *_] = operators.mutants("f.py", "a < b")
+    assert trials._judge(cast(Copy, None), mutant) == ("alive", "")
