@@ -19,9 +19,9 @@ from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.hostlocal.conf import IpamConf
 from weft.cni.plugins.portmap.conf import PortmapConf
 from weft.cni.plugins.ptp import PtpConf
-from weft.cni.plugins.sbr import SbrKeys
+from weft.cni.plugins.sbr.conf import SbrKeys
 from weft.cni.plugins.static import StaticKeys
-from weft.cni.plugins.tuning import TuningKeys
+from weft.cni.plugins.tuning.conf import TuningKeys
 from weft.cni.sdk.startup import Plugin
 from weft.model import keyed
 from weft.model.keyed import Arg

@@ -9,7 +9,7 @@ from tests.support.cni.iptablesfake import Refused, restore
 from tests.support.cni.portmaps import wanted
 from tests.support.firewall import wanted as wanted_by_the_node
 from weft.cni.attachment import masq
-from weft.cni.plugins.firewall import iptables
+from weft.cni.plugins.firewall import chains
 from weft.cni.plugins.portmap import iptables as portmap
 from weft.kernel.netfilter.iptables import render
 from weft.wire.iptables import Table, parse, payload
@@ -60,13 +60,13 @@ def lines_of_filter(chance: Random, have: Table) -> list[str]:
     bridge = chance.choice(["cni0", "cni1"])
     match chance.randrange(5):
         case 0:
-            return iptables.additions(have, addresses, chance.choice(["CNI-ADMIN", "MINE"]))
+            return chains.additions(have, addresses, chance.choice(["CNI-ADMIN", "MINE"]))
         case 1:
-            return iptables.removals(have, addresses)
+            return chains.removals(have, addresses)
         case 2:
-            return iptables.isolation(have, bridge, chance.choice(["isolated", "same-bridge"]))
+            return chains.isolation(have, bridge, chance.choice(["isolated", "same-bridge"]))
         case 3:
-            return iptables.isolation_removals(have, {bridge})
+            return chains.isolation_removals(have, {bridge})
         case _:
             node = wanted_by_the_node("iptables", 4)
             return render(chance.choice([node.chains[1:], ()]), {"filter": have}).splitlines()[1:-1]

@@ -10,9 +10,9 @@ from weft.cni.plugins.hostlocal.plugin import PLUGIN as HOST_LOCAL
 from weft.cni.plugins.loopback import PLUGIN as LOOPBACK
 from weft.cni.plugins.portmap.plugin import PLUGIN as PORTMAP
 from weft.cni.plugins.ptp import PLUGIN as PTP
-from weft.cni.plugins.sbr import PLUGIN as SBR
+from weft.cni.plugins.sbr.plugin import PLUGIN as SBR
 from weft.cni.plugins.static import PLUGIN as STATIC
-from weft.cni.plugins.tuning import PLUGIN as TUNING
+from weft.cni.plugins.tuning.plugin import PLUGIN as TUNING
 from weft.cni.sdk.startup import Plugin, Subject
 
 # In the order in which a leaked attachment is undone: what leads to an address goes before the address may be

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.cni.iptablesfake import restore
-from weft.cni.plugins.firewall import iptables as podfirewall
+from weft.cni.plugins.firewall import chains as podfirewall
 from weft.wire.iptables import Table
 
 ONE, OTHER = ip_address("10.0.0.2"), ip_address("10.0.0.3")

@@ -5,9 +5,9 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from tests.support.cni.portmaps import MAPPINGS, wanted
-from weft.cni.plugins.portmap import maps as portmap
+from weft.cni.plugins.portmap import elements as portmap
 from weft.cni.plugins.portmap.conf import Mapping
-from weft.cni.plugins.portmap.maps import Taken
+from weft.cni.plugins.portmap.elements import Taken
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.nftset import Add, Delete, Element
 

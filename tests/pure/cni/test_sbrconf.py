@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from weft.cni.plugins import sbr
-from weft.cni.plugins.sbr import SbrConf
+from weft.cni.plugins.sbr import conf as sbr
+from weft.cni.plugins.sbr.conf import SbrConf
 from weft.wire.cni import CniError
 
 

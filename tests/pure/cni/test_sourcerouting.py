@@ -2,8 +2,8 @@
 
 from ipaddress import ip_address, ip_interface, ip_network
 
-from weft.cni.plugins import sbr
-from weft.cni.plugins.sbr import SbrConf, Source
+from weft.cni.plugins.sbr import conf as sbr
+from weft.cni.plugins.sbr.conf import SbrConf, Source
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.reported import NextHop, RouteInfo, RuleInfo
 

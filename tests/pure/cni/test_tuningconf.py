@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from weft.cni.plugins import tuning
-from weft.cni.plugins.tuning import LinkTuning
+from weft.cni.plugins.tuning import conf as tuning
+from weft.cni.plugins.tuning.conf import LinkTuning
 from weft.model.net import Mac
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError

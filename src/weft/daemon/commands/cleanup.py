@@ -17,7 +17,7 @@ from weft.cni.install.directories import Directories
 from weft.cni.leaks import sweep
 from weft.cni.leaks.sweeper import node_host
 from weft.cni.plugins.firewall import nft
-from weft.cni.plugins.portmap import maps
+from weft.cni.plugins.portmap import elements
 from weft.daemon.backends import BACKENDS
 from weft.daemon.commands import ours
 from weft.daemon.disk import instance
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _MAX_BYTES: Final = 1 << 16
 _REMAINS: Final = tuple(backend.remains for backend in BACKENDS.values() if backend.remains is not None)
-_TABLES: Final = (maps.TABLE, nft.TABLE)
+_TABLES: Final = (elements.TABLE, nft.TABLE)
 
 
 class Site(Value):

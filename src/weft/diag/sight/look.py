@@ -12,7 +12,7 @@ from weft.beside.programs import KilledError, run_here
 from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
-from weft.cni.plugins.portmap.maps import TABLE, pod_of, port_of
+from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
 from weft.desired.backends.vxlan import VxlanLink
 from weft.diag.rules import ruleset

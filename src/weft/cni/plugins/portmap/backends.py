@@ -10,9 +10,9 @@ from weft.cni.attachment.owners import owner_of
 from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.plugins.portmap import conf as portmapconf
-from weft.cni.plugins.portmap import iptables, maps, nft
+from weft.cni.plugins.portmap import maps, rules
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap
-from weft.cni.plugins.portmap.maps import TABLE, Taken, is_of
+from weft.cni.plugins.portmap.elements import TABLE, Taken, is_of
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
 from weft.kernel.netfilter.conntrack import forget_udp
@@ -38,8 +38,8 @@ class Backend(Value):
 
 BACKENDS: Final = {
     MAPS: Backend(add=maps.add, remove=maps.remove, missing=maps.missing),
-    IPTABLES: Backend(add=iptables.add, remove=iptables.remove, missing=iptables.missing),
-    NFTABLES: Backend(add=nft.add, remove=nft.remove, missing=nft.missing),
+    IPTABLES: Backend(add=rules.add_iptables, remove=rules.remove_iptables, missing=rules.missing_iptables),
+    NFTABLES: Backend(add=rules.add_nft, remove=rules.remove_nft, missing=rules.missing_nft),
 }
 
 

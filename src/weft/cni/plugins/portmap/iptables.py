@@ -1,20 +1,12 @@
-"""portmap by iptables, with upstream's chains, rules and comments (cni.md §5.3): either can remove the other's.
+"""portmap by iptables, with upstream's chains, rules and comments (cni.md §5.3): either can remove the other's."""
 
-Requests exclude each other, so that no two make what all share. Upstream's plugin knows no such lock: what it changes
-between a look and its commit makes the commit fail, and both are repeated.
-"""
-
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from collections.abc import Collection, Iterable
 from ipaddress import ip_network
 from typing import Final
 
 from weft.cni.attachment import owners
-from weft.cni.host import programs
-from weft.cni.host.host import Host
-from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap.conf import Mapping, PortMap, PortmapConf, target
-from weft.model.attachment import Attachment, Cidr
+from weft.model.attachment import Cidr
 from weft.model.net import Ip
 from weft.wire import iptables
 from weft.wire.iptables import Table
@@ -29,7 +21,6 @@ _CHAIN_HEX: Final = 21
 _LONGEST_COMMENT: Final = 255
 _PORTS_IN_A_RULE: Final = 15  # multiport's limit
 _DEFAULT_BIT: Final = 13
-LOCK: Final = "/portmap.lock"  # in the state directory; `nft` takes it, too
 _LOCALHOST: Final = ip_network("127.0.0.1/32")
 
 
@@ -161,51 +152,3 @@ def gone(have: Table, network: str, valid: Iterable[str]) -> list[str]:
         if head in rule and chain.startswith(_CHAIN) and not any(comment in rule for comment in comments):
             found.append(chain)
     return list(dict.fromkeys(found))
-
-
-def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
-    chain, comment = _names(attachment)
-    for family in wanted.families:
-        look = partial(additions, wanted=wanted, family=family, chain=chain, comment=comment)
-        _change(host, family, look)
-
-
-def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
-    """None: those of all attachments of the container in this network."""
-    for family in FAMILIES if wanted is None else wanted.families:
-        remove_container(host, family, attachment, ours=() if wanted is None else wanted.ips)
-
-
-def remove_container(host: Host, family: int, attachment: Attachment, *, ours: Collection[Ip] = ()) -> None:
-    """Remove a container's chains in a network, upstream's historic second one too; `ours` as in `removals`."""
-    remove_chain(host, family, _names(attachment)[0], ours)
-
-
-def remove_chain(host: Host, family: int, chain: str, ours: Collection[Ip]) -> None:
-    _change(host, family, partial(removals, chain=chain, ours=ours))
-
-
-def remove_gone(host: Host, family: int, network: str, valid: Collection[str]) -> None:
-    def lines(have: Table) -> list[str]:
-        return [line for chain in gone(have, network, valid) for line in removals(have, chain)]
-
-    _change(host, family, lines)
-
-
-def missing(_: Host, attachment: Attachment, wanted: PortMap) -> str:
-    chain, comment = _names(attachment)
-    for family in wanted.families:
-        found = first_missing(programs.iptables_table(family), wanted, family, chain=chain, comment=comment)
-        if found:
-            return f"could not check ipv{family} dnat: {found}"
-    return ""
-
-
-def _names(attachment: Attachment) -> tuple[str, str]:
-    names = attachment.network, attachment.container_id
-    return chain_of(*names), comment_of(*names)
-
-
-def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None:
-    with host.state.lock(LOCK):
-        programs.change_iptables(family, look)

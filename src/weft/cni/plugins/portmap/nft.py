@@ -1,19 +1,13 @@
 """portmap by nft, with upstream's tables, rules and comments (cni.md §5.4): either can remove the other's.
 
-Requests exclude each other as in `iptables`. A comment is the container's id and nothing else, as upstream looks for
+A comment is the container's id and nothing else, as upstream looks for
 it.
 """
 
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 from typing import Final
 
-from weft.cni.host import programs
-from weft.cni.host.host import Host
-from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap.conf import PortMap, PortmapConf, target
-from weft.cni.plugins.portmap.iptables import LOCK
-from weft.model.attachment import Attachment
 from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Table
 from weft.model.net import Ip
@@ -112,32 +106,3 @@ def first_missing(have: Listing, wanted: PortMap, family: int, comment: str) -> 
         if not all(any(each.endswith(rule) for each in present) for rule in rules):
             return chain
     return ""
-
-
-def add(host: Host, attachment: Attachment, wanted: PortMap) -> None:
-    for family in wanted.families:
-        look = partial(additions, wanted=wanted, family=family, comment=attachment.container_id)
-        _change(host, family, look)
-
-
-def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
-    """None: those of all attachments of the container, in whatever network."""
-    for family in FAMILIES if wanted is None else wanted.families:
-        remove_comment(host, family, attachment.container_id, () if wanted is None else wanted.ips)
-
-
-def remove_comment(host: Host, family: int, comment: str, ours: Collection[Ip]) -> None:
-    _change(host, family, partial(removals, family=family, comment=comment, ours=ours))
-
-
-def missing(_: Host, attachment: Attachment, wanted: PortMap) -> str:
-    for family in wanted.families:
-        chain = first_missing(programs.nft_table(table_of(family)), wanted, family, attachment.container_id)
-        if chain:
-            return f'missing hostport rules in "{chain}" chain'
-    return ""
-
-
-def _change(host: Host, family: int, look: Callable[[Listing], list[str]]) -> None:
-    with host.state.lock(LOCK):
-        programs.change_nft(table_of(family), look)

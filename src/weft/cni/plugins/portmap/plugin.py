@@ -12,11 +12,11 @@ from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
-from weft.cni.plugins.portmap import backends, iptables, maps, nft, strangers
+from weft.cni.plugins.portmap import backends, elements, iptables, maps, nft, rules, strangers
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap.backends import BACKENDS, MAPS, KeptPorts
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap, PortmapConf
-from weft.cni.plugins.portmap.maps import Taken
+from weft.cni.plugins.portmap.elements import Taken
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.kernel.rtnetlink.netlink import NetlinkError
@@ -33,7 +33,7 @@ NAME: Final = "portmap"
 def _add(call: Call) -> bytes:
     conf, previous = _parse(call)
     if conf.mappings:
-        wanted = PortMap(conf=conf, addresses=maps.container_addresses(previous, call.ifname))
+        wanted = PortMap(conf=conf, addresses=elements.container_addresses(previous, call.ifname))
         if wanted.addresses:
             _map(call, wanted)
     return cniresult.render(previous, call.version)
@@ -83,9 +83,9 @@ def _make(call: Call, kept: KeptPorts) -> None:
         except Taken as error:
             shared = backends.share(call.host, call.attachment, error.holder)
             if not shared and not backends.free_if_dead(call, error.holder):
-                holder = f"{maps.describe(error.holder)} ({error.holder.comment})"
+                holder = f"{elements.describe(error.holder)} ({error.holder.comment})"
                 hint = "HOSTPORT-001: a host port leads to one pod; give this one another port or address"
-                raise failure(f"cannot map {maps.describe(error.wanted)}: taken by {holder}", hint) from error
+                raise failure(f"cannot map {elements.describe(error.wanted)}: taken by {holder}", hint) from error
         else:
             return
 
@@ -137,10 +137,10 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     for family, prefix in NFT_WORD.items():
         nat, hostports = Table(prefix, "nat"), nft.table_of(family)
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
-            iptables.remove_container(call.host, family, call.attachment)
+            rules.remove_container(call.host, family, call.attachment)
         elif mapped:
             with suppress(CniError):  # no iptables: no rules of it
-                iptables.remove_container(call.host, family, call.attachment)
+                rules.remove_container(call.host, family, call.attachment)
         if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
             BACKENDS[NFTABLES].remove(call.host, call.attachment, None)
     if mapped:
@@ -149,7 +149,7 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
 
 def _check(call: Call) -> None:
     conf, previous = _parse(call)
-    wanted = PortMap(conf=conf, addresses=maps.container_addresses(previous, call.ifname))
+    wanted = PortMap(conf=conf, addresses=elements.container_addresses(previous, call.ifname))
     if not conf.mappings or not wanted.addresses:
         return
     for mapping, stray in strangers.in_the_way(call.host, call.attachment, wanted):
@@ -189,7 +189,7 @@ def _collect_strangers(call: Call) -> None:
         maps.remove_all(nf, owners.lost(call.network, valid))
     for family in FAMILIES:
         try:
-            iptables.remove_gone(call.host, family, call.network, [container for container, _ in valid])
+            rules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
         except CniError as error:
             call.note(f"portmap: no iptables rules looked at: {error}")
     for problem in strangers.collect(call.host, frozenset(container for container, _ in valid)):

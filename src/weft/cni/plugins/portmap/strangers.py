@@ -12,7 +12,7 @@ from typing import Final
 from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
 from weft.cni.host.host import Host
-from weft.cni.plugins.portmap import iptables, nft
+from weft.cni.plugins.portmap import iptables, nft, rules
 from weft.cni.plugins.portmap.conf import Mapping, PortMap
 from weft.kernel.netfilter.iptables import legacy_tables
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -142,9 +142,9 @@ def clear(host: Host, attachment: Attachment, wanted: PortMap) -> list[Stray]:
 
 def remove(host: Host, stray: Stray) -> None:
     if stray.chain:
-        iptables.remove_chain(host, stray.family, stray.chain, [stray.pod])
+        rules.remove_chain(host, stray.family, stray.chain, [stray.pod])
     else:
-        nft.remove_comment(host, stray.family, stray.container, [stray.pod])
+        rules.remove_comment(host, stray.family, stray.container, [stray.pod])
 
 
 def collect(host: Host, valid: frozenset[str]) -> list[str]:
