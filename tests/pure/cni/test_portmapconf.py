@@ -250,3 +250,9 @@ def test_no_configuration_makes_two_lines_of_one_rule(mappings, config):
 )
 def test_del_asks_whether_there_were_mappings_right_ones_or_not(config, mapped):
     assert portmapconf.is_mapped(config) is mapped
+
+
+def test_the_addresses_of_what_is_wanted_by_family():
+    of = PortMap(conf=PortmapConf(), addresses=(ip_interface("fd00::2/64"), ip_interface("10.0.0.2/24")))
+    assert of.families == [4, 6]
+    assert of.ips == [ip_address("fd00::2"), ip_address("10.0.0.2")]
