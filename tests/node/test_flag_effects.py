@@ -84,7 +84,7 @@ def test_details_are_logged_when_they_are_asked_for(own_cluster: Cluster):
     own_cluster.configure()
     loud, still = own_cluster.node(1).start("--v=1"), own_cluster.node(2).start()
     own_cluster.etcd.stop()
-    loud.says("DEBUG keep: looking at the own lease again", seconds=30)
+    loud.says("DEBUG link: the library says: ConnectionRefusedError", seconds=30)
     still.says("STORE-001", seconds=30)
     assert not still.lines("DEBUG")
     own_cluster.etcd.start()
