@@ -143,6 +143,7 @@ MISTAKES = {
         "3: a pod on node 'lift'; expected a node of this lab. Did you mean 'left'?"
     ),
     "pods: [{name: x}]": "1: a pod without 'node'",
+    "pods: [{name: x, node: node1}]\nservices: [{name: web, port: 80, pods: [x, 5]}]": "2: pods: 5; expected text",
     "nodes: [{pods: 2}]": "1: a node without 'name'",
     "nodes: []": "1: no nodes",
     "nodes: [all]": "1: a node named 'all'; expected a name that means nothing else in a lab",

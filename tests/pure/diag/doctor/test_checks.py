@@ -719,6 +719,10 @@ def test_a_filter_that_takes_any_way_back_drops_nothing():
             )
             assert (problem.where, problem.expected) == (f"sysctl net/ipv4/conf/{which}/rp_filter", expected)
             assert problem.hint.endswith("run: sysctl -w net.ipv4.conf.eth0.rp_filter=2")
+    both = {"net/ipv4/conf/eth0/rp_filter": "1", "net/ipv4/conf/all/rp_filter": "1"}
+    found_both = find(settings={**WELL.settings, **both}, ways={"192.168.0.2": CNI0})
+    [problem] = [each.problem for each in found_both if each.problem.code == "KERN-003"]
+    assert problem.expected == "2, or 0 here and at net/ipv4/conf/all/rp_filter"
     six = [replace(PEER, public=["fd00::2"])]
     assert codes(settings={"net/ipv4/conf/all/rp_filter": "1"}, ways={"fd00::2": CNI0}, **state(peers=six)) == [
         "IFACE-001"
