@@ -43,22 +43,30 @@ def diff(want: Objects, have: Objects, *, keys: Iterable[Key] | None = None, pru
     }
     if recreated:
         looked_at |= {key for key, thing in want.items() if thing.link in recreated}
-    puts: list[Object] = []
-    deletes: list[Object] = []
+    steps: list[Step] = []
     for key in looked_at:
         wanted, present = want.get(key), have.get(key)
         if wanted is not None:
             if wanted != present or (recreated and wanted.link in recreated):
-                puts.append(wanted)
+                steps.append(Put(wanted))
         elif present is not None and prune and not (recreated and present.link in recreated):
-            deletes.append(present)
+            steps.append(Delete(present))
+    return ordered(steps)
+
+
+def ordered(steps: Iterable[Step]) -> list[Step]:
+    """Put steps of any number of diffs into the order of one."""
+    puts: list[Step] = []
+    deletes: list[Step] = []
+    for step in steps:
+        (puts if isinstance(step, Put) else deletes).append(step)
     puts.sort(key=_rank)
     deletes.sort(key=_rank, reverse=True)
-    return [*map(Put, puts), *map(Delete, deletes)]
+    return [*puts, *deletes]
 
 
-def _rank(thing: Object) -> int:
-    return thing.rank
+def _rank(step: Step) -> int:
+    return step.object.rank
 
 
 def _in_the_way(wanted: Link, present: Object | None) -> bool:

@@ -38,7 +38,7 @@ from weft.model.lease import Lease
 from weft.model.node.nodestate import Plan, Planned
 from weft.model.node.status import Status
 from weft.model.text import counted
-from weft.plan.diff import Delete, Put, Step, diff
+from weft.plan.diff import Delete, Put, Step, diff, ordered
 from weft.plan.explain import explain, reason
 
 _SLICE: Final = 256  # leases at a stretch: a few milliseconds
@@ -81,7 +81,7 @@ async def of_running(network: Network, leasing: Leasing, status: Status, why: st
             *(() if configuration is None else (configuration,)),
             *_problems(overlaps(network.inputs.netconf, network.inputs.facts), roster, decider),
         ),
-        steps=await _planned(sorted(planned.values(), key=_order), seen, roster, decider),
+        steps=await _planned(ordered(planned.values()), seen, roster, decider),
     )
 
 
@@ -187,12 +187,6 @@ async def _beside(backend: Backend, at: Place, decider: Decider) -> Objects:
 
 def _problems(overlapping: Iterable[Problem], roster: Roster, decider: Decider) -> tuple[Problem, ...]:
     return *overlapping, *roster.refused.values(), *decider.unusable.values()
-
-
-def _order(step: Step) -> tuple[bool, int]:
-    """As `diff` has it."""
-    rank = step.object.rank
-    return (False, rank) if isinstance(step, Put) else (True, -rank)
 
 
 async def _planned(steps: Sequence[Step], have: Objects, roster: Roster, decider: Decider) -> tuple[Planned, ...]:
