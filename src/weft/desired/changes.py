@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from weft.desired.inputs import Facts
-from weft.model.lease import Lease
+from weft.model.lease import Lease, Way
 
 
 def of_lease(before: Lease, after: Lease) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def reached(lease: Lease) -> str:
     return ", ".join(f"{name} {value}" for name, value in _told(lease).items() if name in _REACHED and value != "none")
 
 
-_REACHED = ("subnets", "public IP", "public IPv6", "back end")
+_REACHED = ("subnets", "public IP", "public IPv6", "back end", "way")
 
 
 def _told(lease: Lease) -> dict[str, str]:
@@ -36,6 +36,16 @@ def _told(lease: Lease) -> dict[str, str]:
         "back end": attrs.backend or "none",
         **_data("", attrs.data),
         **_data("IPv6 ", attrs.data_v6),
+        **({} if lease.way is None else _way(lease.way)),
+    }
+
+
+def _way(way: Way) -> dict[str, str]:
+    port = f" port {way.port}" if way.port else ""
+    return {
+        "way": str(way),
+        "its address": (" ".join(map(str, way.remotes)) or "none") + port,
+        "its MTU": str(way.mtu or "none"),
     }
 
 

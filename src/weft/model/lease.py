@@ -1,9 +1,9 @@
 """A node's lease: its subnets, and what other nodes need to reach them."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from weft.model.net import Net
+from weft.model.net import Ip, Net
 from weft.model.value import Value
 
 # Seconds that a lease lasts without renewal (flannel.md §4.3).
@@ -23,14 +23,36 @@ class LeaseAttrs(Value, gc=False):
         return hash((self.public_ip, self.public_ipv6, self.backend))  # what is JSON has no hash
 
 
+class Way(Value, gc=False):
+    """How this node reaches a peer, as its store has found out. With it a lease says all that the peer's objects need.
+
+    `hop` is the node that packets go to next, the peer itself unless `via` another. `bases` and `remotes` hold at most
+    one address a family.
+    """
+
+    kind: Literal["vxlan", "direct", "via"]
+    hop: str
+    bases: tuple[Ip, ...] = ()  # the first addresses of the hop's subnets
+    key: str = ""  # the hop's of WireGuard, in base64; empty where vxlan leads to it
+    remotes: tuple[Ip, ...] = ()  # the peer's addresses outside of the tunnel; none `via` another node
+    port: int = 0  # 0 for the same as ours
+    mtu: int = 0  # of a packet of pods, 0 for the device's
+    reason: str = ""  # why it is no better one
+
+    def __str__(self) -> str:
+        name = f"via {self.hop}" if self.kind == "via" else self.kind
+        return f"{name}: {self.reason}" if self.reason else name
+
+
 class Lease(Value, gc=False):
-    """One node's lease as the store holds it."""
+    """One node's lease as the store holds it, and the way there if that is the store's to say."""
 
     id: str  # permanent (etcd: `10.5.1.0-24`; Kubernetes: the node's name), without a further meaning
     v4: IPv4Network | None
     v6: IPv6Network | None
     attrs: LeaseAttrs
     created: int = 0  # orders leases by age (etcd: create_revision; smaller is older)
+    way: Way | None = None
 
     @property
     def subnets(self) -> tuple[Net, ...]:

@@ -1,7 +1,7 @@
 """What a node remembers survives being written, torn and partly unreadable."""
 
 import json
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
 from weft.model.cluster import OwnLease
+from weft.model.lease import Way
 from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), expires=12.5, token=(7, 9))
@@ -83,6 +84,39 @@ def test_an_id_that_is_no_subnet_is_remembered(tmp_path: Path):
     known = replace(FULL, own=named, leases=kept, unproven={kept[0].id: 100.0 + HOUR}, mark=("version", 12))
     memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
     assert memory.load(tmp_path, MOMENT) == known
+
+
+WAY = Way(
+    kind="direct",
+    hop="node2",
+    bases=(ip_address("10.5.2.0"), ip_address("fc00:0:0:2::")),
+    key=builders.key(2),
+    remotes=(ip_address("fd00::2"),),
+    port=4100,
+    mtu=1400,
+    reason="port-filtered",
+)
+
+
+def test_the_way_to_a_peer_is_remembered(tmp_path: Path):
+    """So what is in the kernel is wanted by the next run as well."""
+    known = replace(FULL, leases=tuple(replace(lease, way=WAY) for lease in FULL.leases))
+    memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
+    assert memory.load(tmp_path, MOMENT) == known
+
+
+@pytest.mark.parametrize("bent", [{"kind": "air"}, {"bases": ["10.5.2"]}, {"wide": 1}])
+def test_a_way_that_cannot_be_read_costs_one_peer(tmp_path: Path, bent: dict[str, object], caplog):
+    known = replace(FULL, leases=tuple(replace(lease, way=WAY) for lease in FULL.leases))
+    memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
+    [path] = tmp_path.glob("*.jsonl")
+    head, second, third = path.read_text().splitlines()
+    *rest, way = json.loads(second)
+    path.write_text("\n".join([head, json.dumps([*rest, {**way, **bent}]), third]))
+    loaded = memory.load(tmp_path, MOMENT)
+    assert loaded is not None
+    assert [lease.id for lease in loaded.leases] == [FULL.leases[1].id]
+    assert "line 2 cannot be read" in caplog.text
 
 
 def test_a_file_of_the_version_before_is_read(tmp_path: Path):

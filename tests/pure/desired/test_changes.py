@@ -8,6 +8,7 @@ from tests.support import builders
 from weft.desired import changes
 from weft.desired.backends import vxlan
 from weft.desired.inputs import Facts, Uplink
+from weft.model.lease import Way
 from weft.model.value import replace
 
 LEASE = builders.lease(2, vxlan)
@@ -42,6 +43,40 @@ def test_a_lease_that_says_something_else(changed, was, now):
 
 def test_a_lease_made_anew_says_the_same():
     assert changes.of_lease(BEFORE, replace(BEFORE, created=99)) == ("", "")
+
+
+WAY = Way(kind="vxlan", hop="node3", remotes=(ip_address("172.31.0.2"),))
+RELAYED = Way(kind="via", hop="node2", reason="port-filtered")
+
+
+@pytest.mark.parametrize(
+    "before, after, was, now",
+    [
+        (WAY, WAY, "", ""),
+        (
+            WAY,
+            RELAYED,
+            "way vxlan, its address 172.31.0.2",
+            "way via node2: port-filtered, its address none",
+        ),
+        (WAY, replace(WAY, mtu=1400), "its MTU none", "its MTU 1400"),
+        (
+            replace(WAY, kind="direct", port=51820),
+            replace(WAY, kind="direct", port=4100),
+            "its address 172.31.0.2 port 51820",
+            "its address 172.31.0.2 port 4100",
+        ),
+        (RELAYED, replace(RELAYED, hop="node4"), "way via node2: port-filtered", "way via node4: port-filtered"),
+    ],
+)
+def test_another_way_to_a_peer(before: Way, after: Way, was: str, now: str):
+    lease = replace(BEFORE, way=before)
+    assert changes.of_lease(lease, replace(lease, way=after)) == (was, now)
+
+
+def test_how_a_peer_is_reached_by_a_way():
+    lease = replace(BEFORE, v6=None, way=RELAYED)
+    assert changes.reached(lease).endswith("back end vxlan, way via node2: port-filtered")
 
 
 def test_how_a_peer_is_reached():

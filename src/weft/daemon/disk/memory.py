@@ -1,7 +1,7 @@
 """What a node remembers of the cluster, so that it can start without the store (settled.md §6).
 
 One file: a line with the network configuration and the own lease, then one per lease of others: subnets and attributes
-as in etcd, creation, until when it is kept unproven, and its id if that is not the subnets.
+as in etcd, creation, until when it is kept unproven, its id if that is not the subnets, and the way there.
 
 Times are Unix times; `written` has the moment in both clocks. In the same boot they are read by the clock that cannot
 be set, else by the wall clock; if that is plainly behind, all has expired.
@@ -10,6 +10,7 @@ be set, else by the wall clock; if that is plainly behind, all has expired.
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_address
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
 from weft.daemon.world import Moment
 from weft.model.cluster import OwnLease, Token
-from weft.model.lease import LEASE_TTL, Lease
+from weft.model.lease import LEASE_TTL, Lease, Way
 from weft.model.value import Value, field, fields_of, replace
 from weft.wire.etcd import decode_lease, encode_attrs, lease_id
 
@@ -28,6 +29,7 @@ _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
 _MAX_BYTES: Final = 256 << 20
 _WORDS: Final = 200
+_WAYS: Final = frozenset({"vxlan", "direct", "via"})
 
 
 class Memory(Value):
@@ -106,19 +108,33 @@ def _leases(path: Path, lines: Iterable[bytes], clock: "_Clock", unproven: dict[
         log.warning("STATE-001 %s: %s%s: starting without those peers", path, unread[0][:_WORDS], more)
 
 
-def _entry(lease: Lease, until: float | None = None) -> list[str | int | float | None]:
+def _entry(lease: Lease, until: float | None = None) -> list[Any]:
+    """As short as it can be."""
     subnets = lease_id(lease.v4, lease.v6)
-    entry: list[str | int | float | None] = [subnets, encode_attrs(lease.attrs).decode(), lease.created]
-    if lease.id != subnets:
-        return [*entry, until, lease.id]
-    return entry if until is None else [*entry, until]
+    name, way = None if lease.id == subnets else lease.id, lease.way and _way_entry(lease.way)
+    entry = [subnets, encode_attrs(lease.attrs).decode(), lease.created, until, name, way]
+    while entry[-1] is None:
+        entry.pop()
+    return entry
+
+
+def _way_entry(way: Way) -> dict[str, Any]:
+    return {**fields_of(way), "bases": [str(ip) for ip in way.bases], "remotes": [str(ip) for ip in way.remotes]}
 
 
 def _lease(entry: Any) -> tuple[Lease, float | None]:
     subnets, value, created, *more = entry
-    until, name = (*more, None, None)[:2]
+    until, name, way = (*more, None, None, None)[:3]
     lease = decode_lease(str(subnets), str(value).encode(), int(created))
-    return lease if name is None else replace(lease, id=str(name)), None if until is None else float(until)
+    lease = replace(lease, id=lease.id if name is None else str(name), way=None if way is None else _way(way))
+    return lease, None if until is None else float(until)
+
+
+def _way(data: Any) -> Way:
+    if data["kind"] not in _WAYS:
+        raise ValueError("no way")
+    addresses = {name: tuple(map(ip_address, data[name])) for name in ("bases", "remotes")}
+    return Way(**{**data, **addresses})
 
 
 def _token(value: Any) -> Token:
