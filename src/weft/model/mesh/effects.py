@@ -1,0 +1,156 @@
+"""What goes into the core of a mesh, what it keeps on disk and what it asks for.
+
+A link is a number of the I/O side's choice, never used twice.
+"""
+
+from weft.model.errors import Problem
+from weft.model.mesh.messages import Message
+from weft.model.mesh.records import Layout, Member, Removal, Ring, Token
+from weft.model.value import Value
+
+# --- On disk ---------------------------------------------------------------------------------------------------------
+
+
+class Promise(Value):
+    """Nobody but `proposer` inherits from whom it named, until its record says that `number` is over."""
+
+    proposer: bytes
+    number: int
+    named: tuple[bytes, ...]
+
+
+class Kept(Value):
+    """The file mesh.json, beside the private key and the machine's print: whole, and on disk before what depends on it.
+
+    `witnessed` are the starts of our tokens that a witness has. `over` and `removals` are as in `Member`; `numbered`
+    is the highest number that we have used, `left` says that we have given everything away.
+    """
+
+    version: int = 0  # of our own record: not below what was ever told
+    ring: Ring | None = None
+    tokens: tuple[Token, ...] = ()
+    witnessed: tuple[int, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    promise: Promise | None = None
+    numbered: int = 0
+    home: int | None = None
+    left: bool = False
+
+
+# --- Told ------------------------------------------------------------------------------------------------------------
+
+
+class Options(Value):
+    """`peers` are addresses, dialled for ever. `booted`: the machine has, since the last run.
+
+    `founding` is the layout for `--mesh-create`; None without it.
+    """
+
+    key: bytes
+    run: int
+    name: str
+    endpoints: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    founding: Layout | None = None
+    booted: bool = True
+
+
+class Create(Value):
+    """Make a ring without asking the others."""
+
+    layout: Layout
+    ring: bytes
+    secret: bytes
+
+
+class Publish(Value):
+    """What our lease says from now on."""
+
+    attrs: bytes
+
+
+class Used(Value):
+    """Whether a pod ever had an address of our home block: without one a lone peer may drop its ring for another."""
+
+    ever: bool
+
+
+class Connect(Value):
+    address: str
+
+
+class Forget(Value):
+    address: str
+
+
+class Leave(Value):
+    """Give everything to others."""
+
+
+class Remove(Value):
+    """Inherit from peers that are gone for good. `force`: without waiting for those that are away."""
+
+    keys: tuple[bytes, ...]
+    force: bool = False
+
+
+class Adopt(Value):
+    """Drop our ring for the one that a neighbour has."""
+
+    ring: bytes
+
+
+Command = Create | Publish | Used | Connect | Forget | Leave | Remove | Adopt
+
+# --- Asked for -------------------------------------------------------------------------------------------------------
+
+
+class Dial(Value):
+    address: str
+
+
+class Send(Value):
+    link: int
+    message: Message
+
+
+class Close(Value):
+    link: int
+    why: str
+
+
+class Keep(Value):
+    """What comes after this, here and later, is carried out only when `kept` is on disk."""
+
+    kept: Kept
+
+
+class Leases(Value):
+    """Members other than us that hold a home block: those that are new or changed, and the keys of those without."""
+
+    changed: tuple[Member, ...] = ()
+    gone: tuple[bytes, ...] = ()
+
+
+class Own(Value):
+    """Our home block, and whether pods may have addresses of it now; `waits` says for what it or a block waits."""
+
+    home: int | None
+    usable: bool
+    waits: Problem | None = None
+
+
+class Rekey(Value):
+    """We are the copy of another peer: make a new key, keep nothing, begin again."""
+
+    why: Problem
+
+
+class Say(Value):
+    """For people: an event, and the fault if it is one."""
+
+    text: str
+    problem: Problem | None = None
+
+
+Effect = Dial | Send | Close | Keep | Leases | Own | Rekey | Say
