@@ -4,37 +4,34 @@ A link is a number of the I/O side's choice, never used twice.
 """
 
 from weft.model.errors import Problem
-from weft.model.mesh.messages import Message
+from weft.model.mesh.messages import Grant, Message, Promise
 from weft.model.mesh.records import Layout, Member, Removal, Ring, Token
 from weft.model.value import Value
 
 # --- On disk ---------------------------------------------------------------------------------------------------------
 
 
-class Promise(Value):
-    """Nobody but `proposer` inherits from whom it named, until its record says that `number` is over."""
-
-    proposer: bytes
-    number: int
-    named: tuple[bytes, ...]
-
-
 class Kept(Value):
     """The file mesh.json, beside the private key and the machine's print: whole, and on disk before what depends on it.
 
-    `witnessed` are the starts of our tokens that a witness has. `over` and `removals` are as in `Member`; `numbered`
-    is the highest number that we have used, `left` says that we have given everything away.
+    `version` is of our own record, not below any that was ever sent. `promise` is ours to another, `proposal` our own.
+    Numbers of removals: `number` is the highest ever seen or used, and of our own those up to `over` are over.
+    `settled`: our first block has its witness, or needs none; `grant` is what has none yet. `resting` are runs of
+    inherited blocks, from start up to stop.
     """
 
-    version: int = 0  # of our own record: not below what was ever told
+    version: int = 0
     ring: Ring | None = None
     tokens: tuple[Token, ...] = ()
-    witnessed: tuple[int, ...] = ()
     removals: tuple[Removal, ...] = ()
     promise: Promise | None = None
-    numbered: int = 0
+    proposal: Promise | None = None
+    number: int = 0
+    over: int = 0
     home: int | None = None
-    left: bool = False
+    settled: bool = False
+    grant: Grant | None = None
+    resting: tuple[tuple[int, int], ...] = ()
 
 
 # --- Told ------------------------------------------------------------------------------------------------------------

@@ -50,17 +50,19 @@ class Buckets(Value):
 
 
 class Versions(Value):
-    """What the sender has in some buckets, by what a record is called there, and its version.
+    """What the sender has in some buckets: keys and versions of members; tokens and removals whole.
 
-    Who has newer sends it; who has older or none answers with `Pull`.
+    Who has something else sends it, and asks by `Pull` for the members of which it has less.
     """
 
     buckets: tuple[int, ...]
-    versions: tuple[tuple[int, int], ...]
+    members: tuple[tuple[bytes, int], ...] = ()
+    tokens: tuple[Token, ...] = ()
+    removals: tuple[Removal, ...] = ()
 
 
 class Pull(Value):
-    ids: tuple[int, ...]
+    members: tuple[bytes, ...]
 
 
 class Ping(Value):
@@ -86,38 +88,51 @@ class Want(Value):
     home: bool
 
 
-class Grant(Value):
-    """Tokens as the giver has written them; all that it knows, so that the taker sees who owns blocks.
+class Promise(Value):
+    """Nobody but `proposer` inherits from `names`, until its record says that `number` is over."""
 
-    The answer to `Want`; unasked from one that leaves, and then answered by `Ack`. `refused` says why there are none.
+    proposer: bytes
+    number: int
+    names: tuple[bytes, ...]
+
+
+class Grant(Value):
+    """Blocks as the giver has written them on its disk; the answer to `Want`, and the same one if it is repeated.
+
+    `owners` have blocks in the giver's ring. The giver's own promise binds the taker, too. Unasked, from one that
+    leaves, it is answered by `Ack`. `refused` says why there are no tokens.
     """
 
+    giver: bytes
+    taker: bytes
+    home: int | None = None
     tokens: tuple[Token, ...] = ()
-    removals: tuple[Removal, ...] = ()
+    owners: tuple[bytes, ...] = ()
+    promise: Promise | None = None
     refused: str = ""
 
 
 class Note(Value):
     """A grant for the witness to keep on its disk; answered by `Ack`."""
 
-    tokens: tuple[Token, ...]
+    grant: Grant
 
 
 class Propose(Value):
-    """To every peer that is not named; answered by `Ack`. `number` counts the proposer's removals."""
+    """To every peer without a name in it; answered by `Ack`."""
 
-    number: int
-    named: tuple[bytes, ...]
+    promise: Promise
 
 
 class Ack(Value):
     """`refused` is empty or says why. To `Propose`: a promise with all that the promiser knows.
 
-    `peers` are the keys of all members that it knows, `holder` is whom it has promised before, if it refuses for that.
+    `peers` are the keys of all members that it knows, `holder` is the promise that it has given before, if it refuses
+    for that.
     """
 
     refused: str = ""
-    holder: bytes = b""
+    holder: Promise | None = None
     tokens: tuple[Token, ...] = ()
     removals: tuple[Removal, ...] = ()
     peers: tuple[bytes, ...] = ()

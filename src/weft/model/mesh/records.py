@@ -28,6 +28,8 @@ MAX_CANNOT: Final = 900  # of more, the lowest
 MAX_PEERS: Final = 4096
 MAX_BLOCKS: Final = 65536
 MAX_HOPS: Final = 8
+MAX_MEMBERS_AT_ONCE: Final = 200  # in one message of records, so that it is within a frame
+MAX_TOKENS_AT_ONCE: Final = 8192
 MAX_REDIRECTS: Final = 4
 BUCKETS: Final = 64
 
@@ -63,7 +65,8 @@ class Member(Value, gc=False):
     """A peer as it describes itself. `run` is drawn at each start; a version is never used twice, whatever the run.
 
     `links` and `cannot` are shorts. `home` is the block of its lease, `attrs` the lease's attributes as JSON, as etcd
-    has them. `over` is the highest number of its own removals that is done or withdrawn.
+    has them. Of its own removals, those with a number up to `over` are done or
+    withdrawn.
     """
 
     key: bytes
@@ -73,25 +76,28 @@ class Member(Value, gc=False):
     endpoints: tuple[str, ...] = ()
     attrs: bytes = b""
     home: int | None = None
-    witnessed: bool = False  # it owns blocks and may vouch for others
+    settled: bool = False  # it owns blocks, of which a witness knows, and may be a witness itself
     links: tuple[int, ...] = ()
     cannot: tuple[int, ...] = ()
     over: int = 0
 
 
 class Token(Value, gc=False):
-    """The blocks from `start` to the next token are `owner`'s, or its heir's. `home`: the first of them is its home."""
+    """The blocks from `start` up to `stop` are `owner`'s. The highest version wins for each block, then the lower owner.
+
+    The upper 32 bits of `version` are the number of the removal by which the blocks were inherited last.
+    """
 
     start: int
+    stop: int
     owner: bytes
     version: int
-    home: bool = False
 
 
 class Removal(Value, gc=False):
-    """`heir` has everything of `removed`, now and when it turns up later. `number` counts the heir's removals."""
+    """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key, for ever."""
 
-    removed: bytes
+    key: bytes
     heir: bytes
     number: int
 
