@@ -99,15 +99,16 @@ class Promise(Value):
 class Grant(Value):
     """Blocks as the giver has written them on its disk; the answer to `Want`, and the same one if it is repeated.
 
-    `owners` have blocks in the giver's ring. The giver's own promise binds the taker, too. Unasked, from one that
-    leaves, it is answered by `Ack`. `refused` says why there are no tokens.
+    `ring` is all that the giver knows, so that the taker knows every owner that the giver does; none is sent on to a
+    witness. The giver's own promise binds the taker, too. Unasked, from one that leaves, it is answered by `Ack`.
+    `refused` says why there are no tokens.
     """
 
     giver: bytes
     taker: bytes
     home: int | None = None
     tokens: tuple[Token, ...] = ()
-    owners: tuple[bytes, ...] = ()
+    ring: tuple[Token, ...] = ()
     promise: Promise | None = None
     refused: str = ""
 

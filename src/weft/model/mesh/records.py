@@ -30,6 +30,7 @@ MAX_BLOCKS: Final = 65536
 MAX_HOPS: Final = 8
 MAX_MEMBERS_AT_ONCE: Final = 200  # in one message of records, so that it is within a frame
 MAX_TOKENS_AT_ONCE: Final = 8192
+MAX_INHERITED: Final = 1024  # tokens in the record of one removal
 MAX_REDIRECTS: Final = 4
 BUCKETS: Final = 64
 
@@ -83,7 +84,7 @@ class Member(Value, gc=False):
 
 
 class Token(Value, gc=False):
-    """The blocks from `start` up to `stop` are `owner`'s. The highest version wins for each block, then the lower owner.
+    """The blocks from `start` up to `stop` are `owner`'s. For each block the highest version wins, then the lower key.
 
     The upper 32 bits of `version` are the number of the removal by which the blocks were inherited last.
     """
@@ -95,11 +96,16 @@ class Token(Value, gc=False):
 
 
 class Removal(Value, gc=False):
-    """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key, for ever."""
+    """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key, for ever.
+
+    `tokens` are what it has inherited, as its own. They are told with the removal: who is free of its promise must not
+    hear of them later than of what the removed peer has written meanwhile.
+    """
 
     key: bytes
     heir: bytes
     number: int
+    tokens: tuple[Token, ...] = ()
 
 
 Record = Member | Token | Removal
