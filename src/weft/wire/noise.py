@@ -84,7 +84,7 @@ class _Mixed:
         return map(_Cipher, self._derived(b"", 2))
 
     def _derived(self, material: bytes, count: int) -> list[bytes]:
-        """HKDF with HMAC-BLAKE2s, as Noise has it (§4.3)."""
+        """HKDF with HMAC-BLAKE2s, as Noise has it (section 4.3)."""
         secret = hmac.new(self._chain, material, blake2s).digest()
         outputs = [b""]
         for number in range(1, count + 1):
@@ -162,7 +162,7 @@ class Handshake:
         return Session(sends=second, receives=first)
 
     def _said(self, ephemeral: bytes) -> bytes:
-        """An ephemeral key is mixed in twice where there is a pre-shared one (§9.2)."""
+        """An ephemeral key is mixed in twice where there is a pre-shared one (section 9.2)."""
         self._mixed.mix_hash(ephemeral)
         self._mixed.mix_key(ephemeral)
         return ephemeral
