@@ -1,10 +1,12 @@
-"""What peers know of each other, with its limits.
+"""What peers know of each other, with its limits, which decoding checks (`weft.wire.mesh`) and making a value does not.
 
 A peer is its key, 32 bytes of X25519. A ring's id has 16 bytes, runs and versions are of 64 bits, blocks are numbers
 from 0. An address is `host:port`, an IPv6 host in brackets. Tuples of keys, tokens and numbers are sorted.
 """
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from weft.model.value import Value
 
@@ -34,26 +36,36 @@ MAX_INHERITED: Final = 1024  # tokens in the record of one removal
 MAX_REDIRECTS: Final = 4
 BUCKETS: Final = 64
 
+# New fields come last and have defaults: a peer of an earlier weft leaves them out.
+Number = Annotated[int, Meta(ge=0)]  # of 64 bits, which is the most that msgpack has
+Short = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Block = Annotated[int, Meta(ge=0, lt=MAX_BLOCKS)]
+Key = Annotated[bytes, Meta(min_length=KEY_SIZE, max_length=KEY_SIZE)]
+RingId = Annotated[bytes, Meta(min_length=RING_SIZE, max_length=RING_SIZE)]
+Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=r"^[ -~]+\Z")]
+Address = Annotated[str, Meta(max_length=64, pattern=r"^([0-9.]+|\[[0-9a-f:.]+\]):[0-9]{1,5}\Z")]  # no name to look up
+Keys = Annotated[tuple[Key, ...], Meta(max_length=MAX_PEERS)]
+
 
 def short(key: bytes) -> int:
     """What records name a peer by in lists: the first 32 bits of its key. Two peers may share it."""
     return int.from_bytes(key[:4], "big")
 
 
-class Layout(Value):
+class Layout(Value, array_like=True):
     """What a network configuration means for a ring: so many blocks, of which the first are never given."""
 
-    net_conf: str
-    blocks: int
-    first: int
+    net_conf: Annotated[str, Meta(max_length=MAX_NET_CONF)]
+    blocks: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)]
+    first: Block
 
 
-class Ring(Value):
+class Ring(Value, array_like=True):
     """What is fixed when a ring is created. `secret` is WireGuard's pre-shared key."""
 
-    id: bytes
+    id: RingId
     layout: Layout
-    secret: bytes
+    secret: Annotated[bytes, Meta(min_length=SECRET_SIZE, max_length=SECRET_SIZE)]
 
     def __repr__(self) -> str:
         return f"Ring({self.id.hex()}, {self.layout.blocks} blocks)"
@@ -62,7 +74,7 @@ class Ring(Value):
 # --- Records: each is written by one peer alone, and the higher version wins --------------------------------------
 
 
-class Member(Value, gc=False):
+class Member(Value, array_like=True, gc=False):
     """A peer as it describes itself. `run` is drawn at each start; a version is never used twice, whatever the run.
 
     `links` and `cannot` are shorts. `home` is the block of its lease, `attrs` the lease's attributes as JSON, as etcd
@@ -70,42 +82,42 @@ class Member(Value, gc=False):
     withdrawn.
     """
 
-    key: bytes
-    run: int
-    version: int
-    name: str
-    endpoints: tuple[str, ...] = ()
-    attrs: bytes = b""
-    home: int | None = None
+    key: Key
+    run: Number
+    version: Number
+    name: Name
+    endpoints: Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)] = ()
+    attrs: Annotated[bytes, Meta(max_length=MAX_ATTRS)] = b""
+    home: Block | None = None
     settled: bool = False  # it owns blocks, of which a witness knows, and may be a witness itself
-    links: tuple[int, ...] = ()
-    cannot: tuple[int, ...] = ()
-    over: int = 0
+    links: Annotated[tuple[Short, ...], Meta(max_length=MAX_LINKS)] = ()
+    cannot: Annotated[tuple[Short, ...], Meta(max_length=MAX_CANNOT)] = ()
+    over: Number = 0
 
 
-class Token(Value, gc=False):
+class Token(Value, array_like=True, gc=False):
     """The blocks from `start` up to `stop` are `owner`'s. For each block the highest version wins, then the lower key.
 
     The upper 32 bits of `version` are the number of the removal by which the blocks were inherited last.
     """
 
-    start: int
-    stop: int
-    owner: bytes
-    version: int
+    start: Block
+    stop: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)]
+    owner: Key
+    version: Number
 
 
-class Removal(Value, gc=False):
+class Removal(Value, array_like=True, gc=False):
     """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key, for ever.
 
     `tokens` are what it has inherited, as its own. They are told with the removal: who is free of its promise must not
     hear of them later than of what the removed peer has written meanwhile.
     """
 
-    key: bytes
-    heir: bytes
-    number: int
-    tokens: tuple[Token, ...] = ()
+    key: Key
+    heir: Key
+    number: Number
+    tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_INHERITED)] = ()
 
 
 Record = Member | Token | Removal
