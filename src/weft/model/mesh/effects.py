@@ -61,9 +61,10 @@ class Create(Value):
 
 
 class Publish(Value):
-    """What our lease says from now on."""
+    """What our lease says from now on, and where others may dial us."""
 
     attrs: bytes
+    endpoints: tuple[str, ...] = ()
 
 
 class Used(Value):
