@@ -121,11 +121,11 @@ class Tokens:
         for run in old:
             left, right = max(start, run.start), min(stop, run.stop)
             if left >= right or run.owner in frozen or not _wins(token, run):
-                _append(made, run)
+                append(made, run)
                 continue
-            _append(made, replace(run, stop=left))
-            _append(made, replace(token, start=left, stop=right))
-            _append(made, replace(run, start=right))
+            append(made, replace(run, stop=left))
+            append(made, replace(token, start=left, stop=right))
+            append(made, replace(run, start=right))
         same = set(old) & set(made)
         self._splice(old, made, same)
         return [run for run in old if run not in same], [run for run in made if run not in same]
@@ -156,12 +156,13 @@ def _wins(token: Token, run: Token) -> bool:
     return token.version > run.version or (token.version == run.version and token.owner < run.owner)
 
 
-def _append(runs: list[Token], run: Token) -> None:
-    """Put a run, which may be empty, behind the others; neighbours that agree become one."""
+def append(runs: list[Token], run: Token) -> None:
+    """Put a run behind the others, if it is not empty; neighbours that agree become one."""
     if run.start >= run.stop:
         return
-    if runs and (runs[-1].owner, runs[-1].version) == (run.owner, run.version):
-        runs[-1] = replace(runs[-1], stop=run.stop)
+    before = runs[-1] if runs else None
+    if before and (before.owner, before.version, before.stop) == (run.owner, run.version, run.start):
+        runs[-1] = replace(before, stop=run.stop)
     else:
         runs.append(run)
 

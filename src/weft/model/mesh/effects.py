@@ -15,7 +15,8 @@ class Kept(Value):
     """The file mesh.json, beside the private key and the machine's print: whole, and on disk before what depends on it.
 
     `version` is of our own record, not below any that was ever sent. `promise` is ours to another, `proposal` our own.
-    Numbers of removals: `number` is the highest ever seen or used, and of our own those up to `over` are over.
+    Numbers of removals: `number` is the highest ever seen or used, and of our own those up to `over` are over,
+    of which `done` was the last that came about.
     `settled`: our first block has its witness, or needs none; `grant` is what has none yet. `resting` are runs of
     inherited blocks, from start up to stop.
     """
@@ -28,6 +29,7 @@ class Kept(Value):
     proposal: Promise | None = None
     number: int = 0
     over: int = 0
+    done: int = 0
     home: int | None = None
     settled: bool = False
     grant: Grant | None = None

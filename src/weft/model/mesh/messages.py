@@ -116,7 +116,7 @@ class Want(Value, array_like=True, tag=17):
 
 
 class Promise(Value, array_like=True):
-    """Nobody but `proposer` inherits from `names`, until its record says that `number` is over."""
+    """Nobody but `proposer` inherits from `names`, until that has come about or its record says that it never will."""
 
     proposer: Key
     number: Number
@@ -156,7 +156,7 @@ class Ack(Value, array_like=True, tag=21):
     """`refused` is empty or says why. To `Propose`: a promise with all that the promiser knows.
 
     `peers` are the keys of all members that it knows, `holder` is the promise that it has given before, if it refuses
-    for that.
+    for that, and `number` the highest of a removal that it has seen.
     """
 
     refused: Text = ""
@@ -164,6 +164,7 @@ class Ack(Value, array_like=True, tag=21):
     tokens: Tokens = ()
     removals: Removals = ()
     peers: Keys = ()
+    number: Number = 0
 
 
 class Routed(Value, array_like=True, tag=11):

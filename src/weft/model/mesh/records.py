@@ -32,7 +32,6 @@ MAX_BLOCKS: Final = 65536
 MAX_HOPS: Final = 8
 MAX_MEMBERS_AT_ONCE: Final = 200  # in one message of records, so that it is within a frame
 MAX_TOKENS_AT_ONCE: Final = 8192
-MAX_INHERITED: Final = 1024  # tokens in the record of one removal
 MAX_REDIRECTS: Final = 4
 BUCKETS: Final = 64
 
@@ -78,7 +77,7 @@ class Member(Value, array_like=True, gc=False):
     """A peer as it describes itself. `run` is drawn at each start; a version is never used twice, whatever the run.
 
     `links` and `cannot` are shorts. `home` is the block of its lease, `attrs` the lease's attributes as JSON, as etcd
-    has them. Of its own removals, those with a number up to `over` are done or
+    has them. Its own removals up to the number `over` are over: `done` was the last that came about, the others were
     withdrawn.
     """
 
@@ -93,6 +92,7 @@ class Member(Value, array_like=True, gc=False):
     links: Annotated[tuple[Short, ...], Meta(max_length=MAX_LINKS)] = ()
     cannot: Annotated[tuple[Short, ...], Meta(max_length=MAX_CANNOT)] = ()
     over: Number = 0
+    done: Number = 0
 
 
 class Token(Value, array_like=True, gc=False):
@@ -117,7 +117,7 @@ class Removal(Value, array_like=True, gc=False):
     key: Key
     heir: Key
     number: Number
-    tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_INHERITED)] = ()
+    tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS_AT_ONCE)] = ()
 
 
 Record = Member | Token | Removal
