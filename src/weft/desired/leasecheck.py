@@ -1,7 +1,8 @@
 """What harm a lease would do by itself, without a look at others (settled.md §7).
 
 A subnet outside the cluster's network or on top of what this node needs; a public address that is ours or nobody's;
-a claim that is ours. Thousands of leases are judged at a start, so ranges are compared as numbers.
+a claim that is ours. Of a lease with a way the addresses that count are the way's, whatever the node calls public.
+Thousands of leases are judged at a start, so ranges are compared as numbers.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -115,9 +116,10 @@ class Judge:
             yield from self._subnet_harms(subnet)
         if not subnets:
             yield "no subnet of a family that is on"
-        for public in (lease.attrs.public_ip, lease.attrs.public_ipv6):
-            if public is not None:
-                yield from self._public_harms(public, subnets)
+        for remote in lease.remotes:
+            yield from self._remote_harms(remote, "public IP" if lease.way is None else "its way's address", subnets)
+            if lease.way is not None and self.inside(remote):
+                yield f"its way's address {remote} lies inside the cluster's network"
         for claim in claims:
             if claim in self._ours.claims:
                 yield f"claims {claim!s}, which is this node's own: one of the two is a clone"
@@ -133,26 +135,26 @@ class Judge:
             if other_family == family and other_low <= high and low <= other_high:
                 yield f"subnet {text} overlaps {what}"
 
-    def _public_harms(self, public: Ip, subnets: list[_Range]) -> Iterator[str]:
-        if public in self._ours.addresses:
-            yield f"public IP {public} is an address of this node"
-        if public in self._broadcasts:
-            yield f"public IP {public} is the broadcast address of this node's link"
-        number, version = int(public), public.version
+    def _remote_harms(self, remote: Ip, what: str, subnets: list[_Range]) -> Iterator[str]:
+        if remote in self._ours.addresses:
+            yield f"{what} {remote} is an address of this node"
+        if remote in self._broadcasts:
+            yield f"{what} {remote} is the broadcast address of this node's link"
+        number, version = int(remote), remote.version
         for low, high, family, _ in _NOBODYS:
             if family == version and low <= number <= high:
-                yield f"public IP {public} cannot be a node's"
+                yield f"{what} {remote} cannot be a node's"
         for low, high, family, _ in subnets:
             if family == version and low <= number <= high:
-                yield f"public IP {public} lies inside the lease's own subnet"
-        for low, high, family, what in self._subnets:
+                yield f"{what} {remote} lies inside the lease's own subnet"
+        for low, high, family, ours in self._subnets:
             if family == version and low <= number <= high:
-                yield f"public IP {public} lies inside {what}"
+                yield f"{what} {remote} lies inside {ours}"
 
-    def inside(self, public: Ip) -> bool:
-        """A subnet might come to cover such a public address."""
-        number = int(public)
-        return any(family == public.version and low <= number <= high for low, high, family, _ in self._networks)
+    def inside(self, remote: Ip) -> bool:
+        """A subnet might come to cover such an address."""
+        number = int(remote)
+        return any(family == remote.version and low <= number <= high for low, high, family, _ in self._networks)
 
 
 def _meet(one: _Range, other: _Range) -> bool:

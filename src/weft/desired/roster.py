@@ -356,10 +356,12 @@ class Roster:
         heappush(self._doubtful, entry.age)
 
     def _examine(self, entry: Claimant) -> None:
-        attrs = entry.lease.attrs
-        # In the cluster's networks a subnet might come to cover a public address: the tunnel into the tunnel.
-        inside = [ip for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None and self._judge.inside(ip)]
-        entry.keys = (*self._claiming(attrs), *bases_of(entry.lease, inside))
+        lease, attrs = entry.lease, entry.lease.attrs
+        if lease.way is not None:  # what it calls public is so where it lives: elsewhere another may have it, too
+            attrs = replace(attrs, public_ip=None, public_ipv6=None)
+        # In the cluster's networks a subnet might come to cover such an address: the tunnel into the tunnel.
+        inside = [ip for ip in lease.remotes if self._judge.inside(ip)]
+        entry.keys = (*self._claiming(attrs), *bases_of(lease, inside))
 
     def _drop(self, lease_id: str) -> None:
         self._claims.forget(self._entries.pop(lease_id))

@@ -60,3 +60,10 @@ class Lease(Value, gc=False):
         if self.v6 is None:
             return () if self.v4 is None else (self.v4,)
         return (self.v6,) if self.v4 is None else (self.v4, self.v6)
+
+    @property
+    def remotes(self) -> tuple[Ip, ...]:
+        """Its node's addresses outside of the tunnel, which packets are sent to."""
+        if self.way is not None:
+            return self.way.remotes
+        return tuple(ip for ip in (self.attrs.public_ip, self.attrs.public_ipv6) if ip is not None)

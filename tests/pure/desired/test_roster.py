@@ -1,7 +1,7 @@
 """Leases are data from strangers: what is believed, what is refused, and what a change touches."""
 
 import time
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -22,7 +22,7 @@ from weft.desired.roster import Roster
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
 from weft.model.kernel.objects import Route
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.value import replace
 
 OURS = Ours(
@@ -89,6 +89,44 @@ def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], r
     problem = peers.refused["10.5.2.0-24"]
     assert (problem.code, problem.where) == ("ADDR-002", "lease 10.5.2.0-24")
     assert reason in problem.seen
+
+
+def way(*remotes: str) -> Way:
+    return Way(kind="vxlan", hop="node", remotes=tuple(map(ip_address, remotes)))
+
+
+def test_nodes_of_two_sites_may_have_the_same_address_if_each_has_a_way():
+    """Both are 192.168.1.2 at home, which is this node's as well."""
+    same = {"public_ip": builders.public_v4(1), "public_ipv6": None, "data_v6": None}
+    one, other = peer(2, **same, way=way("198.51.100.7")), peer(3, **same, way=way("198.51.100.7"))
+    third = peer(4, **same, way=Way(kind="via", hop="node2", bases=(ip_address("10.5.2.0"),)))
+    peers = roster()
+    assert peers.listed([one, other, third]) == {one.id, other.id, third.id}
+    assert peers.changed(put=[replace(one, way=way("198.51.100.8"))]) == {one.id}
+
+
+def test_what_else_a_lease_with_a_way_says_is_claimed_as_any_other():
+    older, newer = peer(2, way=way("198.51.100.7")), peer(3, way=way("198.51.100.8"), data=data(builders.mac(2)))
+    peers = roster()
+    assert peers.listed([older, newer]) == {older.id}
+    assert "VTEP MAC" in peers.refused[newer.id].seen
+
+
+@pytest.mark.parametrize(
+    "remote, reason",
+    [
+        (str(builders.public_v4(1)), "its way's address 192.168.0.1 is an address of this node"),
+        ("224.0.0.5", "its way's address 224.0.0.5 cannot be a node's"),
+        ("192.168.0.255", "is the broadcast address of this node's link"),
+        ("10.5.77.1", "its way's address 10.5.77.1 lies inside the cluster's network"),
+        ("fc00:0:0:9::1", "its way's address fc00:0:0:9::1 lies inside the cluster's network"),
+    ],
+)
+def test_a_lease_whose_way_leads_nowhere_is_refused(remote: str, reason: str):
+    peers = roster()
+    bad = peer(2, way=way(remote))
+    assert peers.listed([bad, peer(3)]) == {"10.5.3.0-24"}
+    assert reason in peers.refused[bad.id].seen
 
 
 def test_what_a_lease_says_of_a_family_that_is_off_does_no_harm():
