@@ -71,8 +71,8 @@ def check(_inputs: Inputs) -> None:
     """It runs anywhere."""
 
 
-def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    return {4: Device(DEVICE, RelayLink)}
+def devices(_inputs: Inputs) -> Sequence[Device]:
+    return (Device(DEVICE, RelayLink, frozenset({4})),)
 
 
 def mtu(inputs: Inputs) -> int:

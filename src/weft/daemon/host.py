@@ -1,7 +1,7 @@
 """What this machine must have before pods are served, looked at once at the start (flannel.md §1.5)."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -62,13 +62,13 @@ def _parse(content: bytes) -> subnetenv.Previous:
     return subnetenv.parse(content.decode(errors="replace"))
 
 
-def adopted(identity: Identity, snapshot: Snapshot, devices: Mapping[int, Device]) -> Identity:
+def adopted(identity: Identity, snapshot: Snapshot, devices: Iterable[Device]) -> Identity:
     """Take over the MACs of devices that are there already, so that peers need not learn new ones."""
-
-    def mac(family: int, own: Mac) -> Mac:
-        device = devices.get(family)
-        link = None if device is None else snapshot.link(device.name)
-        there = link.mac if link is not None and device is not None and link.kind == device.kind.kind else None
-        return there if there is not None and there.is_unicast else own
-
-    return Identity(mac_v4=mac(4, identity.mac_v4), mac_v6=mac(6, identity.mac_v6))
+    macs: dict[int, Mac] = {}
+    for device in devices:
+        link = snapshot.link(device.name)
+        there = None if link is None or link.kind != device.kind.kind else link.mac
+        if device.kind.has_mac and there is not None and there.is_unicast:
+            for family in device.families:
+                macs.setdefault(family, there)
+    return Identity(mac_v4=macs.get(4, identity.mac_v4), mac_v6=macs.get(6, identity.mac_v6))

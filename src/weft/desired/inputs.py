@@ -1,6 +1,6 @@
 """What a backend may look at, and what a backend is."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
@@ -123,8 +123,11 @@ def check_room(inputs: Inputs, overhead: int, place: str) -> None:
 
 
 class Device(NamedTuple):
+    """A device of a back end, which carries pods' packets of these `families`."""
+
     name: str
     kind: type[Link]
+    families: frozenset[int]
 
 
 class Backend(netconf.Backend, Protocol):
@@ -140,8 +143,8 @@ class Backend(netconf.Backend, Protocol):
         ...
 
     @property
-    def devices(self) -> Callable[[Inputs], Mapping[int, Device]]:
-        """By family (4, 6), whether or not the lease is known."""
+    def devices(self) -> Callable[[Inputs], Sequence[Device]]:
+        """Any number, whether or not the lease is known. A family's first with a MAC has the node's for that family."""
         ...
 
     @property

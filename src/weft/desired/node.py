@@ -19,7 +19,7 @@ _SITE = 200  # RT_SCOPE_SITE: addresses, whose scope a route's must not be narro
 
 
 def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
-    return dict(inputs.backend.devices(inputs).values())
+    return {device.name: device.kind for device in inputs.backend.devices(inputs)}
 
 
 def ownership(inputs: Inputs) -> Ownership:

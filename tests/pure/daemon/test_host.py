@@ -9,6 +9,7 @@ import pytest
 from weft.daemon import host
 from weft.daemon.disk.identity import Identity
 from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.backends.wireguard import WireguardLink
 from weft.desired.inputs import Device
 from weft.kernel.tools import ToolError
 from weft.model.kernel.objects import Snapshot
@@ -77,8 +78,19 @@ def test_each_family_without_its_filter_is_told_with_the_reason(filters):
 def test_the_mac_of_a_vtep_that_is_there_is_taken_over(family: int, kind: str, mac: Mac | None, taken: bool):
     link = LinkInfo(index=7, name="flannel.1", kind=kind, mac=mac)
     snapshot = Snapshot(links=(link,), addresses=(), ours={})
-    devices = {family: Device("flannel.1", VxlanLink), 10 - family: Device("flannel-v6.1", VxlanLink)}
+    first = Device("flannel.1", VxlanLink, frozenset({family}))
+    devices = (first, Device("flannel-v6.1", VxlanLink, frozenset({10 - family})))
     found = host.adopted(OWN, snapshot, devices)
     expected = {4: OWN.mac_v4, 6: OWN.mac_v6} | ({family: THERE} if taken else {})
     assert {4: found.mac_v4, 6: found.mac_v6} == expected
-    assert host.adopted(OWN, snapshot, {}) == OWN
+    assert host.adopted(OWN, snapshot, ()) == OWN
+
+
+def test_of_several_devices_the_first_with_a_mac_has_the_nodes():
+    tunnel = Device("flannel-wg", WireguardLink, frozenset({4, 6}))
+    devices = (tunnel, *(Device(name, VxlanLink, frozenset({4})) for name in ("flannel.1", "flannel.2")))
+    there = [LinkInfo(index=5, name="flannel-wg", kind="wireguard")]
+    there += [LinkInfo(index=7, name="flannel.2", kind="vxlan", mac=Mac.parse("02:00:00:00:00:02"))]
+    assert host.adopted(OWN, Snapshot(links=tuple(there)), devices).mac_v4 == there[1].mac
+    there += [LinkInfo(index=8, name="flannel.1", kind="vxlan", mac=THERE)]
+    assert host.adopted(OWN, Snapshot(links=tuple(there)), devices).mac_v4 == THERE

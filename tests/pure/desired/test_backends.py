@@ -209,7 +209,7 @@ def test_hostgw_leaves_out_a_family_that_the_peer_lacks():
     own = builders.inputs(1, family="46", backend="host-gw")
     assert len(hostgw.peer(own, builders.lease(2, hostgw, family="4"))) == 1
     assert hostgw.peer(own, builders.lease(2, hostgw, public_ip=None)) == frozenset()
-    assert hostgw.devices(own) == {}
+    assert hostgw.devices(own) == ()
 
 
 def test_a_backend_takes_its_own_options_only():

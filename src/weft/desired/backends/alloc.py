@@ -3,7 +3,7 @@
 As with a router, a cloud's route table or a tunnel of one's own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 
 from weft.config.jsonfields import Fields
 from weft.desired.claims import addresses
@@ -23,8 +23,8 @@ def options(_fields: Fields, _families: Collection[int]) -> Value:
 def check(_inputs: Inputs) -> None: ...
 
 
-def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    return {}
+def devices(_inputs: Inputs) -> Sequence[Device]:
+    return ()
 
 
 def mtu(inputs: Inputs) -> int:

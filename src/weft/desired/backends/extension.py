@@ -4,7 +4,7 @@ What the commands do, routes or a tunnel, is theirs. They are told of a peer by 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from weft.config.jsonfields import Fields
@@ -119,8 +119,8 @@ def options(fields: Fields, _families: Collection[int]) -> ExtensionOptions:
 def check(_inputs: Inputs) -> None: ...
 
 
-def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    return {}
+def devices(_inputs: Inputs) -> Sequence[Device]:
+    return ()
 
 
 def mtu(inputs: Inputs) -> int:

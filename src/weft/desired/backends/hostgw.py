@@ -3,7 +3,7 @@
 All nodes must share a layer-2 segment; nothing is encapsulated, and there is no device.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 
 from weft.config.jsonfields import Fields
 from weft.desired.claims import addresses
@@ -38,8 +38,8 @@ def check(inputs: Inputs) -> None:
             )
 
 
-def devices(inputs: Inputs) -> Mapping[int, Device]:
-    return {}
+def devices(inputs: Inputs) -> Sequence[Device]:
+    return ()
 
 
 def mtu(inputs: Inputs) -> int:

@@ -4,7 +4,7 @@ The device has no fixed other end: the gateway of each route is the underlay add
 With DirectRouting, a peer on the uplink's own segment gets its route on the uplink instead.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from weft.config.jsonfields import Fields
@@ -60,8 +60,8 @@ def check(inputs: Inputs) -> None:
     check_room(inputs, OVERHEAD, "the tunnel")
 
 
-def devices(_inputs: Inputs) -> Mapping[int, Device]:
-    return {4: Device(DEVICE, IpipLink)}
+def devices(_inputs: Inputs) -> Sequence[Device]:
+    return (Device(DEVICE, IpipLink, frozenset({4})),)
 
 
 def mtu(inputs: Inputs) -> int:

@@ -8,7 +8,7 @@ A datagram has one packet, of IPv4 or IPv6; upstream's have IPv4 alone. Datagram
 without IPv4.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Annotated, Final
 
@@ -158,8 +158,8 @@ def check(inputs: Inputs) -> None:
     check_room(inputs, OVERHEAD[_outer(inputs)], "a datagram")
 
 
-def devices(inputs: Inputs) -> Mapping[int, Device]:
-    return {family: Device(DEVICE, TunLink) for family in inputs.netconf.families}
+def devices(inputs: Inputs) -> Sequence[Device]:
+    return (Device(DEVICE, TunLink, frozenset(inputs.netconf.families)),)
 
 
 def mtu(inputs: Inputs) -> int:

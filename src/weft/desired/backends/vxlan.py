@@ -5,7 +5,7 @@ address, the permanent neighbour entry gives the peer's VTEP MAC, and the FDB en
 send the frame to. With DirectRouting, a peer on the uplink's own segment gets a plain route instead.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields
@@ -139,9 +139,10 @@ def check(inputs: Inputs) -> None:
             )
 
 
-def devices(inputs: Inputs) -> Mapping[int, Device]:
+def devices(inputs: Inputs) -> Sequence[Device]:
     """`flannel.1`, `flannel-v6.1`."""
-    return {family: Device(_device(_options(inputs), family), VxlanLink) for family, _, _ in _device_mtus(inputs)}
+    families = inputs.netconf.families
+    return [Device(_device(_options(inputs), family), VxlanLink, frozenset({family})) for family in families]
 
 
 def mtu(inputs: Inputs) -> int:

@@ -4,7 +4,7 @@ from typing import Final, NoReturn
 
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight, peers
-from weft.diag.sight.routing import UNICAST, address_on, link_towards, removing, routed, row
+from weft.diag.sight.routing import UNICAST, address_on, link_towards, removing, route_to, routed, row
 from weft.diag.trace.hops import Hop
 from weft.diag.trace.walk import Walk
 from weft.model.errors import Problem
@@ -44,11 +44,13 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
 
 
 def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
-    """It is the device with an address of the family beside the link-local one."""
+    """It has an address of the family beside the link-local one. Of several it is that by which answers go."""
     devices = sight.devices
     version = packet.target.version
     own = {each.index for each in sight.addresses if each.ip.version == version and each.scope == 0}
-    return next((device for device in devices if device.index in own), devices[0] if devices else None)
+    found = [device for device in devices if device.index in own] or devices
+    back = route_to(sight, packet.source)
+    return min(found, key=lambda device: back is None or device.index != back.index, default=None)
 
 
 def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:

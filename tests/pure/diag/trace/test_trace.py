@@ -11,6 +11,7 @@ from tests.pure.diag.doctor.test_checks import (
     ETH0,
     FLANNELD,
     LINKS,
+    NETWORK,
     ROUTES,
     STATE,
     VXLAN,
@@ -76,6 +77,18 @@ def test_into_a_pod_from_another_node():
     assert steps(found) == [
         *("received by", "rules at input", "unwrapped by", "route", "rules at forward", "out by", "delivered"),
     ]
+
+
+def test_of_two_devices_a_packet_comes_by_that_which_leads_back():
+    other = LinkInfo(index=9, name="flannel-wg", kind="wireguard", mtu=1420, up=True)
+    both = replace(STATE, network=replace(NETWORK, devices=["flannel-wg", "flannel.1"]))
+    own = (AddressInfo(index=index, ip=ip_address("10.244.1.0"), prefixlen=32) for index in (9, VXLAN))
+    sight = replace(WELL, daemon=both, links=(other, *LINKS), addresses=(*ADDRESSES, *own))
+    seen = [hop.seen for hop in way(PEER, sight, of=IN).hops if hop.what == "unwrapped by"]
+    assert seen == ["flannel.1, MTU 1450"]
+    elsewhere = replace(ROUTES[2], via=None, index=9)
+    seen = [hop.seen for hop in way(PEER, sight, of=IN, routes=(*ROUTES[:2], elsewhere)).hops]
+    assert "flannel-wg, MTU 1420" in seen
 
 
 def test_from_and_to_the_node_itself():

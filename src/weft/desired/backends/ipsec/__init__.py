@@ -5,7 +5,7 @@ they leave. Where it has none, charon carries packets itself, through a TUN devi
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final
 
 from weft.config.jsonfields import Fields, shown
@@ -78,9 +78,9 @@ def check(inputs: Inputs) -> None:
     check_room(inputs, _overhead(inputs), "the tunnel")
 
 
-def devices(inputs: Inputs) -> Mapping[int, Device]:
+def devices(inputs: Inputs) -> Sequence[Device]:
     """The name that charon's device would have, for the daemon to claim: a machine has one charon."""
-    return {4: Device(DEVICE, CharonLink)}
+    return (Device(DEVICE, CharonLink, frozenset({4})),)
 
 
 def mtu(inputs: Inputs) -> int:

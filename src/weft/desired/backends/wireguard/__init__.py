@@ -6,7 +6,7 @@ device carries both.
 """
 
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final
 
@@ -118,11 +118,14 @@ def check(inputs: Inputs) -> None:
         raise ConfigError(Problem(code="MTU-001", where=where, seen=seen, expected=f"at least {least}", hint=hint))
 
 
-def devices(inputs: Inputs) -> Mapping[int, Device]:
+def devices(inputs: Inputs) -> Sequence[Device]:
     """A device for each family in mode `separate`; in the others one for both."""
     keys = inputs.prepared  # before it is known, one that exists may be of either kind
     kind = WireguardTun if isinstance(keys, Keys) and keys.in_process else WireguardLink
-    return {family: Device(_device(inputs, family), kind) for family in inputs.netconf.families}
+    served: dict[str, set[int]] = {}
+    for family in inputs.netconf.families:
+        served.setdefault(_device(inputs, family), set()).add(family)
+    return [Device(name, kind, frozenset(families)) for name, families in served.items()]
 
 
 def mtu(inputs: Inputs) -> int:
