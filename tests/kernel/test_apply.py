@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.cooperative import at_once, in_turns
 from weft.kernel.rtnetlink.apply import CHUNK, apply, applying
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
 from tests.support.weftd import eventually
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec, events, link, route
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.attributes import Malformed

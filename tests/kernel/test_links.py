@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.link import set_port
 from weft.kernel.rtnetlink.netlink import NetlinkError

@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from tests.support.netns import Netns
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink.apply import apply
 from weft.kernel.rtnetlink.observe import observe
 from weft.model.kernel.objects import Address, FdbEntry, Key, Neighbour, Object, Route, Sysctl

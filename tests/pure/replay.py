@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Delete, Step
 

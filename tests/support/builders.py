@@ -10,10 +10,11 @@ from weft.desired.backends.extension import ExtensionOptions
 from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.ipsec import IpsecOptions
 from weft.desired.backends.udp import UdpOptions
-from weft.desired.backends.vxlan import VxlanLink, VxlanOptions
+from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
 from weft.desired.inputs import Backend, Facts, Inputs, Uplink
 from weft.desired.node import Wanted, shared
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.kernel.objects import Objects
 from weft.model.lease import Lease
 from weft.model.net import Mac

@@ -21,10 +21,10 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.world import World
-from weft.desired.backends.vxlan import vtep_mac
 from weft.desired.facts import select
 from weft.desired.inputs import Facts, Inputs, Uplink
 from weft.desired.node import served
+from weft.desired.tunnels.vxlan import vtep_mac
 from weft.kernel.netfilter.firewall import Tooling
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.links import NodeLink

@@ -8,9 +8,9 @@ import pytest
 
 from weft.daemon import host
 from weft.daemon.disk.identity import Identity
-from weft.desired.backends.vxlan import VxlanLink
-from weft.desired.backends.wireguard import WireguardLink
 from weft.desired.inputs import Device
+from weft.desired.tunnels.vxlan import VxlanLink
+from weft.desired.tunnels.wireguard import WireguardLink
 from weft.kernel.tools import ToolError
 from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import LinkInfo

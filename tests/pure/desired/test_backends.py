@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import BACKENDS, hostgw, vxlan
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.errors import ConfigError, PeerError
 from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Route, Sysctl
 from weft.model.net import Mac

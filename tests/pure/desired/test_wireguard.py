@@ -11,9 +11,17 @@ from tests.support import builders
 from tests.support.builders import key
 from weft.config.netconf import parse_netconf
 from weft.desired.backends import BACKENDS, wireguard
-from weft.desired.backends.wireguard import Keys, WireguardLink, WireguardOptions, WireguardTun
-from weft.desired.backends.wireguard.objects import Endpoint, Peer, Server, WireguardDevice, WireguardPeer
+from weft.desired.backends.wireguard import Keys, WireguardOptions
 from weft.desired.inputs import Inputs
+from weft.desired.tunnels.wireguard import (
+    Endpoint,
+    Peer,
+    Server,
+    WireguardDevice,
+    WireguardLink,
+    WireguardPeer,
+    WireguardTun,
+)
 from weft.model.errors import ConfigError, PeerError
 from weft.model.kernel.objects import Address, Ownership, Route
 from weft.model.lease import Lease, LeaseAttrs

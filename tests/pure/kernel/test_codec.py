@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import addr, codec, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, be16, nest, parse_list, u8, u32
 from weft.model.kernel.links import Link

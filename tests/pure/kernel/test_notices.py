@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import addr, codec, link, neigh, route
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_REPLACE, Reply

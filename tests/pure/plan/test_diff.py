@@ -9,7 +9,7 @@ from tests.pure.reach import reached, reaches
 from tests.pure.replay import replay
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.kernel.objects import Address, FdbEntry, Neighbour, Object, Objects, Route, Sysctl
 from weft.model.net import Ip, Net
 from weft.model.value import replace

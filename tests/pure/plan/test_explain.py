@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import builders
 from weft.desired.backends import vxlan
-from weft.desired.backends.wireguard.objects import WireguardDevice
+from weft.desired.tunnels.wireguard import WireguardDevice
 from weft.model.kernel.links import Link, NodeLink
 from weft.model.kernel.objects import Address, Chain, Route, RuleSet, Sysctl
 from weft.model.net import Mac

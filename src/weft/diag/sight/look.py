@@ -14,7 +14,7 @@ from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
 from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
-from weft.desired.backends.vxlan import VxlanLink
+from weft.desired.tunnels.vxlan import VxlanLink
 from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight import host, peer_probes

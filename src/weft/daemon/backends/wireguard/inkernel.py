@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from weft.daemon.backends.wireguard import messages
-from weft.desired.backends.wireguard.objects import Device, Peer
+from weft.desired.tunnels.wireguard import Device, Peer
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.value import Secret
 

@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
 from weft.model.value import Secret

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.disk import files
-from weft.desired.backends.wireguard.objects import key_bytes
+from weft.desired.tunnels.wireguard import key_bytes
 from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Secret

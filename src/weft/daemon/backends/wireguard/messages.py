@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from struct import Struct
 from typing import Final
 
-from weft.desired.backends.wireguard.objects import Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,

@@ -20,7 +20,7 @@ from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
-from weft.desired.backends.wireguard.objects import Device, LivePeer, Peer, Server, WireguardDevice, WireguardPeer
+from weft.desired.tunnels.wireguard import Device, LivePeer, Peer, Server, WireguardDevice, WireguardPeer
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.value import replace

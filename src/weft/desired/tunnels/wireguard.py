@@ -4,12 +4,24 @@ import binascii
 from base64 import b64decode
 from typing import Final
 
-from weft.model.kernel.links import Link
+from weft.model.kernel.links import Link, Tun
 from weft.model.kernel.objects import OnLink
 from weft.model.net import Ip, Net
 from weft.model.value import Secret, Value, put_in
 
 KEY_BYTES: Final = 32
+
+
+class WireguardLink(Link):
+    """The kernel's device, which has no settings of rtnetlink's."""
+
+    kind = "wireguard"
+    several = True
+    advice = "The kernel lacks WireGuard: see `modprobe wireguard`, or install wireguard-go and restart weftd"
+
+
+class WireguardTun(Tun):
+    """What wireguard-go serves. What stands before each packet it decides."""
 
 
 class Endpoint(Value, kw_only=False):

@@ -11,11 +11,19 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final
 
 from weft.config.jsonfields import Fields, shown
-from weft.desired.backends.wireguard.objects import Endpoint, Peer, Server, WireguardDevice, WireguardPeer, key_bytes
 from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
+from weft.desired.tunnels.wireguard import (
+    Endpoint,
+    Peer,
+    Server,
+    WireguardDevice,
+    WireguardLink,
+    WireguardPeer,
+    WireguardTun,
+    key_bytes,
+)
 from weft.model.errors import ConfigError, Problem
-from weft.model.kernel.links import Link, Tun
 from weft.model.kernel.objects import Address, KernelState, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
@@ -69,18 +77,6 @@ class PublicKey(bytes):
 
     def __str__(self) -> str:
         return f"key {b64encode(self).decode()}"
-
-
-class WireguardLink(Link):
-    """The kernel's device, which has no settings of rtnetlink's."""
-
-    kind = "wireguard"
-    several = True
-    advice = "The kernel lacks WireGuard: see `modprobe wireguard`, or install wireguard-go and restart weftd"
-
-
-class WireguardTun(Tun):
-    """What wireguard-go serves. What stands before each packet it decides."""
 
 
 LINKS = (WireguardLink, WireguardTun)

@@ -1,0 +1,1 @@
+"""Tunnels that several back ends use: their devices, and what they need for each peer."""
