@@ -30,6 +30,8 @@ HARM = (
     "ip route add blackhole 10.244.{other}.2/32",
     "ip route add 10.244.{other}.0/25 via 192.168.0.{other} dev eth0",
     "ip route add 10.244.{own}.2/32 dev eth0",
+    "ip route add blackhole 10.244.{own}.2/32",
+    "ip route delete 10.244.{own}.0/24",
     "ip neigh delete 10.244.{other}.0 dev flannel.1",
     "bridge fdb delete {mac} dev flannel.1 dst 192.168.0.{other} self",
     "nft 'add chain inet t f {{ policy drop; }}'",

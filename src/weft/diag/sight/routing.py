@@ -35,6 +35,25 @@ def route_to(sight: Sight, address: Ip) -> RouteInfo | None:
     return _longest(sight.routes, address)
 
 
+def link_of_pod(sight: Sight, pod: Ip) -> LinkInfo | None:
+    """The bridge that a pod is on, or its own link on the node: its packets come in there, whatever routes lead to it.
+
+    A bridge that is down has its address, and no route. A link with another network, as an uplink, has no pod.
+    """
+    found: list[tuple[int, LinkInfo]] = []
+    for link in (each for each in sight.links if each.kind in ("bridge", "veth")):
+        own = [each for each in sight.addresses_of(link.index) if each.scope == 0 and each.ip.version == pod.version]
+        nets = [
+            ip_interface(f"{each.ip}/{each.prefixlen}").network for each in own if each.prefixlen < pod.max_prefixlen
+        ]
+        routes = [
+            route.dst for route in sight.routes if (route.index, route.kind, route.via) == (link.index, UNICAST, None)
+        ]
+        if not nets or any(pod in net for net in nets):
+            found += [(net.prefixlen, link) for net in (*nets, *routes) if pod in net]
+    return max(found, key=lambda each: each[0], default=(0, None))[1]
+
+
 class Choice(Value):
     """A route for a packet. `rule` chose its table; `doubt` may have chosen another."""
 

@@ -12,7 +12,7 @@ from weft.diag.options import NAMES, place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
 from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
-from weft.diag.sight.routing import is_own, route_to
+from weft.diag.sight.routing import is_own, link_of_pod
 from weft.diag.sizes import SMALLEST
 from weft.diag.trace.hops import Direction, Way, Ways
 from weft.diag.trace.predict import Entry, addressed, follow
@@ -143,9 +143,7 @@ def entry_of(sight: Sight, packet: Packet) -> Entry:
     for peer in peers(sight):
         if source in peer.subnet or source == peer.public:
             return Entry(kind="remote", remote=peer.public, wrapped=at_home)
-    route = route_to(sight, source)
-    link = None if route is None else sight.link(route.index)
-    if link in sight.bridges or any(source in subnet for subnet in sight.subnets):
+    if link_of_pod(sight, source) in sight.bridges or any(source in subnet for subnet in sight.subnets):
         return Entry(kind="pod")
     return Entry(kind="remote")
 

@@ -8,7 +8,7 @@ from typing import Literal, NoReturn
 from weft.diag.finding import setting
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight, peers
-from weft.diag.sight.routing import UNICAST, is_astray, is_own, removing, route_to, routed, row
+from weft.diag.sight.routing import UNICAST, is_astray, is_own, link_of_pod, removing, route_to, routed, row
 from weft.diag.trace import overlay
 from weft.diag.trace.hops import LOOPBACK, NAT_ON_LEAVING, Addressed, Ending, Hop, Way
 from weft.diag.trace.walk import OverError, Walk, kept
@@ -20,29 +20,35 @@ from weft.model.value import Value, replace
 
 
 def leave_pod(walk: Walk, packet: Packet) -> Packet:
-    route = route_to(walk.sight, packet.source)
-    link = None if route is None else walk.sight.link(route.index)
-    if link is None or link.kind not in ("bridge", "veth"):
+    link = link_of_pod(walk.sight, packet.source)
+    if link is None:
         seen = "no bridge and no link of this node leads to it"
         walk.drop("pod", seen, Problem(code="CHECK-001", where=f"pod {packet.source}", seen=seen))
     packet = replace(packet, iif=link.name)
     # A frame that a bridge passes on from port to port is not seen at the bridge itself.
-    walk.up(link, "from the pod by", "BRIDGE-006", seen_there=not _is_bridged(walk.sight, packet))
+    walk.up(link, "from the pod by", "BRIDGE-006", seen_there=not _is_beside(walk.sight, packet))
     return packet
 
 
-def _is_bridged(sight: Sight, packet: Packet) -> bool:
+def _is_beside(sight: Sight, packet: Packet) -> bool:
+    """True if it goes to a pod on the bridge that it came to: the sender asks that pod for its MAC, and no route."""
+    link = link_of_pod(sight, packet.target)
+    return _is_bridge_of(link, packet) and not is_own(sight, packet.target)
+
+
+def _is_routed_back(sight: Sight, packet: Packet) -> bool:
+    """True if the route of where NAT has sent it leads to the bridge that it came to."""
     route = route_to(sight, packet.target)
     link = None if route is None else sight.link(route.index)
-    if link is None or link.kind != "bridge" or link.name != packet.iif:
-        return False
-    return not is_own(sight, packet.target)
+    return _is_bridge_of(link, packet) and not is_own(sight, packet.target)
 
 
-def bridged(walk: Walk, packet: Packet) -> None:
+def _is_bridge_of(link: LinkInfo | None, packet: Packet) -> bool:
+    return link is not None and link.kind == "bridge" and link.name == packet.iif
+
+
+def _bridged(walk: Walk, packet: Packet) -> NoReturn:
     """End at another pod on the same bridge, without a route; with bridge netfilter the rules are asked."""
-    if not _is_bridged(walk.sight, packet):
-        return
     name, original = BRIDGE_NETFILTER[packet.target.version], walk.original
     if walk.sight.settings.get(name) == "1":
         walk.filtered("forward", replace(packet, oif=packet.iif))
@@ -62,9 +68,11 @@ def bridged_by_nat(walk: Walk, packet: Packet) -> None:
     """
     if walk.sight.settings.get(BRIDGE_NETFILTER[packet.target.version]) != "1":
         return
-    if packet.target == packet.source and _is_bridged(walk.sight, packet):
+    if not _is_routed_back(walk.sight, packet):
+        return
+    if packet.target == packet.source:
         _back_by_its_port(walk, packet)
-    bridged(walk, packet)
+    _bridged(walk, packet)
 
 
 def _back_by_its_port(walk: Walk, packet: Packet) -> None:
@@ -144,7 +152,8 @@ def _enter(walk: Walk, entry: Entry) -> Packet:
         return walk.by_nat("output", packet)
     if entry.kind == "pod":
         packet = leave_pod(walk, packet)
-        bridged(walk, packet)
+        if _is_beside(walk.sight, packet):
+            _bridged(walk, packet)
     elif entry.remote is None:
         back = route_to(walk.sight, packet.source)
         link = None if back is None else walk.sight.link(back.index)

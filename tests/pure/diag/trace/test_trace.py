@@ -157,8 +157,8 @@ def test_with_another_kind_of_device():
     "expected, entry, of, changes",
     [
         ("CHECK-001", POD, packet("10.99.0.1"), {}),
-        ("CHECK-001", POD, packet(), {"routes": ROUTES[2:]}),
-        ("BRIDGE-006", POD, packet(), links("cni0", up=False)),
+        ("CHECK-001", POD, packet(), {"routes": ROUTES[2:], "addresses": ADDRESSES[:1]}),
+        ("BRIDGE-006", POD, packet(), {**links("cni0", up=False), "routes": ROUTES[2:]}),
         ("KERN-002", POD, packet(), {"settings": {"net/ipv4/ip_forward": "0"}}),
         ("ROUTE-001", POD, packet(), {"routes": ROUTES[1:2]}),
         ("ROUTE-001", POD, packet(), {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.2.3/32"), kind=6))}),
@@ -179,6 +179,29 @@ def test_with_another_kind_of_device():
 )
 def test_a_packet_that_is_dropped(expected: str, entry: Entry, of: Packet, changes: dict[str, Any]):
     assert code(way(entry, of=of, **changes)) == expected
+
+
+UPLINK = tuple(replace(link, kind="veth") if link.name == "eth0" else link for link in LINKS)  # as in a lab
+
+
+@pytest.mark.parametrize("kind, index", [(1, ETH0), (6, 0)])
+def test_a_pods_packet_comes_in_where_the_pod_is_whatever_its_route_says(kind: int, index: int):
+    """A bridge that is down loses its routes; what other routes say of a pod counts for packets to it alone."""
+    local = packet("10.244.1.2", "10.244.1.3")
+    for pod in ("10.244.1.2/32", "10.244.1.3/32"):
+        astray = RouteInfo(dst=ip_network(pod), kind=kind, index=index)
+        for uplink in (LINKS, UPLINK):
+            sight = replace(WELL, links=uplink, routes=(*ROUTES, astray))
+            assert way(sight=sight).hops[0].seen == "cni0, MTU 1450"
+            assert steps(way(sight=sight, of=local)) == ["from the pod by", "delivered"]
+            down = tuple(replace(link, up=link.name != "cni0") for link in uplink)
+            assert code(way(sight=sight, links=down, routes=(*ROUTES[2:], astray))) == "BRIDGE-006"
+
+
+def test_a_pod_on_a_link_of_its_own_comes_in_there():
+    gateway = AddressInfo(index=LINKS[3].index, ip=ip_address("10.244.1.1"), prefixlen=32)
+    for addresses in (ADDRESSES, (*ADDRESSES, gateway)):
+        assert way(of=packet("10.244.1.9"), addresses=addresses).hops[0].seen == "veth1, MTU 1450"
 
 
 def test_what_can_not_be_told():
