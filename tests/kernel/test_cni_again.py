@@ -241,6 +241,71 @@ def test_an_add_of_host_local_that_is_made_again_leaves_the_address_of_an_earlie
     assert seen(site) == before
 
 
+class DiedError(BaseException):
+    """A signal has ended the server: no handler of errors puts anything back."""
+
+
+class Dying:
+    """The records of a server that dies when it has written one."""
+
+    def __init__(self, state):
+        self._state, self._dead = state, False
+
+    def __getattr__(self, name):
+        if self._dead:
+            raise DiedError
+        return getattr(self._state, name)
+
+    def replace(self, *args, **kwargs):
+        self._state.replace(*args, **kwargs)
+        self._dead = True
+        raise DiedError
+
+
+def die_in_add(site, conf, **more):
+    """ADD, whose server dies behind its first record. Returns when it was called, as the client says it."""
+    time.sleep(2 * NS_OF_A_TICK / 10**9)
+    called = time.time_ns() - NS_OF_A_TICK
+
+    def dying(host):
+        host.state = Dying(host.state)
+        return host
+
+    site.wrap, whole = dying, site.wrap
+    with pytest.raises(DiedError):
+        site.via("here")(conf["type"], "ADD", conf, **more)
+    site.wrap = whole
+    return {CALLED: str(called)}
+
+
+def test_a_server_that_dies_in_a_repeated_add_of_host_local_does_not_cost_a_pod_its_address(site, make_netns):
+    pod, conf = make_netns(), {**config(site), "type": "host-local"}
+    assert site.call("host-local", "ADD", conf, container=pod, id_="c1").exit == 0
+    before = site.reservations(NETWORK)
+    wants = {"container": pod, "id_": "c1", "args": "IP=10.1.2.77"}
+    extra = die_in_add(site, conf, **wants)
+    site.call("host-local", "ADD", conf, **wants, extra=extra)
+    assert before.items() <= site.reservations(NETWORK).items()
+    delete(site, "bridge", "c1", pod=pod)
+    assert not site.reservations(NETWORK)
+
+
+def test_a_server_that_dies_in_a_second_tuning_does_not_undo_the_first(site, make_netns):
+    pod, conf = make_netns(), {"cniVersion": "1.1.0", "name": NETWORK, "type": "tuning"}
+    conf["dataDir"] = str(site.directory / "tuning")
+    pod.run("ip link add eth0 mtu 1500 type veth peer name x0")
+    told = {"container": pod, "id_": "c1"}
+    first = site.call("tuning", "ADD", {**conf, "mtu": 1400, "prevResult": {"cniVersion": "1.1.0"}}, **told)
+    second = {**conf, "txQLen": 777, "prevResult": first.json}
+    extra = die_in_add(site, second, **told)
+    assert site.call("tuning", "ADD", second, **told, extra=extra).exit == 0
+    tuned = pod.rtnl.link("eth0")
+    assert (tuned.mtu, tuned.queue_length) == (1400, 777)
+    assert site.call("tuning", "DEL", second, **told).exit == 0
+    assert pod.rtnl.link("eth0").mtu == 1500
+    assert has_nothing(site)
+
+
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_netns, plugin):
     """Its server died between the two."""

@@ -24,13 +24,15 @@ from weft.wire.cnijson import JsonError
 
 ATTACHMENT = Attachment(network="cbr0", container_id="c1", ifname="eth0")
 KEY = "dd6410424f7c47d8e090f69fcea63e91"
-OF_IT = {"network": "cbr0", "container": "c1", "ifname": "eth0", "boot": "this boot", "netns": 42}
+NOW = 1_700_000_000_000_000_000
+OF_IT = {"network": "cbr0", "container": "c1", "ifname": "eth0", "boot": "this boot", "netns": 42, "since": NOW}
 WHOLE = Record(veth="veth1", index=7, masq="nftables", addresses=(ip_interface("10.5.1.2/24"),), spoof_check=True)
 
 
 @pytest.fixture
-def call(tmp_path: Path) -> Iterator[Any]:
-    """A call about ATTACHMENT on a host whose state is in `tmp_path`."""
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A call about ATTACHMENT at NOW, on a host whose state is in `tmp_path`."""
+    monkeypatch.setattr(record.time, "time_ns", lambda: NOW)
     root = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
     host = SimpleNamespace(state=RootedFiles(root, own=True), boot_id="this boot", namespace=(4, 42))
     yield SimpleNamespace(host=host, attachment=ATTACHMENT)
@@ -60,6 +62,31 @@ def test_what_is_known_of_links(call, tmp_path: Path):
     assert record.recall(call.host, "attachments", ATTACHMENT) == OF_IT | links
     record.forget(call.host, "attachments", ATTACHMENT)
     assert kept(tmp_path) == {}
+
+
+def test_a_record_says_since_when_there_is_one(call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """What a repeated ADD writes over an earlier one's proves nothing of the repeated one, and nothing is put back."""
+
+    def since() -> int:
+        return record.since(record.recall(call.host, "ipam", ATTACHMENT) or {})
+
+    record.keep(call, "ipam", {"addresses": ["10.5.1.2"]})
+    before = record.recall(call.host, "ipam", ATTACHMENT)
+    monkeypatch.setattr(record.time, "time_ns", lambda: NOW + 1)
+    record.keep(call, "ipam", {"addresses": ["10.5.1.3"]})
+    assert since() == NOW
+    record.forget(call.host, "ipam", ATTACHMENT)
+    record.keep(call, "ipam", {"addresses": ["10.5.1.3"]})
+    assert since() == NOW + 1
+    record.put_back(call, "ipam", before)
+    assert record.recall(call.host, "ipam", ATTACHMENT) == before
+    call.host.boot_id = "the next"
+    record.keep(call, "ipam", {"addresses": ["10.5.1.2"]})
+    assert since() == NOW + 1
+    for known in ({}, {"since": "now"}):
+        (tmp_path / "ipam" / f"{KEY}.json").write_text(json.dumps({**OF_IT, "boot": "the next", "since": 0} | known))
+        record.keep(call, "ipam", {})
+        assert since() == 0
 
 
 def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call, tmp_path: Path):

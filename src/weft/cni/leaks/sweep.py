@@ -108,18 +108,17 @@ def is_made_since(plugin: Plugin, call: Call, moment: int) -> bool:
     if plugin.keeps is None:
         return True
     chained = cnijson.value_of(call.config, "prevResult")
-    times = {}
-    for subject in {plugin.keeps.name} if chained else {plugin.keeps.name, record.LINKS, record.ADDRESSES}:
-        with suppress(FileNotFoundError):
-            times[subject] = record.written(call.host, subject, call.attachment)
-    if any(time < moment for time in times.values()):
+    subjects = {plugin.keeps.name} if chained else {plugin.keeps.name, record.LINKS, record.ADDRESSES}
+    found = {subject: record.recall(call.host, subject, call.attachment) for subject in subjects}
+    records = {subject: known for subject, known in found.items() if known is not None}
+    if any(record.since(known) < moment for known in records.values()):
         return False
-    container = None if chained or record.LINKS in times else call.host.container
+    container = None if chained or record.LINKS in records else call.host.container
     link = container.rtnl.link(call.ifname) if container is not None else None
     if container is None or link is None:
-        return bool(times)
-    known = record.recall(call.host, plugin.keeps.name, call.attachment) or {}
-    return known.get("first") is True or veth.is_unused(call, container, link)
+        return bool(records)
+    first = records.get(plugin.keeps.name, {}).get("first")
+    return first is True or veth.is_unused(call, container, link)
 
 
 def _free(host: Host, attachment: Attachment, records: Records, verdict: Verdict) -> str:

@@ -8,6 +8,7 @@ empty or of another boot.
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -83,7 +84,8 @@ def keep(call: Call, subject: str, known: Object) -> None:
 
 
 def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> None:
-    """Keep what a plugin knows of an attachment, instead of what it knew before."""
+    """Keep what a plugin knows of an attachment, instead of what it knew before; `since` stays what it was."""
+    before = look_up(host, subject, attachment)
     content = {
         "network": attachment.network,
         "container": attachment.container_id,
@@ -91,6 +93,8 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
         "boot": host.boot_id,
         # The inode of the host's namespace: that a link is missing in another one proves nothing.
         "netns": host.namespace[1],
+        # In nanoseconds since 1970: a call that began later has not made what the record names, or not all of it.
+        "since": time.time_ns() if before is None else since(before),
         **known,
     }
     data, path = json.dumps(content).encode("utf-8", "surrogateescape"), _path(subject, attachment)
@@ -103,7 +107,7 @@ def keep_of(host: Host, subject: str, attachment: Attachment, known: Object) -> 
 
 
 def put_back(call: Call, subject: str, before: Object | None) -> None:
-    """What has not changed keeps its time (`written`): a new one would say that this call has made what it names."""
+    """What has not changed keeps its time (`written`)."""
     if before is None:
         forget(call.host, subject, call.attachment)
     elif before != recall(call.host, subject, call.attachment):
@@ -123,6 +127,12 @@ def recall(host: Host, subject: str, attachment: Attachment) -> Object | None:
 
 def is_kept(host: Host, subject: str, attachment: Attachment) -> bool:
     return recall(host, subject, attachment) is not None
+
+
+def since(known: Object) -> int:
+    """When the attachment's first record of this kind was kept, in nanoseconds since 1970; 0 if it does not say so."""
+    found = known.get("since")
+    return found if isinstance(found, int) else 0
 
 
 def written(host: Host, subject: str, attachment: Attachment) -> int:

@@ -83,7 +83,7 @@ def _add(call: Call) -> bytes:
     addresses = _addresses(result)
     bridge = _bridge(result) if conf.policy != OPEN else ""
     done = Done(boot=call.host.boot_id, backend=_choose(call, conf), zone=conf.zone, addresses=addresses)
-    before = find_done(call.host, call.attachment)
+    held, before = record.recall(call.host, NAME, call.attachment), find_done(call.host, call.attachment)
     if before is not None and before != done:
         _undo(call.host, call.attachment, before, note=call.note)
     keep_done(call, done)
@@ -96,6 +96,7 @@ def _add(call: Call) -> bytes:
             _undo(call.host, call.attachment, done, note=call.note)
             if before is not None:
                 keep_done(call, before)
+                record.put_back(call, NAME, held)  # with its `since`
                 _let_through(call, conf, before)
         raise
     return cniresult.render(result, call.version)

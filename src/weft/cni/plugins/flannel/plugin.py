@@ -33,8 +33,6 @@ def _add(call: Call) -> bytes:
     stdin = flannelconf.render(made)
     path, before = flannelstate.choose(call, conf)
     held = record.recall(call.host, flannelstate.SUBJECT, call.attachment)
-    if held is not None:
-        held.pop("first", None)  # a record that is put back looks as new as one of this call
     with ExitStack() as undo:
         undo.callback(record.put_back, call, flannelstate.SUBJECT, held)
         undo.callback(_restore_state, call, path, before)

@@ -95,8 +95,9 @@ def _unmap(call: Call, before: KeptPorts | None) -> None:
     try:
         if kept is not None:
             backends.undo(call.host, call.attachment, kept, note=call.note)
+        if before is None:
             record.forget(call.host, backends.SUBJECT, call.attachment)
-        if before is not None:
+        else:
             backends.keep(call, before)
             BACKENDS[before.backend].add(call.host, call.attachment, before.wanted)
     except (CniError, OSError) as error:
