@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Annotated, Any, Final, Literal, get_args
 
-from msgspec import Meta, MsgspecError, Raw, msgpack
+import msgspec
+from msgspec import Meta, MsgspecError, Raw, field, msgpack
 
 from weft.model.mesh.messages import (
     Ack,
@@ -39,19 +40,12 @@ from weft.model.mesh.messages import (
     Versions,
 )
 from weft.model.mesh.records import (
-    MAX_ATTRS,
     MAX_CANNOT,
-    MAX_ENDPOINTS,
     MAX_FRAME,
     MAX_LINKS,
     MAX_MEMBERS_AT_ONCE,
     MAX_RECORD,
-    Address,
-    Block,
-    Key,
     Member,
-    Name,
-    Number,
     Token,
 )
 from weft.model.value import Value, fields_of
@@ -115,20 +109,18 @@ def frame_size(head: bytes, *, limit: int) -> int:
 # --- Messages ---------------------------------------------------------------------------------------------------------
 
 
-class _Member(Value, array_like=True, gc=False):
-    """`Member`: the same fields in the same order."""
+def _with_packed(kind: Any) -> Any:
+    """The type with some lists of numbers joined, and all else as it is."""
+    packed = {name: Annotated[bytes, Meta(max_length=4 * most)] for name, most in _PACKED.items()}
+    fields = [
+        (each.name, packed.get(each.name, each.type), field(default=b"" if each.name in packed else each.default))
+        for each in msgspec.structs.fields(kind)
+    ]
+    return msgspec.defstruct(f"_{kind.__name__}", fields, array_like=True, gc=False)
 
-    key: Key
-    run: Number
-    version: Number
-    name: Name
-    endpoints: Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)] = ()
-    attrs: Annotated[bytes, Meta(max_length=MAX_ATTRS)] = b""
-    home: Block | None = None
-    settled: bool = False
-    links: Annotated[bytes, Meta(max_length=4 * MAX_LINKS)] = b""
-    cannot: Annotated[bytes, Meta(max_length=4 * MAX_CANNOT)] = b""
-    over: Number = 0
+
+_PACKED: Final = {"links": MAX_LINKS, "cannot": MAX_CANNOT}
+_Member: Final = _with_packed(Member)
 
 
 class _Records(Value, array_like=True, tag=Records.__struct_config__.tag):
@@ -145,7 +137,6 @@ _decode_message: Final = msgpack.Decoder(_Records | _OTHERS).decode
 _decode_member: Final = msgpack.Decoder(_Member).decode
 _decode_hello: Final = msgpack.Decoder(Hello).decode
 _decode_parts: Final = msgpack.Decoder(tuple[Raw, ...]).decode
-_PACKED: Final = ("links", "cannot")
 _UNREADABLE: Final = (MsgspecError, UnicodeDecodeError, RecursionError)
 
 
