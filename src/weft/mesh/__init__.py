@@ -6,7 +6,7 @@ The I/O side makes one core and tells it everything, one call at a time:
     core.start(now)
     core.link_up(link, hello, now, dialled=address) # None for a link that the other side has made
     core.link_down(link, now)                       # also after our own Close
-    core.undialled(address, now, why=problem)       # a Dial that came to nothing
+    core.undialled(address, now)                    # a Dial that came to nothing
     core.received(link, message, now)
     core.asked(command, now)                        # raises ConfigError for what it refuses
     core.tick(now)                                  # wanted at core.due

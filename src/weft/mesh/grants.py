@@ -62,7 +62,9 @@ def grant(tokens: Tokens, giver: Giver, taker: bytes, removals: Removals, *, giv
     if taker in removals or taker in bound.named:
         return Grant(giver=bound.me, taker=taker, refused="you have been removed, or are about to be")
     if given is not None and all(tokens.accepts(token) for token in given.tokens):
-        return replace(given, ring=tuple(tokens), promise=bound.promise)
+        return replace(
+            given, promise=bound.promise
+        )  # with the ring as it was: who was given later waits for this taker
     run = share(tokens, giver)
     if run is None:
         return Grant(giver=bound.me, taker=taker, refused="I have no block to spare")

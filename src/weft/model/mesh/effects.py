@@ -34,6 +34,7 @@ class Kept(Value):
     settled: bool = False
     grant: Grant | None = None
     resting: tuple[tuple[int, int], ...] = ()
+    left: bool = False  # all of it goes to others, or has gone
 
 
 # --- Told ------------------------------------------------------------------------------------------------------------
@@ -48,7 +49,6 @@ class Options(Value):
     key: bytes
     run: int
     name: str
-    endpoints: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     founding: Layout | None = None
     booted: bool = True

@@ -34,12 +34,13 @@ Removals = Annotated[tuple[Removal, ...], Meta(max_length=MAX_PEERS)]
 
 
 class Hello(Value, array_like=True):
-    """Told inside the handshake, which proves `key`."""
+    """Told inside the handshake, which proves `key`. `lone`: it owns all of a ring that was never used."""
 
     key: Key
     run: Number
     name: Name
     ring: RingId | None
+    lone: bool = False
 
 
 class Offer(Value, array_like=True, tag=1):
@@ -65,15 +66,15 @@ class Records(Value, array_like=True, tag=3):
 
 
 class Root(Value, array_like=True, tag=4):
-    """The digest of all records. Who has another one answers with `Buckets`."""
+    """The digest of all records; answered by `Buckets`."""
 
     digest: Number
 
 
 class Buckets(Value, array_like=True, tag=5):
-    """A digest for each of 64 buckets. Who has others answers with `Versions` of these buckets."""
+    """A digest for each of 64 buckets; none if the root is the same. Who has others answers with their `Versions`."""
 
-    digests: Annotated[tuple[Number, ...], Meta(min_length=BUCKETS, max_length=BUCKETS)]
+    digests: Annotated[tuple[Number, ...], Meta(max_length=BUCKETS)]
 
 
 class Versions(Value, array_like=True, tag=6):

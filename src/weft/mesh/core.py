@@ -1,0 +1,303 @@
+"""One peer of a mesh: what happens goes in, effects come out. Each part of it is a module beside this one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from weft.mesh.estate import Estate
+from weft.mesh.founding import Founding
+from weft.mesh.gossip import Gossip
+from weft.mesh.leaving import Leaving
+from weft.mesh.links import Link
+from weft.mesh.meeting import Meeting
+from weft.mesh.publishing import Publishing
+from weft.mesh.reach import Reach
+from weft.mesh.removing import Removing
+from weft.mesh.state import State
+from weft.model.mesh.effects import (
+    Command,
+    Connect,
+    Create,
+    Effect,
+    Forget,
+    Kept,
+    Leave,
+    Options,
+    Publish,
+    Remove,
+    Send,
+    Used,
+)
+from weft.model.mesh.messages import (
+    Ack,
+    Buckets,
+    Founders,
+    Grant,
+    Hello,
+    Message,
+    Note,
+    Offer,
+    Ping,
+    Pong,
+    Propose,
+    Pull,
+    Records,
+    Redirect,
+    Root,
+    Routed,
+    Versions,
+    Want,
+)
+from weft.model.mesh.records import Member, Removal, Ring, Token
+
+LATE: Final = 1.0  # seconds behind `due`, after which our own loop is not to be trusted
+_COMPARING: Final = (Records, Root, Buckets, Versions, Pull)
+
+
+class Core:
+    """`members` are what an earlier run knew, perhaps long ago. `due` is when `tick` is wanted."""
+
+    def __init__(
+        self, kept: Kept, options: Options, chance: Callable[[], float], members: Iterable[Member] = ()
+    ) -> None:
+        self._state = state = State(kept, options, chance)
+        self._publishing = Publishing(state)
+        self._removing = Removing(state)
+        self._estate = Estate(state, self._removing)
+        self._leaving = Leaving(state, self._removing)
+        self._gossip = Gossip(state, self._removing)
+        self._founding = Founding(state, self._estate)
+        self._meeting = Meeting(state)
+        self._reach = Reach(state)
+        self._parts = (self._removing, self._leaving, self._estate, self._reach, self._publishing)
+        self.due = 0.0
+        for member in members:
+            state.put(member)
+
+    # --- What others may look at
+
+    @property
+    def hello(self) -> Hello:
+        """What a handshake tells of us now."""
+        state = self._state
+        return Hello(
+            key=state.me, run=state.options.run, name=state.options.name, ring=state.known.ring, lone=state.lone
+        )
+
+    @property
+    def ring(self) -> Ring | None:
+        return self._state.ring
+
+    @property
+    def members(self) -> Mapping[bytes, Member]:
+        """Ourselves, too."""
+        return self._state.known.members
+
+    @property
+    def links(self) -> Mapping[int, Hello]:
+        """Those to peers of our ring."""
+        return {link.number: link.hello for link in self._state.links.of(self._state.known.ring)}
+
+    @property
+    def tokens(self) -> Iterable[Token]:
+        return self._state.known.tokens
+
+    @property
+    def removals(self) -> Iterable[Removal]:
+        return self._state.known.removals
+
+    @property
+    def kept(self) -> Kept:
+        """What was asked to be kept last."""
+        return self._state.kept
+
+    @property
+    def agreed(self) -> bool:
+        """Whether a neighbour knew what we know, since the start or the ring's adoption; or there is nobody else."""
+        return self._state.agreed or self._state.alone
+
+    # --- What happens
+
+    def start(self, now: float) -> list[Effect]:
+        self.due = now
+        self._state.start(now)
+        self._estate.start(now)
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[Effect]:
+        state = self._state
+        if now > self.due + LATE:
+            state.links.forgive(now)
+        if now >= state.links.due:
+            for link in state.links.tick(now):
+                self._begun(link, now)
+        if now >= state.routing.due:
+            state.routing.tick(state.known, now)
+        if now >= self._gossip.due:
+            self._gossip.tick(now)
+        return self._done(now)
+
+    def link_up(self, link: int, hello: Hello, now: float, *, dialled: str | None) -> list[Effect]:
+        state = self._state
+        made = Link(number=link, hello=hello, dialled=dialled, since=now, heard=now, ring=hello.ring)
+        if dialled is not None:
+            self._reach.answered(dialled, hello.key)
+            self._founding.reached(dialled, hello.key)
+        if hello.key == state.me:
+            state.links.refuse(made, "ourselves")
+        elif hello.key in state.known.removals:
+            self._turn_away(made)
+        elif dialled is None and state.links.to(hello.key) is None and self._crowded(hello.key):
+            state.out.append(Send(link=link, message=Redirect(addresses=self._reach.others(hello.key))))
+            state.links.refuse(made, "links enough")
+        elif state.links.up(made, now):
+            self._met(made, now)
+        return self._done(now)
+
+    def link_down(self, link: int, now: float) -> list[Effect]:
+        self._down(link, now)
+        return self._done(now)
+
+    def undialled(self, address: str, now: float) -> list[Effect]:
+        self._reach.answered(address, None)
+        return self._done(now)
+
+    def received(self, link: int, message: Message, now: float) -> list[Effect]:
+        state = self._state
+        at = state.links.get(link)
+        if at is not None and state.links.hear(at, message, now):
+            self._take(at, message, now)
+        return self._done(now)
+
+    def asked(self, command: Command, now: float) -> list[Effect]:
+        """Raises `ConfigError`."""
+        state = self._state
+        if isinstance(command, Create):
+            self._founding.asked(command, now)
+        elif isinstance(command, Publish):
+            self._publishing.attrs, self._publishing.endpoints = command.attrs, command.endpoints
+            state.stale = True
+        elif isinstance(command, Used):
+            state.used = command.ever
+        elif isinstance(command, Connect):
+            self._reach.connect(command.address)
+            self._reach.soon(now)
+        elif isinstance(command, Forget):
+            self._reach.forget(command.address)
+        elif isinstance(command, Leave):
+            self._leaving.asked(now)
+        elif isinstance(command, Remove):
+            self._removing.asked(command, now)
+        else:
+            self._meeting.adopt(command)
+        return self._done(now)
+
+    # --- Links
+
+    def _crowded(self, key: bytes) -> bool:
+        member = self._state.known.members.get(key)
+        return self._state.links.full(newcomer=member is None or not member.links)
+
+    def _turn_away(self, link: Link) -> None:
+        """A peer that was removed: it has to hear of it."""
+        state = self._state
+        if link.hello.ring == state.known.ring and (removal := state.known.removals.get(link.key)):
+            state.out.append(Send(link=link.number, message=Records(removals=(removal,))))
+        state.links.refuse(link, "it has been removed")
+
+    def _met(self, link: Link, now: float) -> None:
+        self._state.stale = True
+        self._meeting.met(link, now)
+        self._gossip.again(now)
+        self._reach.soon(now)
+
+    def _begun(self, link: Link, now: float) -> None:
+        """A peer has begun again, and its old link does not answer."""
+        state = self._state
+        held, link.held = link.held, []
+        if state.links.up(link, now):
+            self._met(link, now)
+            for message in held:
+                self._take(link, message, now)
+
+    def _down(self, number: int, now: float) -> None:
+        state = self._state
+        state.flood.close(number)
+        self._founding.down(number)
+        if link := state.links.down(number):
+            state.stale = True
+            self._reach.down(link, now)
+
+    # --- Messages
+
+    def _take(self, link: Link, message: Message, now: float) -> None:
+        state = self._state
+        if isinstance(message, Ping):
+            state.send(link, Pong(number=message.number))
+        elif isinstance(message, _COMPARING):
+            state.word = state.word or (state.ring is not None and link.ring == state.ring.id)
+            self._gossip.received(message, link, now)
+        elif isinstance(message, Routed):
+            self._routed(message, link, now)
+        elif isinstance(message, Offer):
+            if self._meeting.offered(link, message, now):
+                self._publishing.forget()
+                self._estate.soon(now)
+        elif isinstance(message, Founders):
+            self._founding.heard(link, message)
+        elif isinstance(message, Redirect):
+            self._reach.advised(message.addresses)
+            self._reach.soon(now)
+
+    def _routed(self, message: Routed, link: Link, now: float) -> None:
+        state = self._state
+        answered = state.routing.received(
+            message, link.key, state.known, now, answer=lambda source, body: self._answer(source, body, now)
+        )
+        if answered is None:
+            return
+        ask, body = answered
+        if isinstance(body, Grant):
+            self._estate.granted(ask, body, now)
+        elif isinstance(ask.body, Propose):
+            self._removing.answered(ask, body, now)
+        elif isinstance(ask.body, Note):
+            self._estate.acknowledged(ask, body, now)
+        else:
+            self._leaving.answered(ask, now)
+
+    def _answer(self, source: bytes, body: Want | Note | Propose | Grant, now: float) -> Grant | Ack | None:
+        if self._state.left:
+            return None
+        if isinstance(body, Want):
+            return self._estate.wanted(source, body, now)
+        if isinstance(body, Note):
+            return self._estate.noted(body, now)
+        if isinstance(body, Propose):
+            return self._removing.answer(body.promise)
+        return self._estate.given(body, now)
+
+    # --- The end of each call
+
+    def _done(self, now: float) -> list[Effect]:
+        state = self._state
+        while state.links.closing:
+            self._down(state.links.closing.pop().number, now)
+        self._founding.tell(now)
+        for part in self._parts:
+            if now >= part.due:
+                part.tick(now)
+        if state.stale:
+            self._publishing.tick(now)
+        if now >= state.flood.due:
+            self._gossip.flush()
+        self._publishing.leases()
+        while state.links.closing:
+            self._down(state.links.closing.pop().number, now)
+        self.due = min(
+            *(part.due for part in self._parts),
+            state.links.due,
+            state.routing.due,
+            state.flood.due,
+            self._gossip.due,
+        )
+        return state.effects()

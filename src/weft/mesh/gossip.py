@@ -1,0 +1,100 @@
+"""Records that come and go: what is new is passed on, and every half minute one neighbour is compared with."""
+
+from typing import Final
+
+from weft.mesh.flood import Names
+from weft.mesh.links import Link
+from weft.mesh.removing import Removing
+from weft.mesh.state import State
+from weft.model.errors import Problem
+from weft.model.mesh.messages import Buckets, Pull, Records, Root, Versions
+from weft.model.mesh.records import Member
+
+COMPARED: Final = 30.0  # seconds, and half of it more or less
+SAME: Final = Buckets(digests=())
+SOON: Final = 1.0  # before the first time that all was equal; doubled each time
+
+
+class Gossip:
+    def __init__(self, state: State, removing: Removing) -> None:
+        self._state = state
+        self._removing = removing
+        self._pause = SOON
+        self.due = 0.0
+
+    def tick(self, now: float) -> None:
+        state = self._state
+        self._pause = COMPARED if state.agreed else min(2 * self._pause, COMPARED)
+        self.due = now + self._pause * (0.5 + state.chance())
+        links = list(state.links.of(state.known.ring)) if state.ring else []
+        if links:
+            link = links[int(state.chance() * len(links))]
+            state.send(link, Root(digest=state.known.digest.root))
+
+    def again(self, now: float) -> None:
+        """A link is new, or the ring: compare soon."""
+        if not self._state.agreed:
+            self._pause = SOON
+            self.due = min(self.due, now + SOON)
+
+    def flush(self) -> None:
+        state = self._state
+        same: dict[tuple[tuple[object, ...], ...], list[Records]] = {}  # most links are sent the same
+        for number, names in state.flood.take():
+            link = state.links.get(number)
+            if link is None:
+                continue
+            key = (tuple(names.members), tuple(names.tokens), tuple(names.removals))
+            if key not in same:
+                same[key] = state.known.records(names)
+            for records in same[key]:
+                state.send(link, records)
+
+    def received(self, message: Records | Root | Buckets | Versions | Pull, link: Link, now: float) -> None:
+        state = self._state
+        if state.ring is None or link.ring != state.ring.id:
+            return
+        if isinstance(message, Records):
+            self._take(message, link, now)
+            return
+        if isinstance(message, Versions):
+            self._take(Records(tokens=message.tokens, removals=message.removals), link, now)
+        same = isinstance(message, Root) and message.digest == state.known.digest.root
+        state.agreed = state.agreed or same or message == SAME
+        for answer in state.known.answer(message):
+            state.send(link, answer)
+
+    def _take(self, records: Records, link: Link, now: float) -> None:
+        state = self._state
+        new = Names()
+        for removal in records.removals:
+            if self._removing.hear(removal, now):
+                new.removals[removal.key] = None
+        if records.tokens:
+            self._removing.merge(records.tokens, now, link.number)
+        for member in records.members:
+            if member.key == state.me:
+                self._ours(member)
+            elif state.put(member):
+                new.members[member.key] = None
+        if records.members:
+            state.flood.has(link.number, (member.key for member in records.members if self._same(member)))
+        if new:
+            state.flood.tell(new, now, but=link.number)
+            self._removing.look()
+
+    def _same(self, member: Member) -> bool:
+        known = self._state.known.members.get(member.key)
+        return known is not None and known.version == member.version
+
+    def _ours(self, member: Member) -> None:
+        """Others hold a record of ours that we did not write in this run: go beyond it."""
+        state = self._state
+        if member.run == state.options.run or member.version < state.version:
+            return
+        if member.version > state.kept.version:
+            seen = f"a peer has version {member.version} of our record, our disk {state.kept.version}"
+            hint = "The disk holds an older state of this node, or another machine has a copy of it."
+            state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))
+        state.version = member.version
+        state.stale = True

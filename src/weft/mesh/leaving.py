@@ -1,0 +1,71 @@
+"""Leaving: everything goes to one other peer, the reserve first, the home block last, and then our own removal."""
+
+from math import inf
+
+from weft.mesh.flood import Names
+from weft.mesh.grants import Giver, parting
+from weft.mesh.removing import Removing
+from weft.mesh.routing import Ask
+from weft.mesh.state import State
+from weft.model.errors import ConfigError, Problem
+from weft.model.mesh.records import Removal
+
+PATIENCE = 6.0  # seconds until somebody else is asked
+
+
+class Leaving:
+    def __init__(self, state: State, removing: Removing) -> None:
+        self._state = state
+        self._removing = removing
+        self._heir: bytes | None = None
+        self._ask: int | None = None
+        self.due = inf
+
+    def asked(self, now: float) -> None:
+        """Raises `ConfigError`."""
+        state = self._state
+        if state.ring is None or state.alone:
+            hint = "Stop the daemon; there is nobody to whom its blocks could go."
+            raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is alone", hint=hint))
+        if state.kept.promise or state.kept.proposal:
+            hint = "Try again when it is over."
+            raise ConfigError(Problem(code="MESH-007", where="leave", seen="a removal is under way", hint=hint))
+        state.keep(left=True)
+        self.due = now
+
+    def tick(self, now: float) -> None:
+        self.due = inf
+        state = self._state
+        if not state.left or state.me in state.known.removals:
+            return
+        self.due = now + PATIENCE
+        if self._ask is not None:
+            return
+        if self._heir is None or self._heir in state.known.removals:
+            hops = state.routing.hops(state.known, now)
+            members = state.known.members.values()
+            able = sorted(one.key for one in members if one.settled and one.key in hops and one.key != state.me)
+            if not able:
+                return
+            self._heir = able[int(state.chance() * len(able))]
+        kept = state.kept
+        giver = Giver(bound=self._removing.bound, home=kept.home, settled=kept.settled, resting=())
+        parts = parting(state.known.tokens, giver, self._heir)
+        if not parts:
+            self._part(now)
+            return
+        state.write(list(parts[0].tokens), now)
+        self._ask = state.routing.ask(self._heir, parts[0], state.known, now)
+
+    def answered(self, ask: Ask, now: float) -> None:
+        if ask.number == self._ask:
+            self._ask = None
+            self.due = now
+
+    def _part(self, now: float) -> None:
+        state = self._state
+        removal = Removal(key=state.me, heir=self._heir or state.me, number=state.kept.number + 1)
+        state.keep(home=None, settled=False, grant=None, number=removal.number)
+        self._removing.hear(removal, now)
+        state.flood.tell(Names(removals={state.me: None}), now)
+        state.say("left the mesh")

@@ -1,0 +1,68 @@
+"""What becomes of a new link: the same ring, none on one side, or two rings that cannot be one.
+
+A peer that owns all blocks alone, and whose block never had a pod, drops its ring for the other's; of two such peers
+the one whose ring has the higher id.
+"""
+
+from weft.mesh.links import Link
+from weft.mesh.state import State
+from weft.model.errors import ConfigError, Problem
+from weft.model.mesh.effects import Adopt
+from weft.model.mesh.messages import Offer
+
+QUIET = 300.0  # seconds between two words about one other ring
+
+
+class Meeting:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._said: dict[bytes, float] = {}
+        self._wanted: bytes | None = None  # the ring to adopt, and no other
+
+    def met(self, link: Link, now: float) -> None:
+        """A link is new, or belongs to a ring now."""
+        state = self._state
+        if state.ring is None or link.ring is None or link.ring == state.ring.id:
+            state.greet(link)
+            return
+        other, ours = link.ring, state.ring.id
+        if state.lone and not (link.hello.lone and ours < other):
+            state.say(f"drops its empty ring {ours.hex()} for {other.hex()}")
+            state.belong(None)
+            state.close(link, "joins the other ring")
+            return
+        if now >= self._said.get(other, 0.0):
+            self._said[other] = now + QUIET
+            seen = f"{link.hello.name} is of ring {other.hex()}, this node of {ours.hex()}"
+            hint = "Type 'weft mesh adopt' on the nodes that are to change."
+            state.say("two rings", Problem(code="MESH-003", where="the mesh", seen=seen, hint=hint))
+        state.close(link, "another ring")
+
+    def offered(self, link: Link, message: Offer, now: float) -> bool:
+        """Whether we belong to this ring from now on."""
+        state, ring = self._state, message.ring
+        link.ring = ring.id
+        if state.ring is not None:
+            if state.ring.id != ring.id:
+                self.met(link, now)
+            return False
+        if self._wanted not in {None, ring.id}:
+            state.close(link, "another ring is to be adopted")
+            return False
+        self._wanted = None
+        state.belong(ring)
+        for other in list(state.links):
+            if other.ring not in {None, ring.id}:
+                self.met(other, now)
+        return True
+
+    def adopt(self, command: Adopt) -> None:
+        """Raises `ConfigError`."""
+        state = self._state
+        if state.ring is not None and state.ring.id == command.ring:
+            seen = f"this node is of ring {command.ring.hex()}"
+            raise ConfigError(Problem(code="MESH-001", where="adopt", seen=seen, expected="another ring"))
+        self._wanted = command.ring
+        state.belong(None)
+        for link in list(state.links):
+            state.close(link, "adopts another ring")

@@ -1,0 +1,94 @@
+"""Our own record, at most once a second, and which leases the others' records give."""
+
+from math import inf
+from typing import Final
+
+from weft.mesh.flood import Names
+from weft.mesh.state import AHEAD, State
+from weft.model.mesh.effects import Leases
+from weft.model.mesh.records import MAX_LINKS, Member, short
+
+PAUSE: Final = 1.0  # seconds between two versions of our record
+
+
+class Publishing:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._shown: dict[bytes, Member] = {}
+        self._last = -inf
+        self.attrs = b""
+        self.endpoints: tuple[str, ...] = ()
+        self.due = inf
+
+    def tick(self, now: float) -> None:
+        state = self._state
+        self.due = inf
+        if state.ring is None or not state.stale:
+            return
+        if now < self._last + PAUSE:
+            self.due = self._last + PAUSE
+            return
+        state.stale = False
+        made = self._record(state.version + 1)
+        if not self._differs(made):
+            return
+        self._last = now
+        state.version += 1
+        if state.version > state.kept.version:
+            state.keep(version=state.version + AHEAD)
+        state.put(made)
+        state.flood.tell(Names(members={state.me: None}), now)
+
+    def _record(self, version: int) -> Member:
+        state = self._state
+        links = sorted(short(link.key) for link in state.links.of(state.known.ring))
+        return Member(
+            key=state.me,
+            run=state.options.run,
+            version=version,
+            name=state.options.name,
+            endpoints=self.endpoints,
+            attrs=self.attrs,
+            home=state.kept.home,
+            settled=state.kept.settled,
+            links=tuple(links[:MAX_LINKS]),
+            over=state.kept.over,
+        )
+
+    def _differs(self, made: Member) -> bool:
+        state = self._state
+        old = state.known.members.get(state.me)
+        if old is None or old.version != state.version:
+            return True
+        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "over")
+        return any(getattr(old, part) != getattr(made, part) for part in parts)
+
+    def leases(self) -> None:
+        """Show the leases that have changed: a lease is a home block that the ring gives to its member."""
+        state = self._state
+        changed, gone = [], []
+        for key in state.take_changed():
+            member = state.known.members.get(key)
+            lease = member if member and key != state.me and self._holds(member) else None
+            shown = self._shown.get(key)
+            if lease is None:
+                if shown:
+                    del self._shown[key]
+                    gone.append(key)
+            elif shown is None or (shown.home, shown.attrs, shown.name) != (lease.home, lease.attrs, lease.name):
+                self._shown[key] = lease
+                changed.append(lease)
+        if changed or gone:
+            state.out.append(Leases(changed=tuple(changed), gone=tuple(gone)))
+
+    def _holds(self, member: Member) -> bool:
+        if member.home is None:
+            return False
+        token = self._state.known.tokens.at(member.home)
+        return token is not None and token.owner == member.key
+
+    def forget(self) -> None:
+        """Another ring: all leases of the one before are gone."""
+        if self._shown:
+            self._state.out.append(Leases(gone=tuple(self._shown)))
+        self._shown.clear()

@@ -1,0 +1,95 @@
+"""Whom we dial: addresses that we were given, neighbours in the order of keys, and members that no link leads to."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from weft.mesh.dialling import ALONE, UNREACHED, Dialling
+from weft.mesh.links import Link
+from weft.mesh.state import State
+from weft.model.mesh.effects import Dial
+from weft.model.mesh.records import MAX_REDIRECTS
+
+UNWANTED: Final = 60.0  # seconds, after which a link of ours that the order does not ask for is closed
+
+
+class Reach:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._dialling = Dialling(state.chance)
+        self.addresses = dict.fromkeys(state.options.peers)  # for ever, or until they are forgotten
+        self._keys: dict[str, bytes] = {}  # who answered there
+        self._advised: dict[str, None] = {}  # by one that has links enough
+        self.due = 0.0
+
+    def soon(self, now: float) -> None:
+        self.due = min(self.due, now)
+
+    def connect(self, address: str) -> None:
+        self.addresses[address] = None
+
+    def forget(self, address: str) -> None:
+        self.addresses.pop(address, None)
+
+    def advised(self, addresses: Sequence[str]) -> None:
+        self._advised.update(dict.fromkeys(addresses))
+
+    def answered(self, address: str, key: bytes | None) -> None:
+        self._dialling.answered(address)
+        if key is not None and address in self.addresses:
+            self._keys[address] = key
+
+    def down(self, link: Link, now: float) -> None:
+        if link.dialled is not None:
+            self._dialling.ended((link.key, link.dialled), now - link.since)
+        self.soon(now)
+
+    def others(self, but: bytes) -> tuple[str, ...]:
+        """Addresses for one that cannot have a link to us."""
+        state = self._state
+        members = [one for one in state.known.members.values() if one.key not in {but, state.me} and one.endpoints]
+        size = min(MAX_REDIRECTS, len(members))
+        first = int(state.chance() * len(members))
+        return tuple(members[(first + step) % len(members)].endpoints[0] for step in range(size))
+
+    def tick(self, now: float) -> None:
+        state = self._state
+        calls, self.due = self._dialling.dial(self._wanted(now), now)
+        alone = not len(state.links)
+        if away := self._away(now):
+            calls += self._dialling.unreached(away, now, alone=alone)
+            self.due = min(self.due, now + (ALONE if alone else UNREACHED) / 2)
+        else:
+            self.due = min(self.due, now + UNREACHED)
+        state.out.extend(Dial(address=address) for address in calls)
+        self._leave_unwanted(now)
+
+    def _wanted(self, now: float) -> Iterator[tuple[bytes | str, Sequence[str]]]:
+        state = self._state
+        for address in (*self.addresses, *self._advised):
+            key = self._keys.get(address)
+            if key is None or not (
+                key == state.me or state.links.to(key) or key in state.routing.hops(state.known, now)
+            ):
+                yield address, (address,)
+        self._advised.clear()
+        for key in sorted(state.known.neighbours.wanted):
+            if not state.links.to(key):
+                yield key, state.known.members[key].endpoints
+
+    def _away(self, now: float) -> list[tuple[bytes, Sequence[str]]]:
+        state = self._state
+        hops = state.routing.hops(state.known, now)
+        members = state.known.members.values()
+        return [
+            (one.key, one.endpoints) for one in members if one.key not in hops and one.key != state.me and one.endpoints
+        ]
+
+    def _leave_unwanted(self, now: float) -> None:
+        state = self._state
+        wanted = state.known.neighbours.wanted
+        if not all(state.links.to(key) for key in wanted):
+            return
+        for link in list(state.links):
+            old = link.dialled is not None and now - link.since >= UNWANTED
+            if old and link.key not in wanted and link.key in state.known.members:
+                state.close(link, "the order of keys does not ask for it")

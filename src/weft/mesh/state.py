@@ -1,0 +1,166 @@
+"""What the parts of a core share: the records it knows, its links, what is on disk, and the effects of this call."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from weft.mesh.flood import Flood, Names
+from weft.mesh.known import Known
+from weft.mesh.links import Link, Links
+from weft.mesh.ring import Change, Run
+from weft.mesh.routing import Routing
+from weft.model.errors import Problem
+from weft.model.mesh.effects import Effect, Keep, Kept, Options, Say, Send
+from weft.model.mesh.messages import Message, Offer, Root
+from weft.model.mesh.records import Member, Ring, Token
+from weft.model.value import replace
+
+RESTING: Final = 3600.0  # seconds in which nobody is given what was inherited
+AHEAD: Final = 1000  # versions of our record that are ours to use before the disk must know
+
+
+class State:
+    def __init__(self, kept: Kept, options: Options, chance: Callable[[], float]) -> None:
+        self.options = options
+        self.me = options.key
+        self.chance = chance
+        self.out: list[Effect] = []
+        self.links = Links(options.key, self.out)
+        self.routing = Routing(options.key, options.run, self.links, self.out)
+        self.flood = Flood(chance)
+        self.known = Known(options.key, kept.ring)
+        self.kept = kept
+        self.version = kept.version
+        self.agreed = False  # a neighbour knew what we know
+        self.word = False  # a peer of our ring has spoken
+        self.used = True  # a pod had an address of our home block, for all that we know
+        self.ringless: Problem | None = None  # why there is no ring
+        self.stale = True  # our record does not say what is
+        self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
+        self._dirty = False
+        self._changed: dict[bytes, None] = {}  # peers whose lease may be another
+
+    @property
+    def ring(self) -> Ring | None:
+        return self.kept.ring
+
+    @property
+    def left(self) -> bool:
+        return self.kept.left
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else belongs to our ring."""
+        return {*self.known.tokens.owners, *self.known.members} <= {self.me}
+
+    @property
+    def lone(self) -> bool:
+        """And nothing is lost if we leave it."""
+        return self.ring is not None and self.alone and not self.used
+
+    def name(self, key: bytes) -> str:
+        """For people."""
+        member = self.known.members.get(key)
+        return f"{member.name} ({key.hex()[:8]})" if member else key.hex()[:8]
+
+    @property
+    def resting(self) -> tuple[Run, ...]:
+        return self.kept.resting
+
+    def wake(self, now: float) -> None:
+        """Blocks that have rested enough are given again."""
+        if any(until <= now for until in self._rests.values()):
+            self._rests = {run: until for run, until in self._rests.items() if until > now}
+            self.keep(resting=tuple(sorted(self._rests)))
+
+    def start(self, now: float) -> None:
+        self._rests = dict.fromkeys(self._rests, now + RESTING)
+
+    def rest(self, runs: list[Run], now: float) -> None:
+        self._rests.update(dict.fromkeys(runs, now + RESTING))
+        self.keep(resting=tuple(sorted(self._rests)))
+
+    # --- Effects
+
+    def send(self, link: Link, message: Message) -> None:
+        self.out.append(Send(link=link.number, message=message))
+
+    def close(self, link: Link, why: str) -> None:
+        self.links.close(link, why)
+
+    def say(self, text: str, problem: Problem | None = None) -> None:
+        self.out.append(Say(text=text, problem=problem))
+
+    def keep(self, **changes: object) -> None:
+        """What has changed on disk; before anything that this call sends."""
+        self.kept = replace(self.kept, **changes)
+        self._dirty = True
+
+    def effects(self) -> list[Effect]:
+        """Of this call."""
+        out = self.out.copy()
+        self.out.clear()
+        if self._dirty:
+            self._dirty = False
+            tokens, removals = tuple(self.known.tokens), tuple(self.known.removals)
+            self.kept = replace(self.kept, tokens=tokens, removals=removals)
+            out.insert(0, Keep(kept=self.kept))
+        return out
+
+    # --- Records
+
+    def belong(self, ring: Ring | None) -> None:
+        """Begin with a ring, or without one, and nothing of another."""
+        for link in self.links:
+            self.flood.close(link.number)
+        self.known = Known(self.me, ring)
+        self.routing.clear()
+        self._changed.clear()
+        self.keep(ring=ring, promise=None, proposal=None, home=None, settled=False, grant=None, resting=())
+        self.agreed = self.word = False
+        self.stale = True
+        for link in list(self.links):
+            self.greet(link)
+
+    def greet(self, link: Link) -> None:
+        """On a new link, and on each when we have a ring now: tell it, or compare what is known."""
+        ring = self.ring
+        if ring is None:
+            return
+        begins = link.dialled is not None
+        if link.ring is None:
+            self.send(link, Offer(ring=ring))
+            link.ring = ring.id
+            begins = True
+        if link.ring == ring.id:
+            self.flood.open(link.number)
+            if begins:
+                self.send(link, Root(digest=self.known.digest.root))
+
+    def merged(self, change: Change, now: float, came: int | None = None) -> None:
+        """Tokens have changed: the digest, the leases and the others have to know."""
+        if change.new:
+            self.known.moved(change)
+            self._changed.update((token.owner, None) for token in (*change.gone, *change.new))
+            self.flood.tell(Names(tokens=dict.fromkeys(token.start for token in change.new)), now, but=came)
+
+    def write(self, tokens: list[Token], now: float) -> Change:
+        """Tokens that are ours to write."""
+        change = self.known.tokens.merge(tokens)
+        self.merged(change, now)
+        self.keep()
+        return change
+
+    def put(self, member: Member) -> bool:
+        if not self.known.put(member):
+            return False
+        self._changed[member.key] = None
+        return True
+
+    def forget(self, key: bytes) -> None:
+        """A member is removed."""
+        self._changed[key] = None
+
+    def take_changed(self) -> dict[bytes, None]:
+        changed, self._changed = self._changed, {}
+        return changed

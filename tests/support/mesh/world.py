@@ -1,0 +1,369 @@
+"""A mesh in virtual time: cores joined by links that are slow, break, lose and repeat, on disks that take a moment.
+
+A node can be killed at any point: between two effects, while its disk writes, with what it wrote or without.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Any
+
+from weft.mesh.core import Core
+from weft.model.mesh import effects as do
+from weft.model.mesh.messages import Message
+from weft.model.mesh.records import Layout, Member
+
+TIMEOUT = 10.0  # seconds until a dial to nobody is given up
+FAILED = 0.01  # until a machine without a daemon refuses
+RETRIES = (0.0, 1.0, 3.0, 7.0)  # when TCP asks again for a connection
+TCP_DEAD = 30.0  # until a link that carries nothing is told to be broken, if the core has not closed it before
+
+
+@dataclass(eq=False)
+class End:
+    """One side of a link."""
+
+    node: "Node"
+    life: int
+    number: int
+    peer: "End" = None  # type: ignore[assignment]
+    last: float = 0.0  # when what was sent last arrives
+    open: bool = True
+    early: list[Message] | None = field(default_factory=list)  # what came before our side was done with the handshake
+
+
+@dataclass(eq=False)
+class Node:
+    name: str
+    key: bytes
+    address: str
+    peers: tuple[str, ...] = ()
+    founding: Layout | None = None
+    skew: float = 0.0  # its clock against the world's
+    core: Core | None = None
+    life: int = 0
+    disk: do.Kept = field(default_factory=do.Kept)
+    disks: list[do.Kept] = field(default_factory=list)  # all that it ever was
+    late: tuple[Member, ...] = ()
+    links: dict[int, End] = field(default_factory=dict)
+    waiting: deque[do.Effect] = field(default_factory=deque)
+    writing: bool = False
+    wakes: float = inf
+    own: do.Own | None = None
+    leases: dict[bytes, Member] = field(default_factory=dict)
+    said: list[do.Say] = field(default_factory=list)
+    sent: int = 0
+    attrs: bytes = b"{}"
+
+    @property
+    def up(self) -> bool:
+        return self.core is not None
+
+
+@dataclass
+class Weather:
+    """How bad links and disks are."""
+
+    delay: float = 0.01
+    disk: float = 0.002
+    loss: float = 0.0
+    twice: float = 0.0
+    reorder: float = 0.0
+    late: float = 0.0  # how often a node's loop sleeps for seconds
+
+
+class World:
+    def __init__(self, seed: object, weather: Weather | None = None, check: Callable[[Node], None] | None = None):
+        self.chance = Random(str(seed))
+        self.weather = weather or Weather()
+        self.now = 1000.0
+        self.ops = 0
+        self.nodes: dict[str, Node] = {}
+        self.by_address: dict[str, Node] = {}
+        self.cut: set[frozenset[str]] = set()  # pairs of names
+        self.check = check
+        self.kill_at: dict[str, int] = {}  # by name: after so many effects more
+        self.watchers: list[Callable[[Node, do.Effect], None]] = []
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = itertools.count()
+        self._numbers = itertools.count(1)
+
+    # --- Time
+
+    def at(self, when: float, what: Callable[..., None], *args: Any) -> None:
+        heapq.heappush(self._queue, (when, next(self._order), what, args))
+
+    def run(self, seconds: float = inf, *, ops: float = inf, until: Callable[[], bool] | None = None) -> bool:
+        """Until `until` is true, which is asked now and then; tells whether it was."""
+        end = self.now + seconds
+        ends = self.ops + ops
+        asked = -1.0
+        while self._queue and self.ops < ends:
+            when = self._queue[0][0]
+            if until and when > asked:
+                if until():
+                    return True
+                asked = when + 0.05
+            if when > end:
+                break
+            when, _, what, args = heapq.heappop(self._queue)
+            self.now = max(self.now, when)
+            what(*args)
+        if end < inf and self.ops < ends:
+            self.now = end
+        return until is not None and until()
+
+    # --- Nodes
+
+    def add(
+        self, name: str, peers: Iterable[str] = (), *, founding: Layout | None = None, start: bool = True, **more: Any
+    ) -> Node:
+        address = f"10.0.{len(self.nodes) >> 8}.{len(self.nodes) & 255}:51820"
+        addresses = tuple(self.nodes[peer].address if peer in self.nodes else peer for peer in peers)
+        node = Node(
+            name=name, key=self.chance.randbytes(32), address=address, peers=addresses, founding=founding, **more
+        )
+        self.nodes[name] = node
+        self.by_address[address] = node
+        if start:
+            self.start(name)
+        return node
+
+    def start(self, name: str, *, booted: bool = False) -> None:
+        node = self.nodes[name]
+        if node.up:
+            return
+        node.life += 1
+        options = do.Options(
+            key=node.key,
+            run=self.chance.getrandbits(63),
+            name=name,
+            peers=node.peers,
+            founding=node.founding,
+            booted=booted,
+        )
+        node.core = Core(node.disk, options, self.chance.random, node.late)
+        node.own = None
+        node.leases = {}
+        self._called(node, node.core.start(self._clock(node)))
+        self.ask(name, do.Publish(attrs=node.attrs, endpoints=(node.address,)))
+
+    def kill(self, name: str, *, written: bool | None = None) -> None:
+        """Kill, as kill -9 does. `written`: what the disk is writing is there afterwards; by chance without it."""
+        node = self.nodes[name]
+        if not node.up:
+            return
+        if node.writing and (self.chance.random() < 0.5 if written is None else written):
+            self._write(node, node.waiting[0])
+        node.late = tuple(node.core.members.values()) if self.chance.random() < 0.5 else ()
+        node.core = None
+        node.writing = False
+        node.waiting.clear()
+        node.wakes = inf
+        self.kill_at.pop(name, None)
+        for end in list(node.links.values()):
+            self._break(end)
+
+    def forget(self, name: str) -> None:
+        """The disk of a dead node is lost: it comes back as another peer."""
+        node = self.nodes[name]
+        node.key = self.chance.randbytes(32)
+        node.disk = do.Kept()
+        node.disks.clear()
+        node.late = ()
+
+    def ask(self, name: str, command: do.Command) -> None:
+        node = self.nodes[name]
+        self._call(node, node.life, lambda core, now: core.asked(command, now))
+
+    def create(self, name: str, layout: Layout) -> None:
+        self.ask(name, do.Create(layout=layout, ring=self.chance.randbytes(16), secret=self.chance.randbytes(32)))
+
+    # --- The network
+
+    def reach(self, one: Node, other: Node) -> bool:
+        return frozenset((one.name, other.name)) not in self.cut
+
+    def part(self, *groups: Iterable[str]) -> None:
+        """Cut all pairs of different groups."""
+        sets = [set(group) for group in groups]
+        for one, other in itertools.combinations(sets, 2):
+            self.cut |= {frozenset((a, b)) for a in one for b in other}
+
+    def heal(self) -> None:
+        self.cut.clear()
+
+    def _dial(self, node: Node, life: int, address: str, attempt: int = 0) -> None:
+        if node.life != life or not node.up:
+            return
+        other = self.by_address.get(address)
+        if other and self.reach(node, other):
+            if other.up:
+                self._connect(node, other, address)
+            else:
+                self.at(self.now + FAILED, self._undialled, node, life, address)
+        elif attempt + 1 < len(RETRIES):
+            wait = RETRIES[attempt + 1] - RETRIES[attempt]
+            self.at(self.now + wait, self._dial, node, life, address, attempt + 1)
+        else:
+            self.at(self.now + TIMEOUT - RETRIES[-1], self._undialled, node, life, address)
+
+    def _undialled(self, node: Node, life: int, address: str) -> None:
+        self._call(node, life, lambda core, now: core.undialled(address, now))
+
+    def _connect(self, node: Node, other: Node, address: str) -> None:
+        """The handshake: what each says of itself may be old when the link is up."""
+        ours, theirs = node.core.hello, other.core.hello
+        one = End(node, node.life, next(self._numbers), last=self.now)
+        two = End(other, other.life, next(self._numbers), peer=one, last=self.now)
+        one.peer = two
+        self.at(self.now + self._delay(), self._up, one, theirs, address)
+        self.at(self.now + self._delay(), self._up, two, ours, None)
+
+    def _up(self, end: End, hello: Any, address: str | None) -> None:
+        if end.node.life != end.life or not end.node.up:
+            self._break(end)
+            return
+        if not end.open:
+            if address:
+                self._undialled(end.node, end.life, address)
+            return
+        end.node.links[end.number] = end
+        self._call(end.node, end.life, lambda core, now: core.link_up(end.number, hello, now, dialled=address))
+        early, end.early = end.early or [], None
+        for message in early:
+            self._arrive(end, message)
+
+    def _send(self, end: End, message: Message) -> None:
+        weather, chance = self.weather, self.chance.random
+        end.node.sent += 1
+        if weather.loss and chance() < weather.loss:
+            return
+        for _ in range(1 + (weather.twice > 0 and chance() < weather.twice)):
+            when = self.now + self._delay()
+            if weather.reorder and chance() < weather.reorder:
+                when += 10 * self._delay()
+            else:
+                when = end.last = max(end.last, when)
+            self.at(when, self._arrive, end.peer, message)
+
+    def _arrive(self, end: End, message: Message) -> None:
+        node = end.node
+        if not (end.open and self.reach(node, end.peer.node)):
+            return
+        if end.early is not None:
+            end.early.append(message)
+        elif end.number in node.links:
+            number = end.number
+            self._call(node, end.life, lambda core, now: core.received(number, message, now))
+
+    def _break(self, end: End) -> None:
+        """One side is gone; the other one hears of it if it can."""
+        if not end.open:
+            return
+        end.open = False
+        end.node.links.pop(end.number, None)
+        self.at(self.now + self._delay(), self._broken, end.peer)
+
+    def _broken(self, end: End) -> None:
+        if not end.open:
+            return
+        if not self.reach(end.node, end.peer.node):
+            self.at(self.now + 1.0, self._broken, end)  # until the network is whole; the core's own patience is shorter
+            return
+        end.open = False
+        if end.node.links.pop(end.number, None):
+            self._call(end.node, end.life, lambda core, now: core.link_down(end.number, now))
+
+    def _delay(self) -> float:
+        return self.weather.delay * (0.2 + 1.8 * self.chance.random())
+
+    # --- Cores
+
+    def _clock(self, node: Node) -> float:
+        return self.now + node.skew
+
+    def _call(self, node: Node, life: int, call: Callable[[Core, float], list[do.Effect]]) -> None:
+        if node.core is not None and node.life == life:
+            self._called(node, call(node.core, self._clock(node)))
+
+    def _called(self, node: Node, effects: list[do.Effect]) -> None:
+        self.ops += 1
+        node.waiting.extend(effects)
+        if not node.writing:
+            self._carry_out(node)
+        if node.core is not None and node.core.due - node.skew < node.wakes:
+            node.wakes = max(self.now, node.core.due - node.skew)
+            if self.weather.late and self.chance.random() < self.weather.late:
+                node.wakes += 30 * self.chance.random()
+            self.at(node.wakes, self._tick, node, node.life, node.wakes)
+
+    def _tick(self, node: Node, life: int, when: float) -> None:
+        if node.life == life and node.wakes == when:
+            node.wakes = inf
+            self._call(node, life, lambda core, now: core.tick(now))
+
+    def _carry_out(self, node: Node) -> None:
+        while node.waiting:
+            if node.name in self.kill_at:
+                self.kill_at[node.name] -= 1
+                if self.kill_at[node.name] < 0:
+                    self.kill(node.name)
+                    return
+            effect = node.waiting[0]
+            if isinstance(effect, do.Keep):
+                node.writing = True
+                self.at(self.now + self.weather.disk * 2 * self.chance.random(), self._kept, node, node.life, effect)
+                return
+            node.waiting.popleft()
+            self._do(node, effect)
+
+    def _kept(self, node: Node, life: int, effect: do.Effect) -> None:
+        if node.life != life or not node.writing or node.waiting[0] is not effect:
+            return
+        node.writing = False
+        self._write(node, node.waiting.popleft())
+        self._carry_out(node)
+
+    def _write(self, node: Node, effect: Any) -> None:
+        node.disk = effect.kept
+        node.disks.append(effect.kept)
+        if self.check:
+            self.check(node)
+
+    def _do(self, node: Node, effect: do.Effect) -> None:
+        for watch in self.watchers:
+            watch(node, effect)
+        if isinstance(effect, do.Send):
+            if end := node.links.get(effect.link):
+                self._send(end, effect.message)
+        elif isinstance(effect, do.Dial):
+            self._dial(node, node.life, effect.address)
+        elif isinstance(effect, do.Close):
+            if end := node.links.get(effect.link):
+                self._break(end)
+        else:
+            self._show(node, effect)
+
+    def _show(self, node: Node, effect: do.Effect) -> None:
+        if isinstance(effect, do.Own):
+            node.own = effect
+        elif isinstance(effect, do.Leases):
+            node.leases.update((member.key, member) for member in effect.changed)
+            for key in effect.gone:
+                node.leases.pop(key, None)
+        elif isinstance(effect, do.Say):
+            node.said.append(effect)
+        elif isinstance(effect, do.Rekey):
+            node.said.append(do.Say(text="rekey", problem=effect.why))
+            self.at(self.now, self._rekey, node, node.life)
+
+    def _rekey(self, node: Node, life: int) -> None:
+        if node.life == life and node.up:
+            self.kill(node.name)
+            self.forget(node.name)
+            self.start(node.name)
