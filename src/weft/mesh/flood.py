@@ -1,6 +1,6 @@
 """What each link has still to be told: names of records, whose newest version is sent at most 100 ms later.
 
-One pending name a record and link, never a queue: a slow link is told less often, not more.
+One pending name a record and link, never a queue: a slow link hears less often, not more.
 """
 
 from collections.abc import Callable, Iterable, Iterator

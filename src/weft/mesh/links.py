@@ -2,7 +2,7 @@
 
 Two peers that dial each other at once keep the link that the lower key has dialled; of two that one of them has
 dialled, the newer. A peer that comes by another run while its old link is up waits until that one has not answered:
-else it is a copy of the peer (7.3 rule 7 of the specification).
+else it is a copy of the peer.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Who inherits from peers that are gone for good: one proposer, to whom all that are not named have promised it.
 
-Whoever has promised sees nothing change any more in the blocks of those that are named (`Tokens.merge`, `frozen`), and
+Who has promised sees nothing change any more in the blocks of those that are named (`Tokens.merge`, `frozen`), and
 relies on no grant of theirs (`grants.objection`). So what the proposer has heard with the promises is all that anybody
 will ever rely on, and it can write down what it inherits. A majority would not do: of {a, b, c, d, X}, split into a, b
 and c, d while three peers join on either side, each side has five of the eight that it knows.
@@ -132,7 +132,7 @@ def propose(
 ) -> Promise:
     """What to ask of all that are not named; `known` as above. Raises `ConfigError` (MESH-005).
 
-    Whoever answers must not be named, which the caller knows.
+    Who answers must not be named, which the caller knows.
     """
     rest = [key for key in known if key not in names and key not in removals]
     strangers = [key for key in names if key not in known or key in removals]

@@ -1,4 +1,4 @@
-"""Which way leads to each peer of a mesh: by one pair of peers if that is usable, else over others (weave.md §7.2).
+"""Which way leads to each peer of a mesh: by one pair of peers if that is usable, else over others.
 
 A pair is usable unless one of the two says in its record that it cannot reach the other. All peers have the same
 records, so each finds by itself the same way from a peer to another, and its reverse as the way back: the one of the

@@ -1,4 +1,4 @@
-"""How a ring begins and grows: rows S1 to S4 of the specification (weave.md §7.6)."""
+"""How a ring begins and grows: rows S1 to S4 of the specification."""
 
 import pytest
 

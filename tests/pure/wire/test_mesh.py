@@ -200,7 +200,7 @@ def test_every_count_has_a_most(most: int, built: Callable[[int], Message]):
         Records(tokens=(token(6, 6),)),
         Records(removals=(Removal(key=KEY, heir=KEY, number=1, tokens=(token(6, 5),)),)),
         Versions(buckets=(), tokens=(token(6, 5),)),
-        Buckets(digests=(1,) * 63),
+        Buckets(digests=(1,) * 65),
         offer(blocks=0),
         routed(Ack(refused="\x1b[2J")),
         routed(Ack(tokens=(token(6, 5),))),
