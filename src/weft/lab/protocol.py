@@ -122,7 +122,7 @@ class Capture(Value, kw_only=False, tag=True):
 
 
 class Probe(Value, kw_only=False, tag=True):
-    """Send a probe with each of `numbers`. Answered by a `SentReport`.
+    """Send a probe with each of `numbers`. Answered by a `Sent`.
 
     With `kind` "icmp" there is no port. `sizes` are theirs in order; without, they are small.
     """

@@ -209,16 +209,6 @@ class NamesReport(Value):
     nodes: list[str]
 
 
-class SentReport(Value):
-    """Probes are under way, but for those that the kernel refused to send, by the words of `refusal`.
-
-    `mtu` is that of the link for which one was too large.
-    """
-
-    refusal: str
-    mtu: int = 0
-
-
 class Carried(Value):
     """What a node's uplink or a pod sends and receives in a second; `lost` are packets that its link could not carry.
 

@@ -22,7 +22,7 @@ from weft.lab.commands.packets.reader import PacketReader
 from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
 from weft.lab.itinerary import goal as goal_of
 from weft.lab.places import Place
-from weft.lab.report import LabReport, SentReport
+from weft.lab.report import LabReport
 from weft.model.value import replace
 from weft.screen.documents import next_commands, output_with, show_report
 
@@ -149,7 +149,7 @@ def _count(
             reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
-        sent = ask(lab, probe, SentReport)
+        sent = ask(lab, probe, Sent)
 
         def read(seconds: float) -> None:
             waiting.poll(1000 * seconds)
@@ -158,7 +158,7 @@ def _count(
                     counted.note(packet.place, packet.link, packet.data, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
-    return replace(counted, sent=Sent(refusal=sent.refusal, mtu=sent.mtu))
+    return replace(counted, sent=sent)
 
 
 def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from weft.cni.install import executables
+from weft.cni.install import conflist, executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
@@ -72,11 +72,6 @@ class World:
     @property
     def backend(self) -> str:
         return self._network.backend
-
-    @property
-    def etcd(self) -> str:
-        """The client URL for `etcdctl` in a node."""
-        return etcd.url(self.lab.families)
 
     async def look_at_network(self) -> None:
         """Take over the configuration that the store holds now, if it can be read."""
@@ -162,11 +157,11 @@ class World:
         if problems := spec.name_problem("a pod", "weft lab run", wanted.name):
             raise ConfigError(*problems)
         await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
-        running = await self._run_pod(wanted)
+        await self._run_pod(wanted)
         await self._lead()
-        return running.report()
+        return self.pods[wanted.name].report()
 
-    async def _run_pod(self, wanted: spec.Pod) -> RunningPod:
+    async def _run_pod(self, wanted: spec.Pod) -> None:
         on = self.node(wanted.node)
         if self._kubelets is not None:
             hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
@@ -180,13 +175,11 @@ class World:
             )
         self._changing.add(wanted.name)
         try:
-            running = await pod.start(wanted, on, self.inside, self.processes)
-            self.pods[wanted.name] = running
+            self.pods[wanted.name] = await pod.start(wanted, on, self.inside, self.processes)
         except Unavailable as error:
             raise Unavailable(*(self._of_pod(problem, wanted) for problem in error.problems)) from error
         finally:
             self._changing.discard(wanted.name)
-        return running
 
     async def remove_pod(self, name: str) -> None:
         """If a plugin refuses, the pod stays."""
@@ -271,8 +264,8 @@ class World:
             running = await node.make(
                 self.inside, wanted, self._arrivals, self.processes.environ, kubelet=self.lab.kubelets
             )
-            if not (self.lab.kubelets or self.lab.bare):
-                running.configure_network()
+            if not (self.lab.kubelets or self.lab.bare):  # a pod of weft brings its network along
+                (running.networks / conflist.NAME).write_bytes(conflist.render())
             underlay.plug_in(self.rtnl, wanted, netns=running.room.net)
             underlay.settle_node(running.rtnl, wanted, self.lab.families, self.lab.segments)
             if wanted.segment in self.lab.nat:
@@ -315,15 +308,12 @@ class World:
         """One after the other, so that each has the same address each time."""
         for wanted in pods:
             async with gate:
-                await self._run_with_words(wanted)
-
-    async def _run_with_words(self, wanted: spec.Pod) -> None:
-        try:
-            await self._run_pod(wanted)
-        except Unavailable as error:  # the logs end with the lab, so the words are shown here
-            words = self.processes.last_words(wanted.node)
-            seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
-            raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
+                try:
+                    await self._run_pod(wanted)
+                except Unavailable as error:  # the logs end with the lab, so the words are shown here
+                    words = self.processes.last_words(wanted.node)
+                    seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
+                    raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
 
     def _of_pod(self, problem: Problem, of: spec.Pod) -> Problem:
         hint = f"'weft lab logs{self.lab.option} {of.node}' shows the daemon's side."

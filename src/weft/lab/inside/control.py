@@ -16,7 +16,6 @@ import msgspec
 
 from weft.kernel import daemons
 from weft.kernel.unixsockets import peer_of
-from weft.lab.inside import httpget
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.report import FLANNELD, News
 from weft.model.node.history import EventsSince
@@ -51,7 +50,7 @@ async def health(inside: Inside, room: Room, process: int, seconds: float = _SEC
         problems = tuple(one_line(f"{name}: {problem}") for name, problem in said.troubles.items())
         return Health(state="ready" if said.ready else "not ready", problems=problems)
     asking = await inside.run(room, lambda: socket.socket(socket.AF_INET))
-    if (found := await httpget.get(asking, ("127.0.0.1", HEALTH_PORT), "/readyz?verbose", seconds)) is not None:
+    if (found := await ask_http(asking, ("127.0.0.1", HEALTH_PORT), "/readyz?verbose", seconds)) is not None:
         problems = tuple(one_line(line[len(_WRONG[0]) :]) for line in found.lines if line.startswith(_WRONG))
         return Health(state="ready" if found.ready else "not ready", problems=problems)
     if answer:
@@ -137,3 +136,34 @@ async def _answer(asking: socket.socket, question: bytes) -> bytes:
         if len(said) > daemons.MOST:
             raise OSError(errno.EMSGSIZE, "it says too much")
     return bytes(said)
+
+
+_MOST: Final = 1 << 16  # bytes of an answer
+
+
+class Answer(Value):
+    """`ready` is the status 200; `lines` are the body's."""
+
+    ready: bool
+    lines: tuple[str, ...]
+
+
+async def ask_http(asking: socket.socket, where: tuple[str, int], path: str, seconds: float) -> Answer | None:
+    """Ask on a TCP socket, which is closed then. None without an answer in time."""
+    loop = asyncio.get_running_loop()
+    said = bytearray()
+    with asking:
+        asking.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.sock_connect(asking, where)
+                await loop.sock_sendall(asking, f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                while len(said) < _MOST and (more := await loop.sock_recv(asking, _MOST)):
+                    said += more
+        except (OSError, TimeoutError):
+            return None
+    head, _, body = bytes(said).partition(b"\r\n\r\n")
+    words = head.split(None, 2)
+    if len(words) < 2 or not words[1].isdigit():
+        return None
+    return Answer(ready=words[1] == b"200", lines=tuple(body.decode(errors="replace").splitlines()))

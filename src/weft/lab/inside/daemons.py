@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weft.beside.tasks import awaited
 from weft.lab.inside import node
@@ -15,6 +15,9 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
 from weft.model.text import counted
 
+if TYPE_CHECKING:
+    from weft.lab.kubernetes.kubelets import Kubelets
+
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
 _PROGRESS_SECONDS: Final = 0.5  # between two looks whether there is any progress
 SECONDS: Final = 45.0  # Kubernetes waits 40 s before it starts a container a third time
@@ -24,22 +27,13 @@ T = TypeVar("T")
 Note = Callable[[str], None]
 
 
-class Pods(Protocol):
-    """Starts the daemons where they are pods."""
-
-    async def progress(self) -> object:
-        """Another value after each step."""
-        ...
-
-    async def words(self, node: str) -> str: ...
-
-
 async def joined(
-    nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note, pods: Pods | None
+    nodes: Sequence[RunningNode], inside: Inside, processes: Processes, note: Note, pods: "Kubelets | None"
 ) -> None:
     """Wait until each node has a lease and a route to every other, as long as there is progress.
 
-    `Unavailable` names a node that lacks one. Between segments, some back ends have no route.
+    `pods` starts the daemons where they are pods. `Unavailable` names a node that lacks a route; between segments, some
+    back ends have none.
     """
     apart = len({running.spec.segment for running in nodes}) > 1
 
@@ -58,9 +52,11 @@ async def joined(
     try:
         await patiently(join(), progress)
     except TimeoutError:
-        words = pods.words if pods else _last_words(processes)
-        if late := await _late(nodes, inside, words, apart=apart):
-            raise Unavailable(late) from None
+        if late := await _late(nodes, inside, apart=apart):
+            name, lacks = late
+            words = await pods.words(name) if pods else processes.last_words(name)
+            seen = f"{lacks}, and nothing has changed for {SECONDS:.0f} s:\n{words}"
+            raise Unavailable(Problem(code="LAB-002", where=name, seen=seen)) from None
     if len(nodes) > 1:
         note(f"every node {'knows' if apart else 'has a route to'} every other")
 
@@ -69,28 +65,14 @@ def _subnets(nodes: Sequence[RunningNode]) -> AbstractSet[Net]:
     return {net for running in nodes if running.lease.is_set() for net in running.subnet_env().subnets}
 
 
-def _last_words(processes: Processes) -> Callable[[str], Awaitable[str]]:
-    async def words(name: str) -> str:
-        return processes.last_words(name)
-
-    return words
-
-
-async def _late(
-    nodes: Sequence[RunningNode], inside: Inside, words: Callable[[str], Awaitable[str]], *, apart: bool
-) -> Problem | None:
-    """What the first node lacks that lacks something, and its daemon's words."""
+async def _late(nodes: Sequence[RunningNode], inside: Inside, *, apart: bool) -> tuple[str, str] | None:
+    """The first node that lacks something, and what."""
     subnets = _subnets(nodes)
     for running in nodes:
-        name = running.spec.name
         if not running.lease.is_set():
-            lacks = "no subnet.env"
-        elif unknown := await running.unknown(subnets, inside, apart=apart):
-            lacks = f"no way to {', '.join(sorted(map(str, unknown)))}"
-        else:
-            continue
-        seen = f"{lacks}, and nothing has changed for {SECONDS:.0f} s:\n{await words(name)}"
-        return Problem(code="LAB-002", where=name, seen=seen)
+            return running.spec.name, "no subnet.env"
+        if unknown := await running.unknown(subnets, inside, apart=apart):
+            return running.spec.name, f"no way to {', '.join(sorted(map(str, unknown)))}"
     return None
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from weft.beside.tasks import awaited
-from weft.cni.install import conflist
 from weft.config.netconf import NetConf
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
@@ -66,10 +65,6 @@ class RunningNode(Value, frozen=False):
     def attachments(self) -> Path:
         """Where its runtime remembers attachments, as the lab sees it."""
         return filesystem.node_directory(self.spec.name, "cni")
-
-    def configure_network(self) -> None:
-        """Put flannel's list where runtimes look. A pod of weft brings it along."""
-        (self.networks / conflist.NAME).write_bytes(conflist.render())
 
     def subnet_env(self) -> PluginEnv:
         """`FileNotFoundError` before the daemon has written it."""

@@ -5,9 +5,9 @@ The command that starts the lab has opened the listening socket, so it belongs t
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import closing, suppress
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Final
 
 from weft.lab import spec
 from weft.lab.inside import underlay
@@ -15,23 +15,17 @@ from weft.lab.inside import underlay
 _CHUNK: Final = 1 << 16
 
 
-class Relay:
-    def __init__(self, listener: socket.socket, host: str, port: int) -> None:
-        self._listener = listener
-        self._host = host
-        self._port = port
-
-    async def start(self) -> None:
-        await asyncio.start_server(self._pass, sock=self._listener)
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def relay(listener: socket.socket, host: str, port: int) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            inner = await asyncio.open_connection(self._host, self._port)
+            inner = await asyncio.open_connection(host, port)
         except OSError:  # nothing listens there: so it seems outside, too
             writer.transport.abort()
             return
         with closing(writer), closing(inner[1]):
-            await asyncio.gather(_quietly(_copy(reader, inner[1])), _quietly(_copy(inner[0], writer)))
+            await asyncio.gather(_copy(reader, inner[1]), _copy(inner[0], writer))
+
+    await asyncio.start_server(forward, sock=listener)
 
 
 async def lead_in(lab: spec.Lab, listeners: Sequence[socket.socket], note: Callable[[str], None]) -> None:
@@ -39,7 +33,7 @@ async def lead_in(lab: spec.Lab, listeners: Sequence[socket.socket], note: Calla
     ports = [(node, port) for node in lab.nodes for port in node.ports]
     for (wanted, port), listener in zip(ports, listeners, strict=True):
         at = underlay.address_of(wanted, lab.families[0])
-        await Relay(listener, str(at), port.inside).start()
+        await relay(listener, str(at), port.inside)
         note(f"port {port.outside} of {port.address} leads to port {port.inside} of {wanted.name}")
 
 
@@ -51,9 +45,3 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
     except OSError:
         writer.transport.abort()
-        raise
-
-
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    with suppress(OSError):
-        await work

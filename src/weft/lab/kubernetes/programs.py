@@ -84,8 +84,11 @@ class Accounts:
     def write(self, users: Sequence[str]) -> None:
         """Into the file that the API server reads at its start."""
         self._tokens = {user: secrets.token_hex(16) for user in users}
-        rows = (f"{token},{user},{user},{_groups(user)}" for user, token in self._tokens.items())
-        TOKENS.write_text("".join(f"{row}\n" for row in rows))
+
+        def group(user: str) -> str:
+            return "system:nodes" if user.startswith("system:node:") else _GROUPS.get(user, "weft:lab")
+
+        TOKENS.write_text("".join(f"{token},{user},{user},{group(user)}\n" for user, token in self._tokens.items()))
 
     def token(self, user: str) -> str:
         return self._tokens[user]
@@ -108,10 +111,6 @@ class Accounts:
         path = HOME / f"{user.replace(':', '-')}.kubeconfig"
         path.write_text(self.kubeconfig(user))
         return str(path)
-
-
-def _groups(user: str) -> str:
-    return "system:nodes" if user.startswith("system:node:") else _GROUPS.get(user, "weft:lab")
 
 
 def services(families: Sequence[Family]) -> str:

@@ -15,7 +15,7 @@ from weft.desired.backends import BACKENDS
 from weft.lab.inside import filesystem, underlay
 from weft.lab.inside.etcd import EtcdStore
 from weft.lab.inside.processes import Child, Processes
-from weft.lab.inside.relay import Relay
+from weft.lab.inside.relay import relay
 from weft.lab.kubernetes import programs
 from weft.lab.kubernetes.programs import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
 from weft.lab.places import KUBECONFIG
@@ -86,7 +86,7 @@ class KubernetesStore:
         self.answers.set()
         await self._start_controllers()
         if self._outside is not None:
-            await Relay(self._outside, str(self._address), PORT).start()
+            await relay(self._outside, str(self._address), PORT)
             host, port = self._outside.getsockname()[:2]
             self._processes.leave(KUBECONFIG, self.kubeconfig(ADMIN, f"https://{host}:{port}"))
 

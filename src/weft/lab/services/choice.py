@@ -40,8 +40,11 @@ def addressed(service: Service, families: Iterable[Family], others: Iterable[Ser
     """Its own address of each family, else the next that is free."""
     own = {address.version: str(address) for address in map(ip_address, service.addresses)}
     taken = {text for other in others for text in other.addresses}
-    chosen = tuple(own.get(family) or _free(range_of(family), taken) for family in families)
-    return replace(service, addresses=chosen)
+
+    def free(network: Net) -> str:
+        return next(text for number in count(_FIRST_CHOSEN) if (text := str(network[number])) not in taken)
+
+    return replace(service, addresses=tuple(own.get(family) or free(range_of(family)) for family in families))
 
 
 def range_of(family: Family) -> Net:
@@ -129,7 +132,3 @@ def _problem(where: str, seen: str, expected: str) -> Problem:
 
 def _is_of(service: Service, pod: str) -> bool:
     return any(pod.startswith(name[:-1]) if name.endswith(_ALL) else pod == name for name in service.pods)
-
-
-def _free(network: Net, taken: Collection[str]) -> str:
-    return next(text for number in count(_FIRST_CHOSEN) if (text := str(network[number])) not in taken)

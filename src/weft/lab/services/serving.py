@@ -4,7 +4,7 @@ All nodes have the same rules; a table is replaced whole, in one transaction.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
 from functools import partial
 from ipaddress import ip_address
@@ -59,7 +59,7 @@ class Serving:
         return ((name, ip_address(text)) for name, service in self._services.items() for text in service.addresses)
 
     @property
-    def services(self) -> Sequence[Service]:
+    def services(self) -> tuple[Service, ...]:
         return tuple(self._services.values())
 
     async def expose(self, service: Service) -> ServiceReport:
@@ -105,12 +105,12 @@ class Serving:
                 raise
 
     def _served(self, service: Service) -> Served:
-        return choice.served(service, self._endpoints())
-
-    def _endpoints(self) -> Iterable[Endpoint]:
-        for name, pod in sorted(self._pods.items()):
-            for address in pod.addresses:
-                yield Endpoint(pod=name, node=pod.spec.node, address=address.ip)
+        there = (
+            Endpoint(pod=name, node=pod.spec.node, address=address.ip)
+            for name, pod in sorted(self._pods.items())
+            for address in pod.addresses
+        )
+        return choice.served(service, there)
 
     async def _lead(self) -> None:
         """Only to nodes that have others."""

@@ -3,7 +3,7 @@
 Their tables are in the lab's own namespace, of the family bridge but for NAT: a node sees only its own rules.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from weft.model.kernel.nftset import Table
@@ -91,13 +91,12 @@ def nat(bridges: Iterable[str]) -> str:
     What their nodes begin leaves with the router's address, and answers come back; what others begin is dropped. The
     store is the router's own, so it knows nodes by their own addresses.
     """
-    return nft.payload(_nat_lines(bridges))
-
-
-def _nat_lines(bridges: Iterable[str]) -> Iterator[str]:
-    yield f"add table {_NAT}"
-    yield f"add chain {_NAT} forward {{ type filter hook forward priority filter; }}"
-    yield f"add chain {_NAT} postrouting {{ type nat hook postrouting priority srcnat; }}"
+    lines = [
+        f"add table {_NAT}",
+        f"add chain {_NAT} forward {{ type filter hook forward priority filter; }}",
+        f"add chain {_NAT} postrouting {{ type nat hook postrouting priority srcnat; }}",
+    ]
     for bridge in bridges:
-        yield f'add rule {_NAT} forward iifname != "{bridge}" oifname "{bridge}" ct state new drop'
-        yield f'add rule {_NAT} postrouting iifname "{bridge}" oifname != "{bridge}" masquerade'
+        lines.append(f'add rule {_NAT} forward iifname != "{bridge}" oifname "{bridge}" ct state new drop')
+        lines.append(f'add rule {_NAT} postrouting iifname "{bridge}" oifname != "{bridge}" masquerade')
+    return nft.payload(lines)

@@ -14,7 +14,7 @@ from weft.beside.tasks import watched
 from weft.cni.plugins.bandwidth import bucket_of
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink import tc
-from weft.kernel.rtnetlink.netlink import Message, NetlinkError
+from weft.kernel.rtnetlink.netlink import Message
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
@@ -67,8 +67,8 @@ class Switch:
         if self._rules(had, places) != (script := self._rules(wanted, places)):
             await self.load(script)
         for node, place in places.items():
-            if had.link(node).up != wanted.link(node).up:
-                self._turn(place.port, wanted.link(node))
+            if had.link(node).up != (up := wanted.link(node).up):
+                self._rtnl.set_link(_index(self._rtnl, place.port), up=up)
 
     async def carried(self) -> tuple[list[Element], list[Element]]:
         """What was sent and what was lost, by the MACs from and to which it went.
@@ -112,32 +112,25 @@ class Switch:
             words = " ".join(ran.stderr.decode(errors="replace").split())
             raise Unavailable(Problem(code="LAB-002", where="nft, for the lab's switch", seen=words))
 
-    def _turn(self, port: str, link: Link) -> None:
-        index = self._rtnl.index_of(port)
-        assert index is not None, port  # noqa: S101 - the node was plugged in
-        self._rtnl.set_link(index, up=link.up)
-
 
 def shape(rtnl: Rtnl, port: str, link: Link) -> None:
     """`ConfigError` where the kernel cannot delay packets. Packets in earlier queues are lost."""
-    index = rtnl.index_of(port)
-    assert index is not None, port  # noqa: S101 - the node was plugged in
-    inward = f"{port}-in"
-    _clear(rtnl, index, inward)
-    if not (link.delay or link.rate):
-        return
-    _carry_out(rtnl, _queues(index, link))
-    ifb = rtnl.add_ifb(inward)
-    _carry_out(rtnl, [*_queues(ifb.index, link), tc.add_ingress(index), tc.redirect(index, to=ifb.index)])
-
-
-def _clear(rtnl: Rtnl, index: int, inward: str) -> None:
+    index, inward = _index(rtnl, port), f"{port}-in"
     for error in rtnl.batch([tc.delete_root(index), tc.delete_ingress(index)]).values():
         if error.errno not in _NOT_THERE:
             raise error
-    ifb = rtnl.index_of(inward)
-    if ifb is not None:
-        rtnl.delete_link(ifb)
+    if (former := rtnl.index_of(inward)) is not None:
+        rtnl.delete_link(former)
+    if link.delay or link.rate:
+        _carry_out(rtnl, _queues(index, link))
+        ifb = rtnl.add_ifb(inward)
+        _carry_out(rtnl, [*_queues(ifb.index, link), tc.add_ingress(index), tc.redirect(index, to=ifb.index)])
+
+
+def _index(rtnl: Rtnl, port: str) -> int:
+    index = rtnl.index_of(port)
+    assert index is not None, port  # noqa: S101 - the node was plugged in
+    return index
 
 
 def _queues(index: int, link: Link) -> list[Message]:
@@ -154,15 +147,8 @@ def _queues(index: int, link: Link) -> list[Message]:
 def _carry_out(rtnl: Rtnl, messages: list[Message]) -> None:
     for position, error in sorted(rtnl.batch(messages).items()):
         if messages[position].kind == tc.RTM_NEWQDISC and error.errno == errno.ENOENT:
-            raise ConfigError(_no_delay(error))
+            seen = f"this kernel cannot delay packets: it has no netem ({error.strerror})"
+            hint = "'modprobe sch_netem' loads it where it is a module; --loss, --rate and --down work without it."
+            expected = "one with CONFIG_NET_SCH_NETEM"
+            raise ConfigError(Problem(code="HOST-002", where="--delay", seen=seen, expected=expected, hint=hint))
         raise error
-
-
-def _no_delay(error: NetlinkError) -> Problem:
-    return Problem(
-        code="HOST-002",
-        where="--delay",
-        seen=f"this kernel cannot delay packets: it has no netem ({error.strerror})",
-        expected="one with CONFIG_NET_SCH_NETEM",
-        hint="'modprobe sch_netem' loads it where it is a module; --loss, --rate and --down work without it.",
-    )

@@ -63,7 +63,7 @@ async def description(world: World) -> Lab:
     return replace(
         world.lab,
         pods=tuple(running.spec for running in world.in_order()),
-        services=tuple(world.services.services),
+        services=world.services.services,
         links=dict(now.links),
         cuts=tuple(now.in_order()),
     )

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from weft.diag.check import trying
 from weft.diag.trace import sending
+from weft.diag.trace.probes import Sent
 from weft.kernel import packetsocket
 from weft.lab import protocol
 from weft.lab.inside.changes import scaling, stopping
@@ -20,7 +21,7 @@ from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.links import STORE, Conditions, group, words
-from weft.lab.report import LabReport, LinksReport, NamesReport, Nothing, OpenReport, SentReport, TurnReport
+from weft.lab.report import LabReport, LinksReport, NamesReport, Nothing, OpenReport, TurnReport
 from weft.lab.system import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Kind
@@ -33,24 +34,17 @@ _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 Answer = LinksReport | TurnReport | LabReport | Nothing
 
 
-async def _send(world: World, wanted: protocol.Probe) -> SentReport:
+async def _send(world: World, wanted: protocol.Probe) -> Sent:
     """All probes at once. What the kernel refuses is seen nowhere."""
     source, target = ip_address(wanted.address), ip_address(wanted.target)
     work = partial(
-        sending.send,
-        source,
-        target,
-        kind=wanted.kind,
-        port=wanted.port,
-        numbers=wanted.numbers,
-        sizes=wanted.sizes,
+        sending.send, source, target, kind=wanted.kind, port=wanted.port, numbers=wanted.numbers, sizes=wanted.sizes
     )
-    sent = await world.inside.run(world.room(wanted.source), work)
-    return SentReport(refusal=sent.refusal, mtu=sent.mtu)
+    return await world.inside.run(world.room(wanted.source), work)
 
 
-# What is answered by a report alone, and how.
-_REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value]]]] = {
+# What is answered by a report alone, or by nothing, and how.
+_REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value | None]]]] = {
     protocol.Ps: lambda world, _: account.report(world),
     protocol.States: lambda world, _: account.states(world),
     protocol.AskNews: lambda world, asked: account.news(world, asked.after),
@@ -58,7 +52,9 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Val
     protocol.Traffic: lambda world, _: account.traffic(world),
     protocol.Describe: lambda world, _: account.description(world),
     protocol.Run: lambda world, asked: world.run_pod(asked.pod),
+    protocol.Remove: lambda world, asked: world.remove_pod(asked.pod),
     protocol.Expose: lambda world, asked: world.expose(asked.service),
+    protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
     protocol.Probe: _send,
 }
 
@@ -66,15 +62,9 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Val
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
     """Raises what the client gets: `WeftError`, `OSError`."""
     if (report := _REPORTS.get(type(request))) is not None:
-        await connection.done(await report(world, request))
+        await connection.done(await report(world, request) or Nothing())
         return
     match request:
-        case protocol.Remove(pod):
-            await world.remove_pod(pod)
-            await connection.done(Nothing())
-        case protocol.Unexpose(service):
-            await world.unexpose(service)
-            await connection.done(Nothing())
         case protocol.Ping(source, target, count):
             await connection.answer_while_wanted(ping.between(world, source, target, count=count))
         case protocol.PingAll():
@@ -86,15 +76,6 @@ async def answer(world: World, connection: Connection, request: protocol.Request
 
             async with connection.telling() as note:
                 await connection.answer_while_wanted(trying.everything(visit, trials, note))
-        case protocol.Capture() | protocol.Open() | protocol.Names():
-            await _hand_out(world, connection, request)
-
-
-async def _hand_out(
-    world: World, connection: Connection, request: protocol.Capture | protocol.Open | protocol.Names
-) -> None:
-    """Answer with descriptors."""
-    match request:
         case protocol.Capture(where, link):
             with await world.inside.run(world.room(where), partial(_listen, where, link)) as packets:
                 await connection.done(Nothing(), descriptors=[packets.fileno()])

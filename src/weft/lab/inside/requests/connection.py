@@ -17,7 +17,7 @@ _CHUNK = 1 << 16
 
 
 class Connection:
-    """One command's connection. Lines come in with `receive`, go out with `note`, `done` and `failed`."""
+    """One command's connection. Lines come in with `receive`, go out with `done` and `send`."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)
@@ -46,14 +46,8 @@ class Connection:
         """They are closed with the connection."""
         return self._descriptors
 
-    async def note(self, text: str) -> None:
-        await self._line(Note(text))
-
     async def done(self, report: Value, *, descriptors: Sequence[int] = ()) -> None:
-        await self._line(Done(msgspec.Raw(msgspec.json.encode(report))), descriptors)
-
-    async def failed(self, failure: Failed) -> None:
-        await self._line(failure)
+        await self.send(Done(msgspec.Raw(msgspec.json.encode(report))), descriptors)
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[Callable[[str], None]]:
@@ -63,7 +57,7 @@ class Connection:
         async def tell() -> None:
             with suppress(ConnectionError):  # the client has gone: who reads from it sees that
                 while True:
-                    await self.note(await notes.get())
+                    await self.send(Note(await notes.get()))
 
         telling = watched(tell())
         try:
@@ -91,7 +85,7 @@ class Connection:
         for descriptor in self._descriptors:
             socket.close(descriptor)
 
-    async def _line(self, message: Note | Done | Failed, descriptors: Sequence[int] = ()) -> None:
+    async def send(self, message: Note | Done | Failed, descriptors: Sequence[int] = ()) -> None:
         line = msgspec.json.encode(message) + b"\n"
         async with self._send:
             if descriptors:
@@ -101,15 +95,9 @@ class Connection:
             await asyncio.get_running_loop().sock_sendall(self._socket, line)
 
     async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._socket, _set, ready)
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._socket, ready.set)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(self._socket)
-
-
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -15,6 +15,7 @@ import msgspec
 from weft.beside.tasks import awaited, watched
 from weft.lab import protocol
 from weft.lab.inside.cluster import World
+from weft.lab.inside.etcd import url
 from weft.lab.inside.processes import Child, Stdio
 from weft.lab.inside.requests import account, answers, ping
 from weft.lab.inside.requests.answers import carry_out
@@ -75,7 +76,7 @@ class Server:
         except Exception:  # noqa: BLE001 - a mistake of ours in one command must not end the lab
             traceback.print_exc()
             with suppress(OSError):
-                await connection.failed(Failed.of(Unavailable(_problem(_MISTAKE))))
+                await connection.send(Failed.of(Unavailable(_problem(_MISTAKE))))
         finally:
             connection.close()
             if self._over:
@@ -85,14 +86,14 @@ class Server:
         try:
             await self._do(connection, msgspec.json.decode(line, type=protocol.Request))
         except msgspec.MsgspecError as error:
-            await connection.failed(Failed.of(ConfigError(_problem(f"a request it does not understand: {error}"))))
+            await connection.send(Failed.of(ConfigError(_problem(f"a request it does not understand: {error}"))))
         except WeftError as error:
-            await connection.failed(Failed.of(error))
+            await connection.send(Failed.of(error))
         except OSError as error:
             # Something on this machine said no: a mount, a socket, a program. The lab itself goes on.
-            await connection.failed(Failed.of(Unavailable(_problem(str(error), code="HOST-002"))))
+            await connection.send(Failed.of(Unavailable(_problem(str(error), code="HOST-002"))))
         except BaseExceptionGroup as group:
-            await connection.failed(Failed.of(_first(group)))
+            await connection.send(Failed.of(_first(group)))
 
     async def _do(self, connection: Connection, request: protocol.Request) -> None:
         match request:
@@ -139,7 +140,7 @@ class Server:
             child = await world.processes.children.start(
                 place.room,
                 command,
-                environ=world.processes.environ | {"ETCDCTL_ENDPOINTS": world.etcd} | request.environ,
+                environ=world.processes.environ | {"ETCDCTL_ENDPOINTS": url(world.lab.families)} | request.environ,
                 stdio=Stdio(stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 session=not request.tty,
                 directory=request.directory,
