@@ -31,7 +31,7 @@ _ALL: Final[tuple[Protocol, ...]] = ("icmp", "udp", "tcp")
 _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 
 
-class Scenario(Value):
+class Scenario(Value, kw_only=False):
     """A kind of trial: from each `source` to each `target` that is `where`.
 
     `itself` is the source at its own address, `loopback` at 127.0.0.1 or ::1. A target may be a Service's address, each
@@ -45,11 +45,11 @@ class Scenario(Value):
 
     name: str
     about: str
-    concern: Concern
-    source: Literal["pod", "node", "outside"]
-    target: Literal["pod", "node", "peer", "service", "node-port", "host-port"]
     where: Literal["loopback", "itself", "same", "other", "any"]
     way: Way
+    concern: Concern = "pod-to-pod"
+    source: Literal["pod", "node", "outside"] = "pod"
+    target: Literal["pod", "node", "peer", "service", "node-port", "host-port"] = "pod"
     demands: tuple[Demand, ...] = ()
     protocols: tuple[Protocol, ...] = _ALL
     size: Literal["any", "mtu", "more"] = "any"
@@ -69,50 +69,37 @@ class Scenario(Value):
 
 SCENARIOS: Final = (
     Scenario(
-        name="pod-loopback",
-        about="a pod to itself at the loopback address, as its containers reach each other",
+        "pod-loopback",
+        "a pod to itself at the loopback address, as its containers reach each other",
         concern="container-to-container",
-        source="pod",
-        target="pod",
         where="loopback",
         way="inside",
     ),
     Scenario(
-        name="pod-itself",
-        about="a pod to its own address, which no other pod has",
+        "pod-itself",
+        "a pod to its own address, which no other pod has",
         concern="container-to-container",
-        source="pod",
-        target="pod",
         where="itself",
         way="inside",
         demands=("own-address",),
     ),
     Scenario(
-        name="pod-pod-same",
-        about="a pod to a pod of the same node",
-        concern="pod-to-pod",
-        source="pod",
-        target="pod",
+        "pod-pod-same",
+        "a pod to a pod of the same node",
         where="same",
         way="inside",
         demands=("no-nat", "same-address"),
     ),
     Scenario(
-        name="pod-pod-other",
-        about="a pod to a pod of another node",
-        concern="pod-to-pod",
-        source="pod",
-        target="pod",
+        "pod-pod-other",
+        "a pod to a pod of another node",
         where="other",
         way="overlay",
         demands=("no-nat", "same-address"),
     ),
     Scenario(
-        name="pod-pod-mtu",
-        about="the same with datagrams of the pods' MTU, not to be fragmented",
-        concern="pod-to-pod",
-        source="pod",
-        target="pod",
+        "pod-pod-mtu",
+        "the same with datagrams of the pods' MTU, not to be fragmented",
         where="other",
         way="overlay",
         demands=("no-nat",),
@@ -120,22 +107,16 @@ SCENARIOS: Final = (
         size="mtu",
     ),
     Scenario(
-        name="pod-pod-more",
-        about="one byte too large: the sender must be told the MTU",
-        concern="pod-to-pod",
-        source="pod",
-        target="pod",
+        "pod-pod-more",
+        "one byte too large: the sender must be told the MTU",
         where="other",
         way="overlay",
         protocols=("udp",),
         size="more",
     ),
     Scenario(
-        name="pod-pod-many",
-        about="32 flows at once from a pod to a pod of another node",
-        concern="pod-to-pod",
-        source="pod",
-        target="pod",
+        "pod-pod-many",
+        "32 flows at once from a pod to a pod of another node",
         where="other",
         way="overlay",
         demands=("no-nat",),
@@ -144,65 +125,25 @@ SCENARIOS: Final = (
         full=True,
     ),
     Scenario(
-        name="node-pod-same",
-        about="a node to a pod of its own",
-        concern="pod-to-pod",
-        source="node",
-        target="pod",
-        where="same",
-        way="inside",
-        demands=("agents",),
+        "node-pod-same", "a node to a pod of its own", source="node", where="same", way="inside", demands=("agents",)
     ),
+    Scenario("node-pod-other", "a node to a pod of another node", source="node", where="other", way="overlay"),
+    Scenario("pod-node-same", "a pod to its node", target="node", where="same", way="inside"),
+    Scenario("pod-node-other", "a pod to another node", target="node", where="other", way="underlay"),
     Scenario(
-        name="node-pod-other",
-        about="a node to a pod of another node",
-        concern="pod-to-pod",
-        source="node",
-        target="pod",
-        where="other",
-        way="overlay",
-    ),
-    Scenario(
-        name="pod-node-same",
-        about="a pod to its node",
-        concern="pod-to-pod",
-        source="pod",
-        target="node",
-        where="same",
-        way="inside",
-    ),
-    Scenario(
-        name="pod-node-other",
-        about="a pod to another node",
-        concern="pod-to-pod",
-        source="pod",
-        target="node",
-        where="other",
-        way="underlay",
-    ),
-    Scenario(
-        name="node-node",
-        about="a node to another node, below the pod network",
-        concern="pod-to-pod",
+        "node-node",
+        "a node to another node, below the pod network",
         source="node",
         target="node",
         where="other",
         way="underlay",
     ),
     Scenario(
-        name="pod-peer",
-        about="a pod to another node's device in the pod network",
-        concern="pod-to-pod",
-        source="pod",
-        target="peer",
-        where="other",
-        way="overlay",
+        "pod-peer", "a pod to another node's device in the pod network", target="peer", where="other", way="overlay"
     ),
     Scenario(
-        name="pod-peer-mtu",
-        about="the same with packets of the pods' MTU, not to be fragmented",
-        concern="pod-to-pod",
-        source="pod",
+        "pod-peer-mtu",
+        "the same with packets of the pods' MTU, not to be fragmented",
         target="peer",
         where="other",
         way="overlay",
@@ -210,36 +151,28 @@ SCENARIOS: Final = (
         size="mtu",
     ),
     Scenario(
-        name="node-peer",
-        about="a node to another node's device in the pod network",
-        concern="pod-to-pod",
+        "node-peer",
+        "a node to another node's device in the pod network",
         source="node",
         target="peer",
         where="other",
         way="overlay",
     ),
     Scenario(
-        name="pod-service",
-        about="a pod to a Service",
-        concern="pod-to-service",
-        source="pod",
-        target="service",
-        where="any",
-        way="service",
+        "pod-service", "a pod to a Service", concern="pod-to-service", target="service", where="any", way="service"
     ),
     Scenario(
-        name="pod-service-own",
-        about="16 flows at once from a pod to a Service that leads to the pod itself, too",
+        "pod-service-own",
+        "16 flows at once from a pod to a Service that leads to the pod itself, too",
         concern="pod-to-service",
-        source="pod",
         target="service",
         where="itself",
         way="service",
         flows=16,
     ),
     Scenario(
-        name="node-service",
-        about="a node to a Service",
+        "node-service",
+        "a node to a Service",
         concern="pod-to-service",
         source="node",
         target="service",
@@ -247,17 +180,16 @@ SCENARIOS: Final = (
         way="service",
     ),
     Scenario(
-        name="pod-node-port",
-        about="a pod to a port of a node that leads to a Service",
+        "pod-node-port",
+        "a pod to a port of a node that leads to a Service",
         concern="pod-to-service",
-        source="pod",
         target="node-port",
         where="any",
         way="service",
     ),
     Scenario(
-        name="outside-node-port",
-        about="from outside of all nodes to a port of a node that leads to a Service",
+        "outside-node-port",
+        "from outside of all nodes to a port of a node that leads to a Service",
         concern="external-to-service",
         source="outside",
         target="node-port",
@@ -265,27 +197,22 @@ SCENARIOS: Final = (
         way="service",
     ),
     Scenario(
-        name="pod-host-port",
-        about="a pod to a port of a node that leads to a pod there",
-        concern="pod-to-pod",
-        source="pod",
+        "pod-host-port",
+        "a pod to a port of a node that leads to a pod there",
         target="host-port",
         where="any",
         way="host-port",
     ),
     Scenario(
-        name="pod-host-port-own",
-        about="a pod to a port of its node that leads to the pod itself",
-        concern="pod-to-pod",
-        source="pod",
+        "pod-host-port-own",
+        "a pod to a port of its node that leads to the pod itself",
         target="host-port",
         where="itself",
         way="host-port",
     ),
     Scenario(
-        name="outside-host-port",
-        about="from outside of all nodes to a port of a node that leads to a pod there",
-        concern="pod-to-pod",
+        "outside-host-port",
+        "from outside of all nodes to a port of a node that leads to a pod there",
         source="outside",
         target="host-port",
         where="any",
