@@ -38,13 +38,38 @@ class Finding(Value):
     fix: tuple[Command, ...] = ()
 
 
+def finding(
+    code: str,
+    where: str,
+    seen: str,
+    hint: str,
+    *,
+    expected: str = "",
+    weight: Weight = "fault",
+    fix: tuple[Command, ...] = (),
+) -> Finding:
+    problem = Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)
+    return Finding(problem=problem, weight=weight, fix=fix)
+
+
 class Check(Value):
-    """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by."""
+    """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by.
+
+    A daemon can afford to ask some `each_minute`, of `weft.diag.sight.quick_look`'s sight.
+    """
 
     name: str
     about: str
     needs: tuple[Part, ...]
     find: Callable[[Sight], Iterable[Finding]]
+    each_minute: bool = False
+
+
+def check(
+    name: str, about: str, *needs: Part, each_minute: bool = False
+) -> Callable[[Callable[[Sight], Iterable[Finding]]], Check]:
+    """Make a check of a function that finds."""
+    return lambda find: Check(name=name, about=about, needs=needs, find=find, each_minute=each_minute)
 
 
 class UndecidedError(Exception):

@@ -14,11 +14,4 @@ CHECKS: Final[tuple[Check, ...]] = (
     *peers.CHECKS,
     *others.CHECKS,
 )
-# Those that a daemon can afford to ask again and again, of `weft.diag.sight.quick_look`'s sight.
-_CHEAP: Final = frozenset(
-    (
-        *("forwarding", "neighbours", "connections", "uplink-mtu", "pods-mtu"),
-        *("forward-rules", "reverse-path"),
-    )
-)
-EACH_MINUTE: Final = tuple(check for check in CHECKS if check.name in _CHEAP)
+EACH_MINUTE: Final = tuple(check for check in CHECKS if check.each_minute)

@@ -5,10 +5,9 @@ from ipaddress import ip_network
 from itertools import product
 from typing import Final
 
-from weft.diag.finding import Check, Finding
+from weft.diag.finding import Finding, check, finding
 from weft.diag.sight.node import Sight, overlap, within_any
 from weft.diag.sight.routing import UNICAST, removing
-from weft.model.errors import Problem
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import RouteInfo
 from weft.model.net import within
@@ -20,6 +19,7 @@ _SPARE: Final = 3  # the subnet's own address, the bridge's, and the last one
 _BEING_MADE: Final = 10  # pods at a time: their addresses are given before their links are there
 
 
+@check("overlaps", "no other route leads into the pod network", "routes")
 def _overlaps(sight: Sight) -> Iterator[Finding]:
     own = {link.index for link in (*sight.devices, *sight.bridges)} | _at_home(sight)
     for route in sight.routes:
@@ -55,15 +55,15 @@ def _overlap(sight: Sight, route: RouteInfo, network: str) -> Finding:
         command = removing(sight, route)
         seen = "packets for this node's own pods leave the node through it"
         hint = f"Find what made it (protocol {route.protocol}); to remove it: {command}"
-        return Finding(problem=Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        return finding("ROUTE-002", where, seen, hint)
     seen = f"it overlaps the pod network {network}"
     hint = "Give the network behind this route another range, or choose another Network for the cluster"
     # Peers' routes are longer than a wider one: that has what no peer has.
     wider = all(route.dst.prefixlen < each.prefixlen for each in sight.networks_of_pods)
-    problem = Problem(code="ADDR-001", where=where, seen=seen, hint=hint)
-    return Finding(problem=problem, weight="warning" if wider else "fault")
+    return finding("ADDR-001", where, seen, hint, weight="warning" if wider else "fault")
 
 
+@check("leaks", "each reserved address has a pod", "reserved", "networks", "links")
 def _leaks(sight: Sight) -> Iterator[Finding]:
     """Addresses that are reserved without a pod, as each reboot without DEL leaves them."""
     for reserved in sight.reserved:
@@ -80,10 +80,10 @@ def _leaks(sight: Sight) -> Iterator[Finding]:
                 f" each has a file in /var/lib/cni/networks/{reserved.network} with the container's id: remove the"
                 " files whose container is gone"
             )
-            problem = Problem(code="IPAM-001", where=f"network {reserved.network}", seen=seen, hint=hint)
-            yield Finding(problem=problem, weight="warning")
+            yield finding("IPAM-001", f"network {reserved.network}", seen, hint, weight="warning")
 
 
+@check("room", "this node has addresses left", "reserved", "networks")
 def _room(sight: Sight) -> Iterator[Finding]:
     flannels = {network.name for network in sight.networks if "flannel" in network.plugins}
     for reserved in sight.reserved:
@@ -96,10 +96,12 @@ def _room(sight: Sight) -> Iterator[Finding]:
                     "'weft ipam list --leaked' shows those without a pod, 'weft ipam gc' frees them;"
                     " else run fewer pods here, or give nodes larger subnets"
                 )
-                problem = Problem(code="IPAM-002", where=f"subnet {subnet}", seen=seen, hint=hint)
-                yield Finding(problem=problem, weight="fault" if given >= room else "warning")
+                yield finding(
+                    "IPAM-002", f"subnet {subnet}", seen, hint, weight="fault" if given >= room else "warning"
+                )
 
 
+@check("subnets", "the network has subnets left for more nodes", "daemon")
 def _subnets_left(sight: Sight) -> Iterator[Finding]:
     """Few subnets are left, if all have this one's size: SubnetMin and SubnetMax are not known."""
     state = sight.daemon
@@ -116,18 +118,7 @@ def _subnets_left(sight: Sight) -> Iterator[Finding]:
             hint = (
                 "When all are taken, a new node gets none. Delete leases of nodes that are gone, or widen the network"
             )
-            problem = Problem(code="LEASE-003", where=f"network {network}", seen=seen, hint=hint)
-            yield Finding(problem=problem, weight="warning")
+            yield finding("LEASE-003", f"network {network}", seen, hint, weight="warning")
 
 
-CHECKS: Final = (
-    Check(name="overlaps", about="no other route leads into the pod network", needs=("routes",), find=_overlaps),
-    Check(name="subnets", about="the network has subnets left for more nodes", needs=("daemon",), find=_subnets_left),
-    Check(
-        name="leaks",
-        about="each reserved address has a pod",
-        needs=("reserved", "networks", "links"),
-        find=_leaks,
-    ),
-    Check(name="room", about="this node has addresses left", needs=("reserved", "networks"), find=_room),
-)
+CHECKS: Final = (_overlaps, _subnets_left, _leaks, _room)

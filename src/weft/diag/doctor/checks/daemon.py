@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
-from weft.diag.finding import Check, Finding
+from weft.diag.finding import Finding, check, finding
 from weft.diag.sight.node import Sight
-from weft.model.errors import Problem
 from weft.model.text import counted
 
 _DAEMONS: Final = frozenset(("weftd", "flanneld"))
@@ -14,6 +13,7 @@ _PEERS: Final = 10  # that are named one by one
 _OFTEN: Final = 4
 
 
+@check("daemon", "a daemon serves this node", "daemon", "programs")
 def _runs(sight: Sight) -> Iterator[Finding]:
     if sight.daemon is not None or sight.programs & _DAEMONS:
         return
@@ -23,9 +23,10 @@ def _runs(sight: Sight) -> Iterator[Finding]:
             "Pods keep their network, but changes of the cluster are missed, and nothing is put back."
             " Start the daemon; its log says why it ended"
         )
-        yield Finding(problem=Problem(code="INST-003", where="this node's daemon", seen=seen, hint=hint))
+        yield finding("INST-003", "this node's daemon", seen, hint)
 
 
+@check("subnet-file", "plugins know this node's subnet", "networks", "subnet_env", "programs")
 def _has_told(sight: Sight) -> Iterator[Finding]:
     wanting = [network for network in sight.networks if "flannel" in network.plugins]
     if wanting and sight.subnet_env is None:
@@ -38,9 +39,10 @@ def _has_told(sight: Sight) -> Iterator[Finding]:
         )
         if sight.daemon is None and not sight.programs & _DAEMONS and not sight.devices:
             hint = f"No daemon runs here. Start it; if this network is not used any more: rm {quote(wanting[0].file)}"
-        yield Finding(problem=Problem(code="LEASE-001", where=where, seen=seen, hint=hint))
+        yield finding("LEASE-001", where, seen, hint)
 
 
+@check("readiness", "the daemon finds nothing wrong", "daemon")
 def _is_well(sight: Sight) -> Iterator[Finding]:
     state = sight.daemon
     if state is None:
@@ -50,13 +52,13 @@ def _is_well(sight: Sight) -> Iterator[Finding]:
             yield Finding(problem=problem)
     if state.faults:
         seen = f"through a bug of weft's, parts of it crashed {counted(state.faults, 'time')} and were restarted"
-        problem = Problem(code="INST-002", where="weftd", seen=seen, hint="The log has each; please report it")
-        yield Finding(problem=problem, weight="warning")
+        yield finding("INST-002", "weftd", seen, "The log has each; please report it", weight="warning")
     troubles = [peer.doubt for peer in state.peers if peer.doubt is not None][:_PEERS]
     for problem in (*troubles, *(refused.trouble for refused in state.refused[:_PEERS])):
         yield Finding(problem=problem, weight="warning")
 
 
+@check("peers", "each peer has what leads to it", "daemon")
 def _serves(sight: Sight) -> Iterator[Finding]:
     state = sight.daemon
     for peer in () if state is None else state.peers:
@@ -65,9 +67,10 @@ def _serves(sight: Sight) -> Iterator[Finding]:
         elif peer.lacks:
             seen = "; ".join(peer.lacks[:_PEERS])
             hint = "weftd tries again by itself; the kernel's message above says why it fails"
-            yield Finding(problem=Problem(code="FDB-001", where=f"peer {peer.id}", seen=seen, hint=hint))
+            yield finding("FDB-001", f"peer {peer.id}", seen, hint)
 
 
+@check("repairs", "nothing is put back again and again", "daemon")
 def _stays(sight: Sight) -> Iterator[Finding]:
     """What the daemon repairs again and again looks well at any moment, and pods lose packets each time."""
     loops = {} if sight.daemon is None else sight.daemon.loops
@@ -78,19 +81,7 @@ def _stays(sight: Sight) -> Iterator[Finding]:
                 "Another program keeps changing it: 'weft events' shows what and when,"
                 f" 'weft explain {code}' names likely programs"
             )
-            problem = Problem(code=code, where="what another program changes", seen=seen, hint=hint)
-            yield Finding(problem=problem, weight="warning")
+            yield finding(code, "what another program changes", seen, hint, weight="warning")
 
 
-CHECKS: Final = (
-    Check(name="daemon", about="a daemon serves this node", needs=("daemon", "programs"), find=_runs),
-    Check(
-        name="subnet-file",
-        about="plugins know this node's subnet",
-        needs=("networks", "subnet_env", "programs"),
-        find=_has_told,
-    ),
-    Check(name="readiness", about="the daemon finds nothing wrong", needs=("daemon",), find=_is_well),
-    Check(name="repairs", about="nothing is put back again and again", needs=("daemon",), find=_stays),
-    Check(name="peers", about="each peer has what leads to it", needs=("daemon",), find=_serves),
-)
+CHECKS: Final = (_runs, _has_told, _is_well, _stays, _serves)

@@ -5,9 +5,8 @@ from itertools import combinations
 from shlex import quote
 from typing import Final
 
-from weft.diag.finding import Check, Command, Finding, link_up, setting
+from weft.diag.finding import Command, Finding, check, finding, link_up, setting
 from weft.diag.sight.node import Sight
-from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
 
 # What a device adds to a packet at least, by its kind: outer headers of IPv4.
@@ -17,6 +16,7 @@ _NAMED: Final = 3
 _SMALLEST_V6: Final = 1280  # RFC 8200 §5
 
 
+@check("devices-apart", "no two VXLAN devices share VNI and port", "links")
 def _clashes(sight: Sight) -> Iterator[Finding]:
     ours = {link.name for link in sight.devices}
     for one, two in combinations(sight.vxlans, 2):
@@ -24,9 +24,10 @@ def _clashes(sight: Sight) -> Iterator[Finding]:
             seen = f"both have VNI {one.vni} and UDP port {one.port}"
             other = two.name if one.name in ours else one.name
             hint = f"Only one of them gets the packets. Remove {other}, or choose another VNI or Port for all nodes"
-            yield Finding(problem=Problem(code="VTEP-002", where=f"{one.name} and {two.name}", seen=seen, hint=hint))
+            yield finding("VTEP-002", f"{one.name} and {two.name}", seen, hint)
 
 
+@check("devices", "devices between nodes are up, with pods' MTU", "links")
 def _devices(sight: Sight) -> Iterator[Finding]:
     for link in sight.devices:
         if not link.up:
@@ -35,8 +36,7 @@ def _devices(sight: Sight) -> Iterator[Finding]:
                 "The routes through it are gone too; weftd puts the device and them back."
                 f" If weftd does not run: {command}"
             )
-            problem = Problem(code="VTEP-003", where=f"link {link.name}", seen="it is down", expected="up", hint=hint)
-            yield Finding(problem=problem, fix=(command,))
+            yield finding("VTEP-003", f"link {link.name}", "it is down", hint, expected="up", fix=(command,))
         elif _is_flannels_v6(link, sight):
             seen = (
                 f"pods' MTU is {sight.mtu}, but {link.name} carries only {link.mtu}:"
@@ -47,15 +47,13 @@ def _devices(sight: Sight) -> Iterator[Finding]:
                 f" Set mtu to {link.mtu} in the delegate of the CNI configuration"
             )
             where, expected = "FLANNEL_MTU in subnet.env", str(link.mtu)
-            problem = Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint)
-            yield Finding(problem=problem, weight="warning")
+            yield finding("MTU-001", where, seen, hint, expected=expected, weight="warning")
         elif link.mtu < sight.mtu:
             words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
             command = Command(words, f"gives {link.name} the MTU of pods")
             seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
             where, hint = f"link {link.name}", f"Run: {command}"
-            problem = Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint)
-            yield Finding(problem=problem, fix=(command,))
+            yield finding("MTU-001", where, seen, hint, expected=expected, fix=(command,))
 
 
 def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
@@ -63,15 +61,16 @@ def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
     return sight.daemon is None and link.name.startswith("flannel-v6.") and link.mtu == sight.mtu - _V6_MORE
 
 
+@check("bridges", "pods' bridges are up", "links", "networks")
 def _bridges_up(sight: Sight) -> Iterator[Finding]:
     for bridge in sight.bridges:
         if not bridge.up:
             command = link_up(bridge.name)
             seen, hint = "it is down, so no pod on it reaches anything", f"Run: {command}"
-            problem = Problem(code="BRIDGE-006", where=f"bridge {bridge.name}", seen=seen, expected="up", hint=hint)
-            yield Finding(problem=problem, fix=(command,))
+            yield finding("BRIDGE-006", f"bridge {bridge.name}", seen, hint, expected="up", fix=(command,))
 
 
+@check("bridge-addresses", "pods' bridges have addresses of this node's subnet", "links", "networks")
 def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
     named = {name for network in sight.networks if "flannel" in network.plugins for name in network.bridges}
     for bridge in sight.bridges:
@@ -88,9 +87,10 @@ def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
                     " networks another bridge"
                 )
                 where, expected = f"bridge {bridge.name}", f"an address of {subnet}"
-                yield Finding(problem=Problem(code="BRIDGE-001", where=where, seen=seen, expected=expected, hint=hint))
+                yield finding("BRIDGE-001", where, seen, hint, expected=expected)
 
 
+@check("hairpin", "pods reach themselves through their Services", "links", "networks")
 def _hairpin(sight: Sight) -> Iterator[Finding]:
     named = {name for network in sight.networks if network.hairpin for name in network.bridges}
     bridges = {bridge.index: bridge for bridge in sight.bridges if bridge.name in named}
@@ -100,10 +100,16 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
             command = Command(words, f"lets the pod behind {port.name} reach itself")
             seen = "hairpin is off, so its pod cannot reach itself through its Service"
             where, hint = f"{port.name} on {bridges[port.master].name}", f"Run: {command}"
-            problem = Problem(code="BRIDGE-003", where=where, seen=seen, expected="hairpin on", hint=hint)
-            yield Finding(problem=problem, weight="warning", fix=(command,))
+            yield finding("BRIDGE-003", where, seen, hint, expected="hairpin on", weight="warning", fix=(command,))
 
 
+@check(
+    "uplink-mtu",
+    "the uplink has room for pods' packets and what they are wrapped in",
+    "daemon",
+    "links",
+    each_minute=True,
+)
 def _wider(sight: Sight) -> Iterator[Finding]:
     """The uplink must carry wrapped packets whole: outer packets are never fragmented."""
     state = sight.daemon
@@ -120,9 +126,10 @@ def _wider(sight: Sight) -> Iterator[Finding]:
                 " and restart weftd"
             )
             where = f"uplink {uplink.name}"
-            yield Finding(problem=Problem(code="MTU-001", where=where, seen=seen, expected=expected, hint=hint))
+            yield finding("MTU-001", where, seen, hint, expected=expected)
 
 
+@check("pods-mtu", "pods have the network's MTU", "links", "networks", each_minute=True)
 def _narrower(sight: Sight) -> Iterator[Finding]:
     """Pods keep the MTU that they were made with, when the network's becomes smaller."""
     wide = {name: mtu for name, mtu in sight.mtus_of_pods.items() if mtu > sight.mtu > 0}
@@ -131,14 +138,9 @@ def _narrower(sight: Sight) -> Iterator[Finding]:
         named = f"{'host end' if len(wide) == 1 else 'host ends'}: {', '.join(list(wide)[:_NAMED])}"
         seen = f"{have} MTU {_from_to(wide.values())} ({named}{' …' * (len(wide) > _NAMED)})"
         hint = "Their large packets are lost where ICMP is filtered. Recreate these pods"
-        problem = Problem(
-            code="MTU-001",
-            where="MTU of pods",
-            seen=seen,
-            expected=f"{sight.mtu}, which the network has now",
-            hint=hint,
+        yield finding(
+            "MTU-001", "MTU of pods", seen, hint, expected=f"{sight.mtu}, which the network has now", weight="warning"
         )
-        yield Finding(problem=problem, weight="warning")
 
 
 def _from_to(numbers: Collection[int]) -> str:
@@ -146,6 +148,7 @@ def _from_to(numbers: Collection[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
+@check("ipv6-links", "links of IPv6 pods can carry IPv6", "links", "settings")
 def _ipv6(sight: Sight) -> Iterator[Finding]:
     if any(subnet.version == 6 for subnet in sight.subnets):
         for link in (*sight.devices, *sight.bridges):
@@ -154,37 +157,14 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
                 command = setting(
                     name, "0", f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
                 )
-                problem = Problem(code="V6-001", where=f"sysctl {name}", seen="IPv6 is off", hint=f"Run: {command}")
-                yield Finding(problem=problem, fix=(command,))
+                yield finding("V6-001", f"sysctl {name}", "IPv6 is off", f"Run: {command}", fix=(command,))
             if link.mtu < _SMALLEST_V6:
                 seen, expected = f"MTU {link.mtu}", f"{_SMALLEST_V6} at least, without which a link has no IPv6"
                 hint = (
                     "Raise the uplink's MTU, or MTU in the network configuration's Backend, whichever is too small,"
                     " and restart weftd; recreate pods that were made with the smaller MTU"
                 )
-                problem = Problem(code="V6-001", where=f"link {link.name}", seen=seen, expected=expected, hint=hint)
-                yield Finding(problem=problem)
+                yield finding("V6-001", f"link {link.name}", seen, hint, expected=expected)
 
 
-CHECKS: Final = (
-    Check(name="devices-apart", about="no two VXLAN devices share VNI and port", needs=("links",), find=_clashes),
-    Check(name="devices", about="devices between nodes are up, with pods' MTU", needs=("links",), find=_devices),
-    Check(
-        name="uplink-mtu",
-        about="the uplink has room for pods' packets and what they are wrapped in",
-        needs=("daemon", "links"),
-        find=_wider,
-    ),
-    Check(name="pods-mtu", about="pods have the network's MTU", needs=("links", "networks"), find=_narrower),
-    Check(name="bridges", about="pods' bridges are up", needs=("links", "networks"), find=_bridges_up),
-    Check(
-        name="bridge-addresses",
-        about="pods' bridges have addresses of this node's subnet",
-        needs=("links", "networks"),
-        find=_bridge_addresses,
-    ),
-    Check(
-        name="hairpin", about="pods reach themselves through their Services", needs=("links", "networks"), find=_hairpin
-    ),
-    Check(name="ipv6-links", about="links of IPv6 pods can carry IPv6", needs=("links", "settings"), find=_ipv6),
-)
+CHECKS: Final = (_clashes, _devices, _wider, _narrower, _bridges_up, _bridge_addresses, _hairpin, _ipv6)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
-from weft.diag.finding import Check, Command, Finding
+from weft.diag.finding import Command, Finding, check, finding
 from weft.diag.sight.node import Sight
-from weft.model.errors import Problem
 
 # Links by which other pod networks are known, by how their names begin.
 _OTHERS: Final = {"cilium_": "Cilium", "cali": "Calico", "weave": "Weave Net", "kube-bridge": "kube-router"}
@@ -32,16 +31,17 @@ _DROP_INS: Final = {
 _IN_GENERAL: Final = "name flannel*, cni* and veth* in its configuration as links that it does not manage"
 
 
+@check("plugins", "each network has its plugins", "networks", "plugins")
 def _there(sight: Sight) -> Iterator[Finding]:
     for network in sight.networks:
         for plugin in dict.fromkeys(network.plugins):
             if plugin not in sight.plugins:
                 where = f"plugin {plugin} of {network.file}"
                 hint = "'weft cni install' puts weft's there, 'weft cni install --check' shows what each network needs"
-                problem = Problem(code="CNI-001", where=where, seen="it is not in the plugins' directory", hint=hint)
-                yield Finding(problem=problem)
+                yield finding("CNI-001", where, "it is not in the plugins' directory", hint)
 
 
+@check("first-network", "runtimes use the pod network", "networks")
 def _first(sight: Sight) -> Iterator[Finding]:
     """The runtime takes the first file, and no network behind it, unless the first calls others."""
     ours = next((network for network in sight.networks if "flannel" in network.plugins), None)
@@ -49,10 +49,10 @@ def _first(sight: Sight) -> Iterator[Finding]:
         first = sight.networks[0]
         seen = f"it comes before {ours.file}, so runtimes use network {first.name} instead of {ours.name}"
         hint = f"If it is a leftover of another pod network: rm {quote(first.file)}"
-        problem = Problem(code="CLEAN-001", where=first.file, seen=seen, hint=hint)
-        yield Finding(problem=problem, weight="warning")
+        yield finding("CLEAN-001", first.file, seen, hint, weight="warning")
 
 
+@check("leftovers", "no other pod network has left links", "links")
 def _leftovers(sight: Sight) -> Iterator[Finding]:
     found: dict[str, list[str]] = {}
     used = {plugin for network in sight.networks for plugin in network.plugins}
@@ -66,10 +66,10 @@ def _leftovers(sight: Sight) -> Iterator[Finding]:
             hint = (
                 f"Two pod networks disturb each other. If {name} is not used any more, uninstall it as its manual says"
             )
-            problem = Problem(code="CLEAN-001", where=name, seen=seen, hint=hint)
-            yield Finding(problem=problem, weight="warning")
+            yield finding("CLEAN-001", name, seen, hint, weight="warning")
 
 
+@check("link-managers", "no network manager takes links of pods for its own", "managers", "links", "networks")
 def _managed(sight: Sight) -> Iterator[Finding]:
     bridges = {bridge.index for bridge in sight.bridges}
     ours = [link.name for link in (*sight.devices, *sight.bridges)]
@@ -82,19 +82,18 @@ def _managed(sight: Sight) -> Iterator[Finding]:
             for name in taken
             if manager == "NetworkManager"
         )
-        yield Finding(
-            problem=Problem(
-                code="HOST-001",
-                where=manager,
-                seen=f"it manages {', '.join(taken[:_NAMED])}{more}",
-                expected="flannel*, cni* and veth* unmanaged",
-                hint=f"To make that permanent, {_DROP_INS[manager]}",
-            ),
+        yield finding(
+            "HOST-001",
+            manager,
+            f"it manages {', '.join(taken[:_NAMED])}{more}",
+            f"To make that permanent, {_DROP_INS[manager]}",
+            expected="flannel*, cni* and veth* unmanaged",
             weight="warning",
             fix=fix,
         )
 
 
+@check("device-addresses", "no other program has put addresses on devices between nodes", "links", "programs")
 def _foreign(sight: Sight) -> Iterator[Finding]:
     for device in sight.devices if sight.subnets else ():
         for address in sight.addresses_of(device.index):
@@ -108,18 +107,17 @@ def _foreign(sight: Sight) -> Iterator[Finding]:
                 ("ip", "address", "delete", f"{ip}/{address.prefixlen}", "dev", device.name),
                 f"takes {ip} off {device.name}",
             )
-            yield Finding(
-                problem=Problem(
-                    code="HOST-001",
-                    where=f"link {device.name}",
-                    seen=f"it has the address {ip}/{address.prefixlen}, which weft did not set{who}",
-                    expected="only addresses of this node's subnet",
-                    hint=f"Have the program that set it ignore this link ({hint}); then remove the address: {command}",
-                ),
+            yield finding(
+                "HOST-001",
+                f"link {device.name}",
+                f"it has the address {ip}/{address.prefixlen}, which weft did not set{who}",
+                f"Have the program that set it ignore this link ({hint}); then remove the address: {command}",
+                expected="only addresses of this node's subnet",
                 weight="warning",
             )
 
 
+@check("clock", "the clock is right, as far as is known", "clock")
 def _clock(sight: Sight) -> Iterator[Finding]:
     """A clock that was never set; or one that nothing keeps right, where the store refuses for that."""
     if sight.clock is None:
@@ -132,26 +130,7 @@ def _clock(sight: Sight) -> Iterator[Finding]:
     else:
         return
     hint = "Certificates and tokens depend on the clock. 'timedatectl' shows it; install chrony or systemd-timesyncd"
-    yield Finding(
-        problem=Problem(code="HOST-003", where="this machine's clock", seen=seen, hint=hint), weight="warning"
-    )
+    yield finding("HOST-003", "this machine's clock", seen, hint, weight="warning")
 
 
-CHECKS: Final = (
-    Check(name="plugins", about="each network has its plugins", needs=("networks", "plugins"), find=_there),
-    Check(name="first-network", about="runtimes use the pod network", needs=("networks",), find=_first),
-    Check(name="leftovers", about="no other pod network has left links", needs=("links",), find=_leftovers),
-    Check(
-        name="device-addresses",
-        about="no other program has put addresses on devices between nodes",
-        needs=("links", "programs"),
-        find=_foreign,
-    ),
-    Check(
-        name="link-managers",
-        about="no network manager takes links of pods for its own",
-        needs=("managers", "links", "networks"),
-        find=_managed,
-    ),
-    Check(name="clock", about="the clock is right, as far as is known", needs=("clock",), find=_clock),
-)
+CHECKS: Final = (_there, _first, _leftovers, _foreign, _managed, _clock)

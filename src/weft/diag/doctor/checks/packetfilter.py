@@ -5,13 +5,12 @@ from ipaddress import ip_address, ip_interface
 from itertools import product
 from typing import Final
 
-from weft.diag.finding import Check, Command, Finding, UndecidedError
+from weft.diag.finding import Command, Finding, UndecidedError, check, finding
 from weft.diag.owners import FIREWALLD, owner_of
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight.node import Configured, Peer, Sight, peers
 from weft.diag.sight.routing import address_on, route_to
-from weft.model.errors import Problem
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip, Net
@@ -28,6 +27,13 @@ _DOES: Final = {"prerouting": "receiving", "input": "receiving", "output": "send
 _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are rare, and some have long lists
 
 
+@check(
+    "forward-rules",
+    "the firewall forwards packets between pods of this node and of others",
+    "rules",
+    "networks",
+    each_minute=True,
+)
 def _forwarded(sight: Sight) -> Iterator[Finding]:
     said, doubts = set[str](), list[str]()
     for packet in _between_pods(sight):
@@ -80,6 +86,7 @@ def _way_out(sight: Sight, peer: Peer) -> str:
     return "" if link is None else link.name
 
 
+@check("bridge-rules", "the firewall forwards what pods of other networks' bridges need", "rules", "networks", "routes")
 def _of_bridges(sight: Sight) -> Iterator[Finding]:
     """What flannel's networks need, its daemon has accepted."""
     away = next((route for route in sight.routes if route.dst.version == 4 and not route.dst.prefixlen), None)
@@ -127,14 +134,14 @@ def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: st
         if verdict.passes is False:
             owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
             whose = "" if owner is None else f", which is {owner.name}'s"
-            problem = Problem(
-                code="FW-002",
-                where=f"{which}, bridge {bridge}",
-                seen=f"{what} is dropped by {verdict.by}{whose}",
+            yield finding(
+                "FW-002",
+                f"{which}, bridge {bridge}",
+                f"{what} is dropped by {verdict.by}{whose}",
+                f"The reference plugins have the same problem. To have it accepted: {means}",
                 expected="accepted",
-                hint=f"The reference plugins have the same problem. To have it accepted: {means}",
+                weight="warning",
             )
-            yield Finding(problem=problem, weight="warning")
 
 
 def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
@@ -147,10 +154,10 @@ def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
     if owner is not None:
         fix = owner.mends(sight.networks_of_pods)
         seen, hint = f"{seen}, which is {owner.name}'s", f"{owner.hint}: {'; '.join(map(str, fix))}"
-    problem = Problem(code=code, where=where, seen=seen, expected="accepted", hint=hint)
-    return Finding(problem=problem, fix=fix)
+    return finding(code, where, seen, hint, expected="accepted", fix=fix)
 
 
+@check("port-rules", "the firewall lets datagrams from and to the peers pass", "rules")
 def _outer(sight: Sight) -> Iterator[Finding]:
     said, doubts = set[str](), list[str]()
     for peer, port in product(peers(sight)[:_MOST], sight.ports):
@@ -163,7 +170,7 @@ def _outer(sight: Sight) -> Iterator[Finding]:
                     f"Packets between pods are dropped here. Have {whose} accept UDP port {port} from and to the nodes"
                 )
                 where, seen = f"{_DOES[hook]} {packet}", f"dropped by {verdict.by}"
-                yield Finding(problem=Problem(code="REACH-001", where=where, seen=seen, expected="accepted", hint=hint))
+                yield finding("REACH-001", where, seen, hint, expected="accepted")
             elif verdict.passes is None:
                 doubts.append(f"{packet}: {verdict.by}")
     if not said:
@@ -182,31 +189,12 @@ def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str
         yield hook, packet, judge(sight.rules, hook, packet)
 
 
+@check("host-ports", "each published port leads to a pod", "dead_ports")
 def _dead_ports(sight: Sight) -> Iterator[Finding]:
     for dead in sight.dead_ports:
         seen = f"{dead.rule} leads to {dead.address}, but no pod of this node has that address"
         hint = "'weft cni gc NETWORK' removes the rule, and so does the next pod that weft gives the port"
-        yield Finding(problem=Problem(code="HOSTPORT-003", where=f"host port {dead.port}", seen=seen, hint=hint))
+        yield finding("HOSTPORT-003", f"host port {dead.port}", seen, hint)
 
 
-CHECKS: Final = (
-    Check(
-        name="forward-rules",
-        about="the firewall forwards packets between pods of this node and of others",
-        needs=("rules", "networks"),
-        find=_forwarded,
-    ),
-    Check(
-        name="bridge-rules",
-        about="the firewall forwards what pods of other networks' bridges need",
-        needs=("rules", "networks", "routes"),
-        find=_of_bridges,
-    ),
-    Check(
-        name="port-rules",
-        about="the firewall lets datagrams from and to the peers pass",
-        needs=("rules",),
-        find=_outer,
-    ),
-    Check(name="host-ports", about="each published port leads to a pod", needs=("dead_ports",), find=_dead_ports),
-)
+CHECKS: Final = (_forwarded, _of_bridges, _outer, _dead_ports)

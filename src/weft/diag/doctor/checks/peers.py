@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from weft.diag.doctor.checks.packetfilter import judged_on_the_way
-from weft.diag.finding import Check, Finding, setting
+from weft.diag.finding import Finding, check, finding, setting
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge
 from weft.diag.sight.node import Knocked, Peer, Probed, Sight, peers
 from weft.diag.sight.routing import Choice, address_on, astray, remedy, row, silent_neighbour, words
-from weft.model.errors import Problem
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NUD_PERMANENT
 from weft.model.text import counted
@@ -28,6 +27,7 @@ _NONE: Final = Knocked(peer="", rounds=())
 _Kind = Literal["away", "gone", "rejected", "eaten", "cut", "mute", "narrow"]
 
 
+@check("entries", "routes to peers have their neighbour and FDB entries", "routes")
 def _whole(sight: Sight) -> Iterator[Finding]:
     """Each route into a VXLAN device has its neighbour and FDB entry, and each neighbour its route.
 
@@ -49,12 +49,12 @@ def _whole(sight: Sight) -> Iterator[Finding]:
             seen = f"no FDB entry says behind which node {mac} is"
         else:
             continue
-        yield Finding(problem=Problem(code="FDB-001", where=where, seen=seen, hint=_ITS_TASK))
+        yield finding("FDB-001", where, seen, _ITS_TASK)
     gateways = {(route.index, route.via) for route in sight.routes}
     for index, ip in macs:
         if index in indexes and (index, ip) not in gateways:
             seen, where = "its neighbour entry is here, but its route is missing", f"the peer behind {ip}"
-            yield Finding(problem=Problem(code="ROUTE-001", where=where, seen=seen, hint=_ITS_TASK))
+            yield finding("ROUTE-001", where, seen, _ITS_TASK)
 
 
 def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:
@@ -62,6 +62,7 @@ def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:
     return [(peer, link.name) for peer, link in found if link is not None and link.name != uplink]
 
 
+@check("uplink", "peers are reached through the uplink", "daemon", "links")
 def _one_uplink(sight: Sight) -> Iterator[Finding]:
     state = sight.daemon
     if state is None or state.uplink is None:
@@ -75,10 +76,17 @@ def _one_uplink(sight: Sight) -> Iterator[Finding]:
             f"If that is the link to the nodes' network, start weftd with --iface={by[0]};"
             f" else mend the route to {astray[0][0].public}"
         )
-        problem = Problem(code="IFACE-001", where=f"uplink {state.uplink.name}", seen=seen, hint=hint)
-        yield Finding(problem=problem, weight="warning")
+        yield finding("IFACE-001", f"uplink {state.uplink.name}", seen, hint, weight="warning")
 
 
+@check(
+    "reverse-path",
+    "the uplink takes peers' packets, whichever link answers go through",
+    "daemon",
+    "links",
+    "settings",
+    each_minute=True,
+)
 def _backwards(sight: Sight) -> Iterator[Finding]:
     """Where the uplink drops what comes by another link than answers would go (rp_filter 1, RFC 3704 §2.2)."""
     state = sight.daemon
@@ -99,10 +107,10 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
         answers = f"answers to {'it' if len(astray) == 1 else 'them'} go through another link"
         seen = f"it is 1 (strict): {sent} is dropped, because {answers}"
         hint = f"Mend the route to {astray[0].public}, or run: {command}"
-        problem = Problem(code="KERN-003", where=f"sysctl {strict}", seen=seen, expected=expected, hint=hint)
-        yield Finding(problem=problem, fix=(command,))
+        yield finding("KERN-003", f"sysctl {strict}", seen, hint, expected=expected, fix=(command,))
 
 
+@check("ways", "packets for peers' pods follow the routes of their leases", "routes")
 def _elsewhere(sight: Sight) -> Iterator[Finding]:
     found: dict[Choice, list[Peer]] = {}
     for peer in peers(sight)[:_MOST]:
@@ -125,8 +133,7 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
                 f" accepts). To remove {made} until that program makes it again: {command}"
             )
         where = f"packets to {', '.join(str(peer.subnet) for peer in led[:_NAMED])}"
-        problem = Problem(code="ROUTE-002", where=where, seen=seen, hint=hint)
-        yield Finding(problem=problem, weight="warning" if _all_answer(sight, led) else "fault")
+        yield finding("ROUTE-002", where, seen, hint, weight="warning" if _all_answer(sight, led) else "fault")
 
 
 def _all_answer(sight: Sight, led: list[Peer]) -> bool:
@@ -134,6 +141,7 @@ def _all_answer(sight: Sight, led: list[Peer]) -> bool:
     return all(str(peer.subnet) in answering for peer in led)
 
 
+@check("answers", "peers answer, also to packets of pods' MTU", "probes")
 def _answer(sight: Sight) -> Iterator[Finding]:
     """If a peer answers by the underlay alone, the way inside is broken; otherwise the peer is away."""
     found = _sorted(sight)
@@ -268,7 +276,7 @@ def _eaten(sight: Sight, eaten: Sequence[Probed]) -> Finding:
 
 def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Finding:
     where = f"peer {probes[0].peer}" if len(probes) == 1 else f"{len(probes)} peers ({_names(probes)})"
-    return Finding(problem=Problem(code=code, where=where, seen=seen, hint=hint))
+    return finding(code, where, seen, hint)
 
 
 def _may_answer(sight: Sight, version: int) -> bool:
@@ -301,20 +309,4 @@ def _carried(sight: Sight) -> str:
     return f"packets to {_ports(sight)}" if sight.ports else "the packets between the nodes"
 
 
-CHECKS: Final = (
-    Check(
-        name="ways",
-        about="packets for peers' pods follow the routes of their leases",
-        needs=("routes",),
-        find=_elsewhere,
-    ),
-    Check(name="entries", about="routes to peers have their neighbour and FDB entries", needs=("routes",), find=_whole),
-    Check(
-        name="reverse-path",
-        about="the uplink takes peers' packets, whichever link answers go through",
-        needs=("daemon", "links", "settings"),
-        find=_backwards,
-    ),
-    Check(name="uplink", about="peers are reached through the uplink", needs=("daemon", "links"), find=_one_uplink),
-    Check(name="answers", about="peers answer, also to packets of pods' MTU", needs=("probes",), find=_answer),
-)
+CHECKS: Final = (_elsewhere, _whole, _backwards, _one_uplink, _answer)
