@@ -106,6 +106,11 @@ class Core:
         return self._state.known.removals
 
     @property
+    def digest(self) -> int:
+        """Equal for those that know the same."""
+        return self._state.known.digest.root
+
+    @property
     def kept(self) -> Kept:
         """What was asked to be kept last."""
         return self._state.kept
@@ -144,8 +149,6 @@ class Core:
             self._founding.reached(dialled, hello.key)
         if hello.key == state.me:
             state.links.refuse(made, "ourselves")
-        elif hello.key in state.known.removals:
-            self._turn_away(made)
         elif dialled is None and state.links.to(hello.key) is None and self._crowded(hello.key):
             state.out.append(Send(link=link, message=Redirect(addresses=self._reach.others(hello.key))))
             state.links.refuse(made, "links enough")
@@ -197,13 +200,6 @@ class Core:
         member = self._state.known.members.get(key)
         return self._state.links.full(newcomer=member is None or not member.links)
 
-    def _turn_away(self, link: Link) -> None:
-        """A peer that was removed: it has to hear of it."""
-        state = self._state
-        if link.hello.ring == state.known.ring and (removal := state.known.removals.get(link.key)):
-            state.out.append(Send(link=link.number, message=Records(removals=(removal,))))
-        state.links.refuse(link, "it has been removed")
-
     def _met(self, link: Link, now: float) -> None:
         self._state.stale = True
         self._meeting.met(link, now)
@@ -233,6 +229,9 @@ class Core:
         state = self._state
         if isinstance(message, Ping):
             state.send(link, Pong(number=message.number))
+        elif link.removed:
+            if isinstance(message, Records) and self._gossip.returned(message, link, now):
+                self._met(link, now)
         elif isinstance(message, _COMPARING):
             state.word = state.word or (state.ring is not None and link.ring == state.ring.id)
             self._gossip.received(message, link, now)

@@ -162,10 +162,17 @@ class Estate:
     # --- To others
 
     def wanted(self, taker: bytes, want: Want, now: float) -> Grant | None:
-        """The answer to a `Want`; none while we do not know what is ours."""
+        """The answer to a `Want`; none while we do not know what is ours.
+
+        While only we are settled, one peer at a time is given its first block: of two, each could wait for the other
+        as its witness.
+        """
         state = self._state
         if not (state.agreed or state.alone):
             return None
+        others = state.known.tokens.owners - {state.me}
+        if others and taker not in others and not any(self._settled(key) for key in others):
+            return Grant(giver=state.me, taker=taker, refused="another peer is about to have its first block")
         made = grant(
             state.known.tokens,
             self._giver(),
@@ -177,6 +184,10 @@ class Estate:
             self._given[taker] = made
             state.write(list(made.tokens), now)
         return made
+
+    def _settled(self, key: bytes) -> bool:
+        member = self._state.known.members.get(key)
+        return member is not None and member.settled
 
     def noted(self, note: Note, now: float) -> Ack:
         """As a witness."""

@@ -64,6 +64,15 @@ class Gossip:
         for answer in state.known.answer(message):
             state.send(link, answer)
 
+    def returned(self, message: Records, link: Link, now: float) -> bool:
+        """What a removed peer has to say of removals; whether it turns out not to be removed."""
+        new = Names()
+        for removal in message.removals:
+            if self._removing.hear(removal, now):
+                new.removals[removal.key] = None
+        self._state.flood.tell(new, now)
+        return link.key not in self._state.known.removals
+
     def _take(self, records: Records, link: Link, now: float) -> None:
         state = self._state
         new = Names()

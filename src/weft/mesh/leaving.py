@@ -27,6 +27,9 @@ class Leaving:
         if state.ring is None or state.alone:
             hint = "Stop the daemon; there is nobody to whom its blocks could go."
             raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is alone", hint=hint))
+        if state.kept.grant or (state.known.tokens.count(state.me) and not state.kept.settled):
+            hint = "Try again when it has its block."
+            raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is just joining", hint=hint))
         if state.kept.promise or state.kept.proposal:
             hint = "Try again when it is over."
             raise ConfigError(Problem(code="MESH-007", where="leave", seen="a removal is under way", hint=hint))
@@ -48,8 +51,10 @@ class Leaving:
             if not able:
                 return
             self._heir = able[int(state.chance() * len(able))]
-        kept = state.kept
-        giver = Giver(bound=self._removing.bound, home=kept.home, settled=kept.settled, resting=())
+        home = state.kept.home
+        token = None if home is None else state.known.tokens.at(home)
+        mine = home if token and token.owner == state.me else None
+        giver = Giver(bound=self._removing.bound, home=mine, settled=state.kept.settled)
         parts = parting(state.known.tokens, giver, self._heir)
         if not parts:
             self._part(now)

@@ -31,6 +31,7 @@ class Link(Value, frozen=False):
     heard: float
     ring: bytes | None
     pinged: bool = False
+    removed: bool = False  # the peer was: it tells and hears of removals alone
     until: float = inf  # it waits for the old link's answer
     held: list[Message] = field(default_factory=list)
 
@@ -60,7 +61,7 @@ class Links:
         return self._links.get(number)
 
     def of(self, ring: bytes | None) -> Iterator[Link]:
-        return (link for link in self._by_key.values() if link.ring == ring)
+        return (link for link in self._by_key.values() if link.ring == ring and not link.removed)
 
     def to(self, key: bytes) -> Link | None:
         return self._by_key.get(key)
@@ -152,7 +153,9 @@ class Links:
                 waiting.until = inf
                 begun.append(waiting)
         for link in self:
-            if now >= link.heard + DEAD:
+            if link.removed and now >= link.since + DEAD:
+                self.close(link, "it has been removed")
+            elif now >= link.heard + DEAD:
                 self.close(link, f"silent for {DEAD:.0f} s")
             elif now >= link.heard + PING and not link.pinged:
                 self._ping(link, now)

@@ -4,6 +4,7 @@ A peer that owns all blocks alone, and whose block never had a pod, drops its ri
 the one whose ring has the higher id.
 """
 
+from weft.mesh.flood import in_frames
 from weft.mesh.links import Link
 from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
@@ -22,6 +23,11 @@ class Meeting:
     def met(self, link: Link, now: float) -> None:
         """A link is new, or belongs to a ring now."""
         state = self._state
+        link.removed = link.key in state.known.removals and link.ring == state.known.ring
+        if link.removed:
+            for records in in_frames(removals=state.known.removals):
+                state.send(link, records)
+            return
         if state.ring is None or link.ring is None or link.ring == state.ring.id:
             state.greet(link)
             return

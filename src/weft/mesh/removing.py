@@ -99,6 +99,8 @@ class Removing:
     def asked(self, command: Remove, now: float) -> None:
         """Raises `ConfigError`."""
         state = self._state
+        if state.left:
+            raise ConfigError(Problem(code="MESH-005", where="rmpeer", seen="this node is leaving the mesh"))
         for key in command.keys:
             if key in state.routing.hops(state.known, now):
                 seen, hint = "it answers", "Type 'weft mesh leave' there."
@@ -134,7 +136,7 @@ class Removing:
     def tick(self, now: float) -> None:
         state = self._state
         self.due = inf
-        if self._again:
+        if self._again and not state.left:
             names = tuple(name for name in self._again if name not in state.known.removals)
             if state.kept.promise is not None:
                 self.due = now + LATEST
@@ -146,8 +148,12 @@ class Removing:
         if proposal is None:
             return
         self.due = now + 1.0
+        if back := [name for name in proposal.names if name in state.routing.hops(state.known, now)]:
+            self._withdraw()
+            state.say(f"nobody is removed: {state.name(back[0])} answers")
+            return
         away = missing(proposal, self._known(), self._promised, state.known.removals)
-        for key in away:
+        for key in sorted(away):
             if key not in self._asks:
                 self._asks[key] = state.routing.ask(key, Propose(promise=proposal), state.known, now)
         if not away or now >= self._forced:

@@ -7,6 +7,7 @@ this module cannot check: a token is written by the owner of its blocks alone, w
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from weft.model.mesh.records import Layout, Token
@@ -59,7 +60,7 @@ class Tokens:
         return self._layout
 
     @property
-    def owners(self) -> Collection[bytes]:
+    def owners(self) -> AbstractSet[bytes]:
         return self._counts.keys() - {NOBODY}
 
     def count(self, owner: bytes) -> int:

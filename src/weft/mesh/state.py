@@ -29,6 +29,9 @@ class State:
         self.routing = Routing(options.key, options.run, self.links, self.out)
         self.flood = Flood(chance)
         self.known = Known(options.key, kept.ring)
+        for removal in kept.removals:
+            self.known.remove(removal)
+        self.known.moved(self.known.tokens.merge(kept.tokens))
         self.kept = kept
         self.version = kept.version
         self.agreed = False  # a neighbour knew what we know

@@ -17,7 +17,7 @@ class Checks:
     def __init__(self) -> None:
         self._held: dict[bytes, frozenset[int]] = {}  # by key
         self._owners: dict[tuple[bytes, int], bytes] = {}  # by ring and block
-        self._removed: set[bytes] = set()
+        self.removed: set[bytes] = set()
         self._versions: dict[bytes, tuple[int, dict[int, int]]] = {}
 
     def __call__(self, node: Node) -> None:
@@ -30,8 +30,8 @@ class Checks:
 
     def _remove(self, kept: Kept) -> None:
         for removal in kept.removals:
-            if removal.key not in self._removed:
-                self._removed.add(removal.key)
+            if removal.key not in self.removed:
+                self.removed.add(removal.key)
                 self._drop(removal.key)
 
     def _drop(self, key: bytes) -> None:
@@ -61,7 +61,7 @@ class Checks:
         self._versions[place] = kept.version, blocks
 
     def _own(self, node: Node, kept: Kept) -> None:
-        if node.key in self._removed:
+        if node.key in self.removed:
             return
         self._drop(node.key)
         if not kept.settled or kept.ring is None:

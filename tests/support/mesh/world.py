@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.mesh.core import Core
 from weft.model.mesh import effects as do
-from weft.model.mesh.messages import Message
+from weft.model.mesh.messages import Founders, Message, Offer
 from weft.model.mesh.records import Layout, Member
 
 TIMEOUT = 10.0  # seconds until a dial to nobody is given up
@@ -175,6 +175,7 @@ class World:
         node.disk = do.Kept()
         node.disks.clear()
         node.late = ()
+        node.peers = tuple(other.address for other in self.nodes.values() if other is not node)
 
     def ask(self, name: str, command: do.Command) -> None:
         node = self.nodes[name]
@@ -241,7 +242,7 @@ class World:
     def _send(self, end: End, message: Message) -> None:
         weather, chance = self.weather, self.chance.random
         end.node.sent += 1
-        if weather.loss and chance() < weather.loss:
+        if weather.loss and chance() < weather.loss and not isinstance(message, Offer | Founders):
             return
         for _ in range(1 + (weather.twice > 0 and chance() < weather.twice)):
             when = self.now + self._delay()
@@ -267,7 +268,7 @@ class World:
             return
         end.open = False
         end.node.links.pop(end.number, None)
-        self.at(self.now + self._delay(), self._broken, end.peer)
+        self.at(max(self.now + self._delay(), end.last), self._broken, end.peer)
 
     def _broken(self, end: End) -> None:
         if not end.open:
