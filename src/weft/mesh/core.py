@@ -63,7 +63,7 @@ class Core:
         self._publishing = Publishing(state)
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
-        self._leaving = Leaving(state, self._removing)
+        self._leaving = Leaving(state, self._removing, self._estate.soon)
         self._gossip = Gossip(state, self._removing)
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)

@@ -1,5 +1,6 @@
 """Leaving: everything goes to one other peer, the reserve first, the home block last, and then our own removal."""
 
+from collections.abc import Callable
 from math import inf
 
 from weft.mesh.flood import Names
@@ -14,9 +15,10 @@ PATIENCE = 6.0  # seconds until somebody else is asked
 
 
 class Leaving:
-    def __init__(self, state: State, removing: Removing) -> None:
+    def __init__(self, state: State, removing: Removing, parted: Callable[[float], None]) -> None:
         self._state = state
         self._removing = removing
+        self._parted = parted
         self._heir: bytes | None = None
         self._ask: int | None = None
         self.due = inf
@@ -74,3 +76,4 @@ class Leaving:
         self._removing.hear(removal, now)
         state.flood.tell(Names(removals={state.me: None}), now)
         state.say("left the mesh")
+        self._parted(now)
