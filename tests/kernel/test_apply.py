@@ -173,6 +173,32 @@ def test_a_step_that_fails_stops_no_other(netns: Netns) -> None:
     assert observe(netns.rtnl, devices=DEVICES).ours.keys() == {thing.key for thing in (VTEP, ADDRESS, *good)}
 
 
+SOURCES = (ADDRESS, Address(dev="flannel-v6.1", ip=ip_address("fd01:1::"), prefixlen=128))
+
+
+def test_a_route_says_from_where_and_how_large(netns: Netns) -> None:
+    """`ip` is the oracle; what somebody takes out is a difference."""
+    narrow = Route(
+        dst=ip_network("10.9.0.0/24"), via=ip_address("10.0.0.9"), dev="eth0", source=SOURCES[0].ip, mtu=1400
+    )
+    wanted = [narrow, replace(VIA6, source=SOURCES[1].ip, mtu=1300)]
+    assert put(netns, VTEP, VTEP6, *SOURCES, *wanted) == []
+    seen = observe(netns.rtnl, devices=DEVICES).ours
+    assert [seen[thing.key] for thing in wanted] == wanted
+    said = netns.run("ip route show proto 165; ip -6 route show proto 165")
+    assert "10.9.0.0/24 via 10.0.0.9 dev eth0 src 10.1.1.0 mtu 1400" in said
+    assert "src fd01:1::" in said
+    assert "mtu 1300" in said
+    netns.run("ip route replace 10.9.0.0/24 via 10.0.0.9 proto 165 src 10.0.0.1 mtu 1000")
+    assert observe(netns.rtnl, devices=DEVICES).ours[narrow.key] == replace(
+        narrow, source=ip_address("10.0.0.1"), mtu=1000
+    )
+    plain = [replace(thing, source=None, mtu=0) for thing in wanted]
+    assert put(netns, *plain) == []
+    seen = observe(netns.rtnl, devices=DEVICES).ours
+    assert [seen[thing.key] for thing in plain] == plain
+
+
 def test_an_onlink_route_of_ipv6_displaces_one_that_leads_elsewhere(netns: Netns) -> None:
     """Refused by the kernel as long as the gateway is reached another way: by the very route to be replaced."""
     direct = Route(dst=VIA6.dst, via=ip_address("fd00::9"), dev="eth0")

@@ -170,6 +170,20 @@ def test_the_last_address_removed_takes_ipv4_routes_without_a_notice(watched: Wa
     assert [route.dst.version for route in watched.netns.rtnl.routes(protocol=PROTOCOL)] == [6]
 
 
+@pytest.mark.parametrize("source", ADDRESSES, ids=["IPv4", "IPv6"])
+def test_an_address_removed_changes_the_routes_from_it(watched: Watched, source: Address) -> None:
+    """Also on other links: an IPv4 route goes, an IPv6 one stays without the address, which nothing announces."""
+    via, dst = ("10.0.0.9", "10.2.0.0/24") if source.ip.version == 4 else ("fd00::9", "fd02::/64")
+    thing = Route(dst=ip_network(dst), via=ip_address(via), dev="eth0", source=source.ip)
+    watched.put(Address(dev="flannel.1", ip=ip_address("10.7.7.7"), prefixlen=32), thing)
+    notices = watched.after(f"ip addr del {source.ip}/{source.prefixlen} dev flannel.1")
+    assert Lost("flannel.1", watched.index) in notices
+    left = {each.dst: each.src for each in watched.netns.rtnl.routes(family=source.ip.version, protocol=PROTOCOL)}
+    assert left.get(thing.dst, "gone") == ("gone" if source.ip.version == 4 else None)
+    announced = [notice.key for notice in notices if isinstance(notice, ObjectChanged)]
+    assert source.ip.version == 4 or thing.key not in announced
+
+
 def test_a_link_deleted_or_renamed(watched: Watched) -> None:
     notices = watched.after("ip link set flannel.1 name other0")
     assert notices[:2] == [Lost("flannel.1", watched.index), ObjectChanged(VTEP.key, None)]

@@ -48,6 +48,12 @@ def test_routes(dst: Net, via: Ip, onlink: bool, place: tuple[int, int], priorit
     assert codec.decode_route(codec.encode(hole, 0).body, NAMES) == (hole.key, hole)
 
 
+@given(nets, ips, st.none() | ips, st.just(0) | st.integers(0, 65535))
+def test_the_source_and_the_mtu_of_a_route(dst: Net, via: Ip, source: Ip | None, mtu: int) -> None:
+    thing = Route(dst=dst, via=via, dev="flannel.1", source=source, mtu=mtu)
+    assert codec.decode_route(codec.encode(thing, 5).body, NAMES) == (thing.key, thing)
+
+
 @pytest.mark.parametrize(
     "thing, scope",
     [
@@ -154,8 +160,9 @@ def test_routes_of_others_have_a_key_alone() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        body(mtu=1000),
-        body(src=ip_address("10.0.0.1")),
+        body(advmss=1000),
+        body(mtu=1000, advmss=1000),
+        body() + nest(route.RTA_METRICS, u32(1, 4), u32(route.RTAX_MTU, 1000)),  # RTAX_LOCK
         body(kind=7),
         body() + nest(route.RTA_MULTIPATH, b""),
         body(index=99),

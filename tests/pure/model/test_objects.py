@@ -34,6 +34,10 @@ LINK = builders.vtep(MAC)
             "route 10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink",
         ),
         (Route(dst=NET, dev="eth0", table=100), "route 10.5.2.0/24 dev eth0 table 100"),
+        (
+            Route(dst=NET, dev="eth0", source=ip_address("10.5.1.0"), mtu=1400),
+            "route 10.5.2.0/24 dev eth0 src 10.5.1.0 mtu 1400",
+        ),
         (Route(dst=NET), "route 10.5.2.0/24 without a way out"),
         (Route(dst=NET, blackhole=True, priority=7), "route blackhole 10.5.2.0/24 metric 7"),
         (

@@ -29,7 +29,7 @@ _IPV6_PRIORITY: Final = 1024  # IP6_RT_PRIO_USER: what the kernel makes of prior
 _PLAIN_ROUTE: Final = frozenset(
     (
         *(route.RTA_DST, route.RTA_OIF, route.RTA_GATEWAY, route.RTA_VIA, route.RTA_PRIORITY, route.RTA_TABLE),
-        *(route.RTA_CACHEINFO, route.RTA_PREF),
+        *(route.RTA_CACHEINFO, route.RTA_PREF, route.RTA_PREFSRC, route.RTA_METRICS),
     )
 )
 _PLAIN_STATE: Final = (NUD_PERMANENT, neigh.NTF_SELF)
@@ -59,6 +59,8 @@ def _encode_route(thing: Route, index: int) -> Message:
         kind=route.RTN_BLACKHOLE if thing.blackhole else route.RTN_UNICAST,
         table=thing.table,
         scope=thing.scope if thing.via is not None else None,
+        src=thing.source,
+        mtu=thing.mtu,
         priority=thing.priority,
         protocol=PROTOCOL,
         mode="replace",
@@ -94,7 +96,7 @@ def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
         thing = None
     elif kind == route.RTN_BLACKHOLE:
         thing = Route(dst=dst, blackhole=True, table=table, priority=priority)
-    elif kind != route.RTN_UNICAST or not attrs.keys() <= _PLAIN_ROUTE:
+    elif kind != route.RTN_UNICAST or not attrs.keys() <= _PLAIN_ROUTE or (mtu := _mtu(attrs)) is None:
         thing = Route(dst=dst, table=table, priority=priority)
     else:
         via = route.gateway(attrs)
@@ -106,8 +108,18 @@ def decode_route(body: bytes, names: Names) -> tuple[Key, Route | None]:
             table=table,
             priority=priority,
             scope=scope if via is not None else 0,  # without a gateway there is one that fits
+            source=attrs.ip(route.RTA_PREFSRC),
+            mtu=mtu,
         )
     return ("route", table, number_of(dst.network_address), prefixlen, priority), thing
+
+
+def _mtu(attrs: Attributes) -> int | None:
+    """0 without one, None for a route with other metrics."""
+    if route.RTA_METRICS not in attrs:
+        return 0
+    metrics = attrs.nest(route.RTA_METRICS)
+    return metrics.number(route.RTAX_MTU) if metrics.keys() == {route.RTAX_MTU} else None
 
 
 def decode_neighbour(body: bytes, dev: str) -> tuple[Key, Neighbour | None]:

@@ -1,7 +1,8 @@
 """rtnetlink's messages in the terms of the model. Knows no socket and remembers only links.
 
-When a link goes down or loses an IPv4 address, its IPv4 routes go without an RTM_DELROUTE each (IPv6's get theirs):
-that is `Lost`. A new MAC drops all neighbours, with a notice each.
+When a link goes down or loses an IPv4 address, its IPv4 routes go without an RTM_DELROUTE each (IPv6's get theirs). An
+IPv6 address that goes is taken out of the routes that had it as their source, without a notice. That is `Lost`. A new
+MAC drops all neighbours, with a notice each.
 """
 
 import socket
@@ -175,8 +176,8 @@ class NoticeReader:
         on = self._watched_at(info.index)
         if on is None:
             return
-        if gone and info.ip.version == 4:
-            yield Lost(on.name, on.index)  # ours too: the kernel took routes that we did not delete
+        if gone and (info.ip.version == 4 or (info.scope == 0 and is_ours(on, self._devices))):
+            yield Lost(on.name, on.index)  # ours too: the kernel changed routes that we did not
         if info.scope != 0:
             return
         if is_ours(on, self._devices) and message.port not in self._ports:

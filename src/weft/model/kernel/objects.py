@@ -205,6 +205,8 @@ class Route(Object):
     table: int = MAIN_TABLE
     priority: int = 0  # the metric; 0 is the kernel's default (IPv4: 0, IPv6: 1024)
     scope: int = 0  # of an IPv4 route with a gateway; all below site (200) mean the same
+    source: Ip | None = None  # of what this node itself sends, if it chooses no other; its address must be there
+    mtu: int = 0  # of packets by this route; 0 is the device's
 
     rank = 5
     unwanted = Neighbour.unwanted
@@ -221,6 +223,8 @@ class Route(Object):
                 ("table", self.table, MAIN_TABLE),
                 ("metric", self.priority, 0),
                 ("scope", self.scope, 0),
+                ("src", self.source, None),
+                ("mtu", self.mtu, 0),
             )
             if value != usual
         )
