@@ -5,12 +5,13 @@ address, the permanent neighbour entry gives the peer's VTEP MAC, and the FDB en
 send the frame to.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
 
 from weft.config.jsonfields import Fields
-from weft.desired.claims import Claim
-from weft.desired.inputs import Inputs, unusable
+from weft.desired.claims import Claim, addresses
+from weft.desired.inputs import LEAST_MTU, Device, Inputs, unusable
+from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.links import Attribute, Link
 from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Object, Route, Sysctl
 from weft.model.keyed import Key
@@ -21,27 +22,37 @@ from weft.model.value import Value
 _PORT: Final = 8472  # Linux had VXLAN before IANA gave it 4789 (drivers/net/vxlan: vxlan_port)
 _VNI_MAX: Final = 2**24 - 1
 _PORT_MAX: Final = 65535
+_MTU_MAX: Final = 65535
 _DEVICE_NAME_MAX: Final = 15  # IFNAMSIZ is 16 and counts the zero at the end (linux/if.h)
 
 
 class Tunnel(Value):
-    """Options of back ends that have one. `port` 0 is the kernel's own (8472)."""
+    """Options of back ends that have one. `port` 0 is the kernel's own (8472), `mtu` 0 the uplink's."""
 
     vni: Annotated[int, Key("VNI", "The network's number in each packet.", least=0, most=_VNI_MAX)] = 1
     port: Annotated[
         int, Key("Port", "The UDP port that nodes send to.", default=str(_PORT), least=0, most=_PORT_MAX)
+    ] = 0
+    mtu: Annotated[
+        int,
+        Key(
+            "MTU",
+            "The longest packet between nodes; pods get it less the headers.",
+            default="M",
+            least=0,
+            most=_MTU_MAX,
+        ),
     ] = 0
 
     def device(self, family: int) -> str:
         """`flannel.1`, `flannel-v6.1`."""
         return f"flannel{'-v6' if family == 6 else ''}.{self.vni}"
 
-    def refuse_long_names(self, fields: Fields, families: Iterable[int]) -> None:
-        """Note a problem for a device whose name the kernel does not take."""
-        for name in map(self.device, families):
-            if len(name) > _DEVICE_NAME_MAX:
-                most = "9" * (_DEVICE_NAME_MAX - len(name.rstrip("0123456789")))
-                fields.problem("VNI", str(self.vni), expected=f"at most {most}", hint=f"The name {name} is too long.")
+    def outer_mtu(self, inputs: Inputs) -> int:
+        return self.mtu or inputs.facts.uplink.mtu
+
+
+_TunnelT = TypeVar("_TunnelT", bound=Tunnel)
 
 
 class VtepMac(Mac):
@@ -89,10 +100,71 @@ class VxlanLink(Link):
         return isinstance(other, VxlanLink) and (other.vni, other.port) == (self.vni, self.port)
 
 
-def vteps(
-    inputs: Inputs, options: Tunnel, mtus: Mapping[int, int], *, learning: bool = False, gbp: bool = False
+def read(fields: Fields, kind: type[_TunnelT], families: Collection[int], overhead: Mapping[int, int]) -> _TunnelT:
+    """Note a problem for a device whose name the kernel does not take, and for an MTU that leaves too little."""
+    parsed = fields.read(kind)
+    for name in map(parsed.device, families):
+        if len(name) > _DEVICE_NAME_MAX:
+            most = "9" * (_DEVICE_NAME_MAX - len(name.rstrip("0123456789")))
+            fields.problem("VNI", str(parsed.vni), expected=f"at most {most}", hint=f"The name {name} is too long.")
+    least = max((LEAST_MTU[family] + overhead[family] for family in families), default=0)
+    if 0 < parsed.mtu < least:
+        fields.problem("MTU", str(parsed.mtu), expected=f"0 (the uplink's) or {least} to {_MTU_MAX}")
+    return parsed
+
+
+def check(inputs: Inputs, options: Tunnel, overhead: Mapping[int, int]) -> None:
+    """Raises `ConfigError`."""
+    uplink, outer = inputs.facts.uplink, options.outer_mtu(inputs)
+    if outer > uplink.mtu:  # the kernel refuses such a device (drivers/net/vxlan: __vxlan_change_mtu)
+        raise ConfigError(
+            Problem(
+                code="MTU-001",
+                where="Backend.MTU",
+                seen=f"{outer}, while {uplink.name} carries {uplink.mtu} bytes",
+                expected=f"0 (the uplink's) or at most {uplink.mtu}",
+                hint=f"Correct Backend.MTU in the network configuration, or raise the MTU of {uplink.name}",
+            )
+        )
+    for family in inputs.netconf.families:
+        left = outer - overhead[family]
+        if left < LEAST_MTU[family]:
+            raise ConfigError(
+                Problem(
+                    code="MTU-001",
+                    where="Backend.MTU" if options.mtu else f"MTU of {uplink.name}",
+                    seen=f"{outer} leaves {left} bytes for IPv{family} in the tunnel",
+                    expected=f"at least {LEAST_MTU[family]}",
+                    hint="Raise the MTU of the uplink, or turn the family off",
+                )
+            )
+
+
+def devices(inputs: Inputs, options: Tunnel) -> Sequence[Device]:
+    return [Device(options.device(family), VxlanLink, frozenset({family})) for family in inputs.netconf.families]
+
+
+def mtu(inputs: Inputs, options: Tunnel, overhead: Mapping[int, int]) -> int:
+    """The smaller one, so that no pod packet is too large for either family's device."""
+    return options.outer_mtu(inputs) - max(overhead[family] for family in inputs.netconf.families)
+
+
+def advertise(inputs: Inputs, options: Tunnel, name: str) -> LeaseAttrs:
+    """The address and the VTEP of each family, for back end `name`."""
+    v4, v6 = inputs.netconf.v4 is not None, inputs.netconf.v6 is not None
+    return LeaseAttrs(
+        public_ip=inputs.facts.public_v4,
+        public_ipv6=inputs.facts.public_v6 if v6 else None,
+        backend=name,
+        data={"VNI": options.vni, "VtepMAC": str(inputs.mac_v4)} if v4 else None,
+        data_v6={"VNI": options.vni, "VtepMAC": str(inputs.mac_v6)} if v6 else None,
+    )
+
+
+def shared(
+    inputs: Inputs, options: Tunnel, overhead: Mapping[int, int], *, learning: bool = False, gbp: bool = False
 ) -> KernelState:
-    """This node's, with an MTU for each family. Each has the base of our subnet as its only address."""
+    """Each VTEP has the base of our subnet as its only address."""
     state: set[Object] = set()
     uplink = inputs.facts.uplink
     for subnet, local, mac in ((inputs.v4, uplink.v4, inputs.mac_v4), (inputs.v6, uplink.v6, inputs.mac_v6)):
@@ -108,7 +180,7 @@ def vteps(
             parent=uplink.index,
             parent_name=uplink.name,
             mac=mac,
-            mtu=mtus[subnet.version],
+            mtu=options.outer_mtu(inputs) - overhead[subnet.version],
             learning=learning,
             gbp=gbp,
         )
@@ -117,21 +189,16 @@ def vteps(
     return frozenset(state)
 
 
-def told(inputs: Inputs, options: Tunnel, family: int) -> dict[str, Any] | None:
-    """What a lease says of this node's VTEP."""
-    if family not in inputs.netconf.families:
-        return None
-    return {"VNI": options.vni, "VtepMAC": str(inputs.mac_v4 if family == 4 else inputs.mac_v6)}
-
-
-def claims_of_macs(attrs: LeaseAttrs) -> tuple[Claim, ...]:
+def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
     """By a MAC that two nodes have, one would get the other's packets."""
     macs = (vtep_mac(attrs.data), vtep_mac(attrs.data_v6))
-    return tuple(dict.fromkeys(VtepMac(mac) for mac in macs if mac is not None))
+    return (*dict.fromkeys(VtepMac(mac) for mac in macs if mac is not None), *addresses(attrs))
 
 
-def to_peer(name: str, lease: Lease, subnet: Net, remote: Ip, data: Any) -> KernelState:
-    """Neighbour, FDB entry and route on the device `name`. Raises `PeerError`."""
+def to_peer(
+    lease: Lease, data: Any, *, dev: str, subnet: Net, remote: Ip, source: Ip | None = None, mtu: int = 0
+) -> KernelState:
+    """Neighbour, FDB entry and route, for `data` of the family. Raises `PeerError`."""
     mac = vtep_mac(data)
     if mac is None:
         text = data.get("VtepMAC") if isinstance(data, dict) else None
@@ -139,9 +206,9 @@ def to_peer(name: str, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Kern
     base = subnet.network_address
     return frozenset(
         {
-            Neighbour(dev=name, ip=base, mac=mac),
-            FdbEntry(dev=name, mac=mac, remote=remote),
-            Route(dst=subnet, via=base, dev=name, onlink=True),
+            Neighbour(dev=dev, ip=base, mac=mac),
+            FdbEntry(dev=dev, mac=mac, remote=remote),
+            Route(dst=subnet, via=base, dev=dev, onlink=True, source=source, mtu=mtu),
         }
     )
 
