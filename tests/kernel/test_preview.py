@@ -36,7 +36,7 @@ def store(*, chooses: bool, conf: str = CONF) -> Any:
         raise Unavailable(TOO_LARGE)
 
     return SimpleNamespace(
-        settings=SimpleNamespace(source="net-conf", chooses=chooses, net_conf=net_conf),
+        settings=SimpleNamespace(source="net-conf", chooses=chooses, is_mesh=False, net_conf=net_conf),
         tenure=SimpleNamespace(addresses=addresses),
         directory=SimpleNamespace(list=listing),
     )

@@ -3,6 +3,9 @@
 As a program: weftd with this store. This node's name is $NODE; $MESH is a JSON object: `config`, the network
 configuration, and `nodes`, the address of each node by name. A node's block is what its file `home` says, in the
 directory that the store was given: it is there before anybody is answered, and may be changed.
+
+With back end mesh each lease has a way, to where its node's datagrams come from. With IPv6 a block has the subnet
+fd05:0:0:N::/64 of its third byte, and the way goes to the public address as well.
 """
 
 # ruff: noqa: ARG002 - the protocol says what is given; this store needs less
@@ -13,7 +16,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +27,7 @@ from weft.daemon.world import real
 from weft.desired.allocate import Chooser
 from weft.model.cluster import Changed, Held, Listed, Lost, OwnEvent, OwnLease, Token
 from weft.model.errors import Problem
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.net import Addresses
 from weft.model.value import replace
 from weft.plan.announce import Event
@@ -46,6 +49,7 @@ class Mesh(asyncio.DatagramProtocol):
         self.heard: float | None = None
         self._file = directory / "home"
         self._name, self._config, self._nodes = name, config, nodes
+        self.is_mesh = config["Backend"]["Type"] == "mesh"
         self._home: IPv4Network | None = None
         self._own: Lease | None = None
         self._known: dict[str, Lease] = {}
@@ -86,12 +90,21 @@ class Mesh(asyncio.DatagramProtocol):
     def _word(self, own: Lease) -> bytes:
         return json.dumps([own.id, str(own.v4), encode_attrs(own.attrs).decode()]).encode()
 
-    def datagram_received(self, data: bytes, addr: object) -> None:
+    def _lease(self, name: str, block: IPv4Network | None, attrs: LeaseAttrs) -> Lease:
+        of_ipv6 = block is not None and self._config.get("EnableIPv6", False)
+        v6 = IPv6Network(f"fd05:0:0:{block.network_address.packed[2]}::/64") if block and of_ipv6 else None
+        return Lease(id=name, v4=block, v6=v6, attrs=attrs, created=1)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         """A node tells of itself."""
-        name, subnet, attrs = json.loads(data)
+        name, subnet, said = json.loads(data)
         if name == self._name:
             return
-        lease = Lease(id=name, v4=IPv4Network(subnet), v6=None, attrs=decode_attrs(attrs.encode(), name), created=1)
+        lease = self._lease(name, IPv4Network(subnet), decode_attrs(said.encode(), name))
+        if self.is_mesh:
+            remotes = (IPv4Address(addr[0]), *([lease.attrs.public_ipv6] if lease.attrs.public_ipv6 else []))
+            bases = tuple(net.network_address for net in lease.subnets)
+            lease = replace(lease, way=Way(kind="vxlan", hop=name, bases=bases, remotes=remotes))
         self._when[name] = self.heard = asyncio.get_running_loop().time()
         if self._known.get(name) != lease:
             self._known[name] = lease
@@ -114,7 +127,7 @@ class Mesh(asyncio.DatagramProtocol):
         return Addresses()
 
     def _holding(self, attrs: LeaseAttrs) -> OwnLease:
-        self._own = Lease(id=self._name, v4=self._home, v6=None, attrs=attrs, created=1)
+        self._own = self._lease(self._name, self._home, attrs)
         return OwnLease(lease=self._own, expires=None, token=(self._name,))
 
     async def acquire(
@@ -138,9 +151,9 @@ class Mesh(asyncio.DatagramProtocol):
     async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         while True:
             self._moved.clear()
-            own = replace(own, lease=replace(own.lease, v4=self._home))
+            own = replace(own, lease=self._lease(self._name, self._home, own.lease.attrs))
             yield Held(own=own)
-            self._own = replace(self._own or own.lease, v4=self._home)
+            self._own = self._lease(self._name, self._home, (self._own or own.lease).attrs)
             await self._moved.wait()
 
     # --- directory

@@ -74,6 +74,7 @@ class NamedStore:
     """The settings, the tenure and the directory of one network, in one."""
 
     chooses = False
+    is_mesh = False
     heard = None
     unpublished: Problem | None = None
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.node import meshstore
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import HOST_GW, VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 STRAY = "10.5.99.0/24"
@@ -24,14 +24,14 @@ class Mesh:
         addresses = {NAMES[node.number]: str(node.public_v4) for node in self.nodes}
         self._mesh = json.dumps({"config": backend, "nodes": addresses})
 
-    def spawn(self, node: Daemon) -> None:
+    def spawn(self, node: Daemon, *flags: str) -> None:
         node.program = "tests.node.meshstore"
         block = f"10.5.{node.number * 10}.0/24"
-        node.spawn(env={"MESH": self._mesh, "NODE": NAMES[node.number], "HOME_BLOCK": block})
+        node.spawn(*flags, env={"MESH": self._mesh, "NODE": NAMES[node.number], "HOME_BLOCK": block})
 
-    def start(self) -> list[Daemon]:
+    def start(self, *flags: str) -> list[Daemon]:
         for node in self.nodes:
-            self.spawn(node)
+            self.spawn(node, *flags)
         for node in self.nodes:
             node.wait_ready()
             eventually(lambda node=node: len(node.ip("route show proto 165").splitlines()) == 2)
@@ -63,7 +63,10 @@ def routes(node: Daemon) -> str:
     return node.ip("route show proto 165")
 
 
-@pytest.fixture(params=[VXLAN, HOST_GW], ids=["vxlan", "host-gw"])
+MESH = {**VXLAN, "Backend": {"Type": "mesh"}}
+
+
+@pytest.fixture(params=[VXLAN, HOST_GW, MESH], ids=["vxlan", "host-gw", "mesh"])
 def mesh(cluster: Cluster, request: pytest.FixtureRequest) -> Mesh:
     return Mesh(cluster, request.param)
 
@@ -91,6 +94,34 @@ def test_a_part_that_is_lost_is_served_on_and_nothing_goes_before_all_is_known(m
         eventually(lambda: STRAY not in routes(alpha), seconds=10)
         assert "10.5.30.0/24" in routes(alpha)
     assert alpha.ready
+
+
+def test_nodes_of_sites_with_the_same_addresses_reach_each_other_by_their_ways(cluster: Cluster):
+    """Each calls the same address public. What a node sends itself to a pod comes from the base of its block."""
+    dual = {**MESH, **DUAL}
+    alpha, beta, gamma = Mesh(cluster, dual).start("--public-ip=192.168.1.2")
+    here, there, far = alpha.pod(), beta.pod(), gamma.pod()
+    for target in (*there.ips, *far.ips):
+        assert reaches(here, target)
+        assert reaches(alpha.netns, target)
+    assert "src 10.5.10.0" in alpha.ip(f"route get {there.ips[0]}")
+    assert "src fd05:0:0:10::" in alpha.ip(f"route get {there.ips[1]}")
+    assert "10.5.20.0/24 via 10.5.20.0 dev flannel.1 src 10.5.10.0 onlink" in routes(alpha)
+    # Without the address that they come from there are no such routes; IPv6's stay, and come from elsewhere.
+    alpha.ip("address del 10.5.10.0/32 dev flannel.1")
+    alpha.ip("address del fd05:0:0:10::/128 dev flannel-v6.1")
+    alpha.sees("ip route show proto 165", "^10.5.30.0/24 .*src 10.5.10.0")
+    alpha.sees("ip -6 route show proto 165", "^fd05:0:0:30::/64 .*src fd05:0:0:10::")
+    assert reaches(alpha.netns, far.ips[0])
+    assert reaches(alpha.netns, far.ips[1])
+    alpha.ip("route replace 10.5.30.0/24 via 10.5.30.0 dev flannel.1 onlink proto 165 mtu 1000")
+    eventually(lambda: "mtu 1000" not in routes(alpha))
+
+
+def test_a_mesh_has_a_back_end_of_its_own(cluster: Cluster):
+    cluster.configure({"Network": "10.5.0.0/16", "Backend": {"Type": "mesh"}})
+    node = cluster.node(1).spawn()
+    node.says("CONF-002 .*Backend.Type.*: mesh, and the store is no mesh")
 
 
 def test_a_block_that_moves_is_followed_by_the_kernel_and_the_file(mesh: Mesh):

@@ -9,6 +9,7 @@ from weft.desired.backends import BACKENDS
 from weft.desired.backends.extension import ExtensionOptions
 from weft.desired.backends.ipip import IpipOptions
 from weft.desired.backends.ipsec import IpsecOptions
+from weft.desired.backends.mesh import MeshOptions
 from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
@@ -27,6 +28,7 @@ OPTIONS = {
     "extension": ExtensionOptions,
     "wireguard": WireguardOptions,
     "ipsec": IpsecOptions,
+    "mesh": MeshOptions,
 }
 NETWORK_V4 = IPv4Network("10.5.0.0/16")
 NETWORK_V6 = IPv6Network("fc00::/48")

@@ -36,6 +36,11 @@ class Settings(Protocol):
         """Whether nodes choose their subnets or are given them."""
         ...
 
+    @property
+    def is_mesh(self) -> bool:
+        """Whether the nodes find the ways to each other themselves: then leases have one, and the back end is mesh."""
+        ...
+
     async def net_conf(self) -> str:
         """`Unavailable` with CONF-002 while there is none."""
         ...

@@ -62,6 +62,7 @@ class NetConf(Value):
 # Routes in a cloud's table. Some of them are gone from flannel, too.
 _CLOUDS: Final = ("ali-vpc", "aws-vpc", "gce", "tencent-vpc")
 _DEFAULT: Final = "udp"  # Q-11: whatever flannel's documentation says
+_OF_A_MESH: Final = "mesh"
 _NO_BACKEND: Final = (
     'Backend is missing, which means udp, as with flannel\'s program; its documentation says vxlan: {"Type": "vxlan"}'
 )
@@ -103,11 +104,18 @@ _V6: Final = _Family(
 )
 
 
-def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, Backend], etcd: bool = True) -> NetConf:
+def parse_netconf(
+    text: str,
+    where: str = "net-conf",
+    *,
+    backends: Mapping[str, Backend],
+    etcd: bool = True,
+    mesh: bool | None = None,
+) -> NetConf:
     """`where` names the text in messages. Raises `ConfigError` with every problem of it.
 
     With `etcd`, nodes allocate subnets (flannel.md §2.3). Without, Kubernetes gives them out: lengths and bounds mean
-    nothing.
+    nothing. `mesh` says whether the store is one, which has a back end of its own; None if that is not known.
     """
     problems: list[Problem] = []
     fields = Fields(decode(text, where), where, problems)
@@ -123,6 +131,10 @@ def parse_netconf(text: str, where: str = "net-conf", *, backends: Mapping[str, 
     present, value = fields.last("Backend")
     options = Fields(value, where, problems, prefix="Backend.")
     name = _backend_type(options, backends) if present else _DEFAULT
+    if mesh is not None and name in backends and mesh != (name == _OF_A_MESH):
+        seen, expected = (name, _OF_A_MESH) if mesh else (f"{name}, and the store is no mesh", "another back end")
+        hint = "In a mesh there is no other" if mesh else "Start weftd with --mesh, or choose vxlan"
+        options.problem("Type", seen, expected=expected, hint=hint)
     backend = backends.get(name)
     families = [family for family, wanted in ((4, want_v4), (6, want_v6)) if wanted]
     parsed = backend.options(options, families) if backend is not None else Value()

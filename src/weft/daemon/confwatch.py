@@ -69,7 +69,13 @@ class ConfWatch:
         """What is wrong with the present text, beside that of the start."""
         self.differs = []
         try:
-            new = parse_netconf(self._text, self._settings.source, backends=self._backends, etcd=self._settings.chooses)
+            new = parse_netconf(
+                self._text,
+                self._settings.source,
+                backends=self._backends,
+                etcd=self._settings.chooses,
+                mesh=self._settings.is_mesh,
+            )
         except ConfigError as error:
             hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
             return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)

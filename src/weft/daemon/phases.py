@@ -101,7 +101,13 @@ async def configure(
     Where the store says a problem instead, `serves_without` says whether `before`, of an earlier run, serves.
     """
     memory = await asking(partial(_read, settings, before, serves_without), "the network configuration")
-    netconf = parse_netconf(memory.net_conf, settings.source, backends=world.backends, etcd=settings.chooses)
+    netconf = parse_netconf(
+        memory.net_conf,
+        settings.source,
+        backends=world.backends,
+        etcd=settings.chooses,
+        mesh=settings.is_mesh,
+    )
     for warning in netconf.warnings:
         warn(f"CONF-002 {warning}")
     return Configured(memory=memory, netconf=netconf, backend=world.backends[netconf.backend])

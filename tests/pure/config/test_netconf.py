@@ -420,6 +420,19 @@ def test_an_unknown_or_missing_type_is_refused(backend, seen):
     assert problem.hint == ("Did you mean vxlan?" if "vxlna" in backend else "")
 
 
+def test_a_mesh_has_a_back_end_of_its_own_and_no_other_store_has_that():
+    network, mesh = '"Network": "10.3.0.0/16"', '"Backend": {"Type": "Mesh"}'
+    assert conf(network, mesh, mesh=True).backend == conf(network, mesh).backend == "mesh"
+    assert conf(network, mesh=False).backend == "vxlan"
+    [problem] = problems(network, mesh=True)
+    assert (problem.where, problem.seen, problem.expected) == ("net-conf: Backend.Type", "vxlan", "mesh")
+    [problem] = problems(network, "", mesh=True)
+    assert (problem.seen, problem.expected) == ("udp", "mesh")
+    [problem] = problems(network, mesh, mesh=False)
+    assert problem.seen == "mesh, and the store is no mesh"
+    assert "--mesh" in problem.hint
+
+
 @pytest.mark.spec("flannel.md 11.1/backend-wrong-types")
 @pytest.mark.spec("flannel.md §2.2/Backend", cases="*-Backend")
 @pytest.mark.spec("flannel.md §2.1/integers", cases="*-Backend.VNI")

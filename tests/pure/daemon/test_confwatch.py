@@ -21,6 +21,7 @@ class Texts:
 
     source = "the key"
     chooses = True
+    is_mesh = False
 
     def __init__(self, *texts: str | Unavailable) -> None:
         self._texts = list(texts)

@@ -25,7 +25,7 @@ async def test_what_serves_pods_beside_the_daemon_is_known_while_the_start_waits
         waits.set()
         await asyncio.Event().wait()
 
-    settings: Any = SimpleNamespace(source="net-conf", chooses=True, net_conf=net_conf)
+    settings: Any = SimpleNamespace(source="net-conf", chooses=True, is_mesh=False, net_conf=net_conf)
     store: Any = SimpleNamespace(settings=settings, tenure=SimpleNamespace(addresses=addresses))
     world = replace(real(), store=StoreKind(identity=lambda _: "test", open=lambda *_, **__: store))
     node = Node(parse_flags([f"--state-dir={tmp_path}"], {}), world)

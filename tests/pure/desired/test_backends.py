@@ -250,6 +250,8 @@ def test_hostgw_leaves_the_mtu_alone():
     ("host-gw", "46", {}),
     ("ipip", "4", {}),
     ("ipip", "4", {"direct_routing": True}),
+    ("mesh", "46", {}),
+    ("mesh", "4", {"direct_routing": True}),
 ])  # fmt: skip
 def test_a_packet_finds_the_node_that_holds_the_pod(name: str, family: str, options: dict[str, object]):
     backend, nodes = BACKENDS[name], range(1, 6)

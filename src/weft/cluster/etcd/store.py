@@ -35,6 +35,7 @@ def open_etcd(access: Access, prefix: str, *, now: Callable[[], float], chance: 
 
 class EtcdSettings:
     chooses = True  # etcd holds what is taken
+    is_mesh = False
 
     def __init__(self, client: Client, key: str, access: Access) -> None:
         self.source = f"etcd key {key}"

@@ -59,6 +59,7 @@ def open_kube(
 
 class KubeSettings:
     chooses = False  # a node's podCIDR is given
+    is_mesh = False
 
     def __init__(self, client: Client, net_conf: Path) -> None:
         self.source = str(net_conf)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from weft.desired.backends import alloc, extension, hostgw, ipip, ipsec, udp, vxlan, wireguard
+from weft.desired.backends import alloc, extension, hostgw, ipip, ipsec, mesh, udp, vxlan, wireguard
 from weft.desired.inputs import Backend
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -15,4 +15,5 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "ipsec": ipsec,
     "alloc": alloc,
     "extension": extension,
+    "mesh": mesh,
 }
