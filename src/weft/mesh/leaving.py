@@ -21,7 +21,7 @@ class Leaving:
         self._parted = parted
         self._heir: bytes | None = None
         self._ask: int | None = None
-        self.due = inf
+        self.due = 0.0 if state.left else inf
 
     def asked(self, now: float) -> None:
         """Raises `ConfigError`."""

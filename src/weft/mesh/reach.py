@@ -7,7 +7,7 @@ from weft.mesh.dialling import ALONE, UNREACHED, Dialling
 from weft.mesh.links import Link
 from weft.mesh.state import State
 from weft.model.mesh.effects import Dial
-from weft.model.mesh.records import MAX_REDIRECTS
+from weft.model.mesh.records import MAX_REDIRECTS, Member
 
 UNWANTED: Final = 60.0  # seconds, after which a link of ours that the order does not ask for is closed
 
@@ -35,7 +35,7 @@ class Reach:
 
     def answered(self, address: str, key: bytes | None) -> None:
         self._dialling.answered(address)
-        if key is not None and address in self.addresses:
+        if key is not None:
             self._keys[address] = key
 
     def down(self, link: Link, now: float) -> None:
@@ -74,15 +74,22 @@ class Reach:
         self._advised.clear()
         for key in sorted(state.known.neighbours.wanted):
             if not state.links.to(key):
-                yield key, state.known.members[key].endpoints
+                yield key, self._endpoints(state.known.members[key])
 
     def _away(self, now: float) -> list[tuple[bytes, Sequence[str]]]:
         state = self._state
         hops = state.routing.hops(state.known, now)
         members = state.known.members.values()
-        return [
-            (one.key, one.endpoints) for one in members if one.key not in hops and one.key != state.me and one.endpoints
-        ]
+        away = ((one.key, self._endpoints(one)) for one in members if one.key not in hops and one.key != state.me)
+        return [(key, endpoints) for key, endpoints in away if endpoints]
+
+    def _endpoints(self, member: Member) -> Sequence[str]:
+        """Where it may be: not where another peer has answered, to which we have a link."""
+        last = ((address, self._keys.get(address)) for address in member.endpoints)
+        return tuple(address for address, key in last if key in {None, member.key} or not self._linked(key))
+
+    def _linked(self, key: bytes | None) -> bool:
+        return key == self._state.me or (key is not None and self._state.links.to(key) is not None)
 
     def _leave_unwanted(self, now: float) -> None:
         state = self._state

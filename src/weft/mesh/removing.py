@@ -27,7 +27,7 @@ class Removing:
         self._again: tuple[bytes, ...] = ()  # names to propose once more at `due`
         self._forced = inf
         self._said = -inf
-        self.due = inf
+        self.due = inf if state.kept.proposal is None else 0.0
 
     @property
     def bound(self) -> Bound:

@@ -151,6 +151,9 @@ class Play:
         for node in self._some(lambda node: not node.up and not self.left(node)):
             world.start(node.name)
         began = world.now
+        settled = self._some(lambda node: node.up and node.disk.settled)
+        for node in self._some(lambda node: node.up and bool(settled)):  # all that its list names may have left
+            world.ask(node.name, do.Connect(address=settled[0].address))
         began = world.now
         if not world.run(HEALED, until=self.agree):
             raise Broken(f"C4: not all know the same {HEALED:.0f} s after the last fault")
