@@ -69,6 +69,7 @@ class Core:
         self._meeting = Meeting(state)
         self._reach = Reach(state)
         self._parts = (self._removing, self._leaving, self._estate, self._reach, self._publishing)
+        state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
         for member in members:
             state.put(member)
@@ -117,8 +118,8 @@ class Core:
 
     @property
     def agreed(self) -> bool:
-        """Whether a neighbour knew what we know, since the start or the ring's adoption; or there is nobody else."""
-        return self._state.agreed or self._state.alone
+        """Whether a neighbour with blocks knew what we know, since we began with this ring; or nobody else has any."""
+        return self._state.agreed or self._state.sole
 
     # --- What happens
 
@@ -238,9 +239,7 @@ class Core:
         elif isinstance(message, Routed):
             self._routed(message, link, now)
         elif isinstance(message, Offer):
-            if self._meeting.offered(link, message, now):
-                self._publishing.forget()
-                self._estate.soon(now)
+            self._meeting.offered(link, message, now)
         elif isinstance(message, Founders):
             self._founding.heard(link, message)
         elif isinstance(message, Redirect):

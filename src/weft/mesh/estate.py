@@ -13,7 +13,7 @@ from weft.model.mesh.messages import Ack, Grant, Note, Want
 from weft.model.mesh.records import Layout, Ring, Token
 from weft.model.value import replace
 
-ALONE: Final = 10.0  # seconds after a boot in which we wait for a peer's word
+ALONE: Final = 10.0  # seconds after a start in which we wait for a word of others
 PATIENCE: Final = 6.0  # seconds until somebody else is asked
 PAUSE: Final = 1.0  # after a refusal
 
@@ -26,16 +26,17 @@ class Estate:
         self._refusals: dict[bytes, str] = {}  # by giver or witness, since our last block
         self._ask: int | None = None
         self._asked = 0.0
-        self._alone_until = inf
+        self._alone_until = self._waited = inf
         self._own: Own | None = None
         self.due = inf
 
     def start(self, now: float) -> None:
         self._alone_until = now + ALONE if self._state.options.booted else now
+        self._waited = now + ALONE
         self.due = now
 
-    def soon(self, now: float) -> None:
-        self.due = now
+    def soon(self) -> None:
+        self.due = 0.0
 
     def _giver(self) -> Giver:
         kept = self._state.kept
@@ -51,8 +52,9 @@ class Estate:
         self.due = now
 
     def tick(self, now: float) -> None:
-        self.due = inf
         state = self._state
+        state.waited = state.waited or now >= self._waited
+        self.due = inf if state.waited else self._waited
         if state.ring is not None and not state.left:
             self._hold(now)
             if state.kept.home is None:
@@ -168,7 +170,7 @@ class Estate:
         as its witness.
         """
         state = self._state
-        if not (state.agreed or state.alone):
+        if not (state.agreed or state.sole):
             return None
         others = state.known.tokens.owners - {state.me}
         if others and taker not in others and not any(self._settled(key) for key in others):

@@ -59,7 +59,7 @@ class Founding:
         state, layout = self._state, self._state.options.founding
         if (waits := self._waits()) != state.ringless:
             state.ringless = waits
-            self._estate.soon(now)
+            self._estate.soon()
         if not self.wanted or layout is None:
             return
         listed, whole = self._list(), self._whole()

@@ -60,7 +60,8 @@ class Gossip:
         if isinstance(message, Versions):
             self._take(Records(tokens=message.tokens, removals=message.removals), link, now)
         same = isinstance(message, Root) and message.digest == state.known.digest.root
-        state.agreed = state.agreed or same or message == SAME
+        if (same or message == SAME) and state.known.tokens.count(link.key):
+            state.agreed = True
         for answer in state.known.answer(message):
             state.send(link, answer)
 
@@ -101,8 +102,8 @@ class Gossip:
         state = self._state
         if member.run == state.options.run or member.version < state.version:
             return
-        if member.version > state.kept.version:
-            seen = f"a peer has version {member.version} of our record, our disk {state.kept.version}"
+        if member.version > state.began:
+            seen = f"a peer has version {member.version} of our record, our disk had {state.began}"
             hint = "The disk holds an older state of this node, or another machine has a copy of it."
             state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))
         state.version = member.version

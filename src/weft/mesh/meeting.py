@@ -44,23 +44,21 @@ class Meeting:
             state.say("two rings", Problem(code="MESH-003", where="the mesh", seen=seen, hint=hint))
         state.close(link, "another ring")
 
-    def offered(self, link: Link, message: Offer, now: float) -> bool:
-        """Whether we belong to this ring from now on."""
+    def offered(self, link: Link, message: Offer, now: float) -> None:
         state, ring = self._state, message.ring
         link.ring = ring.id
         if state.ring is not None:
             if state.ring.id != ring.id:
                 self.met(link, now)
-            return False
+            return
         if self._wanted not in {None, ring.id}:
             state.close(link, "another ring is to be adopted")
-            return False
+            return
         self._wanted = None
         state.belong(ring)
         for other in list(state.links):
             if other.ring not in {None, ring.id}:
                 self.met(other, now)
-        return True
 
     def adopt(self, command: Adopt) -> None:
         """Raises `ConfigError`."""

@@ -43,12 +43,21 @@ class Removing:
         state = self._state
         change = state.known.tokens.merge(tokens, self.bound.frozen if frozen is None else frozen)
         state.merged(change, now, came)
-        if any(token.owner == state.me for token in (*change.gone, *change.new)):
+        if lost := change.lost(state.me):
+            self._lost(lost)
+        if lost or any(token.owner == state.me for token in change.new):
             state.keep()
         if any(token.owner in state.known.removals for token in change.new):
             claims = late(state.known.tokens, state.known.removals, state.me)
             if claims:
                 state.write(claims, now)
+
+    def _lost(self, lost: list[Token]) -> None:
+        """Others have blocks of ours that we have not given: we did, and our disk does not know of it."""
+        runs = ", ".join(f"{token.start} to {token.stop - 1}" for token in lost)
+        hint = "The disk holds an older state of this node, or another machine has a copy of it."
+        seen = f"blocks {runs} were given away, which the disk of this node did not know"
+        self._state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))
 
     def hear(self, removal: Removal, now: float) -> bool:
         """Whether it is news."""

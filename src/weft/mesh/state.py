@@ -33,13 +33,15 @@ class State:
             self.known.remove(removal)
         self.known.moved(self.known.tokens.merge(kept.tokens))
         self.kept = kept
-        self.version = kept.version
-        self.agreed = False  # a neighbour knew what we know
+        self.version = self.began = kept.version
+        self.agreed = False  # a neighbour that owns blocks knew what we know
+        self.waited = kept.ring is None  # for somebody who knows more than our disk
         self.word = False  # a peer of our ring has spoken
         self.used = True  # a pod had an address of our home block, for all that we know
         self.ringless: Problem | None = None  # why there is no ring
         self.stale = True  # our record does not say what is
         self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
+        self.changing: list[Callable[[], None]] = []  # who has to know when we belong to another ring
         self._dirty = False
         self._changed: dict[bytes, None] = {}  # peers whose lease may be another
 
@@ -55,6 +57,11 @@ class State:
     def alone(self) -> bool:
         """Nobody else belongs to our ring."""
         return {*self.known.tokens.owners, *self.known.members} <= {self.me}
+
+    @property
+    def sole(self) -> bool:
+        """All blocks are ours, so that nobody else could know better; unless our disk is an old one."""
+        return self.waited and self.known.tokens.owners == {self.me}
 
     @property
     def lone(self) -> bool:
@@ -122,6 +129,8 @@ class State:
         self.keep(ring=ring, promise=None, proposal=None, home=None, settled=False, grant=None, resting=())
         self.agreed = self.word = False
         self.stale = True
+        for tell in self.changing:
+            tell()
         for link in list(self.links):
             self.greet(link)
 

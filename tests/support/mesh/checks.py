@@ -17,6 +17,7 @@ class Checks:
     def __init__(self) -> None:
         self._held: dict[bytes, frozenset[int]] = {}  # by key
         self._owners: dict[tuple[bytes, int], bytes] = {}  # by ring and block
+        self._old: set[bytes] = set()
         self.removed: set[bytes] = set()
         self._versions: dict[bytes, tuple[int, dict[int, int]]] = {}
 
@@ -66,6 +67,12 @@ class Checks:
         self._drop(node.key)
         if not kept.settled or kept.ring is None:
             return
+        if node.key in self._old:
+            if node.core and node.core.agreed:
+                self._old.discard(node.key)
+            else:  # it uses nothing else before it has heard of what it has forgotten
+                self._held[node.key] = frozenset({kept.home} - {None})
+                return
         mine = (token for token in kept.tokens if token.owner == node.key)
         held = {block for token in mine for block in range(token.start, token.stop)}
         for block in held:
@@ -76,5 +83,7 @@ class Checks:
 
     def back(self, node: Node) -> None:
         """The node's disk goes back in time."""
+        self._old.add(node.key)
+        self._drop(node.key)
         for place in [place for place in self._versions if place.startswith(node.key)]:
             del self._versions[place]

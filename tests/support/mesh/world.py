@@ -87,6 +87,7 @@ class World:
         self.cut: set[frozenset[str]] = set()  # pairs of names
         self.check = check
         self.kill_at: dict[str, int] = {}  # by name: after so many effects more
+        self.before: list[Callable[[Node, do.Effect], None]] = []  # told of each effect before it is carried out
         self.watchers: list[Callable[[Node, do.Effect], None]] = []
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
@@ -316,6 +317,8 @@ class World:
                     self.kill(node.name)
                     return
             effect = node.waiting[0]
+            for tell in self.before:
+                tell(node, effect)
             if isinstance(effect, do.Keep):
                 node.writing = True
                 self.at(self.now + self.weather.disk * 2 * self.chance.random(), self._kept, node, node.life, effect)
