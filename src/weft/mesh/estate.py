@@ -170,7 +170,8 @@ class Estate:
         as its witness.
         """
         state = self._state
-        if not (state.agreed or state.sole):
+        state.agreed = state.agreed or state.sole
+        if not state.agreed:
             return None
         others = state.known.tokens.owners - {state.me}
         if others and taker not in others and not any(self._settled(key) for key in others):

@@ -15,7 +15,7 @@ PATIENCE = 6.0  # seconds until somebody else is asked
 
 
 class Leaving:
-    def __init__(self, state: State, removing: Removing, parted: Callable[[float], None]) -> None:
+    def __init__(self, state: State, removing: Removing, parted: Callable[[], None]) -> None:
         self._state = state
         self._removing = removing
         self._parted = parted
@@ -76,4 +76,4 @@ class Leaving:
         self._removing.hear(removal, now)
         state.flood.tell(Names(removals={state.me: None}), now)
         state.say("left the mesh")
-        self._parted(now)
+        self._parted()
