@@ -73,9 +73,10 @@ def grant(tokens: Tokens, giver: Giver, taker: bytes, removals: Removals, *, giv
 
 
 def parting(tokens: Tokens, giver: Giver, taker: bytes) -> list[Grant]:
-    """What a peer that leaves gives, one after the other: its reserve, then its home."""
-    reserve = tuple(tokens.written(taker, *run) for run in _without(tokens.runs(giver.bound.me), giver.homes))
-    home = tuple(tokens.written(taker, *run) for run in giver.homes)
+    """What a peer that leaves gives, one after the other: its reserve, then its home, if it is still its own."""
+    all_ = tokens.runs(giver.bound.me)
+    reserve = tuple(tokens.written(taker, *run) for run in _without(all_, giver.homes))
+    home = tuple(tokens.written(taker, *run) for run in _without(all_, _without(all_, giver.homes)))
     made = [Grant(giver=giver.bound.me, taker=taker, tokens=part) for part in (reserve, home) if part]
     return [replace(one, ring=tuple(tokens), promise=giver.bound.promise) for one in made]
 

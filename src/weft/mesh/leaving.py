@@ -53,10 +53,7 @@ class Leaving:
             if not able:
                 return
             self._heir = able[int(state.chance() * len(able))]
-        home = state.kept.home
-        token = None if home is None else state.known.tokens.at(home)
-        mine = home if token and token.owner == state.me else None
-        giver = Giver(bound=self._removing.bound, home=mine, settled=state.kept.settled)
+        giver = Giver(bound=self._removing.bound, home=state.kept.home, settled=state.kept.settled)
         parts = parting(state.known.tokens, giver, self._heir)
         if not parts:
             self._part(now)
@@ -71,8 +68,9 @@ class Leaving:
 
     def _part(self, now: float) -> None:
         state = self._state
-        removal = Removal(key=state.me, heir=self._heir or state.me, number=state.kept.number + 1)
-        state.keep(home=None, settled=False, grant=None, number=removal.number)
+        # The lowest number: nobody has promised this one, so it must not end a promise, nor stand above a removal.
+        removal = Removal(key=state.me, heir=self._heir or state.me, number=0)
+        state.keep(home=None, settled=False, grant=None)
         self._removing.hear(removal, now)
         state.flood.tell(Names(removals={state.me: None}), now)
         state.say("left the mesh")

@@ -86,6 +86,11 @@ def test_who_leaves_gives_the_home_last():
     ]
 
 
+def test_who_leaves_gives_no_home_that_another_has_by_now():
+    tokens = Tokens(LAYOUT, [token(2, 4, A, 1), token(4, 6, B, 2)])
+    assert [one.tokens for one in parting(tokens, giver(4), B)] == [(token(2, 4, B, 2),)]
+
+
 def test_the_more_a_peer_has_the_likelier_it_is_asked():
     tokens = Tokens(LAYOUT, [token(2, 6, A, 1), token(6, 7, B, 1), token(7, 9, C, 1)])
     assert [choose(tokens, [C, B, A, X], chance) for chance in (0, 0.74, 0.76, 0.99)] == [A, A, C, C]
