@@ -13,6 +13,7 @@ from weft.mesh.publishing import Publishing
 from weft.mesh.reach import Reach
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
+from weft.mesh.waying import Waying
 from weft.model.mesh.effects import (
     Command,
     Connect,
@@ -25,6 +26,7 @@ from weft.model.mesh.effects import (
     Publish,
     Remove,
     Send,
+    Sights,
     Used,
 )
 from weft.model.mesh.messages import (
@@ -60,7 +62,8 @@ class Core:
         self, kept: Kept, options: Options, chance: Callable[[], float], members: Iterable[Member] = ()
     ) -> None:
         self._state = state = State(kept, options, chance)
-        self._publishing = Publishing(state)
+        self._waying = Waying(state)
+        self._publishing = Publishing(state, self._waying)
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
         self._leaving = Leaving(state, self._removing, self._estate.soon)
@@ -68,7 +71,7 @@ class Core:
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)
         self._reach = Reach(state)
-        self._parts = (self._removing, self._leaving, self._estate, self._reach, self._publishing)
+        self._parts = (self._removing, self._leaving, self._estate, self._reach, self._waying, self._publishing)
         state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
         for member in members:
@@ -133,6 +136,7 @@ class Core:
         state = self._state
         if now > self.due + LATE:
             state.links.forgive(now)
+            self._waying.forgive(now)
         if now >= state.links.due:
             for link in state.links.tick(now):
                 self._begun(link, now)
@@ -170,6 +174,11 @@ class Core:
         at = state.links.get(link)
         if at is not None and state.links.hear(at, message, now):
             self._take(at, message, now)
+        return self._done(now)
+
+    def saw(self, sights: Sights, now: float) -> list[Effect]:
+        """The first call says that paths can be asked from now on."""
+        self._waying.saw(sights, now)
         return self._done(now)
 
     def asked(self, command: Command, now: float) -> list[Effect]:
@@ -288,7 +297,7 @@ class Core:
             self._publishing.tick(now)
         if now >= state.flood.due:
             self._gossip.flush()
-        self._publishing.leases()
+        self._publishing.leases(now)
         while state.links.closing:
             self._down(state.links.closing.pop().number, now)
         self.due = min(

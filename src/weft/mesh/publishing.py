@@ -1,20 +1,24 @@
 """Our own record, at most once a second, and which leases the others' records give."""
 
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from weft.mesh.flood import Names
 from weft.mesh.state import AHEAD, State
-from weft.model.mesh.effects import Leases
+from weft.mesh.waying import Waying
+from weft.model.mesh.effects import Hop, Leases
 from weft.model.mesh.records import MAX_LINKS, Member, short
 
 PAUSE: Final = 1.0  # seconds between two versions of our record
 
 
 class Publishing:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, waying: Waying) -> None:
         self._state = state
+        self._waying = waying
         self._shown: dict[bytes, Member] = {}
+        self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
         self.attrs = b""
         self.endpoints: tuple[str, ...] = ()
@@ -25,7 +29,8 @@ class Publishing:
         self.due = inf
         if state.ring is None or not state.stale:
             return
-        if now < self._last + PAUSE:
+        known = state.known.members.get(state.me)
+        if now < self._last + PAUSE and (known is None or known.cannot == self._waying.cannot):
             self.due = self._last + PAUSE
             return
         state.stale = False
@@ -52,6 +57,7 @@ class Publishing:
             home=state.kept.home,
             settled=state.kept.settled,
             links=tuple(links[:MAX_LINKS]),
+            cannot=self._waying.cannot,
             over=state.kept.over,
         )
 
@@ -60,26 +66,38 @@ class Publishing:
         old = state.known.members.get(state.me)
         if old is None or old.version != state.version:
             return True
-        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "over")
+        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "cannot", "over")
         return any(getattr(old, part) != getattr(made, part) for part in parts)
 
-    def leases(self) -> None:
-        """Show the leases that have changed: a lease is a home block that the ring gives to its member."""
+    def leases(self, now: float) -> None:
+        """Show the leases that have changed, and the next hop to each: the ring gives its member the home block."""
         state = self._state
         changed, gone = [], []
-        for key in state.take_changed():
+        marked = state.take_changed()
+        for key in marked:
             member = state.known.members.get(key)
             lease = member if member and key != state.me and self._holds(member) else None
+            self._waying.put(key, member if key == state.me else lease, now)
             shown = self._shown.get(key)
             if lease is None:
                 if shown:
                     del self._shown[key]
+                    self._hops.pop(key, None)
                     gone.append(key)
             elif shown is None or (shown.home, shown.attrs, shown.name) != (lease.home, lease.attrs, lease.name):
                 self._shown[key] = lease
                 changed.append(lease)
         if changed or gone:
             state.out.append(Leases(changed=tuple(changed), gone=tuple(gone)))
+        self._show_hops([*marked, *self._waying.behind({lease.key for lease in changed})])
+
+    def _show_hops(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            if lease := self._shown.get(key):
+                hop = Hop(key=key, next=self._shown[self._waying.way(key)[0]], reason=self._waying.reason(key))
+                if hop != self._hops.get(key, Hop(key=key, next=lease, reason="")):
+                    self._hops[key] = hop
+                    self._state.out.append(hop)
 
     def _holds(self, member: Member) -> bool:
         if member.home is None:
@@ -92,3 +110,5 @@ class Publishing:
         if self._shown:
             self._state.out.append(Leases(gone=tuple(self._shown)))
         self._shown.clear()
+        self._hops.clear()
+        self._waying.forget()

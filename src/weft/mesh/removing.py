@@ -65,7 +65,7 @@ class Removing:
         if not state.known.remove(removal):
             return False
         state.keep()
-        state.forget(removal.key)
+        state.mark(removal.key)
         if state.me in state.known.removals:
             if state.left:
                 return True

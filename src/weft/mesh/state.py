@@ -169,8 +169,8 @@ class State:
         self._changed[member.key] = None
         return True
 
-    def forget(self, key: bytes) -> None:
-        """A member is removed."""
+    def mark(self, key: bytes) -> None:
+        """A member is removed, or the way to it is another."""
         self._changed[key] = None
 
     def take_changed(self) -> dict[bytes, None]:

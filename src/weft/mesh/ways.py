@@ -66,31 +66,30 @@ class Pairs:
             del table[number]
 
 
-def ways(me: bytes, pairs: Pairs) -> Iterator[tuple[bytes, Way | None]]:
-    """The way from `me` to every other member, None to one that no way leads to; the nearest first.
+def ways(me: bytes, pairs: Pairs) -> Iterator[dict[bytes, Way | None]]:
+    """The ways from `me` to all other members, None to one that no way leads to; those of one pair come first, at once.
 
-    Each step costs at most one look at every peer, so that the caller may pause between two. If a pair changes
+    Every further step costs at most one look at each peer, so that the caller may pause between two. If a pair changes
     meanwhile, it must begin again.
     """
     shorts = pairs.shorts
     far = pairs.apart(me)
     # The peers of the last round, with the sum and the way of each.
-    round_before: dict[bytes, tuple[int, Way]] = {
+    reached: dict[bytes, tuple[int, Way]] = {
         key: (_hash(shorts[me], shorts[key]), (key,)) for key in shorts if key != me and key not in far
     }
-    yield from ((key, way) for key, (_, way) in round_before.items())
-    while far and round_before:
+    yield {key: way for key, (_, way) in reached.items()}
+    while far and reached:
         found: dict[bytes, tuple[int, Way]] = {}
         for key in sorted(far):
-            reach = round_before.keys() - pairs.apart(key)
-            if reach:
-                here = shorts[key]
-                total, relay = min((round_before[each][0] + _hash(shorts[each], here), each) for each in reach)
-                found[key] = total, (*round_before[relay][1], key)
-                yield key, found[key][1]
+            if relays := reached.keys() - pairs.apart(key):
+                total, relay = min((reached[each][0] + _hash(shorts[each], shorts[key]), each) for each in relays)
+                found[key] = total, (*reached[relay][1], key)
+                yield {key: found[key][1]}
         far = far - found.keys()
-        round_before = found
-    yield from ((key, None) for key in sorted(far))
+        reached = found
+    if far:
+        yield dict.fromkeys(far)
 
 
 def _hash(one: int, other: int) -> int:

@@ -25,8 +25,12 @@ def known(count: int, apart: Apart) -> Pairs:
     return pairs
 
 
+def found(me: bytes, pairs: Pairs) -> dict[bytes, Way | None]:
+    return {key: way for some in ways(me, pairs) for key, way in some.items()}
+
+
 def all_ways(pairs: Pairs) -> dict[bytes, dict[bytes, Way | None]]:
-    return {key: dict(ways(key, pairs)) for key in pairs.shorts}
+    return {key: found(key, pairs) for key in pairs.shorts}
 
 
 def partial(seed: int, count: int) -> Apart:
@@ -37,7 +41,7 @@ def partial(seed: int, count: int) -> Apart:
 
 def connected(pairs: Pairs) -> dict[bytes, set[bytes]]:
     """For each peer all that are connected with it, itself included, by walking usable pairs."""
-    found = {}
+    groups = {}
     for key in pairs.shorts:
         seen, todo = {key}, [key]
         while todo:
@@ -45,15 +49,15 @@ def connected(pairs: Pairs) -> dict[bytes, set[bytes]]:
             new = pairs.shorts.keys() - pairs.apart(here) - seen
             seen |= new
             todo += new
-        found[key] = seen
-    return found
+        groups[key] = seen
+    return groups
 
 
 def assert_agree(pairs: Pairs) -> None:
     """Checker C5: no loop, the way back is the way there, and who is connected reaches each other."""
-    found = all_ways(pairs)
+    every = all_ways(pairs)
     together = connected(pairs)
-    for me, mine in found.items():
+    for me, mine in every.items():
         assert mine.keys() == pairs.shorts.keys() - {me}
         for key, way in mine.items():
             assert (way is not None) == (key in together[me])
@@ -61,9 +65,9 @@ def assert_agree(pairs: Pairs) -> None:
                 continue
             assert way[-1] == key
             assert len({me, *way}) == len(way) + 1
-            assert found[key][me] == (*reversed(way[:-1]), me)
+            assert every[key][me] == (*reversed(way[:-1]), me)
             if len(way) > 1:  # the relay sends it on as we think
-                assert found[way[0]][key] == way[1:]
+                assert every[way[0]][key] == way[1:]
 
 
 def test_peers_that_reach_each_other_need_no_relay():
@@ -71,15 +75,15 @@ def test_peers_that_reach_each_other_need_no_relay():
 
 
 def test_one_word_of_two_is_enough_to_go_over_a_relay():
-    found = all_ways(known(3, {(0, 1)}))
-    assert found[KEYS[0]][KEYS[1]] == (KEYS[2], KEYS[1])
-    assert found[KEYS[1]][KEYS[0]] == (KEYS[2], KEYS[0])
+    every = all_ways(known(3, {(0, 1)}))
+    assert every[KEYS[0]][KEYS[1]] == (KEYS[2], KEYS[1])
+    assert every[KEYS[1]][KEYS[0]] == (KEYS[2], KEYS[0])
 
 
 def test_nothing_leads_to_a_peer_that_none_can_reach():
-    found = all_ways(known(3, {(2, 0), (2, 1)}))
-    assert found[KEYS[0]][KEYS[2]] is None
-    assert found[KEYS[2]] == {KEYS[0]: None, KEYS[1]: None}
+    every = all_ways(known(3, {(2, 0), (2, 1)}))
+    assert every[KEYS[0]][KEYS[2]] is None
+    assert every[KEYS[2]] == {KEYS[0]: None, KEYS[1]: None}
 
 
 def test_a_line_is_walked_from_end_to_end():
@@ -110,7 +114,7 @@ def test_ways_are_spread_over_relays():
     pairs, far = Pairs(), keys[:40]
     for key in keys:
         pairs.put(member(key, set(far) - {key} if key in far else ()))
-    used = [way[0] for me in far for key, way in ways(me, pairs) if way is not None and len(way) > 1]
+    used = [way[0] for me in far for way in found(me, pairs).values() if way is not None and len(way) > 1]
     assert len(used) == 40 * 39
     assert max(map(used.count, keys[40:])) < len(used) / 4
     assert min(map(used.count, keys[40:])) > 0
@@ -131,10 +135,10 @@ def test_a_peer_that_has_the_short_of_another_is_named_with_it_and_never_by_itse
     twin = KEYS[1][:4] + KEYS[2][4:]
     pairs = known(3, {(0, 1)})
     assert pairs.put(member(twin, [KEYS[1]]))
-    found = all_ways(pairs)
-    assert found[KEYS[0]][KEYS[1]] == (KEYS[2], KEYS[1])
-    assert found[KEYS[0]][twin] == (KEYS[2], twin)
-    assert found[twin][KEYS[2]] == (KEYS[2],)
+    every = all_ways(pairs)
+    assert every[KEYS[0]][KEYS[1]] == (KEYS[2], KEYS[1])
+    assert every[KEYS[0]][twin] == (KEYS[2], twin)
+    assert every[twin][KEYS[2]] == (KEYS[2],)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sets(st.integers(0, 7)) | st.none()), max_size=30))

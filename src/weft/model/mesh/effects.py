@@ -3,6 +3,8 @@
 A link is a number of the I/O side's choice, never used twice.
 """
 
+from typing import Literal
+
 from weft.model.errors import Problem
 from weft.model.mesh.messages import Grant, Message, Promise
 from weft.model.mesh.records import Layout, Member, Removal, Ring, Token
@@ -75,6 +77,13 @@ class Used(Value):
     ever: bool
 
 
+class Sights(Value):
+    """What was seen of paths: the peers that have answered an echo, and those that pods speak with now."""
+
+    answered: tuple[bytes, ...] = ()
+    active: frozenset[bytes] = frozenset()
+
+
 class Connect(Value):
     address: str
 
@@ -132,6 +141,25 @@ class Leases(Value):
     gone: tuple[bytes, ...] = ()
 
 
+# Why packets do not go straight to a peer: we hear nothing from it by vxlan; or it says so of us.
+Reason = Literal["", "port-filtered", "one-way"]
+
+
+class Hop(Value):
+    """Packets for the peer `key` go to `next` from now on, the peer itself or one that relays; `reason` says why."""
+
+    key: bytes
+    next: Member
+    reason: Reason
+
+
+class Probe(Value, gc=False):
+    """Send an echo to a peer by the path that is its own, whatever way packets go; it is heard of by `Sights`."""
+
+    key: bytes
+    number: int
+
+
 class Own(Value):
     """Our home block, and whether pods may have addresses of it now; `waits` says for what it or a block waits."""
 
@@ -153,4 +181,4 @@ class Say(Value):
     problem: Problem | None = None
 
 
-Effect = Dial | Send | Close | Keep | Leases | Own | Rekey | Say
+Effect = Dial | Send | Close | Keep | Leases | Hop | Probe | Own | Rekey | Say
