@@ -1,0 +1,1 @@
+"""The lease store on etcd v3 (flannel.md §4)."""
