@@ -6,6 +6,7 @@
 # The first is printed as it goes:
 #
 #   pure      no root, no kernel; with the branch coverage of the pure half
+#   mesh      random histories of a mesh in virtual time; 50 s
 #   programs  Kubernetes' own, flannel's daemon and its relay, containerd 1.7 and 2, built from their modules when they
 #             are missing; ten minutes, once
 #   system    stores, kernel objects and the daemon; apart from the machine: scripts/apart.sh
@@ -60,6 +61,7 @@ trap tell EXIT
 stage lint scripts/lint.sh
 stage 'pure tests' $bin/coverage run -m pytest -q --junitxml=$reports/pure.xml tests/pure
 stage 'coverage of the pure half' $bin/coverage report
+tests mesh 'histories of a mesh' $bin/python -m pytest -n 2 tests/mesh
 stage "Kubernetes' programs" scripts/kubernetes.sh
 stage "upstream's relay" $bin/python -m tests.support.relay.upstreamrelay
 stage "upstream's daemon" $bin/python -m tests.support.flanneld

@@ -111,7 +111,7 @@ class Removing:
         if state.left:
             raise ConfigError(Problem(code="MESH-005", where="rmpeer", seen="this node is leaving the mesh"))
         for key in command.keys:
-            if key in state.routing.hops(state.known, now):
+            if key != state.me and key in state.routing.hops(state.known, now):
                 seen, hint = "it answers", "Type 'weft mesh leave' there."
                 raise ConfigError(Problem(code="MESH-005", where=f"rmpeer {state.name(key)}", seen=seen, hint=hint))
         known, removals = self._known(), state.known.removals

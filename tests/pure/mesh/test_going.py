@@ -1,0 +1,199 @@
+"""Removals, returns and leaving: rows S9, S10 and S12 of the specification."""
+
+import contextlib
+import itertools
+
+import pytest
+
+from tests.pure.mesh.test_faults import agree, codes, everybody_has_a_block, mesh, up
+from tests.support.mesh.world import World
+from weft.model.errors import ConfigError
+from weft.model.mesh import effects as do
+
+
+def remove(world: World, by: str, *names: str, force: bool = False) -> None:
+    world.ask(by, do.Remove(keys=tuple(world.nodes[name].key for name in names), force=force))
+
+
+def heirs(world: World, name: str) -> set[bytes]:
+    key = world.nodes[name].key
+    return {removal.heir for node in up(world) for removal in node.core.removals if removal.key == key}
+
+
+def removed(world: World, name: str) -> bool:
+    key = world.nodes[name].key
+    return all(any(removal.key == key for removal in node.core.removals) for node in up(world))
+
+
+def one_is_dead(seed: str, count: int) -> World:
+    """The last of them is dead for good."""
+    world = mesh(seed, count)
+    world.kill("abcdefghij"[count - 1])
+    world.run(15)
+    return world
+
+
+@pytest.mark.parametrize("by", ["b", "bc", "abcd"])
+@pytest.mark.parametrize("seed", range(5))
+def test_s9_the_dead_one_has_one_heir_however_many_remove_it(by, seed):
+    world = one_is_dead(f"S9 {by} {seed}", 6)
+    for name in by:
+        with contextlib.suppress(ConfigError):  # if another one was quicker
+            remove(world, name, "f")
+        world.run(0.02 * world.chance.random())
+    assert world.run(90, until=lambda: removed(world, "f") and agree(world))
+    assert len(heirs(world, "f")) == 1
+    world.run(60)
+    assert all(node.core.kept.promise is None and node.core.kept.proposal is None for node in up(world))
+    assert world.nodes["f"].key not in {token.owner for token in world.nodes["a"].core.tokens}
+
+
+@pytest.mark.parametrize("groups", [("a", "bcde"), ("ab", "cde")])
+def test_s9_while_a_peer_is_away_both_sides_wait_and_name_it(groups):
+    world = one_is_dead(f"S9 {groups}", 6)
+    world.part(*groups)
+    world.run(15)
+    for side in groups:
+        remove(world, side[0], "f")
+    world.run(120)
+    assert not any(list(node.core.removals) for node in up(world))
+    for side, other in itertools.permutations(groups):
+        waits = [say.text for say in world.nodes[side[0]].said if "waits for" in say.text]
+        assert all(name in waits[-1] for name in other)
+    world.heal()
+    assert world.run(120, until=lambda: removed(world, "f") and agree(world))
+    assert len(heirs(world, "f")) == 1
+
+
+def test_s9_a_peer_that_joined_unseen_is_asked_too():
+    world = one_is_dead("S9 unseen", 6)
+    world.part("a", "bcdef")
+    world.run(15)
+    world.add("n", ["c"])
+    world.part("a", ["n"])
+    assert world.run(30, until=lambda: bool(world.nodes["n"].own and world.nodes["n"].own.usable))
+    world.heal()
+    remove(world, "a", "f")
+    asked = set()
+    world.watchers.append(lambda node, effect: asked.add(node.name) if "Propose" in str(effect) else None)
+    assert world.run(120, until=lambda: removed(world, "f") and agree(world))
+    assert world.nodes["n"].disk.removals
+
+
+def test_a_removal_is_refused_where_it_makes_no_sense():
+    world = one_is_dead("refused", 3)
+    with pytest.raises(ConfigError, match="answers"):
+        remove(world, "a", "b")
+    with pytest.raises(ConfigError, match="this node itself"):
+        remove(world, "a", "a")
+    with pytest.raises(ConfigError, match="no peer of this mesh"):
+        world.ask("a", do.Remove(keys=(bytes(32),)))
+    world.kill("b")
+    world.run(15)
+    with pytest.raises(ConfigError, match="would remain"):
+        remove(world, "a", "b", "c")
+
+
+def test_a_forced_removal_does_not_wait():
+    world = one_is_dead("forced", 4)
+    world.kill("c")
+    world.run(15)
+    remove(world, "a", "d", force=True)
+    assert world.run(20, until=lambda: removed(world, "d"))
+
+
+def test_a_removal_is_given_up_when_its_peer_answers():
+    world = one_is_dead("answers", 4)
+    world.kill("c")
+    world.run(15)
+    remove(world, "a", "d")
+    world.run(10)
+    world.start("d")
+    assert world.run(60, until=lambda: any("nobody is removed" in say.text for say in world.nodes["a"].said))
+    world.run(15)
+    assert all(node.core.kept.promise is None for node in up(world))
+
+
+def test_a_removal_goes_on_after_a_restart_of_who_has_asked_for_it():
+    world = one_is_dead("goes on", 4)
+    world.part("ab", "c")
+    remove(world, "a", "d")
+    world.run(10)
+    world.kill("a")
+    world.start("a")
+    world.heal()
+    assert world.run(60, until=lambda: removed(world, "d"))
+
+
+def test_inherited_blocks_rest_for_an_hour():
+    world = mesh("rest", 3, blocks=8)  # a has 2 and 3
+    dead = world.nodes["c"].core.kept.home
+    world.kill("c")
+    world.run(15)
+    remove(world, "a", "c")
+    world.run(10)
+    world.add("n", ["b"])
+    world.run(1800)
+    home = world.nodes["n"].own.home
+    assert home != dead
+    world.add("o", ["b"])
+    world.run(1900)
+    assert world.nodes["o"].own.home is not None or home is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_s10_a_removed_peer_that_returns_drops_its_blocks_and_joins_as_another(seed):
+    world = one_is_dead(f"S10 {seed}", 4)
+    key = world.nodes["d"].key
+    remove(world, "b", "d")
+    assert world.run(60, until=lambda: removed(world, "d"))
+    world.start("d")
+    assert world.run(60, until=lambda: world.nodes["d"].key != key and everybody_has_a_block(world) and agree(world))
+    assert "MESH-005" in codes(world.nodes["d"])
+    assert key not in world.nodes["a"].leases
+
+
+def test_two_that_removed_each_other_agree_on_one():
+    world = mesh("each other", 2)
+    world.part("a", "b")
+    world.run(15)
+    remove(world, "a", "b")
+    remove(world, "b", "a")
+    world.run(10)
+    world.heal()
+    assert world.run(60, until=lambda: agree(world) and everybody_has_a_block(world))
+    assert len({node.own.home for node in up(world)}) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_s12_a_peer_that_leaves_gives_all_to_another(seed):
+    world = mesh(f"S12 {seed}", 5)
+    world.weather.loss = 0.1
+    leaver = world.nodes["c"]
+    world.ask("c", do.Leave())
+    assert world.run(60, until=lambda: any(say.text == "left the mesh" for say in leaver.said))
+    world.run(5)
+    world.kill("c")
+    world.weather.loss = 0.0
+    assert world.run(60, until=lambda: agree(world))
+    tokens = list(world.nodes["a"].core.tokens)
+    assert leaver.key not in {token.owner for token in tokens}
+    assert leaver.key not in world.nodes["a"].core.members
+    assert leaver.key not in world.nodes["a"].leases
+    assert tokens[0].start == 2
+    assert tokens[-1].stop == 64
+
+
+def test_leaving_is_refused_where_nobody_could_take_the_blocks():
+    world = mesh("alone", 1)
+    with pytest.raises(ConfigError, match="alone"):
+        world.ask("a", do.Leave())
+
+
+def test_leaving_goes_on_after_a_restart():
+    world = mesh("leaving", 3)
+    world.ask("b", do.Leave())
+    world.run(0.01)
+    world.kill("b", written=True)
+    world.start("b")
+    assert world.run(60, until=lambda: any(say.text == "left the mesh" for say in world.nodes["b"].said))
