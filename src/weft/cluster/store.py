@@ -7,7 +7,7 @@ Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002
 (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -158,6 +158,18 @@ class Directory(Protocol[ListingT]):
         ...
 
 
+class Paths(Protocol):
+    """The paths to other nodes, of which a store wants to know whether packets pass them."""
+
+    async def next(self) -> Lease:
+        """Wait for the next lease whose node is to be asked, by its own path."""
+        ...
+
+    def saw(self, answered: Collection[str], active: Collection[str]) -> None:
+        """By ids of leases, who has answered since the last call, and with whom pods speak; before `next`, too."""
+        ...
+
+
 async def idle() -> None:
     """Do nothing."""
 
@@ -174,6 +186,7 @@ class Store(Value):
     tallies: Mapping[str, Tally]
     close: Callable[[], None]
     run: Callable[[], Awaitable[None]] = idle
+    paths: Paths | None = None
 
 
 class Opener(Protocol):

@@ -20,6 +20,7 @@ RTM_GETNEIGH: Final = 30
 
 NDA_DST: Final = 1
 NDA_LLADDR: Final = 2
+NDA_CACHEINFO: Final = 3
 NDA_VLAN: Final = 5
 NDA_PORT: Final = 6
 NDA_VNI: Final = 7
@@ -31,6 +32,8 @@ NTF_SELF: Final = 0x02
 NTF_MASTER: Final = 0x04
 
 NDMSG: Final = Struct("=BxxxiHBB")  # family, index, state, flags, type
+_CACHEINFO: Final = Struct("=IIII")  # struct nda_cacheinfo: since confirmed, used and updated; references
+_TICKS: Final = 100  # a second, of all times that the kernel tells (USER_HZ)
 
 
 def parse_neighbour(body: bytes) -> NeighbourInfo:
@@ -61,6 +64,16 @@ def parse_fdb(body: bytes) -> FdbInfo:
         via=attrs.number(NDA_IFINDEX) or 0,
         vlan=attrs.number(NDA_VLAN) or 0,
     )
+
+
+def parse_used(body: bytes) -> tuple[Ip, float] | None:
+    """Where a forwarding entry of a VXLAN device leads, and how many seconds ago a packet was sent by it last."""
+    attrs = parse(body, NDMSG.size)
+    remote = attrs.ip(NDA_DST)
+    if remote is None:
+        return None
+    _, used, _, _ = fixed(_CACHEINFO, attrs.get(NDA_CACHEINFO, b""))
+    return remote, used / _TICKS
 
 
 def family_and_index(body: bytes) -> tuple[int, int]:

@@ -240,6 +240,15 @@ class Rtnl(NetlinkSocket):
     def fdb(self, index: int | None = None) -> list[FdbInfo]:
         return [neigh.parse_fdb(body) for body in self.dump(*neigh.list_fdb(index or 0))]
 
+    def fdb_used(self) -> dict[Ip, float]:
+        """By where forwarding entries lead, how many seconds ago a packet was sent there last."""
+        found: dict[Ip, float] = {}
+        for body in self.dump(*neigh.list_fdb(0)):
+            if entry := neigh.parse_used(body):
+                remote, used = entry
+                found[remote] = min(used, found.get(remote, used))
+        return found
+
     def rules(self, *, family: int = 0) -> list[RuleInfo]:
         return [
             route.parse_rule(body)

@@ -1,0 +1,179 @@
+"""Echoes to the nodes of leases: who answers, with whom pods speak, and what is none of both."""
+
+import asyncio
+import itertools
+import secrets
+import socket
+import subprocess
+import time
+from asyncio.subprocess import DEVNULL
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, ip_address
+
+from tests.kernel.netthread import Namespace, inside, namespace, run
+from weft.daemon.ways import Ways
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Ip
+from weft.wire.icmp import HEADER, REPLY, checksum, marked_request
+
+PEERS = {"first": 1, "there": 2, "silent": 3}
+OWN = ip_address("10.9.0.1")
+LEASES = {
+    name: Lease(
+        id=name,
+        v4=IPv4Network(f"10.9.{number}.0/24"),
+        v6=None,
+        attrs=LeaseAttrs(public_ip=IPv4Address(f"192.168.7.{number}")),
+    )
+    for name, number in PEERS.items()
+}
+
+
+class Wants:
+    """A store that has nodes asked, five a second, and remembers what it is told."""
+
+    def __init__(self, names: Sequence[str] = ("there", "silent")) -> None:
+        self.heard: list[tuple[set[str], set[str]]] = []
+        self._names = itertools.cycle(names)
+
+    async def next(self) -> Lease:
+        await asyncio.sleep(0.2)
+        return LEASES[next(self._names)]
+
+    def saw(self, answered: Collection[str], active: Collection[str]) -> None:
+        self.heard.append((set(answered), set(active)))
+
+    @property
+    def answered(self) -> set[str]:
+        return set().union(*(answered for answered, _ in self.heard))
+
+    @property
+    def active(self) -> set[str]:
+        return set().union(*(active for _, active in self.heard))
+
+
+def where(lease: Lease) -> Ip:
+    return ip_address(f"10.9.0.{PEERS[lease.id]}")
+
+
+def tunnel(other: Namespace) -> None:
+    """A vxlan device to both peers, of which one is there; as flannel has it, one entry for each peer."""
+    run("ip", "link", "add", "u0", "type", "veth", "peer", "name", "u1", "netns", other.path)
+    for number, do in ((1, run), (2, other.run)):
+        do("ip", "address", "add", f"192.168.7.{number}/24", "dev", f"u{number - 1}")
+        do("ip", "link", "set", f"u{number - 1}", "up")
+        do("ip", "link", "add", "v", "type", "vxlan", "id", "1", "dstport", "8472", "nolearning",
+           "local", f"192.168.7.{number}", "dev", f"u{number - 1}")  # fmt: skip
+        do("ip", "link", "set", "v", "address", f"0a:00:00:00:00:0{number}", "up")
+        do("ip", "address", "add", f"10.9.0.{number}/32", "dev", "v")
+        do("ip", "address", "add", f"10.9.{number}.0/32", "dev", "v")
+        for peer in {1, 2, 3} - {number}:
+            do("ip", "neighbour", "add", f"10.9.{peer}.0", "lladdr", f"0a:00:00:00:00:0{peer}", "dev", "v")
+            do("bridge", "fdb", "add", f"0a:00:00:00:00:0{peer}", "dev", "v", "dst", f"192.168.7.{peer}")
+            for subnet in (f"10.9.0.{peer}", f"10.9.{peer}.0/24"):
+                do("ip", "route", "add", subnet, "via", f"10.9.{peer}.0", "dev", "v", "onlink")
+
+
+def serve(wants: Wants, seconds: float, *, own: Ip | None = OWN, pings: str = "") -> None:
+    """Ask for so long, while a pod sends packets to an address."""
+    ways = Ways(wants, own=lambda: own, where=where, now=time.monotonic, random=secrets.token_bytes)
+
+    async def serving() -> None:
+        pod = await asyncio.create_subprocess_exec("ping", "-q", "-i", "0.1", pings, stdout=DEVNULL) if pings else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await ways.run()
+        if pod:
+            pod.terminate()
+            await pod.wait()
+
+    asyncio.run(serving())
+
+
+def test_who_answers_is_told_and_echoes_are_no_traffic_of_pods():
+    wants = Wants()
+
+    def work() -> None:
+        with namespace() as other:
+            tunnel(other)
+            serve(wants, 4)
+
+    inside(work)
+    assert wants.heard[0] == (set(), set())  # before anything was asked
+    assert wants.answered == {"there"}
+    assert wants.active == set()
+
+
+def test_what_a_peer_asks_is_no_traffic_of_pods_either():
+    wants, peer_wants = Wants(), Wants(names=("first",))
+
+    def work() -> None:
+        with namespace() as other, ThreadPoolExecutor(1) as thread:
+            tunnel(other)
+            asking = thread.submit(other.do, lambda: serve(peer_wants, 4, own=where(LEASES["there"])))
+            serve(wants, 4)
+            asking.result()
+
+    inside(work)
+    assert peer_wants.answered == {"first"}
+    assert wants.active == peer_wants.active == set()
+
+
+def test_with_whom_pods_speak_is_seen_whether_their_packets_arrive_or_not():
+    def work(name: str) -> set[str]:
+        wants = Wants()
+        with namespace() as other:
+            tunnel(other)
+            serve(wants, 3, pings=f"10.9.{PEERS[name]}.7")
+        return wants.active
+
+    assert inside(lambda: work("there")) == {"there"}
+    assert inside(lambda: work("silent")) == {"silent"}
+
+
+def test_an_address_that_comes_later_is_waited_for():
+    wants = Wants()
+
+    def work() -> None:
+        with namespace() as other:
+            tunnel(other)
+            run("ip", "address", "delete", "10.9.0.1/32", "dev", "v")
+            add = ["sh", "-c", "sleep 0.5; ip address add 10.9.0.1/32 dev v"]
+            with subprocess.Popen(add):  # in this namespace, too
+                serve(wants, 4)
+
+    inside(work)
+    assert wants.answered == {"there"}
+
+
+def test_answers_to_numbers_that_nobody_asked_are_none():
+    """A machine that guesses: replies with the mark of an echo, and another number."""
+    wants = Wants(names=("silent",))
+
+    def work() -> None:
+        with namespace() as other:
+            tunnel(other)
+            other.run("ip", "address", "add", "10.9.0.3/32", "dev", "lo")
+            other.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=1")
+            run("bridge", "fdb", "replace", "0a:00:00:00:00:03", "dev", "v", "dst", "192.168.7.2")
+            run("ip", "neighbour", "replace", "10.9.3.0", "lladdr", "0a:00:00:00:00:02", "dev", "v")
+            forged = marked_request(4, 5)
+            reply = HEADER.pack(REPLY[4], 0, 0, 5, 1) + forged[HEADER.size :]
+            reply = reply[:2] + checksum(reply).to_bytes(2, "big") + reply[4:]
+
+            def send() -> None:
+                with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sock:
+                    sock.bind(("10.9.0.3", 0))
+                    for _ in range(20):
+                        sock.sendto(reply, ("10.9.0.1", 0))
+                        time.sleep(0.1)
+
+            with ThreadPoolExecutor(1) as thread:
+                sending = thread.submit(other.do, send)
+                serve(wants, 3)
+                sending.result()
+
+    inside(work)
+    assert wants.answered == set()
