@@ -192,7 +192,7 @@ def test_what_another_program_changes_is_put_back(cluster: Cluster):
     eventually(lambda: peers(node))
     wg = ["nsenter", f"--mount=/proc/{node.pid}/ns/mnt", "wg", "set", "flannel-wg"]
     node.netns.run([*wg, "listen-port", "7", "peer", key(50), "allowed-ips", "10.9.0.0/16"])
-    node.netns.run([*wg, "peer", key(7), "allowed-ips", "10.8.0.0/16"])
+    node.netns.run([*wg, "peer", key(7), "allowed-ips", "10.8.0.0/16,10.5.50.0/24"])
     eventually(lambda: set(peers(node)) == {key(50)}, seconds=20)
     assert (show(node)[0][2], peers(node)[key(50)][2]) == ("51820", "10.5.50.0/24")
 

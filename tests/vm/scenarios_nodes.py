@@ -14,8 +14,10 @@ from tests.node.ipsecnode import IPSEC, agreed, charon, counts, end_charons
 from tests.node.sending import is_refused, send_every_size, transfer
 from tests.support import etcd
 from tests.support.crossing import cross
+from tests.support.netns import Netns
 from tests.support.traffic import Capture, Packet, nothing_lost, reaches
 from tests.support.weftd import DUAL, VXLAN, Cluster, Daemon, Underlay, eventually
+from tests.support.wireguardroutes import networks_go_from_peer_to_peer
 from weft.forward.kernelpath import Programs
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
@@ -76,6 +78,12 @@ def check_wireguard_in_the_kernel() -> None:
         one.ip("link delete flannel-wg")
         eventually(lambda: len(wg(one)) == 2, seconds=SECONDS)
         eventually(lambda: reaches(pod, other.ips[0]), seconds=SECONDS)
+
+
+def check_networks_go_from_peer_to_peer() -> None:
+    with Netns() as netns:
+        netns.run("ip link add wgroutes type wireguard")
+        networks_go_from_peer_to_peer(netns, "wgroutes")
 
 
 def check_one_device_for_both_families_with_a_shared_key() -> None:

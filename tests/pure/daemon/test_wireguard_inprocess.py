@@ -20,11 +20,11 @@ def seen(draw: st.DrawFn, number: int) -> LivePeer:
     peer = Peer(
         key=key(number),
         endpoint=draw(st.none() | ENDPOINTS),
-        allowed=frozenset(draw(st.sets(NETS, max_size=3))),
         psk=draw(st.none() | st.integers(1, 9).map(lambda each: Secret(key(each + 100)))),
         keepalive=draw(st.integers(0, 300)),
     )
-    return LivePeer(peer=peer, handshake=draw(st.integers(0, 1 << 31)))
+    networks = frozenset(draw(st.sets(NETS, max_size=3)))
+    return LivePeer(peer=peer, networks=networks, handshake=draw(st.integers(0, 1 << 31)))
 
 
 DEVICES = st.builds(
@@ -47,7 +47,7 @@ def said(device: Device) -> Iterator[tuple[str, str]]:
             yield "endpoint", str(peer.endpoint)
         yield "last_handshake_time_sec", str(each.handshake)
         yield "persistent_keepalive_interval", str(peer.keepalive)
-        for net in peer.allowed:
+        for net in each.networks:
             yield "allowed_ip", str(net)
 
 

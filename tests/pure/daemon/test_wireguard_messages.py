@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
-from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
 from weft.model.value import Secret
 
@@ -23,10 +23,10 @@ def told(*, private: int = 0, port: int = 0, peers: bytes = b"") -> bytes:
 PEER = Peer(
     key=key(2),
     endpoint=Endpoint(ip_address("192.168.0.2"), 51820),
-    allowed=frozenset({ip_network("10.5.2.0/24"), ip_network("fc00:0:0:2::/64")}),
     psk=Secret(key(9)),
     keepalive=25,
 )
+NETWORKS = frozenset({ip_network("10.5.2.0/24"), ip_network("fc00:0:0:2::/64")})
 
 
 def test_questions():
@@ -44,16 +44,25 @@ def test_a_device_is_given_its_key_and_its_port():
 
 @pytest.mark.spec("flannel.md §6.6/peer-entry")
 def test_a_peer_is_given_all_that_it_is_and_another_removed():
-    body = set_peers("wg", {key(2): PEER, key(3): None})
+    body = set_peers("wg", {key(2): Change(peer=PEER, networks=NETWORKS), key(3): Change(gone=True)})
     [one, two] = [parse(each) for _, each in _list(parse(body, 4)[8])]
     assert one[1] == b"\2" * 32
     assert one[2] == b"\x09" * 32
-    assert one.number(3) == 2, "its addresses are replaced"
+    assert one.number(3) == 0, "networks that it has stay"
     assert one[4] == pack("=H", 2) + b"\xca\x6c" + bytes([192, 168, 0, 2]) + bytes(8)
     assert one.number(5) == 25
-    nets = {(bytes(each[2]), each.number(3), each.number(1)) for each in map(parse, (v for _, v in _list(one[9])))}
-    assert nets == {(ip_address("10.5.2.0").packed, 24, 2), (ip_address("fc00:0:0:2::").packed, 64, 10)}
+    assert _networks(one[9]) == {(ip_address("10.5.2.0").packed, 24, 2), (ip_address("fc00:0:0:2::").packed, 64, 10)}
     assert two == {1: b"\3" * 32, 3: u32(0, 1)[4:]}
+
+
+@pytest.mark.parametrize("alone, flags", [(False, 4), (True, 6)])
+def test_networks_alone_change_no_peer_and_make_none(alone: bool, flags: int):
+    """WGPEER_F_UPDATE_ONLY, and with it WGPEER_F_REPLACE_ALLOWEDIPS."""
+    change = Change(networks=frozenset({ip_network("10.5.2.0/24")}), alone=alone)
+    [only] = [parse(each) for _, each in _list(parse(set_peers("wg", {key(2): change}), 4)[8])]
+    assert only.keys() == {1, 3, 9}
+    assert only.number(3) == flags
+    assert _networks(only[9]) == {(ip_address("10.5.2.0").packed, 24, 2)}
 
 
 def test_without_a_shared_key_or_a_keepalive_both_are_taken_away():
@@ -66,11 +75,12 @@ def test_without_a_shared_key_or_a_keepalive_both_are_taken_away():
 
 def test_what_is_set_is_read_again():
     for endpoint in (PEER.endpoint, Endpoint(ip_address("fd00::2"), 1), None):
-        peer = Peer(key=key(2), endpoint=endpoint, allowed=PEER.allowed, psk=PEER.psk, keepalive=25)
-        [sent] = [each for _, each in _list(parse(set_peers("wg", {key(2): peer}), 4)[8])]
+        peer = Peer(key=key(2), endpoint=endpoint, psk=PEER.psk, keepalive=25)
+        body = set_peers("wg", {key(2): Change(peer=peer, networks=NETWORKS)})
+        [sent] = [each for _, each in _list(parse(body, 4)[8])]
         counted = attribute(6, pack("=qq", 1700000000, 5)) + attribute(7, pack("=Q", 70)) + attribute(8, pack("=Q", 80))
         found = device_in([told(private=1, port=7, peers=nest(0, sent, counted))])
-        seen = LivePeer(peer=peer, handshake=1700000000, sent=80, received=70)
+        seen = LivePeer(peer=peer, networks=NETWORKS, handshake=1700000000, sent=80, received=70)
         assert found == Device(private=Secret(key(1)), port=7, peers=(seen,))
 
 
@@ -83,7 +93,7 @@ def test_a_peer_whose_addresses_go_on_in_the_next_part_is_one():
     found = device_in([part("10.5.2.0/24"), part("10.5.3.0/24")])
     assert found.private is None
     [seen] = found.peers
-    assert seen.peer.allowed == {ip_network("10.5.2.0/24"), ip_network("10.5.3.0/24")}
+    assert seen.networks == {ip_network("10.5.2.0/24"), ip_network("10.5.3.0/24")}
     assert (seen.peer.psk, seen.handshake) == (None, 0)
 
 
@@ -104,5 +114,11 @@ def _list(data: bytes) -> list[tuple[int, bytes]]:
     return list(parse_list(data))
 
 
-def _plain(endpoint: Endpoint | None) -> Peer:
-    return Peer(key=key(2), endpoint=endpoint, allowed=frozenset())
+def _networks(data: bytes) -> set[tuple[bytes, int | None, int | None]]:
+    return {
+        (bytes(each[2]), each.number(3), each.number(1)) for each in map(parse, (value for _, value in _list(data)))
+    }
+
+
+def _plain(endpoint: Endpoint | None) -> Change:
+    return Change(peer=Peer(key=key(2), endpoint=endpoint))

@@ -20,6 +20,7 @@ from weft.desired.tunnels.wireguard import (
     WireguardDevice,
     WireguardLink,
     WireguardPeer,
+    WireguardRoute,
     WireguardTun,
 )
 from weft.model.errors import ConfigError, PeerError
@@ -172,25 +173,30 @@ def test_a_peer_of_each_family_on_its_device():
             peer=Peer(
                 key=key(102),
                 endpoint=Endpoint(builders.public_v4(2), 7),
-                allowed=frozenset({builders.subnet_v4(2)}),
                 psk=PSK,
                 keepalive=25,
             ),
         ),
+        WireguardRoute(dev="flannel-wg", net=builders.subnet_v4(2), peer=key(102)),
         WireguardPeer(
             dev="flannel-wg-v6",
             peer=Peer(
                 key=key(102),
                 endpoint=Endpoint(builders.public_v6(2), 2),
-                allowed=frozenset({builders.subnet_v6(2)}),
                 psk=PSK,
                 keepalive=25,
             ),
         ),
+        WireguardRoute(dev="flannel-wg-v6", net=builders.subnet_v6(2), peer=key(102)),
     }
-    [four] = wireguard.peer(own(), both)
-    assert four.link == "flannel-wg"
+    assert {thing.link for thing in wireguard.peer(own(), both)} == {"flannel-wg"}
     assert wireguard.peer(own(), lease(family="6", data_v6=said())) == frozenset()
+
+
+def peer_and_routes(inputs: Inputs, told: Lease) -> tuple[WireguardPeer, list[WireguardRoute]]:
+    things = wireguard.peer(inputs, told)
+    [found] = [thing for thing in things if isinstance(thing, WireguardPeer)]
+    return found, [thing for thing in things if isinstance(thing, WireguardRoute)]
 
 
 GLOBAL_V6 = IPv6Address("2001:db8::1")
@@ -220,15 +226,14 @@ def test_where_a_peer_is_dialled(mode: str, own_v6: IPv6Address, v4: str | None,
         public_ip=None if v4 is None else IPv4Address(v4),
         public_ipv6=None if v6 is None else IPv6Address(v6),
     )
-    [found] = wireguard.peer(inputs, told)
-    assert isinstance(found, WireguardPeer)
+    found, routes = peer_and_routes(inputs, told)
     assert (found.dev, str(found.peer.endpoint)) == ("flannel-wg", dialled)
-    assert found.peer.allowed == {builders.subnet_v4(2), builders.subnet_v6(2)}
+    assert {route.net for route in routes} == {builders.subnet_v4(2), builders.subnet_v6(2)}
+    assert {(route.dev, route.peer) for route in routes} == {("flannel-wg", key(102))}
 
 
 def test_either_familys_data_have_the_key():
-    [found] = wireguard.peer(own(family="46", mode="ipv6"), lease(family="46", data=said(7)))
-    assert isinstance(found, WireguardPeer)
+    found, _ = peer_and_routes(own(family="46", mode="ipv6"), lease(family="46", data=said(7)))
     assert (found.peer.key, found.peer.endpoint) == (key(102), Endpoint(builders.public_v6(2), 7))
 
 
@@ -260,32 +265,32 @@ def test_data_that_cannot_be_used_cost_their_peer_alone(data: Any, says: str):
 def test_a_key_is_told_the_kernel_in_its_own_spelling():
     """Else what is wanted would never be what the kernel shows."""
     spelt = {**said(), "PublicKey": "B" * 42 + "B="}
-    [one] = wireguard.peer(own(), lease(data=spelt))
-    assert one.peer.key == "B" * 42 + "A="
+    one, [route] = peer_and_routes(own(), lease(data=spelt))
+    assert one.peer.key == route.peer == "B" * 42 + "A="
 
 
 @pytest.mark.spec("flannel.md §6.6/changed-key")
 def test_a_new_key_is_another_peer_with_the_same_addresses():
-    [one] = wireguard.peer(own(), lease(data=said()))
-    [two] = wireguard.peer(own(), lease(data=said(number=103)))
-    assert isinstance(one, WireguardPeer)
-    assert isinstance(two, WireguardPeer)
+    one, [route] = peer_and_routes(own(), lease(data=said()))
+    two, [other] = peer_and_routes(own(), lease(data=said(number=103)))
     assert one.key != two.key
-    assert one.peer.allowed == two.peer.allowed
+    assert route.key == other.key, "which goes from one to the other"
+    assert (route.peer, other.peer) == (key(102), key(103))
 
 
 def test_how_they_read():
     ownership = Ownership(devices=frozenset({"flannel-wg"}), networks=())
-    [peer] = wireguard.peer(own(), lease(data=said()))
+    peer, [route] = peer_and_routes(own(), lease(data=said()))
     device = WireguardDevice(dev="flannel-wg", private=OWN.private, port=1)
-    things = (WireguardTun(name="flannel-wg", mtu=1), Server(dev="flannel-wg"), device, peer)
+    things = (WireguardTun(name="flannel-wg", mtu=1), Server(dev="flannel-wg"), device, peer, route)
     assert [str(thing) for thing in things] == [
         "link flannel-wg tun mtu 1",
         "wireguard-go for flannel-wg",
         "wireguard flannel-wg port 1",
-        f"wireguard peer {key(102)} dev flannel-wg at 192.168.0.2:51820 for 10.5.2.0/24",
+        f"wireguard peer {key(102)} dev flannel-wg at 192.168.0.2:51820",
+        f"wireguard route 10.5.2.0/24 dev flannel-wg to peer {key(102)}",
     ]
-    assert [thing.code for thing in things] == ["VTEP-003", "VTEP-004", "VTEP-003", "FDB-001"]
+    assert [thing.code for thing in things] == ["VTEP-003", "VTEP-004", "VTEP-003", "FDB-001", "FDB-001"]
     assert all(thing.is_within(ownership) for thing in things)
     link = WireguardLink(name="a", mtu=1)
     assert not link.excludes(WireguardLink(name="b", mtu=1))

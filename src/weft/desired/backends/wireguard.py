@@ -20,11 +20,12 @@ from weft.desired.tunnels.wireguard import (
     WireguardDevice,
     WireguardLink,
     WireguardPeer,
+    WireguardRoute,
     WireguardTun,
     key_bytes,
 )
 from weft.model.errors import ConfigError, Problem
-from weft.model.kernel.objects import Address, KernelState, Route
+from weft.model.kernel.objects import Address, KernelState, Object, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Family, Ip, Net
@@ -174,15 +175,15 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     return frozenset(_single(inputs, lease))
 
 
-def _separate(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
+def _separate(inputs: Inputs, lease: Lease) -> Iterator[Object]:
     attrs = lease.attrs
     if inputs.v4 is not None and lease.v4 is not None and attrs.public_ip is not None:
-        yield _peer(inputs, lease, attrs.public_ip, attrs.data, [lease.v4])
+        yield from _peer(inputs, lease, attrs.public_ip, attrs.data, [lease.v4])
     if inputs.v6 is not None and lease.v6 is not None and attrs.public_ipv6 is not None:
-        yield _peer(inputs, lease, attrs.public_ipv6, attrs.data_v6, [lease.v6])
+        yield from _peer(inputs, lease, attrs.public_ipv6, attrs.data_v6, [lease.v6])
 
 
-def _single(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
+def _single(inputs: Inputs, lease: Lease) -> Iterator[Object]:
     own = {4: inputs.v4, 6: inputs.v6}
     nets = [net for net in lease.subnets if own[net.version] is not None]
     public = _dialled(inputs, lease.attrs)
@@ -192,7 +193,7 @@ def _single(inputs: Inputs, lease: Lease) -> Iterator[WireguardPeer]:
         # Either family's data have the key; the port is that of the family that is dialled.
         attrs = lease.attrs
         wanted, other = (attrs.data_v6, attrs.data) if public.version == 6 else (attrs.data, attrs.data_v6)
-        yield _peer(inputs, lease, public, other if wanted is None else wanted, nets)
+        yield from _peer(inputs, lease, public, other if wanted is None else wanted, nets)
 
 
 def _dialled(inputs: Inputs, attrs: LeaseAttrs) -> Ip | None:
@@ -207,20 +208,13 @@ def _dialled(inputs: Inputs, attrs: LeaseAttrs) -> Ip | None:
     return v4 or v6
 
 
-def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Net]) -> WireguardPeer:
-    chosen = _options(inputs)
+def _peer(inputs: Inputs, lease: Lease, public: Ip, data: Any, nets: Sequence[Net]) -> Iterator[Object]:
+    chosen, dev = _options(inputs), _device(inputs, nets[0].version)
     key, port = _key(lease, data), _number(lease, data)
     family: Family = 6 if public.version == 6 else 4
-    return WireguardPeer(
-        dev=_device(inputs, nets[0].version),
-        peer=Peer(
-            key=key,
-            endpoint=Endpoint(public, port or _port(inputs, family)),
-            allowed=frozenset(nets),
-            psk=chosen.psk,
-            keepalive=chosen.keepalive,
-        ),
-    )
+    endpoint = Endpoint(public, port or _port(inputs, family))
+    yield WireguardPeer(dev=dev, peer=Peer(key=key, endpoint=endpoint, psk=chosen.psk, keepalive=chosen.keepalive))
+    yield from (WireguardRoute(dev=dev, net=net, peer=key) for net in nets)
 
 
 def _key(lease: Lease, data: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from weft.model.kernel.links import Link, Tun
 from weft.model.kernel.objects import OnLink
-from weft.model.net import Ip, Net
+from weft.model.net import Ip, Net, number_of
 from weft.model.value import Secret, Value, put_in
 
 KEY_BYTES: Final = 32
@@ -33,25 +33,34 @@ class Endpoint(Value, kw_only=False):
 
 
 class Peer(Value):
-    """Packets for `allowed` go to it, and only packets from there are taken from it.
-
-    `keepalive` is in seconds, 0 is never.
-    """
+    """`keepalive` is in seconds, 0 is never."""
 
     key: str
     endpoint: Endpoint | None
-    allowed: frozenset[Net]
     psk: Secret | None = None
     keepalive: int = 0
 
 
 class LivePeer(Value):
-    """A peer as it is: its last handshake in Unix seconds, 0 for none, and the bytes of both ways."""
+    """A peer as it is, its last handshake in Unix seconds, 0 for none, and the bytes of both ways.
+
+    Packets for `networks` go to it, and only packets from there are taken from it.
+    """
 
     peer: Peer
+    networks: frozenset[Net]
     handshake: int
     sent: int = 0
     received: int = 0
+
+
+class Change(Value):
+    """What becomes of a peer: it is made as `peer`, or left as it is, and gets `networks`, if `alone` no others."""
+
+    peer: Peer | None = None
+    networks: frozenset[Net] = frozenset()
+    alone: bool = False
+    gone: bool = False
 
 
 class Device(Value):
@@ -112,8 +121,27 @@ class WireguardPeer(OnLink):
         put_in(self, "key", ("wgpeer", self.dev, self.peer.key))
 
     def __str__(self) -> str:
-        nets = " ".join(sorted(map(str, self.peer.allowed)))
-        return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint} for {nets or 'nothing'}"
+        return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint}"
+
+    @property
+    def code(self) -> str:
+        return "FDB-001"
+
+
+class WireguardRoute(OnLink):
+    """Which peer of the device has a network, by its key: one that goes to another peer leaves the one before."""
+
+    net: Net
+    peer: str
+
+    rank = 5
+    unwanted = WireguardPeer.unwanted
+
+    def __post_init__(self) -> None:
+        put_in(self, "key", ("wgroute", self.dev, number_of(self.net.network_address), self.net.prefixlen))
+
+    def __str__(self) -> str:
+        return f"wireguard route {self.net} dev {self.dev} to peer {self.peer}"
 
     @property
     def code(self) -> str:

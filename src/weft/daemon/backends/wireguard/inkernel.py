@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from weft.daemon.backends.wireguard import messages
-from weft.desired.tunnels.wireguard import Device, Peer
+from weft.desired.tunnels.wireguard import Change, Device
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.value import Secret
 
@@ -50,9 +50,9 @@ class InKernel:
         """Raises `NetlinkError`."""
         self._send(messages.set_device(name, private=private, port=port))
 
-    def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
-        """None removes a peer. Raises `NetlinkError`: then some may be set."""
-        left = list(peers.items())
+    def set_peers(self, name: str, changes: Mapping[str, Change]) -> None:
+        """Change peers by their keys. Raises `NetlinkError`: then some may be set."""
+        left = list(changes.items())
         while left:
             some, left = left[:_MOST], left[_MOST:]
             self._send(messages.set_peers(name, dict(some)))

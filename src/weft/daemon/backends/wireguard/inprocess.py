@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
 from weft.model.value import Secret
@@ -39,10 +39,10 @@ class InProcess:
     def set_device(self, name: str, *, private: Secret, port: int) -> None:
         _ask(name, f"set=1\nprivate_key={_hex(private.reveal())}\nlisten_port={port}\n")
 
-    def set_peers(self, name: str, peers: Mapping[str, Peer | None]) -> None:
-        """None removes a peer. When it raises, some may be set."""
-        if peers:
-            _ask(name, "set=1\n" + "".join(line for key, peer in peers.items() for line in _peer(key, peer)))
+    def set_peers(self, name: str, changes: Mapping[str, Change]) -> None:
+        """Change peers by their keys. When it raises, some may be set."""
+        if changes:
+            _ask(name, "set=1\n" + "".join(line for key, change in changes.items() for line in _peer(key, change)))
 
 
 def look(name: str) -> Device | None:
@@ -122,17 +122,22 @@ def _ask(name: str, request: str) -> Iterator[tuple[str, str]]:
     return iter(lines)
 
 
-def _peer(key: str, peer: Peer | None) -> Iterator[str]:
+def _peer(key: str, change: Change) -> Iterator[str]:
     yield f"public_key={_hex(key)}\n"
-    if peer is None:
+    if change.gone:
         yield "remove=true\n"
         return
-    yield f"preshared_key={_NO_KEY if peer.psk is None else _hex(peer.psk.reveal())}\n"
-    yield f"persistent_keepalive_interval={peer.keepalive}\n"
-    if peer.endpoint is not None:
-        yield f"endpoint={peer.endpoint}\n"
-    yield "replace_allowed_ips=true\n"
-    for net in peer.allowed:
+    peer = change.peer
+    if peer is None:
+        yield "update_only=true\n"
+    else:
+        yield f"preshared_key={_NO_KEY if peer.psk is None else _hex(peer.psk.reveal())}\n"
+        yield f"persistent_keepalive_interval={peer.keepalive}\n"
+        if peer.endpoint is not None:
+            yield f"endpoint={peer.endpoint}\n"
+    if change.alone:
+        yield "replace_allowed_ips=true\n"
+    for net in change.networks:
         yield f"allowed_ip={net}\n"
 
 
@@ -160,12 +165,12 @@ def _seen(said: dict[str, str], nets: list[str]) -> LivePeer:
     peer = Peer(
         key=_base64(said["public_key"]),
         endpoint=_endpoint(said["endpoint"]) if "endpoint" in said else None,
-        allowed=frozenset(ip_network(net) for net in nets),
         psk=None if psk == _NO_KEY else Secret(_base64(psk)),
         keepalive=int(said.get("persistent_keepalive_interval", 0)),
     )
     handshake, sent, received = (int(said.get(each, 0)) for each in ("last_handshake_time_sec", "tx_bytes", "rx_bytes"))
-    return LivePeer(peer=peer, handshake=handshake, sent=sent, received=received)
+    networks = frozenset(ip_network(net) for net in nets)
+    return LivePeer(peer=peer, networks=networks, handshake=handshake, sent=sent, received=received)
 
 
 def _endpoint(text: str) -> Endpoint | None:

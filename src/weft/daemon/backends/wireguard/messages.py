@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from struct import Struct
 from typing import Final
 
-from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -54,6 +54,7 @@ _TX_BYTES: Final = 8
 _ALLOWED_IPS: Final = 9
 _REMOVE_ME: Final = 1  # WGPEER_F_*
 _REPLACE_ALLOWED_IPS: Final = 2
+_UPDATE_ONLY: Final = 4
 # WGALLOWEDIP_A_*
 _FAMILY: Final = 1
 _ADDRESS: Final = 2
@@ -104,21 +105,23 @@ def set_device(name: str, *, private: Secret, port: int) -> bytes:
     return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + body
 
 
-def set_peers(name: str, peers: Mapping[str, Peer | None]) -> bytes:
-    """None removes a peer. No other is touched."""
-    inner = (nest(0, _peer(key, peer)) for key, peer in peers.items())
+def set_peers(name: str, changes: Mapping[str, Change]) -> bytes:
+    """Change peers by their keys. No other is touched."""
+    inner = (nest(0, _peer(key, change)) for key, change in changes.items())
     return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + nest(_PEERS, *inner)
 
 
-def _peer(key: str, peer: Peer | None) -> bytes:
-    body = attribute(_PUBLIC_KEY, key_bytes(key))
-    if peer is None:
+def _peer(key: str, change: Change) -> bytes:
+    body, peer = attribute(_PUBLIC_KEY, key_bytes(key)), change.peer
+    if change.gone:
         return body + u32(_FLAGS, _REMOVE_ME)
-    psk = _NO_KEY if peer.psk is None else key_bytes(peer.psk.reveal())
-    body += attribute(_PRESHARED_KEY, psk) + u32(_FLAGS, _REPLACE_ALLOWED_IPS) + u16(_KEEPALIVE, peer.keepalive)
-    if peer.endpoint is not None:
-        body += attribute(_ENDPOINT, _endpoint(peer.endpoint))
-    return body + nest(_ALLOWED_IPS, *(nest(0, _allowed(net)) for net in peer.allowed))
+    body += u32(_FLAGS, (_REPLACE_ALLOWED_IPS if change.alone else 0) | (_UPDATE_ONLY if peer is None else 0))
+    if peer is not None:
+        psk = _NO_KEY if peer.psk is None else key_bytes(peer.psk.reveal())
+        body += attribute(_PRESHARED_KEY, psk) + u16(_KEEPALIVE, peer.keepalive)
+        if peer.endpoint is not None:
+            body += attribute(_ENDPOINT, _endpoint(peer.endpoint))
+    return body + (nest(_ALLOWED_IPS, *(nest(0, _allowed(net)) for net in change.networks)) if change.networks else b"")
 
 
 def _allowed(net: Net) -> bytes:
@@ -139,12 +142,12 @@ def _peer_in(key: bytes, parts: list[Attributes]) -> LivePeer:
     peer = Peer(
         key=_base64(key),
         endpoint=_endpoint_in(first.get(_ENDPOINT)),
-        allowed=frozenset(_net(parse(each)) for part in parts for _, each in parse_list(part.get(_ALLOWED_IPS, b""))),
         psk=None if psk == _NO_KEY else Secret(_base64(psk)),
         keepalive=first.number(_KEEPALIVE) or 0,
     )
     return LivePeer(
         peer=peer,
+        networks=frozenset(_net(parse(each)) for part in parts for _, each in parse_list(part.get(_ALLOWED_IPS, b""))),
         handshake=_seconds(first.get(_LAST_HANDSHAKE, b"")),
         sent=first.number(_TX_BYTES) or 0,
         received=first.number(_RX_BYTES) or 0,

@@ -20,9 +20,18 @@ from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
-from weft.desired.tunnels.wireguard import Device, LivePeer, Peer, Server, WireguardDevice, WireguardPeer
+from weft.desired.tunnels.wireguard import (
+    Change,
+    Device,
+    LivePeer,
+    Server,
+    WireguardDevice,
+    WireguardPeer,
+    WireguardRoute,
+)
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.net import Net
 from weft.model.value import replace
 from weft.plan.diff import Put, Step
 
@@ -35,7 +44,7 @@ _SESSION_SECONDS: Final = 180  # REJECT_AFTER_TIME: after that a handshake was n
 class WireguardPlane:
     """Devices of both makers, which one namespace may have at a time."""
 
-    kinds = frozenset({"wgserver", "wireguard", "wgpeer"})
+    kinds = frozenset({"wgserver", "wireguard", "wgpeer", "wgroute"})
     sweep = 10.0
     announces = False
     blind = False
@@ -91,7 +100,7 @@ class WireguardPlane:
                 continue
             seen = [_peer(name, each, known, now) for each in device.peers]
             own = _own(name, device, served=maker is self._processes)
-            found.update((thing.key, thing) for thing in (*own, *seen))
+            found.update((thing.key, thing) for thing in (*own, *seen, *_routes(name, device, known)))
             peers += len(seen)
             sessions += sum(now - each.handshake < _SESSION_SECONDS for each in device.peers)
             by_key.update((thing.key, each) for thing, each in zip(seen, device.peers, strict=True))
@@ -115,34 +124,41 @@ class WireguardPlane:
 
     def _apply(self, steps: Sequence[Step]) -> list[Failure]:
         failures: list[Failure] = []
-        peers: dict[str, list[Step]] = {}
+        peers: dict[str, dict[str, list[Step]]] = {}  # by device and key
         for step in steps:
             match step.object:
                 case Server() as server if isinstance(step, Put):
                     failures += attempt([step], partial(self._serve, server))
                 case WireguardDevice() as device if isinstance(step, Put):
                     failures += attempt([step], partial(self._set_device, device))
-                case WireguardPeer() as peer:
-                    peers.setdefault(peer.dev, []).append(step)
-        for name, each in peers.items():
-            failures += self._set_peers(name, each)
+                case WireguardPeer(dev=name, peer=peer):
+                    peers.setdefault(name, {}).setdefault(peer.key, []).append(step)
+                case WireguardRoute(dev=name, peer=key):
+                    peers.setdefault(name, {}).setdefault(key, []).append(step)
+        for name, steps_on in peers.items():
+            failures += self._set_peers(name, steps_on)
         return failures
 
     def _set_device(self, wanted: WireguardDevice) -> None:
         wait_for_device(wanted.dev)
         self._maker_now(wanted.dev).set_device(wanted.dev, private=wanted.private, port=wanted.port)
 
-    def _set_peers(self, name: str, steps: Sequence[Step]) -> list[Failure]:
-        """All at once, and if that is refused one by one: then one that cannot be costs no other."""
+    def _set_peers(self, name: str, steps: Mapping[str, Sequence[Step]]) -> list[Failure]:
+        """All at once, and if that is refused peer by peer: then one that cannot be costs no other."""
         try:
-            self._maker_now(name).set_peers(name, dict(map(_change, steps)))
+            self._change(name, steps)
         except OSError:
-            failed = (attempt([step], partial(self._set_peer, name, step)) for step in steps)
+            failed = (attempt(each, partial(self._change, name, {key: each})) for key, each in steps.items())
             return [failure for failures in failed for failure in failures]
         return []
 
-    def _set_peer(self, name: str, step: Step) -> None:
-        self._maker_now(name).set_peers(name, dict([_change(step)]))
+    def _change(self, name: str, steps: Mapping[str, Sequence[Step]]) -> None:
+        """A network can be added to a peer's, but to remove one the whole of them has to be set."""
+        maker = self._maker_now(name)
+        device = maker.device(name) if any(map(_narrows, steps.values())) else None
+        keeps = {} if device is None else {each.peer.key: each.networks for each in device.peers}
+        changes = {key: _change(each, keeps.get(key, frozenset())) for key, each in steps.items()}
+        maker.set_peers(name, changes)
 
     def _serve(self, wanted: Server) -> None:
         """Start the process for a device; it ends with its device."""
@@ -169,7 +185,32 @@ def _peer(name: str, seen: LivePeer, known: Objects, now: int) -> WireguardPeer:
     return thing
 
 
-def _change(step: Step) -> tuple[str, Peer | None]:
-    if not isinstance(step.object, WireguardPeer):
-        raise TypeError(f"no peer: {step}")
-    return step.object.peer.key, step.object.peer if isinstance(step, Put) else None
+def _routes(name: str, device: Device, known: Objects) -> Iterator[Object]:
+    """What is known so is not copied."""
+    for each in device.peers:
+        for net in each.networks:
+            thing = WireguardRoute(dev=name, net=net, peer=each.peer.key)
+            wanted = known.get(thing.key)
+            yield wanted if wanted is not None and wanted == thing else thing
+
+
+def _narrows(steps: Sequence[Step]) -> bool:
+    """Tell whether a peer stays that loses a network."""
+    removed = {type(step.object) for step in steps if not isinstance(step, Put)}
+    return removed == {WireguardRoute}
+
+
+def _change(steps: Sequence[Step], keeps: frozenset[Net]) -> Change:
+    """What becomes of a peer that has the networks `keeps`, where steps remove any."""
+    peer, gets, loses = None, set[Net](), set[Net]()
+    for step in steps:
+        match step.object:
+            case WireguardRoute(net=net):
+                (gets if isinstance(step, Put) else loses).add(net)
+            case WireguardPeer() as wanted:
+                if not isinstance(step, Put):
+                    return Change(gone=True)
+                peer = wanted.peer
+    if not loses:
+        return Change(peer=peer, networks=frozenset(gets))
+    return Change(peer=peer, networks=keeps - loses | gets, alone=True)
