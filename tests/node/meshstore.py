@@ -4,7 +4,8 @@ As a program: weftd with this store. This node's name is $NODE; $MESH is a JSON 
 configuration, and `nodes`, the address of each node by name. A node's block is what its file `home` says, in the
 directory that the store was given: it is there before anybody is answered, and may be changed.
 
-With back end mesh each lease has a way, to where its node's datagrams come from. With IPv6 a block has the subnet
+With back end mesh each lease has a way, to its node's address in $MESH; via another node, if the file `via`
+beside `home` has one: a JSON object, by the names of peers. With IPv6 a block has the subnet
 fd05:0:0:N::/64 of its third byte, and the way goes to the public address as well.
 """
 
@@ -47,12 +48,13 @@ class Mesh(asyncio.DatagramProtocol):
 
     def __init__(self, directory: Path, *, name: str, config: Any, nodes: Mapping[str, str]) -> None:
         self.heard: float | None = None
-        self._file = directory / "home"
+        self._file, self._via = directory / "home", directory / "via"
         self._name, self._config, self._nodes = name, config, nodes
         self.is_mesh = config["Backend"]["Type"] == "mesh"
         self._home: IPv4Network | None = None
         self._own: Lease | None = None
         self._known: dict[str, Lease] = {}
+        self._relays: dict[str, str] = {}
         self._when: dict[str, float] = {}  # each node was heard last
         self._lost = frozenset[str]()
         self._news, self._moved, self._opened = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -68,6 +70,7 @@ class Mesh(asyncio.DatagramProtocol):
         try:
             while True:
                 self._read_home()
+                self._read_ways()
                 if self._own is not None:
                     for where in self._nodes.values():
                         transport.sendto(self._word(self._own), (where, PORT))
@@ -87,6 +90,27 @@ class Mesh(asyncio.DatagramProtocol):
                 self._moved.set()
                 self._opened.set()
 
+    def _read_ways(self) -> None:
+        with suppress(ValueError, FileNotFoundError):  # ValueError: half written
+            relays = json.loads(self._via.read_text())
+            if relays != self._relays:
+                self._relays = relays
+                self._news.set()
+
+    def _all(self) -> dict[str, Lease]:
+        """Those whose way is known: a relay has to be, too."""
+        if not self.is_mesh:
+            return dict(self._known)
+        hops = {name: self._known.get(self._relays.get(name, name)) for name in self._known}
+        return {name: self._with_way(self._known[name], hop) for name, hop in hops.items() if hop is not None}
+
+    def _with_way(self, lease: Lease, hop: Lease) -> Lease:
+        public = lease.attrs.public_ipv6
+        remotes = (IPv4Address(self._nodes[lease.id]), *([] if public is None else [public]))
+        bases = tuple(net.network_address for net in hop.subnets)
+        way = Way(kind="vxlan", hop=hop.id, bases=bases, remotes=remotes)
+        return replace(lease, way=way if hop is lease else replace(way, kind="via", reason="port-filtered"))
+
     def _word(self, own: Lease) -> bytes:
         return json.dumps([own.id, str(own.v4), encode_attrs(own.attrs).decode()]).encode()
 
@@ -95,16 +119,12 @@ class Mesh(asyncio.DatagramProtocol):
         v6 = IPv6Network(f"fd05:0:0:{block.network_address.packed[2]}::/64") if block and of_ipv6 else None
         return Lease(id=name, v4=block, v6=v6, attrs=attrs, created=1)
 
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+    def datagram_received(self, data: bytes, addr: object) -> None:
         """A node tells of itself."""
         name, subnet, said = json.loads(data)
         if name == self._name:
             return
         lease = self._lease(name, IPv4Network(subnet), decode_attrs(said.encode(), name))
-        if self.is_mesh:
-            remotes = (IPv4Address(addr[0]), *([lease.attrs.public_ipv6] if lease.attrs.public_ipv6 else []))
-            bases = tuple(net.network_address for net in lease.subnets)
-            lease = replace(lease, way=Way(kind="vxlan", hop=name, bases=bases, remotes=remotes))
         self._when[name] = self.heard = asyncio.get_running_loop().time()
         if self._known.get(name) != lease:
             self._known[name] = lease
@@ -159,7 +179,7 @@ class Mesh(asyncio.DatagramProtocol):
     # --- directory
 
     async def list(self) -> Names:
-        return Names(leases=(*self._known.values(), *([] if self._own is None else [self._own])))
+        return Names(leases=(*self._all().values(), *([] if self._own is None else [self._own])))
 
     async def watch(self, take: Take, listing: Names | None = None) -> NoReturn:
         complete: bool | None = None
@@ -167,7 +187,7 @@ class Mesh(asyncio.DatagramProtocol):
         lost = frozenset[str]()
         while True:
             self._news.clear()
-            known = dict(self._known)
+            known = self._all()
             everybody = known.keys() >= self._nodes.keys() - {self._name}
             if everybody != complete:
                 await take(Listed(leases=tuple(known.values()), complete=everybody))

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.node import meshstore
+from tests.node.test_events import told
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
 
@@ -40,6 +41,11 @@ class Mesh:
     def home(self, node: Daemon) -> str:
         [file] = node.state_dir.glob("*/store/home")
         return file.read_text()
+
+    def go(self, node: Daemon, **relays: str) -> None:
+        """Have a node reach peers via others, and the rest by vxlan."""
+        [file] = node.state_dir.glob("*/store/home")
+        file.with_name("via").write_text(json.dumps(relays))
 
     def move(self, node: Daemon, block: str) -> None:
         [file] = node.state_dir.glob("*/store/home")
@@ -116,6 +122,45 @@ def test_nodes_of_sites_with_the_same_addresses_reach_each_other_by_their_ways(c
     assert reaches(alpha.netns, far.ips[1])
     alpha.ip("route replace 10.5.30.0/24 via 10.5.30.0 dev flannel.1 onlink proto 165 mtu 1000")
     eventually(lambda: "mtu 1000" not in routes(alpha))
+
+
+def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluster):
+    """As soon as both ends say so; on the way back to the straight one no packet is lost."""
+    mesh = Mesh(cluster, {**MESH, **DUAL})
+    alpha, beta, gamma = mesh.start()
+    here, far = alpha.pod(), gamma.pod()
+    assert all(reaches(here, target) for target in far.ips)
+    for node, other in ((alpha, gamma), (gamma, alpha)):
+        node.netns.run(
+            f"""nft add table inet parted
+            nft add chain inet parted input '{{ type filter hook input priority -300; }}'
+            nft add rule inet parted input ip saddr {other.public_v4} udp dport 8472 drop
+            nft add rule inet parted input ip6 saddr {other.public_v6} udp dport 8472 drop"""
+        )
+    assert not reaches(here, far.ips[0], seconds=1)
+    mesh.go(alpha, gamma="beta")
+    mesh.go(gamma, alpha="beta")
+    alpha.sees("ip route show proto 165", "^10.5.30.0/24 via 10.5.20.0 dev flannel.1 src 10.5.10.0")
+    gamma.sees("ip -6 route show proto 165", "^fd05:0:0:10::/64 via fd05:0:0:20:: dev flannel-v6.1")
+    assert reaches(here, far.ips[0]), "the relay has no pods"
+    beta.pod()
+    for target in far.ips:
+        assert reaches(here, target)
+        assert reaches(alpha.netns, target)
+    assert "10.5.30.0 lladdr" in alpha.ip("neigh show dev flannel.1 nud permanent"), "so that it can be tried"
+    [event] = [each for each in told(alpha) if each["kind"] == "changed" and each["subject"] == "gamma"]
+    assert (event["was"], event["now"]) == ("way vxlan", "way via beta: port-filtered")
+    with nothing_lost(here, far, far.ips[0]):
+        alpha.stop()
+        mesh.spawn(alpha)
+        alpha.wait_ready()
+    for node in (alpha, gamma):
+        node.netns.run("nft delete table inet parted")
+    with nothing_lost(here, far, far.ips[0]):
+        mesh.go(alpha)
+        mesh.go(gamma)
+        alpha.sees("ip route show proto 165", "^10.5.30.0/24 via 10.5.30.0")
+        gamma.sees("ip route show proto 165", "^10.5.10.0/24 via 10.5.10.0")
 
 
 def test_a_mesh_has_a_back_end_of_its_own(cluster: Cluster):

@@ -42,7 +42,8 @@ CASES = {
     ),
     "direct routing": Case(
         options={"DirectRouting": True},
-        says=DEVICE + "route 10.5.50.0/24 via 172.31.0.2 dev eth0 src 10.5.100.0",
+        says=DEVICE
+        + PEER.replace("via 10.5.50.0 dev flannel.1 src 10.5.100.0 onlink", "via 172.31.0.2 dev eth0 src 10.5.100.0"),
     ),
 }
 

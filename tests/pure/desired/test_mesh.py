@@ -9,7 +9,7 @@ from weft.desired.backends import mesh, vxlan
 from weft.desired.node import devices_of
 from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.objects import FdbEntry, Neighbour, Route
+from weft.model.kernel.objects import FdbEntry, Neighbour, Route, Sysctl
 from weft.model.lease import Lease, Way
 from weft.model.value import replace
 
@@ -32,6 +32,14 @@ def test_the_devices_are_those_of_vxlan_with_room_for_the_largest_way():
         "flannel.7": (1420, 8472),
         "flannel-v6.7": (1420, 8472),
     }
+    settings = {thing.name: thing.value for thing in mesh.shared(own(vni=7)) if isinstance(thing, Sysctl)}
+    assert settings == {
+        "net/ipv4/ip_forward": "1",
+        "net/ipv4/conf/flannel.7/rp_filter": "2",
+        "net/ipv4/conf/flannel.7/send_redirects": "0",
+        "net/ipv6/conf/flannel.7/accept_ra": "0",
+    }
+    assert mesh.shared(replace(own(), v4=None)) == frozenset()
     assert devices_of(own("46", vni=7)) == dict.fromkeys(links, VxlanLink)
     assert mesh.mtu(own("46")) == 1420
     assert mesh.mtu(own(mtu=1400)) == 1320
@@ -75,14 +83,31 @@ def test_without_a_way_the_public_address_counts():
 
 
 def test_a_peer_on_the_uplinks_segment_may_get_a_plain_route():
-    [route] = mesh.peer(own(direct_routing=True), peer("192.168.0.2"))
+    [route] = [each for each in mesh.peer(own(direct_routing=True), peer("192.168.0.2")) if isinstance(each, Route)]
     assert route == Route(dst=builders.subnet_v4(2), via=IPv4Address("192.168.0.2"), dev="eth0", source=BASES[0])
     assert len(mesh.peer(own(direct_routing=True), peer("198.51.100.7"))) == 3
 
 
 def test_a_way_that_this_release_has_not_costs_that_peer():
-    with pytest.raises(PeerError, match="the way via node3: port-filtered"):
-        mesh.peer(own(), peer(kind="via", hop="node3", reason="port-filtered"))
+    with pytest.raises(PeerError, match="the way direct: port-filtered"):
+        mesh.peer(own(), peer(kind="direct", reason="port-filtered"))
+
+
+def test_via_another_node_the_route_is_that_nodes_and_the_rest_stays():
+    """So the peer itself can be tried; with DirectRouting, too."""
+    bases = tuple(net.network_address for net in (builders.subnet_v4(3), builders.subnet_v6(3)))
+    straight = peer("192.168.0.2", "fd00::2", family="46")
+    relayed = replace(straight, way=replace(straight.way, kind="via", hop="node3", bases=bases))
+    for options in ({}, {"direct_routing": True}):
+        before, after = mesh.peer(own("46"), straight), mesh.peer(own("46", **options), relayed)
+        assert {(thing.dst, thing.via) for thing in after - before if isinstance(thing, Route)} == {
+            (builders.subnet_v4(2), bases[0]),
+            (builders.subnet_v6(2), bases[1]),
+        }
+        assert {thing for thing in before if not isinstance(thing, Route)} <= after
+    only = replace(relayed, way=replace(relayed.way, bases=bases[:1], remotes=()))
+    [route] = mesh.peer(own("46"), only)
+    assert (route.dst, route.via, route.onlink) == (builders.subnet_v4(2), bases[0], True)
 
 
 def test_a_lease_of_another_back_end_is_refused():

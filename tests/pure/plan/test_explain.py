@@ -62,7 +62,10 @@ RULES = RuleSet(kind="iptables", family=4, chains=(CHAINS["nat"], CHAINS["filter
         (Put(RULES), "--ip-masq, --iptables-forward-rules"),
         (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["nft"],))), "--ip-masq"),
         (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["forward"],))), "--iptables-forward-rules"),
-        (Put(Sysctl(name="net/ipv4/ip_forward", value="1")), "pods here need this machine to forward"),
+        (
+            Put(Sysctl(name="net/ipv4/ip_forward", value="1")),
+            "pods here, or peers of a mesh, need this machine to forward",
+        ),
         (
             Put(Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value="0")),
             "a VTEP takes no addresses from router advertisements",

@@ -1,8 +1,9 @@
 """mesh: the back end of a mesh, whose store says in each lease by which way its node is reached.
 
-All ways end at the same addresses, and pods get the same MTU whichever is taken. So far there is one way, vxlan as
-flannel has it. What the node itself sends to pods comes from the base of its own block, by every way: that address
-travels as the block does.
+All ways end at the same addresses, and pods get the same MTU whichever is taken. So far these are vxlan, as flannel has
+it, and via another node that vxlan leads to: then only the route of the peer's pods is that node's, and what leads to
+the peer itself stays, so that it can be tried. What the node itself sends to pods comes from the base of its own block,
+by every way: that address travels as the block does.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,8 +13,10 @@ from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, options_of, unusable
 from weft.desired.tunnels import vxlan
 from weft.desired.tunnels.vxlan import Tunnel, VxlanLink
-from weft.model.kernel.objects import KernelState, Object, Route
+from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.objects import KernelState, Object, Route, Sysctl
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Ip, Net
 
 _OVERHEAD: Final = {4: 80, 6: 80}  # the largest of a mesh: outer IPv6 40, UDP 8, WireGuard's header and tag 32
 
@@ -48,28 +51,53 @@ def advertise(inputs: Inputs) -> LeaseAttrs:
 
 
 def shared(inputs: Inputs) -> KernelState:
-    return vxlan.shared(inputs, _options(inputs), _OVERHEAD)
+    """The devices, and what lets this node relay: packets of pods come and go by the same device.
+
+    IPv6 is forwarded once the first pod is here: its plugin sees to routes that router advertisements have made, which
+    the kernel would take away.
+    """
+    state = set[Object](vxlan.shared(inputs, _options(inputs), _OVERHEAD))
+    names = [thing.name for thing in state if isinstance(thing, VxlanLink)]
+    if inputs.v4 is not None and names:
+        state.add(Sysctl(name=FORWARDING[4], value="1"))
+    for name in names:
+        # Packets of a peer may come by another node than they go (2 is loose), and the way by us is meant.
+        settings = {"rp_filter": "2", "send_redirects": "0"}
+        state |= {Sysctl(name=f"net/ipv4/conf/{name}/{key}", value=value) for key, value in settings.items()}
+    return frozenset(state)
 
 
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
-    """For each family by which its node is reached: neighbour, FDB entry and route, or one direct route."""
+    """What leads to the peer's own VTEP, whichever way pods' packets take, and the route of these."""
     check_type(lease, "mesh")
-    if lease.way is not None and lease.way.kind != "vxlan":
-        raise unusable(lease, f"the way {lease.way}", "vxlan, the one way that this release has")
+    if lease.way is not None and lease.way.kind == "direct":
+        raise unusable(lease, f"the way {lease.way}", "vxlan, or a node that it leads to")
     chosen, state = _options(inputs), set[Object]()
     remotes = {ip.version: ip for ip in lease.remotes}
-    mtu = 0 if lease.way is None else lease.way.mtu
     for own, subnet, data in ((inputs.v4, lease.v4, lease.attrs.data), (inputs.v6, lease.v6, lease.attrs.data_v6)):
-        remote = None if subnet is None else remotes.get(subnet.version)
-        if own is None or subnet is None or remote is None:
+        if own is None or subnet is None:
             continue
-        source = own.network_address
-        if chosen.direct_routing and inputs.facts.is_on_link(remote):
-            state.add(Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name, source=source, mtu=mtu))
-        else:
-            dev = chosen.device(subnet.version)
-            state |= vxlan.to_peer(lease, data, dev=dev, subnet=subnet, remote=remote, source=source, mtu=mtu)
+        dev, remote = chosen.device(subnet.version), remotes.get(subnet.version)
+        if remote is not None:
+            state |= set(vxlan.entries(lease, data, dev=dev, base=subnet.network_address, remote=remote))
+        route = _route(inputs, lease, subnet, own.network_address, remote)
+        if route is not None:
+            state.add(route)
     return frozenset(state)
+
+
+def _route(inputs: Inputs, lease: Lease, subnet: Net, source: Ip, remote: Ip | None) -> Route | None:
+    """None to a peer that no way leads to."""
+    chosen, way = _options(inputs), lease.way
+    dev, mtu = chosen.device(subnet.version), 0 if way is None else way.mtu
+    if way is not None and way.kind == "via":
+        bases = [base for base in way.bases if base.version == subnet.version]
+        return Route(dst=subnet, via=bases[0], dev=dev, onlink=True, source=source, mtu=mtu) if bases else None
+    if remote is None:
+        return None
+    if chosen.direct_routing and inputs.facts.is_on_link(remote):
+        return Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name, source=source, mtu=mtu)
+    return Route(dst=subnet, via=subnet.network_address, dev=dev, onlink=True, source=source, mtu=mtu)
 
 
 def _options(inputs: Inputs) -> MeshOptions:

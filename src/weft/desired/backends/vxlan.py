@@ -73,7 +73,9 @@ def _way(inputs: Inputs, lease: Lease, subnet: Net, remote: Ip, data: Any) -> Ke
     chosen = _options(inputs)
     if chosen.direct_routing and inputs.facts.is_on_link(remote):
         return frozenset({Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name)})
-    return vxlan.to_peer(lease, data, dev=chosen.device(subnet.version), subnet=subnet, remote=remote)
+    dev, base = chosen.device(subnet.version), subnet.network_address
+    state = vxlan.entries(lease, data, dev=dev, base=base, remote=remote)
+    return frozenset({*state, Route(dst=subnet, via=base, dev=dev, onlink=True)})
 
 
 def _options(inputs: Inputs) -> VxlanOptions:

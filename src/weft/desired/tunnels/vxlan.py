@@ -13,10 +13,10 @@ from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, unusable
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.links import Attribute, Link
-from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Object, Route, Sysctl
+from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Object, Sysctl
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.net import Ip, Mac, Net
+from weft.model.net import Ip, Mac
 from weft.model.value import Value
 
 _PORT: Final = 8472  # Linux had VXLAN before IANA gave it 4789 (drivers/net/vxlan: vxlan_port)
@@ -195,22 +195,13 @@ def claims(attrs: LeaseAttrs) -> tuple[Claim, ...]:
     return (*dict.fromkeys(VtepMac(mac) for mac in macs if mac is not None), *addresses(attrs))
 
 
-def to_peer(
-    lease: Lease, data: Any, *, dev: str, subnet: Net, remote: Ip, source: Ip | None = None, mtu: int = 0
-) -> KernelState:
-    """Neighbour, FDB entry and route, for `data` of the family. Raises `PeerError`."""
+def entries(lease: Lease, data: Any, *, dev: str, base: Ip, remote: Ip) -> tuple[Neighbour, FdbEntry]:
+    """What leads to a peer's VTEP, for `data` of the family. Raises `PeerError`."""
     mac = vtep_mac(data)
     if mac is None:
         text = data.get("VtepMAC") if isinstance(data, dict) else None
         raise unusable(lease, f"VtepMAC {text!r:.60}", "a unicast MAC address")
-    base = subnet.network_address
-    return frozenset(
-        {
-            Neighbour(dev=dev, ip=base, mac=mac),
-            FdbEntry(dev=dev, mac=mac, remote=remote),
-            Route(dst=subnet, via=base, dev=dev, onlink=True, source=source, mtu=mtu),
-        }
-    )
+    return Neighbour(dev=dev, ip=base, mac=mac), FdbEntry(dev=dev, mac=mac, remote=remote)
 
 
 def vtep_mac(data: Any) -> Mac | None:

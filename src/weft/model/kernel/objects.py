@@ -110,8 +110,10 @@ class Sysctl(Object):
 
     def reason(self) -> str:
         if self.name in FORWARDING.values():
-            return "pods here need this machine to forward"
-        return "a VTEP takes no addresses from router advertisements"
+            return "pods here, or peers of a mesh, need this machine to forward"
+        if self.name.endswith("accept_ra"):
+            return "a VTEP takes no addresses from router advertisements"
+        return "peers of a mesh may send by this machine to others"
 
 
 class OnLink(Object):
