@@ -17,6 +17,7 @@ NAMES = (
     "flanneld",
     "kube",
     "clash",
+    "mesh",
     "memory",
     "pods",
     "lab_up",
