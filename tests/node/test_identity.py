@@ -189,7 +189,7 @@ def test_two_networks_side_by_side_on_the_same_nodes(cluster: Cluster):
     also_one, also_two = (cluster.beside(node, "b", prefix=prefix).start() for node in (one, two))
     here, there = one.pod(), two.pod()
     assert also_one.v4.subnet_of(ip_network("10.6.0.0/16"))
-    also_one.says("INST-001 firewall rules: kept by another weftd .*; this network has none here")
+    also_one.says("INST-001 firewall rules: kept by another weftd .*; this instance makes none")
     for node in (one, two):
         links = node.ip("-br link")
         assert "flannel.1" in links

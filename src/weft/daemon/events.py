@@ -34,6 +34,8 @@ async def announce(tenure: Tenure[Any], status: Status, *, now: Callable[[], flo
                     log.warning("no Events of this node until weftd is started again: %s", problem)
                     return
                 if not said:
-                    log.warning("an Event of this node is left out, and further ones like it: %s", problem)
+                    log.warning(
+                        "the API has refused an Event of this node, and weft sends no more like it: %s", problem
+                    )
                 said = True
                 break

@@ -154,7 +154,7 @@ class Network:
                 if gone == (ip in self._ours.addresses) and not any(ip in net for net in self._ours.subnets):
                     self.addresses_changed.set()
             case Resync(reason=reason):
-                log.info("%s: looking at everything", reason)
+                log.info("%s: comparing everything in the kernel", reason)
                 self.links.look_again()
                 self.uplink_changed.set()
                 self.addresses_changed.set()

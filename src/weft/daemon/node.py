@@ -246,7 +246,7 @@ class Node:
             for claimed in instance.claim(["rules"]):
                 held.callback(claimed.close)
         except ConfigError as error:
-            log.warning("INST-001 firewall rules: %s; this network has none here", error.problems[0].seen)
+            log.warning("INST-001 firewall rules: %s; this instance makes none", error.problems[0].seen)
             return None
         sweep = _RULES_SWEEP_SECONDS if tooling.notices else float(known.options.iptables_resync)
         return RulesPlane(firewall, sweep=sweep, announces=tooling.notices)

@@ -68,7 +68,7 @@ class StrandedPods:
             try:
                 stranded = await look(self._without_bridge | new)
             except OSError as error:
-                log.warning("pods that lost their links cannot be looked at: %s", error)
+                log.warning("weft cannot find out which pods have lost their links: %s", error)
                 stranded = []
             before, self._without_bridge = self.problem, {each.key: each.bridge for each in stranded if each.bridge}
             if self.problem and not before:

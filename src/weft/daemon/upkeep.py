@@ -121,7 +121,7 @@ class Upkeep:
             try:
                 await self._look_again()
             except OSError as error:  # the kernel's lists never held still, or its answers were lost
-                log.warning("IFACE-002 the uplink changed and cannot be looked at: %s; trying again", error)
+                log.warning("IFACE-002 the uplink has changed, and its state cannot be read: %s; trying again", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._network.uplink_changed.set()
 

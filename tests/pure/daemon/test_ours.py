@@ -59,8 +59,16 @@ def route(dst: str, dev: str = "eth0", **more: int) -> Route:
         (route("10.6.1.0/24", "flannel.1"), (), ""),
         (route("10.5.1.0/24", table=77), NETWORKS, "weft has none in table 77"),
         (route("10.6.1.0/24", "flannel.1", table=77), NETWORKS, "weft has none in table 77"),
-        (route("10.6.1.0/24"), NETWORKS, "it leads neither to a device of weft's nor into 10.5.0.0/16, fd05::/48"),
-        (route("10.6.1.0/24", "other"), NETWORKS[:1], "it leads neither to a device of weft's nor into 10.5.0.0/16"),
+        (
+            route("10.6.1.0/24"),
+            NETWORKS,
+            "it leads to no device of weft, and into none of the networks 10.5.0.0/16, fd05::/48",
+        ),
+        (
+            route("10.6.1.0/24", "other"),
+            NETWORKS[:1],
+            "it leads to no device of weft, and into none of the networks 10.5.0.0/16",
+        ),
         (route("10.6.1.0/24"), (), "no network of weft's is known any more, so nothing tells whose it is"),
     ],
 )

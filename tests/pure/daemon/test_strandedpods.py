@@ -96,7 +96,7 @@ async def test_one_look_that_fails_is_said_and_the_next_is_made(monkeypatch, cap
         node.answers.put_nowait(OSError("no descriptors"))
         await node.is_asked(a="")
         await node.is_not_asked()
-        assert "cannot be looked at: no descriptors" in caplog.text
+        assert "cannot find out which pods have lost their links: no descriptors" in caplog.text
         node.pods.add("b", "")
         node.answers.put_nowait([stranded("b")])
         await node.is_asked(b="")

@@ -130,7 +130,7 @@ FOUND = Found(
     tables=("inet weft-hostport",),
     files=(Path("/run/subnet.env"),),
     attachments=(Attachment(network="cbr0", container_id="c1", ifname="eth0"),),
-    foreign=("link theirs: weft makes none like it",),
+    foreign=("link theirs: weft makes no link of this kind with this alias",),
 )
 LINES = (
     "link cni0 (bridge, weft:bridge)",
@@ -139,7 +139,7 @@ LINES = (
     "what c1 eth0 holds in cbr0",
     "file /run/subnet.env",
 )
-LEFT = "left link theirs: weft makes none like it\n"
+LEFT = "left link theirs: weft makes no link of this kind with this alias\n"
 FILES = {"/s": "who this node is"}
 KEPT = "left /s: who this node is\n"
 UNSEEN = Problem(code="CLEAN-001", where="route x", seen="nothing tells whose it is")

@@ -103,7 +103,11 @@ async def find(rtnl: Rtnl, firewall: Firewall, site: Site, networks: tuple[Net, 
             *map(_unknown, (*unknown, *(thing for each in left for thing in each.unknown))),
         ),
         foreign=(
-            *(f"{_describe(link)}: weft makes none like it" for link in named if link not in links),
+            *(
+                f"{_describe(link)}: weft makes no link of this kind with this alias"
+                for link in named
+                if link not in links
+            ),
             *foreign,
             *(line for each in left for line in each.foreign),
         ),

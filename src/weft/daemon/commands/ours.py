@@ -44,7 +44,7 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
         return ""
     if not networks:
         return UNKNOWN
-    return f"it leads neither to a device of weft's nor into {', '.join(map(str, networks))}"
+    return f"it leads to no device of weft, and into none of the networks {', '.join(map(str, networks))}"
 
 
 def networks(state_dir: Path) -> Iterator[Net]:

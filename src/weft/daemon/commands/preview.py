@@ -44,7 +44,7 @@ from weft.plan.explain import explain, reason
 _SLICE: Final = 256  # leases at a stretch: a few milliseconds
 _RECORDED: Final = ", by what an earlier run wrote down"
 _LOST: Final = "the store and from memory: the store has lost what it held, or is another one (STORE-003)"
-_WITHHELD: Final = "not listed, since more leases may come or more is being decided; weftd removes nothing until then"
+_WITHHELD: Final = "not listed: weftd has not heard of all leases or is still deciding, and removes nothing before"
 _FORMER: Final = "a device of the earlier configuration; weftd removes it when it starts with this one"
 _T = TypeVar("_T")
 

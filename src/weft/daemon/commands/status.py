@@ -70,7 +70,7 @@ def lines(state: NodeState) -> Iterator[str]:
         yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}{lasts}"
     if network is not None:
         lacking, refused = len(not_whole(state)), len(state.refused)
-        yield f"peers      {len(state.peers) - lacking} served, {lacking} not or not whole, {refused} refused"
+        yield f"peers      {len(state.peers) - lacking} served, {lacking} not served or only in part, {refused} refused"
     for name, loop in state.loops.items():
         yield f"{name:10} {_loop(loop)}"
     for kind, calls in state.calls.items():

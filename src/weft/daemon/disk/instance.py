@@ -157,7 +157,10 @@ def _refuse(name: str, *, hint: str = _BESIDE) -> None:
     if not daemons.is_daemons(found, least):
         users = ", ".join(map(str, sorted({holder.uid for holder in found})))
         log.warning(
-            "the name %s is held by user %s%s, which is no daemon; it keeps no second daemon away", name, users, process
+            "the name %s is held by user %s%s, which is no daemon: weft could not notice a second one",
+            name,
+            users,
+            process,
         )
         return
     raise ConfigError(

@@ -290,7 +290,7 @@ class Keeper:
         unannounced = [thing for key, thing in changed.items() if key not in marks.changed]
         self.tally.unannounced += len(unannounced)
         for thing in sorted(unannounced, key=lambda thing: repr(thing.key))[: repairs.NAMED]:
-            log.warning("no notice announced that %s changed", thing)
+            log.warning("%s has changed, and the kernel has sent no notice of it", thing)
 
     async def _look_at(self, keys: Collection[Key]) -> None:
         with self._present.meanwhile() as newer:
