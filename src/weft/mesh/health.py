@@ -1,4 +1,4 @@
-"""Whether a path to a peer carries packets, by the echoes that come back on it (weave.md §7.2, Health).
+"""Whether a path to a peer carries packets, by the echoes that come back on it.
 
 A path of which nothing is known yet counts as one that does. One that has fallen comes back late: an operator who
 mends a firewall waits some seconds, and one that falls again and again changes nobody's way.
