@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.support.mesh.checks import Broken, Checks
+from tests.support.mesh.sealed import Sealed
 from tests.support.mesh.world import Node, Weather, World
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
 from weft.model.mesh.records import Layout
 
 HEALED = 60.0  # seconds in which all must know the same, after the last fault
+SEALED = 0.1  # of all histories: their messages are encoded and sealed on the way
 MOST = 10  # nodes that are up or may come back
 
 
@@ -64,6 +66,8 @@ class Play:
             late=chance.choice((0.0, 0.0, 0.001)),
         )
         self.world = World(seed, weather, self.checks)
+        if Random(f"sealed {seed}").random() < SEALED:
+            self.world.wire = Sealed()
         self.layout = Layout(net_conf="{}", blocks=chance.choice((8, 16, 64)), first=1)
         self.count = 0
         self.watch = watch

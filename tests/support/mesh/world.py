@@ -87,6 +87,7 @@ class World:
         self.cut: set[frozenset[str]] = set()  # pairs of names
         self.check = check
         self.kill_at: dict[str, int] = {}  # by name: after so many effects more
+        self.wire: Callable[[Message], Message] = lambda message: message  # what a message goes through
         self.before: list[Callable[[Node, do.Effect], None]] = []  # told of each effect before it is carried out
         self.watchers: list[Callable[[Node, do.Effect], None]] = []
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -243,6 +244,7 @@ class World:
     def _send(self, end: End, message: Message) -> None:
         weather, chance = self.weather, self.chance.random
         end.node.sent += 1
+        message = self.wire(message)
         if weather.loss and chance() < weather.loss and not isinstance(message, Offer | Founders):
             return
         for _ in range(1 + (weather.twice > 0 and chance() < weather.twice)):
