@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from tests.pure.wire.meshwords import hellos, members, messages
+from tests.support.checkout import CHECKOUT
 from weft.model.mesh.messages import (
     Ack,
     Buckets,
@@ -313,3 +315,10 @@ def test_a_bent_message_is_read_or_refused(message: Message, data: st.DataObject
 def test_a_record_has_the_size_that_is_said(record: Member):
     alone = len(mesh.encode(Records(members=(record,)))) - len(mesh.encode(Records()))
     assert mesh.record_size(record) == alone
+
+
+def test_the_page_of_the_protocol_lists_all_messages():
+    page = (CHECKOUT / "docs" / "reference" / "mesh-protocol.md").read_text()
+    listed = [(int(number), name) for number, name in re.findall(r"^\| (\d+) \| (\w+) \|", page, flags=re.MULTILINE)]
+    kinds = [*get_args(Message), *get_args(Routed.__annotations__["body"])]
+    assert listed == sorted((kind.__struct_config__.tag, kind.__name__) for kind in kinds)
