@@ -42,7 +42,6 @@ SILENT = 1.0  # seconds without a word from a node after which it is lost
 class Mesh(asyncio.DatagramProtocol):
     """The settings, the tenure and the directory of one network, in one."""
 
-    chooses = False
     source = "$MESH"
     unpublished: Problem | None = None
 
@@ -51,6 +50,7 @@ class Mesh(asyncio.DatagramProtocol):
         self._file, self._via = directory / "home", directory / "via"
         self._name, self._config, self._nodes = name, config, nodes
         self.is_mesh = config["Backend"]["Type"] == "mesh"
+        self.chooses = self.is_mesh  # only then the length of subnets counts
         self._home: IPv4Network | None = None
         self._own: Lease | None = None
         self._known: dict[str, Lease] = {}

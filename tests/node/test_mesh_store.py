@@ -4,14 +4,18 @@ Nothing is removed on incomplete knowledge, and no packet between living pods is
 """
 
 import json
+import re
+import socket
 import time
+from ipaddress import IPv4Address
 
 import pytest
 
 from tests.node import meshstore
 from tests.node.test_events import told
+from tests.support.netns import Netns
 from tests.support.traffic import nothing_lost, reaches
-from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, Pod, eventually
 
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 STRAY = "10.5.99.0/24"
@@ -35,7 +39,7 @@ class Mesh:
             self.spawn(node, *flags)
         for node in self.nodes:
             node.wait_ready()
-            eventually(lambda node=node: len(node.ip("route show proto 165").splitlines()) == 2)
+            eventually(lambda node=node: len(re.findall(r"10\.5\.\d0\.0/24", routes(node))) == 2)
         return self.nodes
 
     def home(self, node: Daemon) -> str:
@@ -65,11 +69,23 @@ def heal(here: Daemon) -> None:
     here.netns.run("nft delete table ip cut")
 
 
+def source_of_a_datagram(sender: Netns, receiver: Pod) -> str:
+    """As who receives it sees it."""
+    with (
+        receiver.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as ear,
+        sender.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as mouth,
+    ):
+        ear.bind((str(receiver.ips[0]), 0))
+        ear.settimeout(10)
+        mouth.sendto(b"hello", ear.getsockname())
+        return str(ear.recvfrom(9)[1][0])
+
+
 def routes(node: Daemon) -> str:
     return node.ip("route show proto 165")
 
 
-MESH = {**VXLAN, "Backend": {"Type": "mesh"}}
+MESH = {"Network": "10.5.0.0/16", "Backend": {"Type": "mesh"}}  # of 256 blocks
 
 
 @pytest.fixture(params=[VXLAN, HOST_GW, MESH], ids=["vxlan", "host-gw", "mesh"])
@@ -127,7 +143,7 @@ def test_nodes_of_sites_with_the_same_addresses_reach_each_other_by_their_ways(c
 def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluster):
     """As soon as both ends say so; on the way back to the straight one no packet is lost."""
     mesh = Mesh(cluster, {**MESH, **DUAL})
-    alpha, beta, gamma = mesh.start()
+    alpha, beta, gamma = mesh.start("--ip-masq")
     here, far = alpha.pod(), gamma.pod()
     assert all(reaches(here, target) for target in far.ips)
     for node, other in ((alpha, gamma), (gamma, alpha)):
@@ -138,11 +154,15 @@ def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluste
             nft add rule inet parted input ip6 saddr {other.public_v6} udp dport 8472 drop"""
         )
     assert not reaches(here, far.ips[0], seconds=1)
+    assert not reaches(alpha.netns, IPv4Address("10.5.1.30"), seconds=1)
     mesh.go(alpha, gamma="beta")
     mesh.go(gamma, alpha="beta")
     alpha.sees("ip route show proto 165", "^10.5.30.0/24 via 10.5.20.0 dev flannel.1 src 10.5.10.0")
     gamma.sees("ip -6 route show proto 165", "^fd05:0:0:10::/64 via fd05:0:0:20:: dev flannel-v6.1")
     assert reaches(here, far.ips[0]), "the relay has no pods"
+    assert source_of_a_datagram(here, far) == str(here.ips[0]), "no relay rewrites it"
+    assert not reaches(alpha.netns, IPv4Address("10.5.1.30"), seconds=1), "there the straight way is asked"
+    assert reaches(alpha.netns, IPv4Address("10.5.1.20"))
     beta.pod()
     for target in far.ips:
         assert reaches(here, target)
@@ -156,6 +176,7 @@ def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluste
         alpha.wait_ready()
     for node in (alpha, gamma):
         node.netns.run("nft delete table inet parted")
+    assert reaches(alpha.netns, IPv4Address("10.5.1.30"))
     with nothing_lost(here, far, far.ips[0]):
         mesh.go(alpha)
         mesh.go(gamma)

@@ -55,6 +55,11 @@ class NetConf(Value):
         return tuple(family for family, pool in pools if pool is not None)
 
     @property
+    def relays(self) -> bool:
+        """Whether nodes carry packets of pods of other nodes to pods of other nodes."""
+        return self.backend == _OF_A_MESH
+
+    @property
     def networks(self) -> tuple[Net, ...]:
         return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 

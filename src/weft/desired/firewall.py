@@ -62,6 +62,8 @@ def _rule_set(inputs: Inputs, family: int, cluster: Net, pods: Net | None) -> Ru
         if pods is None:
             return None
         rows = _masquerade(str(cluster), str(pods), _MULTICAST[family])
+        if inputs.netconf.relays:
+            rows = (_Row(verdict="RETURN", src=str(cluster), dst=str(cluster)), *rows)
         chains.append(_nft_nat(rows, family, inputs) if nft else _iptables_nat(rows, inputs))
     if inputs.forward_rules:
         rows = (_Row(verdict="ACCEPT", src=str(cluster)), _Row(verdict="ACCEPT", dst=str(cluster)))

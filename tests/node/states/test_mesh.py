@@ -11,23 +11,27 @@ DEVICE = """
     link flannel.1 up mtu 1420 qlen 1000 address OWN alias weft:vtep: \
 vxlan id 1 local 172.31.0.1 link eth0 port 8472 learning false
     address 10.5.100.0/32 dev flannel.1
+    address 10.5.1.100/32 dev flannel.1
     accept_ra of flannel.1: 0
 """
 PEER = """
     neighbour 10.5.50.0 lladdr PEER PERMANENT dev flannel.1
     forward PEER dst 172.31.0.2 self permanent dev flannel.1
     route 10.5.50.0/24 via 10.5.50.0 dev flannel.1 src 10.5.100.0 onlink
+    route 10.5.1.50 via 10.5.50.0 dev flannel.1 src 10.5.1.100 onlink
 """
 DEVICE_V6 = """
     link flannel-v6.1 up mtu 1420 qlen 1000 address OWN alias weft:vtep: \
 vxlan id 1 local6 fd31::1 link eth0 port 8472 learning false
     address fd05:0:0:100::/128 dev flannel-v6.1
+    address fd05::200/128 dev flannel-v6.1
     accept_ra of flannel-v6.1: 0
 """
 PEER_V6 = """
     neighbour fd05:0:0:50:: lladdr PEER_V6 PERMANENT dev flannel-v6.1
     forward PEER_V6 dst fd31::2 self permanent dev flannel-v6.1
     route fd05:0:0:50::/64 via fd05:0:0:50:: dev flannel-v6.1 src fd05:0:0:100:: onlink
+    route fd05::150 via fd05:0:0:50:: dev flannel-v6.1 src fd05::200 onlink
 """
 CASES = {
     "one peer": Case(says=DEVICE + PEER),

@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.support import builders
 from tests.support.firewall import firewall_inputs, wanted
 from weft.desired.firewall import rule_sets
+from weft.model.value import replace
 
 
 def chain(kind, family, name, **changes):
@@ -52,6 +54,16 @@ NFT_POSTRTG = {
         ip6 saddr != fd00:10:244::/56 ip6 daddr fd00:10:244::/56 masquerade fully-random
     """),
 }
+
+
+def test_where_nodes_relay_nothing_within_the_network_is_rewritten():
+    """Else a pod would see a relay as the sender of another pod's packets."""
+    own = replace(builders.inputs(1, backend="mesh"), ip_masq=True)
+    plain = replace(builders.inputs(1), ip_masq=True)
+    [relays], [others] = rule_sets(own), rule_sets(plain)
+    first, *rest = relays.chains[0].rules
+    assert first == '-s 10.5.0.0/16 -d 10.5.0.0/16 -m comment --comment "flanneld masq" -j RETURN'
+    assert tuple(rest) == others.chains[0].rules
 
 
 @pytest.mark.spec("flannel.md 11.10/golden")

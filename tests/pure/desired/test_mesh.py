@@ -1,6 +1,6 @@
 """The back end of a mesh: what a lease and the way there ask for."""
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 
 import pytest
 
@@ -9,11 +9,21 @@ from weft.desired.backends import mesh, vxlan
 from weft.desired.node import devices_of
 from weft.desired.tunnels.vxlan import VxlanLink
 from weft.model.errors import ConfigError, PeerError
-from weft.model.kernel.objects import FdbEntry, Neighbour, Route, Sysctl
+from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl
 from weft.model.lease import Lease, Way
 from weft.model.value import replace
 
 BASES = (builders.subnet_v4(1).network_address, builders.subnet_v6(1).network_address)
+
+
+# Block 2 of 256, asked from block 1.
+ASKED = Route(
+    dst=IPv4Network("10.5.1.2/32"),
+    via=IPv4Address("10.5.2.0"),
+    dev="flannel.1",
+    onlink=True,
+    source=IPv4Address("10.5.1.1"),
+)
 
 
 def own(family: str = "4", **options):
@@ -24,6 +34,22 @@ def peer(*remotes: str, family: str = "4", **of_way: object) -> Lease:
     """Node 2, which calls public what is public where it lives."""
     way = Way(kind="vxlan", hop="node2", remotes=tuple(map(ip_address, remotes)))
     return replace(builders.lease(2, mesh, family=family), way=replace(way, **of_way))
+
+
+def pods_routes(state: KernelState) -> set[Route]:
+    return {thing for thing in state if isinstance(thing, Route) and thing.dst.prefixlen in (24, 64)}
+
+
+def test_each_node_has_an_address_at_which_its_path_is_asked():
+    """In blocks that no node has: *network + N + n* of block n of N."""
+    asked = {thing for thing in mesh.shared(own("46")) if isinstance(thing, Address) and thing.ip not in BASES}
+    assert asked == {
+        Address(dev="flannel.1", ip=IPv4Address("10.5.1.1"), prefixlen=32),
+        Address(dev="flannel-v6.1", ip=IPv6Address("fc00::101"), prefixlen=128),
+    }
+    assert ASKED in mesh.peer(own(), peer("198.51.100.7"))
+    assert ASKED in mesh.peer(own(), peer("198.51.100.7", kind="via"))
+    assert ASKED not in mesh.peer(own(), peer(kind="via"))
 
 
 def test_the_devices_are_those_of_vxlan_with_room_for_the_largest_way():
@@ -63,6 +89,7 @@ def test_packets_go_where_the_way_says_and_come_from_the_base_of_our_block():
             source=BASES[0],
             mtu=1380,
         ),
+        ASKED,
     }
 
 
@@ -72,8 +99,8 @@ def test_each_family_goes_to_its_own_address_and_one_without_is_left_out():
         IPv4Address("198.51.100.7"),
         IPv6Address("2001:db8::7"),
     }
-    assert {thing.source for thing in state if isinstance(thing, Route)} == set(BASES)
-    assert len(mesh.peer(own("46"), peer("2001:db8::7", family="46"))) == 3
+    assert {thing.source for thing in pods_routes(state)} == set(BASES)
+    assert len(mesh.peer(own("46"), peer("2001:db8::7", family="46"))) == 4
     assert mesh.peer(own(), peer("2001:db8::7", family="46")) == frozenset()
 
 
@@ -83,9 +110,9 @@ def test_without_a_way_the_public_address_counts():
 
 
 def test_a_peer_on_the_uplinks_segment_may_get_a_plain_route():
-    [route] = [each for each in mesh.peer(own(direct_routing=True), peer("192.168.0.2")) if isinstance(each, Route)]
+    [route] = pods_routes(mesh.peer(own(direct_routing=True), peer("192.168.0.2")))
     assert route == Route(dst=builders.subnet_v4(2), via=IPv4Address("192.168.0.2"), dev="eth0", source=BASES[0])
-    assert len(mesh.peer(own(direct_routing=True), peer("198.51.100.7"))) == 3
+    assert mesh.peer(own(direct_routing=True), peer("198.51.100.7")) == mesh.peer(own(), peer("198.51.100.7"))
 
 
 def test_a_way_that_this_release_has_not_costs_that_peer():
@@ -100,11 +127,11 @@ def test_via_another_node_the_route_is_that_nodes_and_the_rest_stays():
     relayed = replace(straight, way=replace(straight.way, kind="via", hop="node3", bases=bases))
     for options in ({}, {"direct_routing": True}):
         before, after = mesh.peer(own("46"), straight), mesh.peer(own("46", **options), relayed)
-        assert {(thing.dst, thing.via) for thing in after - before if isinstance(thing, Route)} == {
+        assert {(thing.dst, thing.via) for thing in pods_routes(after - before)} == {
             (builders.subnet_v4(2), bases[0]),
             (builders.subnet_v6(2), bases[1]),
         }
-        assert {thing for thing in before if not isinstance(thing, Route)} <= after
+        assert before - pods_routes(before) <= after
     only = replace(relayed, way=replace(relayed.way, bases=bases[:1], remotes=()))
     [route] = mesh.peer(own("46"), only)
     assert (route.dst, route.via, route.onlink) == (builders.subnet_v4(2), bases[0], True)

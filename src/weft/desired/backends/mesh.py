@@ -2,19 +2,22 @@
 
 All ways end at the same addresses, and pods get the same MTU whichever is taken. So far these are vxlan, as flannel has
 it, and via another node that vxlan leads to: then only the route of the peer's pods is that node's, and what leads to
-the peer itself stays, so that it can be tried. What the node itself sends to pods comes from the base of its own block,
-by every way: that address travels as the block does.
+the peer itself stays, so that it can be tried: each node has an address for that, to which and from which nothing else
+goes. What the node itself sends to pods comes from the base of its own block, by every way: that address travels as the
+block does.
 """
 
 from collections.abc import Collection, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Final
 
+from weft.config.blocks import asked_at
 from weft.config.jsonfields import Fields
 from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, options_of, unusable
 from weft.desired.tunnels import vxlan
 from weft.desired.tunnels.vxlan import Tunnel, VxlanLink
 from weft.model.kernel.marks import FORWARDING
-from weft.model.kernel.objects import KernelState, Object, Route, Sysctl
+from weft.model.kernel.objects import Address, KernelState, Object, Route, Sysctl
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net
 
@@ -60,6 +63,9 @@ def shared(inputs: Inputs) -> KernelState:
     names = [thing.name for thing in state if isinstance(thing, VxlanLink)]
     if inputs.v4 is not None and names:
         state.add(Sysctl(name=FORWARDING[4], value="1"))
+    for subnet in (inputs.v4, inputs.v6):
+        if subnet is not None and (dev := _options(inputs).device(subnet.version)) in names:
+            state.add(Address(dev=dev, ip=asked_at(inputs.netconf, subnet), prefixlen=subnet.max_prefixlen))
     for name in names:
         # Packets of a peer may come by another node than they go (2 is loose), and the way by us is meant.
         settings = {"rp_filter": "2", "send_redirects": "0"}
@@ -77,13 +83,19 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     for own, subnet, data in ((inputs.v4, lease.v4, lease.attrs.data), (inputs.v6, lease.v6, lease.attrs.data_v6)):
         if own is None or subnet is None:
             continue
-        dev, remote = chosen.device(subnet.version), remotes.get(subnet.version)
+        dev, remote, base = chosen.device(subnet.version), remotes.get(subnet.version), subnet.network_address
         if remote is not None:
-            state |= set(vxlan.entries(lease, data, dev=dev, base=subnet.network_address, remote=remote))
+            state |= set(vxlan.entries(lease, data, dev=dev, base=base, remote=remote))
+            asked, source = (asked_at(inputs.netconf, each) for each in (subnet, own))
+            state.add(Route(dst=_alone(asked), via=base, dev=dev, onlink=True, source=source))
         route = _route(inputs, lease, subnet, own.network_address, remote)
         if route is not None:
             state.add(route)
     return frozenset(state)
+
+
+def _alone(ip: Ip) -> Net:
+    return IPv4Network(ip) if isinstance(ip, IPv4Address) else IPv6Network(ip)
 
 
 def _route(inputs: Inputs, lease: Lease, subnet: Net, source: Ip, remote: Ip | None) -> Route | None:
