@@ -12,7 +12,7 @@ from weft.model.net import Ip, Net, Subnets
 def layout_of(text: str, netconf: NetConf) -> Layout:
     """How many blocks the network `text` has, and which are never given: those below `SubnetMin`, and the first few.
 
-    Each node has two addresses at the network's beginning, at which its paths are asked (weave.md §7.2). Raises
+    Each node has two addresses at the network's beginning, at which its paths are asked. Raises
     `ConfigError` where no block is left.
     """
     pools, blocks = _pools(netconf), _blocks(netconf)
