@@ -198,7 +198,6 @@ _RELAY: Final = (
     ("in.c", "!size || !header_is_right(ip)", "!size"),
     ("in.c", "    if (!peer) {\n", "    if (0) {\n"),
     ("in.c", "    if (is_local(ip)) {\n", "    if (0) {\n"),
-    ("in.c", "errno == EBADFD ? -1 : 0", "0"),
     # control.c
     ("control.c", "peer.uid == 0", "peer.uid != 1"),
     ("control.c", "changes[0] == SET && changes[1] <= ADDRESS_BITS", "changes[0] == SET"),

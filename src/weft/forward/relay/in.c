@@ -1,5 +1,4 @@
 /* From peers to the device. Datagrams that came together are joined into what the kernel takes as one packet. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,45 +31,41 @@ struct in *in_start(int joins_udp)
     return in;
 }
 
-/* Writes what was joined; -1 if the device is gone. */
-static int flush(struct queue *queue)
+/* Writes what was joined. That the device is gone shows where it is read. */
+static void flush(struct queue *queue)
 {
     struct join *join = &queue->in->join;
     int packets = join->count;
 
     if (!join->ip)
-        return 0;
+        return;
     join_end(join);
-    if (writev(queue->tun, join->parts, packets + 1) >= 0)
-        return 0;
-    count(&queue->counters.dropped[NOT_WRITTEN], (uint64_t)packets);
-    return errno == EBADFD ? -1 : 0;
+    if (writev(queue->tun, join->parts, packets + 1) < 0)
+        count(&queue->counters.dropped[NOT_WRITTEN], (uint64_t)packets);
 }
 
-/* Takes one packet of a peer; -1 if the device is gone. */
-static int take(struct queue *queue, unsigned char *ip, size_t got)
+/* Takes one packet of a peer. */
+static void take(struct queue *queue, unsigned char *ip, size_t got)
 {
     size_t size = packet_size(ip, got);
 
     if (!size || !header_is_right(ip)) {
         count(&queue->counters.dropped[MALFORMED], 1);
-        return 0;
+        return;
     }
     if (is_local(ip)) {
         count(&queue->counters.dropped[LOCAL], 1);
-        return 0;
+        return;
     }
     if (spend_ttl(ip) < 0) {
         say_error(queue, ip, size, TIME_EXCEEDED, 0);
         count(&queue->counters.dropped[EXPIRED], 1);
-        return 0;
+        return;
     }
     if (join_add(&queue->in->join, ip, size))
-        return 0;
-    if (flush(queue) < 0)
-        return -1;
+        return;
+    flush(queue);
     join_add(&queue->in->join, ip, size);
-    return 0;
 }
 
 /* Bytes of each datagram that the kernel has put into one message (UDP_GRO). */
@@ -84,8 +79,8 @@ static size_t size_of_each(struct msghdr *message, size_t whole)
     return each > 0 ? (size_t)each : whole;
 }
 
-/* Takes all packets of one message; -1 if the device is gone. */
-static int take_all(struct queue *queue, struct mmsghdr *message)
+/* Takes all packets of one message. */
+static void take_all(struct queue *queue, struct mmsghdr *message)
 {
     const union endpoint *from = message->msg_hdr.msg_name;
     unsigned char *data = message->msg_hdr.msg_iov->iov_base;
@@ -95,22 +90,20 @@ static int take_all(struct queue *queue, struct mmsghdr *message)
 
     if (!peer) {
         count(&queue->counters.dropped[UNKNOWN_PEER], number);
-        return 0;
+        return;
     }
     count(&queue->counters.received, number);
     count(&queue->counters.received_bytes, whole);
     count(&peer->received, number);
     count(&peer->received_bytes, whole);
     for (size_t at = 0; at < whole; at += each)
-        if (take(queue, data + at, whole - at < each ? whole - at : each) < 0)
-            return -1;
-    return 0;
+        take(queue, data + at, whole - at < each ? whole - at : each);
 }
 
 int in_once(struct queue *queue)
 {
     struct in *in = queue->in;
-    int got, gone = 0;
+    int got;
 
     for (int i = 0; i < MESSAGES; i++) {
         in->parts[i] = (struct iovec){in->data[i], MAX_PACKET};
@@ -125,9 +118,9 @@ int in_once(struct queue *queue)
     if (got <= 0)
         return 0;
     table_read(queue->table);
-    for (int i = 0; i < got && !gone; i++)
-        gone = take_all(queue, in->messages + i);
-    gone |= flush(queue);
+    for (int i = 0; i < got; i++)
+        take_all(queue, in->messages + i);
+    flush(queue);
     table_done(queue->table);
-    return gone ? -1 : 1;
+    return 1;
 }

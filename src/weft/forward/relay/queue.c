@@ -53,7 +53,7 @@ void *queue_serve(void *served)
 
     for (;;) {
         int out = queue->out ? out_once(queue) : 0, in = queue->in ? in_once(queue) : 0;
-        if (out < 0 || in < 0)
+        if (out < 0)
             exit(0);
         if (!out && !in)
             poll(both, 2, -1);

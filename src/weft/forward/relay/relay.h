@@ -208,7 +208,7 @@ struct queue {
 void *queue_serve(void *queue);
 
 /* out.c: from the device to peers; in.c: from peers to the device. They return 0 when nothing is left to read, 1 when
- * there may be more, and -1 when the device or the socket is gone. */
+ * there may be more; the one that reads the device -1 when that is gone. */
 struct out *out_start(void);
 int out_once(struct queue *queue);
 struct in *in_start(int joins_udp);
