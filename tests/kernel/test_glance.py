@@ -65,11 +65,16 @@ def test_what_it_finds(node: Netns, tmp_path: Path):
     assert not [place for place in look(node, tmp_path).rules.chains if place[1] == "nat"]
 
 
-def test_rules_that_are_too_long_are_left_to_the_doctor(node: Netns, tmp_path: Path):
-    many = "".join(f"add rule inet t f ip saddr 10.{n // 256}.{n % 256}.1 tcp dport {n + 1} drop\n" for n in range(500))
-    node.run("nft -f -", input=f"add table inet t\n{CHAIN % ''}\n{many}")
+@pytest.mark.parametrize("each, where", [(500, "s"), (120, "t")], ids=["of a table", "of all tables together"])
+def test_rules_that_are_too_long_are_left_to_the_doctor(node: Netns, tmp_path: Path, each: int, where: str):
+    rules = "".join(
+        f"add rule inet T f ip saddr 10.{n // 256}.{n % 256}.1 tcp dport {n + 1} drop\n" for n in range(each)
+    )
+    many = f"add table inet T\n{CHAIN % ''}\n{rules}".replace(" inet t ", " inet T ")
+    node.run("nft -f -", input=many.replace("T", "s") + many.replace("T", "t"))
     sight = look(node, tmp_path)
-    assert sight.unseen == {"rules": "nft -j list table inet t: more than 56 KiB of rules; `weft doctor` reads them"}
+    long = f"nft -j list table inet {where}: more than 56 KiB of rules; `weft doctor` reads them"
+    assert sight.unseen == {"rules": long}
     assert sight.rules.chains == {}
     assert not ask(EACH_MINUTE, sight).findings
 

@@ -11,6 +11,7 @@ from grpclib import GRPCError, Status
 
 from weft.cluster.etcd import problems
 from weft.cluster.etcd.access import Access
+from weft.cluster.kube import problems as kube
 from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
@@ -141,3 +142,12 @@ async def examined(answer: bytes | None) -> WeftError | None:
 def test_what_listens_there_is_told_by_its_first_words(answer: bytes | None, seen: str | None):
     found = asyncio.run(examined(answer))
     assert (None if found is None else facts(found)[1:]) == (None if seen is None else ("STORE-002", seen))
+
+
+@pytest.mark.parametrize("status, busy", [(429, True), (500, False), (503, True), (504, False)])
+def test_an_api_server_that_is_busy_says_when_it_wants_to_be_asked_again(status: int, busy: bool):
+    told = kube.answered("https://api", "GET", "/api/v1/nodes", status, b"later", after="7")
+    assert isinstance(told, kube.BusyError) == busy
+    assert isinstance(told, kube.BusyError) == (getattr(told, "seconds", None) == 7)
+    assert isinstance(told, Unavailable)
+    assert told.problems[0].code == "STORE-001"

@@ -1,10 +1,14 @@
 """The page as one file: whole, and with a policy that lets nothing else in."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from weft.ui import export
+from tests.support.pages import MadeSource, lab
+from weft.diag.sight.interfaces import InterfaceState
+from weft.model.errors import ConfigError, Problem
+from weft.ui import command, export
 from weft.ui.app import STATIC
 
 FILES = {path.name: path.read_text() for path in STATIC.iterdir()}
@@ -34,6 +38,22 @@ def test_what_it_shows_cannot_end_the_script_that_holds_it():
     assert text.count("<script") == 2
     assert "default-src 'none'; style-src 'sha256-" in text
     assert not re.search(r'(src|href)="(?!data:|#)', text)
+
+
+async def test_what_cannot_be_looked_into_keeps_nothing_else_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = MadeSource(lab(2))
+    inside = source.interfaces
+
+    async def interfaces(where: str) -> list[InterfaceState]:
+        if where == "node1":
+            raise ConfigError(Problem(code="LAB-002", where=where, seen="it has just ended"))
+        return await inside(where)
+
+    monkeypatch.setattr(source, "interfaces", interfaces)
+    await command._export(source, tmp_path / "it.html")
+    text = (tmp_path / "it.html").read_text()
+    assert '"of node2"' in text
+    assert '"of node1"' not in text
 
 
 def test_a_page_of_another_shape_is_a_mistake():

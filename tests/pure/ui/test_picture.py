@@ -204,6 +204,7 @@ def test_one_node_and_its_peers():
     }
     assert found[f"node/{public(2)}"]["health"] == "well"
     assert found[f"node/{public(3)}"]["wrong"] == [f"{PROBLEM}"]
+    assert found["node/here"]["mtu"] == 1450
     assert [found[f"edge/here/{public(n)}"]["health"] for n in (2, 3)] == ["well", "down"]
     assert view.names[subnet(1)] == "here"
 

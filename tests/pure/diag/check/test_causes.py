@@ -138,6 +138,12 @@ def to_web(scenario: str, source: str, node: str = "", **fields: object) -> Trie
     return Tried(trial=trial, outcome=outcome, fault="lost" if fields else "")  # type: ignore[arg-type]
 
 
+def test_services_that_fail_alone_are_named_as_the_way():
+    lost = [to_web("pod-service", f"pod{number}", failed=True) for number in (1, 2, 3)]
+    everything = [*tried(lambda _: False), *lost]
+    assert conclusion(everything, causes(everything, "lost"), []) == "every packet through Services is lost"
+
+
 INSIDE = ("node1", "node1")
 
 

@@ -91,6 +91,8 @@ def test_each_scenario_is_a_labs_or_a_nodes():
 
 
 def test_the_node_and_other_nodes_by_all_their_addresses():
+    _, unknown, *_ = node_trials.ends(replace(sight(), daemon=None), "here", PODS)
+    assert unknown.mtu == 0
     here_, *_ = ends = node_trials.ends(sight(), "here", PODS)
     assert here_.addresses == {4: "192.0.2.1", 6: "fd00:1::1"}
     others = {(end.kind, end.name): end.addresses for end in ends if end.afar}

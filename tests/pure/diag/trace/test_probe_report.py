@@ -483,6 +483,9 @@ def test_where_all_is_well_nothing_more_is_sent_or_looked_at():
     seen, size = seen_up_to(99), Sized(size=1450)
     found = proved(asked, POD1, POD2, KNOWN, seen, beyond="", sized=size, count=fails, look_again=fails)
     assert (found.well, found.sized) == (True, size)
+    answered = ProbesSeen(seen={key: at for key, at in seen.seen.items() if key[0] != "pod2"})
+    far = {"beyond": "far", "sized": size, "count": fails, "look_again": fails}
+    assert proved(asked, POD1, End(node="far", address="192.0.2.9"), KNOWN, answered, **far).well
 
 
 def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():
