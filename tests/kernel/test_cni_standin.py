@@ -250,7 +250,9 @@ class TestOne:
         session, terminal = (process / "stat").read_text().rpartition(")")[2].split()[3:5]
         assert (int(session), terminal) == (pid, "0")
 
-    @pytest.mark.parametrize("other", ["mounts", "network", "root", "state", "installation", "daemon"])
+    @pytest.mark.parametrize(
+        "other", ["mounts", "network", "root", "state", "lock of iptables", "installation", "daemon"]
+    )
     def test_a_caller_that_would_mean_something_else_has_its_own(
         self, node: Node, make_netns: Callable[[], Netns], tmp_path: Path, other: str
     ):
@@ -266,6 +268,8 @@ class TestOne:
             node.prefix = ["unshare", "--mount", "sh", "-ec", script, "sh"]
         elif other == "state":
             more = {"WEFT_STATE_DIR": str(tmp_path / "other")}
+        elif other == "lock of iptables":
+            more = {"XTABLES_LOCKFILE": str(tmp_path / "lock")}
         elif other == "installation":
             node.interpreter()
         else:  # a daemon was here meanwhile, and has another state directory
@@ -345,6 +349,7 @@ class TestBounds:
             "LD_LIBRARY_PATH=/x",
             "PYTHONPATH=/x",
             "TZ=Mars",
+            "XTABLES_LOCKFILE=/run/other.lock",
             "sh",
             "-c",
             "trap '' HUP USR1; exec \"$@\"",
@@ -353,7 +358,8 @@ class TestBounds:
         assert node.ask("DEL", "") is None
         [pid] = stand_ins(node.run)
         environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        own = {"MALLOC_ARENA_MAX", "PATH", "PWD", "WEFT_STATE_DIR"}
+        assert "XTABLES_LOCKFILE=/run/other.lock" in environment  # of the node's other programs, too
+        own = {"MALLOC_ARENA_MAX", "PATH", "PWD", "WEFT_STATE_DIR", "XTABLES_LOCKFILE"}
         assert {each.partition("=")[0] for each in environment if each} <= own
         ignored = int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
         assert not ignored & (1 << signal.SIGHUP - 1 | 1 << signal.SIGUSR1 - 1)

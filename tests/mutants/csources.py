@@ -106,7 +106,7 @@ _CLIENT: Final = (
     ("standin.c", '"/proc/self/ns/mnt", ', ""),
     ("standin.c", '"/proc/self/ns/net", ', ""),
     ("standin.c", "    mix_file(&hash, &one->interpreter.status, 1);\n", ""),
-    ("standin.c", "mix(&hash, state, strlen(state));", "mix(&hash, state, 0);"),
+    ("standin.c", "mix(&hash, set, strlen(set));", "mix(&hash, set, 0);"),
     ("standin.c", 'fstatat(one->opened, "state-dir", &status', 'fstatat(one->opened, "none", &status'),
     ("standin.c", "    setsid();\n", ""),
     ("standin.c", "    umask(022);\n", ""),

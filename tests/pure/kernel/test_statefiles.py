@@ -10,7 +10,7 @@ from weft.kernel.statefiles import Spoilt
 
 
 def opened() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_what_is_no_file_is_refused_and_closed(tmp_path: Path):

@@ -113,12 +113,18 @@ static void mix_bounds(uint64_t *hash)
         close(file);
 }
 
+/* What of a client's environment its stand-in gets: which state directory is the node's, and which file locks iptables'
+ * tables, so that all programs of the node take one lock. */
+static const char *const passed[] = {"WEFT_STATE_DIR", "XTABLES_LOCKFILE"};
+enum { PASSED = sizeof passed / sizeof *passed };
+static const char *environment[PASSED + 3] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                              "MALLOC_ARENA_MAX=1"}; /* each further one takes 64 MB of LimitAS */
+
 /* Names the stand-in after all that it takes over from the client that starts it: namespaces, the root, the installation,
- * which state directory is the node's, and what it may do. Another client with other bounds has another stand-in. */
+ * settings, and what it may do. Another client with other bounds has another stand-in. */
 static void name(struct standin *one)
 {
     static const char *const here[] = {"/proc/self/ns/mnt", "/proc/self/ns/net", "/proc/self/ns/user", "/"};
-    const char *state = getenv("WEFT_STATE_DIR");
     uint64_t hash = 0xcbf29ce484222325;
     struct stat status;
 
@@ -128,8 +134,14 @@ static void name(struct standin *one)
     mix_file(&hash, &one->interpreter.status, 1);
     if (fstatat(one->opened, "state-dir", &status, AT_SYMLINK_NOFOLLOW) == 0)
         mix_file(&hash, &status, 1);
-    if (state)
-        mix(&hash, state, strlen(state));
+    for (size_t i = 0, count = 2; i < PASSED; i++) {
+        char *set = getenv(passed[i]);
+        if (set) {
+            set -= strlen(passed[i]) + 1; /* NAME=VALUE is what stands there */
+            mix(&hash, set, strlen(set));
+            environment[count++] = set;
+        }
+    }
     mix_bounds(&hash);
     snprintf(one->name, sizeof one->name, "standin-%016llx", (unsigned long long)hash);
 }
@@ -239,11 +251,7 @@ int connect_standin(struct standin *one)
 static _Noreturn void become(const struct standin *one, int listener)
 {
     static char path[MAX_PATH + sizeof one->name + 1];
-    static char state[MAX_PATH + sizeof "WEFT_STATE_DIR="];
     const char *const arguments[] = {one->interpreter.path, "-I", "-m", "weft.cni", path, NULL};
-    const char *const environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                                       "MALLOC_ARENA_MAX=1", /* each further one takes 64 MB of LimitAS */
-                                       getenv("WEFT_STATE_DIR") ? state : NULL, NULL};
     int kept = fcntl(listener, F_DUPFD, ABOVE), said = fcntl(one->said, F_DUPFD, ABOVE), null;
     sigset_t none;
 
@@ -266,7 +274,6 @@ static _Noreturn void become(const struct standin *one, int listener)
         for (int fd = LISTENING + 1; fd < MOST_OPEN; fd++)
             close(fd);
     snprintf(path, sizeof path, "%s/%s", one->directory, one->name);
-    snprintf(state, sizeof state, "WEFT_STATE_DIR=%s", environment[2] ? getenv("WEFT_STATE_DIR") : "");
     execve(one->interpreter.path, (char *const *)(uintptr_t)arguments, (char *const *)(uintptr_t)environment);
     dprintf(2, "%s, named in %s, cannot be executed: %s", one->interpreter.path, one->interpreter.settings,
             strerror(errno));
