@@ -6,6 +6,9 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
 from weft.ui import command
 
 
@@ -44,3 +47,17 @@ async def test_many_idle_connections_lock_nobody_out(capfd):
     assert loop.is_running()
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("address, shown", [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_page_listens_at_an_address_of_either_family(address: str, shown: str, monkeypatch: pytest.MonkeyPatch):
+    async def serve(_: Any, listener: socket.socket, token: str) -> None:
+        heard.append((*listener.getsockname()[:2], token))
+
+    heard: list[tuple[str, int, str]] = []
+    monkeypatch.setattr(command, "_serve", serve)
+    monkeypatch.setattr(command, "_source", lambda *_: None)
+    said = CliRunner().invoke(command.ui, ["--listen", address, "--no-browser"])
+    [(where, port, token)] = heard
+    assert (where, token) == (address, "")
+    assert said.stdout.splitlines()[0] == f"http://{shown}:{port}/"
