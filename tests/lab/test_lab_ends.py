@@ -300,3 +300,38 @@ def test_a_supervisor_that_cannot_live_here_says_why(tmp_path):
     assert ran.returncode == 1
     assert f"LAB-002 {name}: its supervisor ended: OSError: [Errno 22] Invalid argument: '/'" in ran.stderr
     assert not (PLACES / name).exists()
+
+
+def test_a_store_without_space_is_named_and_keeps_nobody_from_the_network(tmp_path, monkeypatch):
+    """A real alarm of etcd's: its quota is used up. Then space is made as etcd's manual says."""
+    from weft.lab.inside import etcd
+
+    small = tmp_path / "etcd"
+    small.write_text(f'#!/bin/sh\nexec {etcd.program(os.environ)} --quota-backend-bytes=4000000 "$@"\n')
+    small.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    value = tmp_path / "value"
+    value.write_text("x" * 900_000)
+    with lab("--nodes", "2", "--pods", "1") as running:
+
+        def etcdctl(words, *, check=True):
+            return running.weft("exec", "node1", "--", "sh", "-c", f"etcdctl {words}", check=check)
+
+        for number in range(9):
+            put = etcdctl(f"put /full/{number} <{value}", check=False)
+            if put.returncode:
+                break
+        assert "database space exceeded" in put.stderr
+        assert running.ps()["store_state"] == "not ready"
+        wanted = tmp_path / "wanted"
+        wanted.write_text(json.dumps(running.json("config") | {"Backend": {"Type": "host-gw"}}))
+        refused = running.weft("config", "set", str(wanted), check=False)
+        assert refused.returncode == 1
+        assert "etcd says: etcdserver: mvcc: database space exceeded" in refused.stderr
+        assert [node["daemon"] for node in running.ps()["nodes"]] == ["ready"] * 2
+        assert running.weft("pingall").returncode == 0
+        etcdctl("del --prefix /full/")
+        etcdctl("compact $(etcdctl get / --limit=1 -w fields | sed -n 's/\"Revision\" : //p')")
+        etcdctl("defrag")
+        assert "NOSPACE" in etcdctl("alarm disarm").stdout
+        eventually(lambda: running.ps()["store_state"] == "ready")
