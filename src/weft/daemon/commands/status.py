@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from weft.kernel import daemons
-from weft.model.node.nodestate import LoopState, NodeState, not_whole, wrong
+from weft.model.node.nodestate import LoopState, NodeState, ailing_peers, wrong
 from weft.model.text import counted, one_line, shortly
 from weft.screen.documents import output_option, show_report, watch_option
 from weft.screen.groups import FROM, INSTANCE, need_root
@@ -69,7 +69,7 @@ def lines(state: NodeState) -> Iterator[str]:
         lasts = "" if lease.seconds is None else f", for {shortly(lease.seconds)} more"
         yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}{lasts}"
     if network is not None:
-        lacking, refused = len(not_whole(state)), len(state.refused)
+        lacking, refused = len(ailing_peers(state)), len(state.refused)
         yield f"peers      {len(state.peers) - lacking} served, {lacking} not served or only in part, {refused} refused"
     for name, loop in state.loops.items():
         yield f"{name:10} {_loop(loop)}"

@@ -211,14 +211,14 @@ def wrong(state: NodeState) -> Iterator[str]:
         yield f"store: {state.store}"
     yield from (f"{name}: {problem}" for name, problem in state.losses.items())
     yield from map(str, state.findings)
-    lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in not_whole(state)]
+    lacking = [(f"peer {peer.id}{_for(peer)}", peer.trouble or "; ".join(peer.lacks)) for peer in ailing_peers(state)]
     yield from _some([f"{peer}: {words}" for peer, words in lacking])
     doubted = [f"peer {peer.id}, served by what it said before: {peer.doubt}" for peer in state.peers if peer.doubt]
     yield from _some(doubted)
     yield from _some([f"refused{_for(refused)}: {refused.trouble}" for refused in state.refused])
 
 
-def not_whole(state: NodeState) -> list[PeerState]:
+def ailing_peers(state: NodeState) -> list[PeerState]:
     return [peer for peer in state.peers if peer.lacks or peer.trouble]
 
 
