@@ -151,7 +151,7 @@ def test_no_answer_is_read_for_ever(
     claim: Callable[..., None], netns: Netns, monkeypatch: pytest.MonkeyPatch, says: bytes, seen: str
 ) -> None:
     """Of a process that has all rights, and is no daemon all the same."""
-    monkeypatch.setattr(daemons, "MOST", 1 << 16)
+    monkeypatch.setattr(daemons, "_MOST", 1 << 16)
     monkeypatch.setattr(daemons, "_SECONDS", 1.0)
     [listening] = netns.call(lambda: instance.claim(["instance/odd"]))
     done = threading.Event()

@@ -20,7 +20,8 @@ from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer
 PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
-MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
+CHUNK: Final = 1 << 16  # bytes that are read of an answer at a time
+_MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
 ASK_STATE: Final = b'{"ask":"state"}\n'
 ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.nodestate.PlanAnswer`
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
@@ -78,12 +79,16 @@ def said(connection: socket.socket, *, seconds: float) -> bytes:
         if left <= 0:
             raise TimeoutError
         connection.settimeout(left)
-        more = connection.recv(1 << 16)
-        if not more:
+        if not goes_on(answer, connection.recv(CHUNK)):
             return bytes(answer)
-        answer += more
-        if len(answer) > MOST:
-            raise OSError(errno.EMSGSIZE, f"it says more than {MOST >> 20} MiB")
+
+
+def goes_on(answer: bytearray, more: bytes) -> bool:
+    """Add what a daemon says next; nothing ends an answer. `OSError` for too long a one."""
+    answer.extend(more)
+    if len(answer) > _MOST:
+        raise OSError(errno.EMSGSIZE, f"it says more than {_MOST >> 20} MiB")
+    return bool(more)
 
 
 def address(name: str) -> str:

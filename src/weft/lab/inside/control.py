@@ -5,7 +5,6 @@ is 0 where the daemon is a pod, or was started by hand.
 """
 
 import asyncio
-import errno
 import os
 import socket
 from contextlib import ExitStack, suppress
@@ -25,7 +24,6 @@ from weft.model.value import Value
 
 HEALTH_PORT: Final = 8081
 _SECONDS: Final = 2.0  # for an answer
-_CHUNK: Final = 1 << 16  # bytes
 _PROC: Final = Path("/proc")
 _STILL: Final = "TtZX"  # states of a process that does nothing: stopped, traced, ended (proc_pid_stat(5))
 _WRONG: Final = ("[-]", "[!]")  # before what is not as it should be, in weftd's answer
@@ -131,10 +129,8 @@ async def _answer(asking: socket.socket, question: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(asking, question)
     said = bytearray()
-    while more := await loop.sock_recv(asking, _CHUNK):
-        said += more
-        if len(said) > daemons.MOST:
-            raise OSError(errno.EMSGSIZE, "it says too much")
+    while daemons.goes_on(said, await loop.sock_recv(asking, daemons.CHUNK)):
+        pass
     return bytes(said)
 
 
