@@ -142,8 +142,8 @@ class Node:
         rules_plane = self._rules(known, firewall, tooling, held)
         network = self._network(known, tenant, kernel, rules=rules_plane, store=store, held=held)
         running = Running(
-            known=known,
-            tenant=tenant,
+            options=known.options,
+            why=tenant.why,
             store=store,
             leasing=leasing,
             kernel=kernel,

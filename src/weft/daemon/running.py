@@ -15,7 +15,6 @@ from weft.daemon import doctor, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
-from weft.daemon.phases import Known, Tenant
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
@@ -25,7 +24,7 @@ from weft.desired.node import devices_of
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.errors import Unavailable
+from weft.model.errors import Problem, Unavailable
 from weft.model.node.nodestate import Plan
 from weft.model.node.status import Status
 from weft.model.text import counted
@@ -35,11 +34,14 @@ log = logging.getLogger(__name__)
 
 _NOTICE_REST_SECONDS: Final = 0.01
 _UP_SECONDS: Final = 1.0
+_START_SECONDS: Final = 8.0  # for a start that is tried; less than a command waits (`_SECONDS` in kernel/daemons.py)
 
 
 class Running(Value):
-    known: Known
-    tenant: Tenant
+    """`options` have the addresses that an operator has set in the store; `why` the uplink was chosen."""
+
+    options: Options
+    why: str
     store: Store
     leasing: Leasing
     kernel: NodeKernel
@@ -57,12 +59,12 @@ class Running(Value):
         parts: Supervisor,
         held: ExitStack,
     ) -> None:
-        known, network, leasing, status = self.known, self.network, self.leasing, report.status
+        network, leasing, status = self.network, self.leasing, report.status
         monitor = self._listen(held)
         configured = self.configured
         status.losses["configuration"] = lambda: configured.problem
         upkeep = Upkeep(
-            known.options, network, leasing, self.kernel, status, reconnect=self.store.close, now=self.world.now
+            self.options, network, leasing, self.kernel, status, reconnect=self.store.close, now=self.world.now
         )
         await self._begin(parts)
         up = tasks.create_task(self._come_up(status, may_attach, parts))
@@ -70,9 +72,9 @@ class Running(Value):
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
         parts.start("configuration", configured.run)
-        parts.start("doctor", partial(doctor.watch, report, Path(known.options.subnet_file)))
+        parts.start("doctor", partial(doctor.watch, report, Path(self.options.subnet_file)))
 
-    async def plan(self, options: Options, status: Status) -> Plan:
+    async def plan(self, flags: Options, status: Status) -> Plan:
         """Where the configuration has changed, of the next start. Raises `OSError`, `ConfigError` and `Unavailable`."""
         from weft.daemon.commands import preview  # what nobody asks for need not be in memory
 
@@ -80,9 +82,15 @@ class Running(Value):
             raise Unavailable(status.waiting)
         new = self.configured.differs  # the store need not answer, as long as it is the same
         if not new:
-            return await preview.of_running(self.network, self.leasing, status, self.tenant.why)
+            return await preview.of_running(self.network, self.leasing, status, self.why)
         before = self.network.peers.known(self.leasing.remembered)
-        plan = await preview.of_start(options, self.world, self.store, before)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                plan = await preview.of_start(flags, self.world, self.store, before)
+        except TimeoutError:
+            seen = f"it has not said within {_START_SECONDS:g} s what a start with the changed configuration asks it"
+            hint = "Try again once it answers: 'weft status' has what is known of it"
+            raise Unavailable(Problem(code="STORE-001", where="the store", seen=seen, hint=hint)) from None
         note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
         return replace(plan, notes=(note, *plan.notes))
 
@@ -90,7 +98,7 @@ class Running(Value):
         """On a socket of its own: the loop's may be busy in a thread."""
         monitor = Monitor.open(
             held.enter_context(Rtnl.open()),
-            devices=devices_of(self.tenant.inputs),
+            devices=devices_of(self.network.inputs),
             uplinks=self.network.uplinks,
             ports=frozenset({self.kernel.rtnl.port}),
             rest=_NOTICE_REST_SECONDS,

@@ -197,8 +197,8 @@ async def running(tmp_path: Path) -> tuple[Running, During, During]:
     )
     leasing: Any = SimpleNamespace(lease=builders.lease(1, vxlan), confirmed=True)
     running = Running(
-        known=anything,
-        tenant=anything,
+        options=anything,
+        why="by --iface",
         store=anything,
         leasing=leasing,
         kernel=anything,
@@ -224,6 +224,24 @@ async def test_before_anything_was_decided_there_is_no_plan_and_then_no_store_is
     await daemon.network.reconciler.decide()
     shown = await planned(daemon, NO_SUBNET)
     assert {step.do for step in shown.steps} == {"put"}
+
+
+async def test_a_start_that_waits_for_a_silent_store_is_given_up_before_its_command_is(running, monkeypatch):
+    daemon, *_ = running
+
+    async def silent(*_: Any) -> Plan:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("weft.daemon.commands.preview.of_start", silent)
+    monkeypatch.setattr("weft.daemon.running._START_SECONDS", 0.01)
+    peers = SimpleNamespace(known=lambda _: None)
+    changed = replace(daemon, configured=SimpleNamespace(differs=["Backend"]), leasing=SimpleNamespace(remembered=None))
+    monkeypatch.setattr(daemon.network, "peers", peers)
+    with pytest.raises(Unavailable) as raised:
+        await planned(changed)
+    [problem] = raised.value.problems
+    assert (problem.code, "changed configuration" in problem.seen) == ("STORE-001", True)
 
 
 async def test_what_is_decided_while_another_plane_is_looked_at_is_not_missing(running):
