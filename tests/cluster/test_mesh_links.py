@@ -61,6 +61,19 @@ async def test_an_end_of_the_daemon_takes_its_links_down():
     assert two.downs == []
 
 
+async def test_a_connection_that_comes_as_the_daemon_ends_is_no_fault():
+    node, faults = Node("one"), []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    run = asyncio.create_task(node.links.run())
+    await asyncio.sleep(0.1)
+    raw = Raw(node)
+    loop.call_soon(run.cancel)
+    await asyncio.wait((run,))
+    raw.socket.close()
+    assert faults == []
+
+
 async def test_by_IPv6_and_by_name():  # noqa: N802
     one, two = Node("one"), Node("two")
     async with running(one, two):

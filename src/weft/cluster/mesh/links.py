@@ -148,10 +148,11 @@ class TcpLinks:
         loop = asyncio.get_running_loop()
         free = loop.time()  # when the next handshake may begin
         while True:
+            await _readable(listener)
             free = max(free, loop.time() - MAX_UNFINISHED / HANDSHAKES_A_SECOND) + 1 / HANDSHAKES_A_SECOND
             await asyncio.sleep(free - loop.time())
             try:
-                connection, (host, *_) = await loop.sock_accept(listener)
+                connection, (host, *_) = listener.accept()
             except OSError as error:  # it has gone already, or this process has too many descriptors
                 log.debug("mesh: a connection cannot be taken: %s", error)
                 continue
@@ -277,6 +278,16 @@ class TcpLinks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _readable(listener: socket.socket) -> None:
+    """Of asyncio, `sock_accept` loses a connection that comes when it is cancelled, and complains."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 def _endpoint(address: str) -> Endpoint:
