@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import Store
+from weft.config.blocks import asked_at
 from weft.config.options import Options
 from weft.daemon import doctor, start
 from weft.daemon.confwatch import ConfWatch
@@ -19,12 +20,14 @@ from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.daemon.upkeep import Upkeep
+from weft.daemon.ways import Ways
 from weft.daemon.world import World
 from weft.desired.node import devices_of
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
+from weft.model.net import Ip, Net
 from weft.model.node.nodestate import Plan
 from weft.model.node.status import Status
 from weft.model.text import counted
@@ -71,6 +74,15 @@ class Running(Value):
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
         network.start(parts, monitor, rule_monitor)
         upkeep.start(parts)
+        if paths := self.store.paths:
+            ways = Ways(
+                paths,
+                own=lambda: self._asked_at(network.inputs.v4, network.inputs.v6),
+                where=lambda lease: self._asked_at(lease.v4, lease.v6),
+                now=self.world.now,
+                random=self.world.random,
+            )
+            parts.start("ways", ways.run)
         parts.start("configuration", configured.run)
         parts.start("doctor", partial(doctor.watch, report, Path(self.options.subnet_file)))
 
@@ -93,6 +105,10 @@ class Running(Value):
             raise Unavailable(Problem(code="STORE-001", where="the store", seen=seen, hint=hint)) from None
         note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
         return replace(plan, notes=(note, *plan.notes))
+
+    def _asked_at(self, v4: Net | None, v6: Net | None) -> Ip | None:
+        subnet = v4 or v6
+        return None if subnet is None else asked_at(self.network.inputs.netconf, subnet)
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""
