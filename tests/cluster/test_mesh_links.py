@@ -332,6 +332,18 @@ async def test_a_busy_peer_does_not_take_the_loop():
         loud.socket.close()
 
 
+async def test_a_fault_of_ours_ends_one_link(caplog, monkeypatch):
+    one, two = Node("one"), Node("two")
+    async with running(one, two):
+        first, second = await one.linked(two), await one.linked(two)
+        monkeypatch.setattr(two, "received", lambda *_: 1 / 0)
+        one.links.send(first[0], Ping(number=1))
+        await comes(lambda: one.downs == [first[0]] and two.downs == [first[1]])
+        monkeypatch.undo()
+        assert "INST-002" in caplog.text
+        await answers(one, two, *second)
+
+
 async def test_a_message_that_is_too_long_is_not_said(caplog):
     one, two = Node("one"), Node("two")
     async with running(one, two):

@@ -255,8 +255,8 @@ class TcpLinks:
         """Tell the ears of the link and of all that comes over it, as long as it is up."""
         self._links[link.number] = link
         renewal = None if link.dialled is None else self._begin(self._renew(link, link.dialled))
-        self._ears.up(link.number, link.peer, link.dialled)
         try:
+            self._ears.up(link.number, link.peer, link.dialled)
             while True:
                 for message in link.heard:
                     self._ears.received(link.number, message)
@@ -270,8 +270,8 @@ class TcpLinks:
             link.close()
             if renewal is not None:
                 renewal.cancel()
-        if self._links.pop(link.number, None) is not None:
-            self._ears.down(link.number)
+            if self._links.pop(link.number, None) is not None:
+                self._ears.down(link.number)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = watched(work)
