@@ -59,6 +59,7 @@ class Publishing:
             links=tuple(links[:MAX_LINKS]),
             cannot=self._waying.cannot,
             over=state.kept.over,
+            done=state.kept.done,
         )
 
     def _differs(self, made: Member) -> bool:
@@ -66,7 +67,7 @@ class Publishing:
         old = state.known.members.get(state.me)
         if old is None or old.version != state.version:
             return True
-        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "cannot", "over")
+        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "cannot", "over", "done")
         return any(getattr(old, part) != getattr(made, part) for part in parts)
 
     def leases(self, now: float) -> None:

@@ -48,6 +48,16 @@ def test_s9_the_dead_one_has_one_heir_however_many_remove_it(by, seed):
     assert world.nodes["f"].key not in {token.owner for token in world.nodes["a"].core.tokens}
 
 
+def test_others_hear_that_a_removal_came_about_and_was_not_withdrawn():
+    """Else their promises end before they know what the heir has claimed."""
+    world = one_is_dead("done", 4)
+    remove(world, "a", "d")
+    assert world.run(90, until=lambda: removed(world, "d") and agree(world))
+    key = world.nodes["a"].key
+    for node in up(world):
+        assert node.core.members[key].done == node.core.members[key].over > 0
+
+
 @pytest.mark.parametrize("groups", [("a", "bcde"), ("ab", "cde")])
 def test_s9_while_a_peer_is_away_both_sides_wait_and_name_it(groups):
     world = one_is_dead(f"S9 {groups}", 6)
