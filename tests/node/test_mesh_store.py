@@ -13,6 +13,7 @@ import pytest
 
 from tests.node import meshstore
 from tests.node.test_events import told
+from tests.node.test_status import asked
 from tests.support.netns import Netns
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, Pod, eventually
@@ -170,6 +171,11 @@ def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluste
     assert "10.5.30.0 lladdr" in alpha.ip("neigh show dev flannel.1 nud permanent"), "so that it can be tried"
     [event] = [each for each in told(alpha) if each["kind"] == "changed" and each["subject"] == "gamma"]
     assert (event["was"], event["now"]) == ("way vxlan", "way via beta: port-filtered")
+    ways = {peer["id"]: (peer["way"], peer["public"][0]) for peer in asked(alpha)["peers"]}
+    assert ways == {
+        "beta": ("vxlan", str(beta.public_v4)),
+        "gamma": ("via beta: port-filtered", str(gamma.public_v4)),
+    }
     with nothing_lost(here, far, far.ips[0]):
         alpha.stop()
         mesh.spawn(alpha)

@@ -58,6 +58,16 @@ def test_where_bytes_alone_are_counted_the_table_shows_those():
     assert shown.splitlines()[1].split()[-5:] == ["1.5", "kB", "0", "B", "served"]
 
 
+def test_in_a_mesh_the_table_shows_ways():
+    relayed = peer(3, way="via node2: port-filtered")
+    shown = text(rows(replace(STATE, peers=[peer(2, way="vxlan"), relayed], refused=[])).values(), wide=False)
+    assert shown.splitlines() == [
+        "SUBNET       PUBLIC IP   BACK END  WAY                       FOR        STATE",
+        "10.5.2.0/24  172.31.0.2  udp       vxlan                     1 min 1 s  served",
+        "10.5.3.0/24  172.31.0.3  udp       via node2: port-filtered  1 min 1 s  served",
+    ]
+
+
 def test_the_wide_table_has_leases_and_all_that_is_lacking():
     lines = text(rows(replace(STATE, peers=[peer(10, lacks=["a: no", "b: no"])], refused=[])).values(), wide=True)
     assert lines.splitlines() == [
@@ -83,6 +93,11 @@ def only(*peers: PeerState) -> dict[str, Row]:
             [
                 "10.5.2.0/24  public IP 172.31.0.9, was 172.31.0.2; state served, was lacks a; b",
             ],
+        ),
+        (
+            only(peer(2, way="vxlan")),
+            only(peer(2, way="via node2: one-way")),
+            ["10.5.2.0/24  way via node2: one-way, was vxlan"],
         ),
         (
             only(peer(2, id="x")),

@@ -35,6 +35,7 @@ class Row(Value):
     sent_bytes: int | None = None
     received_bytes: int | None = None
     heard: float | None = None
+    way: str = ""
 
     @property
     def name(self) -> str:
@@ -76,7 +77,8 @@ def peers(output: str, watch: bool, instance: str | None, file: Path | None) -> 
 
     A peer is `served`; or it `lacks` objects that the kernel refuses or has not yet; or its lease is `unusable`, or
     `refused`, with the code of the reason. SENT and RECEIVED are packets that the relay of back end udp has carried, or
-    bytes where wireguard counts these; HEARD is its last handshake.
+    bytes where wireguard counts these; HEARD is its last handshake. In a mesh WAY says how a peer is reached, and
+    PUBLIC IP where that way leads.
 
     \b
       weft peers
@@ -121,6 +123,7 @@ def text(found: Iterable[Row], *, wide: bool) -> str:
         "SUBNET": [row.name for row in listed],
         "PUBLIC IP": [" ".join(row.public) or "-" for row in listed],
         "BACK END": [row.backend or "-" for row in listed],
+        "WAY": [row.way or "-" for row in listed],
         "FOR": [_ago(row.seconds) for row in listed],
         "SENT": [_carried(row.sent, row.sent_bytes) for row in listed],
         "RECEIVED": [_carried(row.received, row.received_bytes) for row in listed],
@@ -128,7 +131,7 @@ def text(found: Iterable[Row], *, wide: bool) -> str:
         "LEASE": [row.id for row in listed],
         "STATE": [one_line(_state(row, wide=wide)) for row in listed],
     }
-    optional = {name for name in ("SENT", "RECEIVED", "HEARD") if not any(cell != "-" for cell in columns[name])}
+    optional = {name for name in ("WAY", "SENT", "RECEIVED", "HEARD") if not any(cell != "-" for cell in columns[name])}
     shown = {name: cells for name, cells in columns.items() if name not in optional and (wide or name != "LEASE")}
     return table(list(shown), zip(*shown.values(), strict=True))
 
@@ -152,6 +155,7 @@ def change(was: Row | None, row: Row | None) -> str:
             ("subnet", was.name, row.name),
             ("public IP", _publics(was), _publics(row)),
             ("back end", was.backend, row.backend),
+            ("way", was.way or "none", row.way or "none"),
             ("state", _state(was, wide=True), _state(row, wide=True)),
         )
         if new != old
