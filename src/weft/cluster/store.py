@@ -7,16 +7,17 @@ Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002
 (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
 from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent, Tally, Token
-from weft.model.errors import Problem
+from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
+from weft.model.node.meshstate import MeshState
 from weft.model.value import Value
 from weft.plan.announce import Event
 
@@ -174,10 +175,17 @@ async def idle() -> None:
     """Do nothing."""
 
 
+async def no_command(verb: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Operators ask this of a store that is a server by its own programs. Raises `ConfigError`."""
+    seen = f"weftd keeps its leases in no mesh, and cannot be told {' '.join((verb, *words))!r}"
+    raise ConfigError(Problem(code="MESH-001", where="weft mesh", seen=seen, expected="a weftd with --mesh"))
+
+
 class Store(Value):
     """`run` is what the store does by itself, as long as the node runs. `tallies` are by verb and answer (`list 200`).
 
-    `close` drops connections; the next question makes others.
+    `close` drops connections; the next question makes others. `mesh` is what a store that is the node itself knows,
+    None of another; `command(verb, words)` has it do something, or say what it would do, and returns lines for people.
     """
 
     settings: Settings
@@ -187,6 +195,8 @@ class Store(Value):
     close: Callable[[], None]
     run: Callable[[], Awaitable[None]] = idle
     paths: Paths | None = None
+    mesh: Callable[[], MeshState | None] = lambda: None
+    command: Callable[[str, Sequence[str]], Awaitable[tuple[str, ...]]] = no_command
 
 
 class Opener(Protocol):

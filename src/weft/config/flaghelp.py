@@ -16,6 +16,7 @@ Examples:
   weftd --etcd-endpoints=http://10.0.0.5:2379 --iface=eth1 --ip-masq
   weftd --etcd-endpoints=https://10.0.0.5:2379 --etcd-cafile=ca.pem --etcd-certfile=node.pem --etcd-keyfile=node.key
   weftd --etcd-username=weft --etcd-password-file=/etc/weft/password
+  weftd --mesh --peer=10.0.0.5 --peer=10.0.0.6
   weftd --iface-can-reach=10.0.0.1 --healthz-port=8081
   FLANNELD_IFACE=eth1 weftd
 

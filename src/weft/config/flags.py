@@ -16,7 +16,8 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
 
 _PREFIX: Final = "FLANNELD_"
-_KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix", "net-config-path")
+_KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix")
+_MESH_ONLY: Final = ("peer", "password-file", "mesh-create")
 
 
 def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -41,7 +42,14 @@ def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         raise ConfigError(*problems)
     warnings += _warnings(values, where)
     options = _options(values, warnings=tuple(warnings))
-    return replace(options, surroundings=around, wireguard_key_file=environ.get("WIREGUARD_KEY_FILE", ""))
+    # A mesh is never made of the default of Kubernetes, which may lie there from before.
+    mesh_config = values["net_config_path"] if values["mesh"] and "net-config-path" in where else ""
+    return replace(
+        options,
+        surroundings=around,
+        wireguard_key_file=environ.get("WIREGUARD_KEY_FILE", ""),
+        mesh_config=mesh_config,
+    )
 
 
 def changed(options: Options) -> list[str]:
@@ -170,7 +178,20 @@ def _contradictions(values: Mapping[str, Any], where: Mapping[str, str]) -> list
         problem("etcd-certfile", "given without its private key", "Add --etcd-keyfile=FILE.")
     if key and not cert:
         problem("etcd-keyfile", "given without its certificate", "Add --etcd-certfile=FILE.")
+    for name, seen, hint in _beside_mesh(values, where):
+        problem(name, seen, hint)
     return problems
+
+
+def _beside_mesh(values: Mapping[str, Any], where: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """A flag each, what is wrong with it, and what to do."""
+    if not values["mesh"]:
+        without = [name for name in _MESH_ONLY if values[BY_NAME[name].field]]
+        return [(name, "given without --mesh", "Add --mesh.") for name in without]
+    others = [name for name in where if name.startswith("etcd-")]
+    if values["kube_subnet_mgr"]:
+        others.append("kube-subnet-mgr")
+    return [(name, "given together with --mesh", "Give one store: mesh, etcd or Kubernetes.") for name in others]
 
 
 def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
@@ -197,6 +218,11 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
             f"{where[secret]}: the password goes over http:// to {', '.join(far)}, where the network can read it; "
             "have etcd serve https:// and give --etcd-cafile"
         )
+    if values["password_file"]:
+        warnings.append(
+            f"{where['password-file']}: the password keeps strangers out of the mesh and seals what its nodes tell "
+            "each other; packets of pods are not sealed in this build"
+        )
     return [*warnings, *_without_effect(values, where)]
 
 
@@ -208,8 +234,13 @@ def _is_here(endpoint: str) -> bool:
 
 
 def _without_effect(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
-    """Which flags belong to the other store."""
-    kube = values["kube_subnet_mgr"]
-    why = "with --kube-subnet-mgr leases are not in etcd" if kube else "it needs --kube-subnet-mgr"
-    others = [flag.name for flag in FLAGS if flag.name.startswith("etcd-")] if kube else _KUBERNETES_ONLY
-    return [f"{where[name]} has no effect: {why}" for name in others if name in where]
+    """Which flags belong to another store."""
+    mesh, kube = values["mesh"], values["kube_subnet_mgr"]
+    etcd = [] if mesh else [flag.name for flag in FLAGS if flag.name.startswith("etcd-")]
+    without = {
+        "with --kube-subnet-mgr leases are not in etcd": etcd if kube else (),
+        "it needs --kube-subnet-mgr": () if kube else _KUBERNETES_ONLY,
+        "it needs --kube-subnet-mgr or --mesh": () if kube or mesh else ("net-config-path",),
+        "in a mesh leases do not end": ("subnet-lease-renew-margin",) if mesh else (),
+    }
+    return [f"{where[name]} has no effect: {why}" for why, names in without.items() for name in names if name in where]

@@ -23,7 +23,10 @@ _NODE: Final = "Node"
 _RULES: Final = "Rules and routes"
 _HEALTH: Final = "Health and logs"
 _KUBERNETES: Final = "Kubernetes"
+_MESH: Final = "Mesh: leases without a store, which the nodes keep among themselves"
 _ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
+_PEER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/@:,\[\]]+))(?::([0-9]{1,5}))?")
+MESH_PORT: Final = 51820
 # sun_path has 108 bytes, the last of them zero (unix(7)), and the socket is first bound as `PATH.new`.
 _SOCKET_PATH_MAX: Final = 107 - len(".new")
 
@@ -139,13 +142,36 @@ def _secret(text: str) -> Secret | None:
     return Secret(text) if text else None
 
 
+class PeerAddress(Value, kw_only=False):
+    """Where a node of the mesh listens; `host` is a name or an address."""
+
+    host: str
+    port: int = MESH_PORT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def peer_address(text: str) -> PeerAddress:
+    host, port = text, MESH_PORT
+    if ip_or_none(text) is None:
+        found = _PEER.fullmatch(text)
+        host, port = (found[1] or found[2], int(found[3] or MESH_PORT)) if found else ("", 0)
+    address = ip_or_none(host)
+    if not 0 < port <= 65535 or (":" in host and address is None) or not (address is None or is_reachable(address)):
+        raise ValueError("HOST, HOST:PORT, an IPv6 address or [IPv6]:PORT of another node; a flag for each")
+    return PeerAddress(host, port)
+
+
 class Options(Value):
     """Every flag of the daemon, in the order of the help text. An empty text means "not given".
 
     `subnet_lease_renew_margin` is in minutes, `iptables_resync` in seconds; `healthz_port` 0 means no server.
     `etcd_endpoints` are URLs with a scheme. `warnings` are for the log: what was accepted but should change.
     `public_where` says for people where each public address was given: by its flag, or by an operator in the store.
-    `surroundings` are read with `kube_subnet_mgr` only; `wireguard_key_file` is WIREGUARD_KEY_FILE.
+    `surroundings` are read with `kube_subnet_mgr` only; `wireguard_key_file` is WIREGUARD_KEY_FILE; `mesh_config` is
+    `net_config_path` if that is given with `mesh`.
     With `help` or `version` set, nothing else was looked at and all other fields hold their defaults.
     """
 
@@ -180,6 +206,38 @@ class Options(Value):
     ]
     subnet_lease_renew_margin: Annotated[
         int, Flag(_STORE, "how long before its end the lease is renewed (1 to 1439)", "MINUTES", "60", low=1, high=1439)
+    ]
+    mesh: Annotated[
+        bool,
+        Flag(_MESH, "keep leases among the nodes themselves, without etcd or Kubernetes", origin="weft"),
+    ]
+    peer: Annotated[
+        tuple[PeerAddress, ...],
+        Flag(
+            _MESH,
+            f"a node of the mesh to begin with, by name or address; repeatable; its port is {MESH_PORT} unless given",
+            "HOST[:PORT]",
+            repeats=True,
+            read=peer_address,
+            origin="weft",
+        ),
+    ]
+    password_file: Annotated[
+        str,
+        Flag(
+            _MESH,
+            "file that holds the mesh's password (12 characters or more); in a second line the one before, still taken",
+            "FILE",
+            origin="weft",
+        ),
+    ]
+    mesh_create: Annotated[
+        bool,
+        Flag(
+            _MESH,
+            "create the mesh's ring once all of --peer say that they know none; give it and the same list to each node",
+            origin="weft",
+        ),
     ]
     iface: Annotated[
         tuple[str, ...],
@@ -308,7 +366,7 @@ class Options(Value):
         str,
         Flag(
             _KUBERNETES,
-            "network configuration; with etcd it is the key PREFIX/config",
+            "network configuration, also of a mesh that is created; with etcd it is the key PREFIX/config",
             "FILE",
             "/etc/kube-flannel/net-conf.json",
         ),
@@ -319,6 +377,7 @@ class Options(Value):
     public_where: tuple[str, str] = ("--public-ip", "--public-ipv6")
     surroundings: Surroundings = Surroundings()
     wireguard_key_file: str = ""
+    mesh_config: str = ""
     warnings: tuple[str, ...] = ()
 
 

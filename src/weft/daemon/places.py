@@ -94,6 +94,7 @@ def _open_secrets(options: Options) -> Iterator[Problem]:
     secrets = {
         "--etcd-password-file": options.etcd_password_file,
         "--etcd-keyfile": options.etcd_keyfile,
+        "--password-file": options.password_file,
         "--kubeconfig-file": options.kubeconfig_file,
         "WIREGUARD_KEY_FILE": options.wireguard_key_file,
     }

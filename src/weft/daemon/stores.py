@@ -3,13 +3,19 @@
 Each is imported when it is opened: a daemon needs one, and the other's libraries take megabytes.
 """
 
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from weft.cluster.store import Store, StoreKind
 from weft.config.options import Options
+from weft.daemon.disk import files
+from weft.kernel import portholders, statefiles
+
+_MESH_FILE: Final = 64 << 20  # bytes: a ring of 65,536 blocks, each of another owner, is a fifth of that
 
 
 def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
@@ -48,24 +54,42 @@ def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int],
     )
 
 
+def _mesh(options: Options, directory: Path, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+    from weft.cluster.mesh.disk import Files
+    from weft.cluster.mesh.opening import open_mesh
+
+    kept = Files(
+        read=partial(statefiles.read, limit=_MESH_FILE),
+        write=partial(files.write_atomically, mode=0o600, sync=True),
+        set_aside=statefiles.set_aside,
+    )
+    return open_mesh(
+        options,
+        directory=directory,
+        name=os.uname().nodename,
+        kept=kept,
+        holder=partial(portholders.holder, protocol="tcp"),
+        now=now,
+        random=random,
+    )
+
+
 def _chance(random: Callable[[int], bytes]) -> Random:
     return Random(int.from_bytes(random(8)))  # noqa: S311 - no secret
 
 
 def _identity(options: Options) -> str:
     """Under another name it is another node."""
+    if options.mesh:
+        return "mesh"
     if options.kube_subnet_mgr:
         return options.kube_annotation_prefix + options.surroundings.node
     return options.etcd_prefix
 
 
-def _open(
-    options: Options,
-    *,
-    directory: Path,  # noqa: ARG001 - what these stores know is elsewhere
-    now: Callable[[], float],
-    random: Callable[[int], bytes],
-) -> Store:
+def _open(options: Options, *, directory: Path, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+    if options.mesh:
+        return _mesh(options, directory, now=now, random=random)
     opener = _kube if options.kube_subnet_mgr else _etcd
     return opener(options, now=now, random=random)
 

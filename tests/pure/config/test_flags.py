@@ -227,7 +227,8 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
-BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file"}
+MESH = {"mesh", "peer", "password_file", "mesh_create"}  # with etcd's flags they end the start
+BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file", "mesh_config"}
 
 
 def test_a_variable_that_no_flag_has():
@@ -248,7 +249,7 @@ def test_every_flag_has_a_variable_and_a_field():
         environ["FLANNELD_" + name.upper().replace("-", "_")] = value or "true"
     given, meant = parse_flags([], environ), parse_flags(lines, NODE)
     # What this build lacks has no other value; the file of the password stands instead of the password.
-    others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file"}
+    others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file", *MESH}
     assert {name for name in others if getattr(given, name) != getattr(DEFAULTS, name)} == others
     assert {name for name in others if getattr(given, name) != getattr(meant, name)} == set()
     by_file = {"FLANNELD_ETCD_USERNAME": "u", "FLANNELD_ETCD_PASSWORD_FILE": "/p"}
@@ -319,13 +320,14 @@ def test_help_is_laid_out_for_a_terminal():
     assert head.startswith("weftd: the node daemon of weft.")
     assert [group.partition(":\n")[0] for group in groups[3:]] == [
         "Store",
+        "Mesh: leases without a store, which the nodes keep among themselves",
         "Uplink: the interface that carries traffic between nodes",
         "Node",
         "Rules and routes",
         "Health and logs",
         "Kubernetes",
     ]
-    health = groups[7].splitlines()
+    health = groups[8].splitlines()
     assert health[3:5] == [
         "  --healthz-port=PORT",
         "        port of the health server (/healthz, /livez, /readyz, /metrics); 0: none (default 0)",

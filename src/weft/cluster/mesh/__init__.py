@@ -1,1 +1,1 @@
-"""The lease store on etcd v3 (flannel.md §4)."""
+"""The store that the nodes are themselves: what a peer keeps on disk, its links, and its leases (decision 0045)."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from weft.model.errors import Problem
+from weft.model.node.meshstate import MeshState
 from weft.model.text import shortly
 from weft.model.value import Value, field
 
@@ -71,8 +72,7 @@ class PeerState(Value):
 
     `trouble` is why its lease cannot be served, `doubt` why an earlier lease is served instead; `seconds` says since
     when. Some back ends count for each peer: `sent` and `received` are packets, `sent_bytes` and `received_bytes`
-    bytes, and `heard` is how many seconds ago the peer was heard of. In a mesh `way` says how it is reached, and why
-    not better (`via node2: port-filtered`), and `public` is where that way leads.
+    bytes, and `heard` is how many seconds ago the peer was heard of.
     """
 
     id: str
@@ -88,7 +88,6 @@ class PeerState(Value):
     sent_bytes: int | None = None
     received_bytes: int | None = None
     heard: float | None = None
-    way: str = ""
 
 
 class RefusedState(Value):
@@ -155,7 +154,7 @@ class NodeState(Value):
     `parts` are what readiness depends on, each with its fault or None. `losses` are what some pods have lost,
     `findings` are faults of the rest of the node. `versions` are those of programs that the daemon needs. `took` is how
     long plugins' calls took, by plugin and command, after they had `waited`, both in seconds. `heard` is how many
-    seconds ago the store said anything.
+    seconds ago the store said anything. `mesh` is what a weftd with --mesh knows of that.
     """
 
     version: str
@@ -180,6 +179,7 @@ class NodeState(Value):
     took: dict[str, Durations] = field(default_factory=dict)
     waited: Durations = field(default_factory=Durations)
     heard: float | None = None
+    mesh: MeshState | None = None
 
 
 class Planned(Value):

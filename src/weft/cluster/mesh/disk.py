@@ -1,0 +1,112 @@
+"""What a peer keeps on disk, in the store's own directory: `mesh.json`, and `members.bin`.
+
+`mesh.json` is who this node is and what it owns: replaced as a whole, and on disk before a message that depends on it.
+`members.bin` is what others tell again: written late, and it may be lost.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from weft.model.errors import Problem, Unavailable
+from weft.model.mesh.effects import Kept
+from weft.model.mesh.records import Member
+from weft.model.value import Value
+
+log = logging.getLogger(__name__)
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_PRODUCT: Final = tuple(Path("/sys/class/dmi/id") / name for name in ("product_uuid", "product_serial", "board_serial"))
+_MACHINE_ID: Final = Path("/etc/machine-id")
+
+
+class Files(Value):
+    """How files of ours are read and replaced. `read` raises `FileNotFoundError`, else `OSError`; so does `write`.
+
+    `set_aside` renames what cannot be used, and returns the new name.
+    """
+
+    read: Callable[[Path], bytes]
+    write: Callable[[Path, bytes], None]
+    set_aside: Callable[[Path], str]
+
+
+class Saved(Value):
+    """The content of mesh.json. `secret` is our private key; `machine` and `boot` are where it was written."""
+
+    secret: bytes
+    machine: str
+    boot: str
+    kept: Kept = Kept()
+
+    def __repr__(self) -> str:
+        return f"Saved({self.kept!r})"
+
+
+class Disk:
+    """All methods wait for the disk."""
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self._identity = directory / "mesh.json"
+        self._members = directory / "members.bin"
+        self._files = files
+
+    def load(self) -> Saved | None:
+        """None without a file. One that is spoilt is set aside, which is said: this node is then another peer.
+
+        Raises `Unavailable` while the disk does not give it: nobody may become another peer for that.
+        """
+        path = self._identity
+        try:
+            content = self._files.read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            hint = "It holds the key and the blocks of this node; weftd waits for it"
+            seen = f"cannot be read: {error.strerror or error}"
+            raise Unavailable(Problem(code="STATE-001", where=str(path), seen=seen, hint=hint)) from None
+        try:
+            return msgspec.json.decode(content, type=Saved)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            kept = self._files.set_aside(path)
+            hint = f"It is kept as {kept}; this node gets a new key and a new block" if kept else ""
+            log.warning(
+                "%s", Problem(code="STATE-001", where=str(path), seen=f"cannot be understood: {error}", hint=hint)
+            )
+            return None
+
+    def keep(self, saved: Saved) -> None:
+        """Raises `OSError`; the file of before is there still then."""
+        self._files.write(self._identity, msgspec.json.encode(saved))
+
+    def members(self) -> tuple[Member, ...]:
+        """None where the file is lost or spoilt: others tell them again."""
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.msgpack.decode(self._files.read(self._members), type=tuple[Member, ...])
+        return ()
+
+    def remember(self, members: Sequence[Member]) -> None:
+        """Raises `OSError`."""
+        self._files.write(self._members, msgspec.msgpack.encode(members))
+
+
+def boot_id(path: Path = _BOOT) -> str:
+    return path.read_text().strip()
+
+
+def machine_print(products: Sequence[Path] = _PRODUCT, machine_id: Path = _MACHINE_ID) -> str:
+    """What tells this machine from another one that got a copy of its disk, hashed; as far as the machine says it."""
+    words = [text for path in (*products, machine_id) if (text := _text(path))]
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

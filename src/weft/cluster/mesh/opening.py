@@ -1,0 +1,81 @@
+"""Makes the mesh's store of what the flags say."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from weft.beside import files
+from weft.cluster.mesh.commands import Operator
+from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
+from weft.cluster.mesh.links import TcpLinks
+from weft.cluster.mesh.passwords import Passwords
+from weft.cluster.mesh.peer import Parts, Peer, Self
+from weft.cluster.mesh.report import Report
+from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
+from weft.cluster.mesh.use import had_a_pod
+from weft.cluster.store import Store
+from weft.config.blocks import layout_of
+from weft.config.netconf import parse_netconf
+from weft.config.options import MESH_PORT, Options
+from weft.desired.backends import BACKENDS
+from weft.mesh.core import Core
+from weft.model.errors import ConfigError, Problem
+from weft.model.mesh.records import Layout
+
+_DEFAULT: Final = '{"Network": "10.32.0.0/12", "SubnetLen": 24, "Backend": {"Type": "mesh"}}'
+
+
+def open_mesh(
+    options: Options,
+    *,
+    directory: Path,
+    name: str,
+    kept: Files,
+    holder: Callable[[int], str],
+    now: Callable[[], float],
+    random: Callable[[int], bytes],
+) -> Store:
+    """This node, called `name`, in the mesh of the flags. `now` gives seconds of a clock that only goes forward.
+
+    Reads the files of the flags. `holder` names the process that has a TCP port. Raises `ConfigError`.
+    """
+    passwords = Passwords(options.password_file)
+    layout = _layout(options.mesh_config)
+    me = Self(
+        name=name,
+        peers=tuple(map(str, options.peer)),
+        founding=layout if options.mesh_create else None,
+        machine=machine_print(),
+        boot=boot_id(),
+    )
+    links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder)
+    parts = Parts(core=Core, links=links)
+    peer = Peer(
+        me, Disk(directory, kept), parts, now=now, random=random, used=lambda home: had_a_pod(book.subnets(home))
+    )
+    book = Leasebook(peer)
+    report = Report(peer, book)
+    return Store(
+        settings=MeshSettings(peer),
+        tenure=MeshTenure(peer, book),
+        directory=MeshDirectory(peer, book),
+        tallies={},
+        close=lambda: None,
+        run=peer.run,
+        mesh=report,
+        command=Operator(peer, report, layout, random).command,
+    )
+
+
+def _layout(path: str) -> Layout:
+    """Of a ring that is made here. Raises `ConfigError`."""
+    text, where = _DEFAULT, "the default network configuration"
+    if path:
+        where = f"--net-config-path: {path}"
+        try:
+            text = files.read_now(path).decode(errors="replace")
+        except OSError as error:
+            seen = f"cannot be read: {files.why(error)}"
+            raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="a readable file")) from None
+    return layout_of(text, parse_netconf(text, where, backends=BACKENDS, mesh=True))

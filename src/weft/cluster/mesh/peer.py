@@ -1,0 +1,391 @@
+"""This node in the mesh: tells its core all that happens, in turn, and carries out what the core wants.
+
+What the core wants is carried out in its order by one task. What follows a `Keep` waits for the disk: so a peer never
+says what a restart would not know. Knows nothing of leases; the store reads here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NoReturn, Protocol
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from weft.beside.threads import beside
+from weft.cluster.mesh.disk import Disk, Saved
+from weft.cluster.mesh.links import Ears
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.mesh.effects import (
+    Close,
+    Command,
+    Dial,
+    Effect,
+    Keep,
+    Kept,
+    Leases,
+    Options,
+    Own,
+    Publish,
+    Rekey,
+    Say,
+    Send,
+    Used,
+)
+from weft.model.mesh.messages import Hello, Message
+from weft.model.mesh.records import KEY_SIZE, Layout, Member, Ring, Token
+from weft.model.value import Value, replace
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0  # for a disk that does not take what has to be kept
+_USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
+_REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
+_SHOWN: Final = 64  # addresses that do not answer, and peers of other rings
+_SAID: Final = 200  # of the newest words of the core, for a report
+
+
+class Core(Protocol):
+    """What `weft.mesh.core.Core` is, as far as it is used here. Each call returns what has to be done, in order."""
+
+    @property
+    def due(self) -> float | None: ...
+    @property
+    def hello(self) -> Hello:
+        """What we say of ourselves in a handshake now."""
+        ...
+
+    @property
+    def ring(self) -> Ring | None: ...
+    @property
+    def agreed(self) -> bool:
+        """A neighbour has the records that we have, or had since the start; or nobody else owns blocks."""
+        ...
+
+    @property
+    def members(self) -> Mapping[bytes, Member]: ...
+    @property
+    def links(self) -> Mapping[int, Hello]:
+        """Those to peers of our ring."""
+        ...
+
+    @property
+    def tokens(self) -> Iterable[Token]: ...
+
+    def start(self, now: float) -> list[Effect]: ...
+    def link_up(self, link: int, hello: Hello, now: float, *, dialled: str | None) -> list[Effect]: ...
+    def link_down(self, link: int, now: float) -> list[Effect]: ...
+    def undialled(self, address: str, now: float) -> list[Effect]: ...
+    def received(self, link: int, message: Message, now: float) -> list[Effect]: ...
+    def asked(self, command: Command, now: float) -> list[Effect]: ...
+    def tick(self, now: float) -> list[Effect]: ...
+
+
+class Links(Protocol):
+    async def run(self) -> NoReturn:
+        """Listen and dial. Raises `ConfigError` (INST-001) when the port is another program's."""
+        ...
+
+    def dial(self, address: str) -> None: ...
+    def send(self, link: int, message: Message) -> None: ...
+    def close(self, link: int, why: str) -> None: ...
+
+
+class Parts(Value):
+    """What a peer is made of. `links` gets the private key, who hears, and what we say of ourselves."""
+
+    core: Callable[[Kept, Options, Callable[[], float], Sequence[Member]], Core]
+    links: Callable[[bytes, Ears, Callable[[], Hello]], Links]
+
+
+class Self(Value):
+    """What the flags and the machine say of this node."""
+
+    name: str
+    peers: tuple[str, ...]
+    founding: Layout | None
+    machine: str
+    boot: str
+
+
+class _Again(Exception):
+    """This node begins again as another peer, with a new key."""
+
+
+class Peer:
+    """`run` is all that waits; the rest reads what it has left, and `changed` tells when that is another."""
+
+    def __init__(
+        self,
+        me: Self,
+        disk: Disk,
+        parts: Parts,
+        *,
+        now: Callable[[], float],
+        random: Callable[[int], bytes],
+        used: Callable[[int], bool],
+    ) -> None:
+        """`used` tells whether a pod ever had an address of a block."""
+        self.me = me
+        self.key = b""
+        self.own = Own(home=None, usable=False)
+        self.leases: dict[bytes, Member] = {}  # of others
+        self.kept = Kept()
+        self.core: Core | None = None  # once the disk was read
+        self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
+        self.strangers: dict[int, Hello] = {}  # by link: peers that are not, or were not, of our ring
+        self.said: deque[Say] = deque(maxlen=_SAID)
+        self.heard: float | None = None
+        self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
+        self.hears: Callable[[Leases], None] = lambda _: None  # of leases that have changed
+        self._disk = disk
+        self._parts = parts
+        self._now = now
+        self._random = random
+        self._used = used
+        self._published: Publish | None = None
+        self._turn = asyncio.Event()
+        self._wanted: deque[Effect] = deque()
+        self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._unlinked = now()
+
+    async def changed(self) -> None:
+        """Wait for the next change of anything here."""
+        await self._turn.wait()
+
+    @property
+    def unlinked_for(self) -> float | None:
+        """In seconds; None while a link is up."""
+        return None if self.core is not None and self.core.links else self._now() - self._unlinked
+
+    def _tell(self) -> None:
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    # --- what is asked of it
+
+    def ask(self, command: Command) -> None:
+        """Raises `ConfigError` for what the core refuses, `Unavailable` while there is none."""
+        if self.core is None:
+            raise Unavailable(Problem(code="MESH-001", where="mesh", seen="weftd has not read its disk yet"))
+        self._do(self.core.asked(command, self._now()))
+
+    def publish(self, publish: Publish) -> None:
+        """At once or once there is a core, and again whenever that begins anew."""
+        self._published = publish
+        if self.core is not None:
+            self.ask(publish)
+
+    # --- what it hears
+
+    def up(self, link: int, hello: Hello, dialled: str | None) -> None:
+        if self.core is not None:
+            self.unreached.pop(dialled or "", None)
+            self.strangers[link] = hello
+            _shorten(self.strangers)
+            self._do(self.core.link_up(link, hello, self._now(), dialled=dialled))
+            self._tell()
+
+    def down(self, link: int) -> None:
+        if self.core is not None:
+            self._do(self.core.link_down(link, self._now()))
+            self._unlinked = self._now()
+            self._tell()
+
+    def received(self, link: int, message: Message) -> None:
+        if self.core is not None:
+            self.heard = self._now()
+            before = self.core.agreed
+            self._do(self.core.received(link, message, self.heard))
+            if self.core.agreed != before:
+                self._tell()
+
+    def undialled(self, address: str, why: Problem) -> None:
+        if self.core is not None:
+            self.unreached[address] = why
+            _shorten(self.unreached)
+            self._do(self.core.undialled(address, self._now()))
+
+    # --- its life
+
+    async def run(self) -> None:
+        """Raises `ConfigError` when another program has the port."""
+        saved = await self._load()
+        while True:
+            if saved is None:
+                saved = Saved(secret=self._random(KEY_SIZE), machine=self.me.machine, boot=self.me.boot)
+                await self._keep(saved)  # before anybody is told of it
+            try:
+                await self._live(saved)
+            except ExceptionGroup as group:
+                if (wrong := group.subgroup(ConfigError)) is not None:
+                    raise wrong.exceptions[0] from None
+                if (faults := group.split(_Again)[1]) is not None:
+                    raise faults from None
+                saved = None
+
+    async def _load(self) -> Saved | None:
+        """However long the disk takes."""
+        said = ""
+        while True:
+            try:
+                saved = await beside(self._disk.load)
+            except Unavailable as error:
+                if str(error) != said:
+                    log.warning("%s", error)
+                said = str(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if saved is not None and saved.machine != self.me.machine:
+                log.warning("MESH-004 mesh.json was written on another machine: if that runs on, one of us gives way")
+            return saved
+
+    async def _live(self, saved: Saved) -> None:
+        self.key = X25519PrivateKey.from_private_bytes(saved.secret).public_key().public_bytes_raw()
+        me = self.me
+        options = Options(
+            key=self.key,
+            run=int.from_bytes(self._random(8)),
+            name=me.name,
+            peers=me.peers,
+            founding=me.founding,
+            booted=saved.boot != me.boot,
+        )
+        self.kept = saved.kept
+        self._wanted.clear()
+        members = await beside(self._disk.members)
+        self.core = self._parts.core(saved.kept, options, self._chance, members)
+        core = self.core
+        links = self._parts.links(saved.secret, self, lambda: core.hello)
+        self._saved = replace(saved, machine=me.machine, boot=me.boot)
+        self._unlinked = self._now()
+        self._do(self.core.start(self._now()))
+        if self._published is not None:
+            self.ask(self._published)
+        self._tell()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(links.run())
+            tasks.create_task(self._carry_out(links))
+            tasks.create_task(self._tick(self.core))
+            tasks.create_task(self._remember(self.core))
+            tasks.create_task(self._follow_use())
+
+    def _chance(self) -> float:
+        return int.from_bytes(self._random(7)) / (1 << 56)
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        self._wanted.extend(effects)
+        self._fed.set()
+        if self._wanted:
+            self._to_do.set()
+
+    async def _tick(self, core: Core) -> NoReturn:
+        while True:
+            self._fed.clear()
+            left = None if core.due is None else core.due - self._now()
+            if left is not None and left <= 0:
+                self._do(core.tick(self._now()))
+                await asyncio.sleep(0)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._fed.wait()
+
+    async def _carry_out(self, links: Links) -> NoReturn:
+        while True:
+            await self._to_do.wait()
+            self._to_do.clear()
+            while self._wanted:
+                effect = self._wanted.popleft()
+                if isinstance(effect, Keep):
+                    # A later one says all that this one does: what was wanted meanwhile is one write.
+                    newest = next((each for each in reversed(self._wanted) if isinstance(each, Keep)), effect)
+                    if newest.kept != self.kept:
+                        self._saved = replace(self._saved, kept=newest.kept)
+                        await self._keep(self._saved)
+                        self.kept = newest.kept
+                        self._tell()
+                else:
+                    self._carry_out_one(effect, links)
+
+    def _carry_out_one(self, effect: Effect, links: Links) -> None:
+        if isinstance(effect, Send):
+            links.send(effect.link, effect.message)
+        elif isinstance(effect, Dial):
+            links.dial(effect.address)
+        elif isinstance(effect, Close):
+            links.close(effect.link, effect.why)
+            self.down(effect.link)
+        elif isinstance(effect, Leases):
+            self._took(effect)
+        elif isinstance(effect, Own):
+            self.own = effect
+            self._tell()
+        elif isinstance(effect, Say):
+            self._say(effect)
+        elif isinstance(effect, Rekey):
+            self._say(Say(text="this node is the copy of another peer", problem=effect.why))
+            raise _Again
+
+    def _took(self, leases: Leases) -> None:
+        for member in leases.changed:
+            self.leases[member.key] = member
+        for key in leases.gone:
+            self.leases.pop(key, None)
+        self._untold.set()
+        self.hears(leases)
+        self._tell()
+
+    def _say(self, said: Say) -> None:
+        self.said.append(said)
+        if said.problem is None:
+            log.info("mesh: %s", said.text)
+        else:
+            log.warning("%s", said.problem)
+        self._tell()
+
+    async def _keep(self, saved: Saved) -> None:
+        """However long that takes: what depends on it is not said before."""
+        while True:
+            try:
+                await beside(partial(self._disk.keep, saved))
+            except OSError as error:
+                seen = f"mesh.json cannot be written: {error.strerror}"
+                hint = "Nothing is given to others, and nothing taken, before that; packets flow"
+                problem = Problem(code="STATE-002", where="mesh", seen=seen, hint=hint)
+                if problem != self.unwritten:
+                    log.warning("%s", problem)
+                self.unwritten = problem
+            else:
+                self.unwritten = None
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _follow_use(self) -> NoReturn:
+        """Tell the core whether a pod had an address of the block that is ours now."""
+        home, ever = self.own.home, None
+        while True:
+            if home != self.own.home:
+                home, ever = self.own.home, None
+            if home is not None and not ever and (now := await beside(partial(self._used, home))) != ever:
+                ever = now
+                self.ask(Used(ever=now))
+            await asyncio.sleep(_USE_SECONDS)
+
+    async def _remember(self, core: Core) -> NoReturn:
+        while True:
+            await self._untold.wait()
+            await asyncio.sleep(_REMEMBER_SECONDS)
+            self._untold.clear()
+            try:
+                await beside(partial(self._disk.remember, tuple(core.members.values())))
+            except OSError as error:
+                log.debug("members.bin cannot be written: %s", error)
+
+
+def _shorten(news: dict[Any, Any]) -> None:
+    """The newest few are enough for people."""
+    while len(news) > _SHOWN:
+        del news[next(iter(news))]

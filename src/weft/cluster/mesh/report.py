@@ -1,0 +1,82 @@
+"""What this node knows of its mesh, for people: `weft mesh`, status and metrics."""
+
+from weft.cluster.mesh.peer import Peer
+from weft.cluster.mesh.store import Leasebook, lease_id
+from weft.mesh.ring import Tokens
+from weft.model.mesh.records import Member, short
+from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
+
+
+class Report:
+    def __init__(self, peer: Peer, book: Leasebook) -> None:
+        self._peer = peer
+        self._book = book
+
+    def __call__(self) -> MeshState | None:
+        """None before the disk was read."""
+        peer, core = self._peer, self._peer.core
+        if core is None:
+            return None
+        ring = core.ring
+        linked = {hello.key for hello in core.links.values()} if ring is not None else set[bytes]()
+        strangers: dict[str, list[str]] = {}
+        for hello in peer.strangers.values():
+            if hello.key not in core.members and hello.ring != (None if ring is None else ring.id):
+                name = lease_id(hello.name, hello.key)
+                strangers.setdefault("" if hello.ring is None else hello.ring.hex(), []).append(name)
+        if ring is None:
+            strangers[""] = [lease_id(hello.name, hello.key) for hello in core.links.values()]
+        tokens = None if ring is None else Tokens(ring.layout, core.tokens)
+        names = {short(member.key): lease_id(member.name, member.key) for member in core.members.values()}
+        proposal = peer.kept.proposal
+        return MeshState(
+            id=lease_id(peer.me.name, peer.key),
+            key=peer.key.hex(),
+            ring=None if ring is None or tokens is None else self._ring(tokens, names),
+            usable=peer.own.usable,
+            agreed=core.agreed,
+            peers=tuple(
+                self._peer_state(member, tokens, names, linked=member.key in linked)
+                for member in sorted(core.members.values(), key=lambda member: (member.name, member.key))
+            ),
+            strangers=strangers,
+            unreached={address: str(why) for address, why in peer.unreached.items()},
+            waits=peer.own.waits,
+            removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
+            unwritten=peer.unwritten,
+            said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said),
+        )
+
+    def _ring(self, tokens: Tokens, names: dict[int, str]) -> MeshRing:
+        kept, layout = self._peer.kept, tokens.layout
+        removed: dict[str, list[str]] = {}
+        for removal in kept.removals:
+            removed.setdefault(self._id(removal.heir), []).append(names.get(short(removal.key), removal.key[:4].hex()))
+        given = sum(tokens.count(owner) for owner in tokens.owners)
+        ring = kept.ring
+        return MeshRing(
+            id="" if ring is None else ring.id.hex(),
+            network=layout.net_conf,
+            blocks=layout.blocks - layout.first,
+            unknown=layout.blocks - layout.first - given,
+            resting=sum(stop - start for start, stop in kept.resting),
+            removed=removed,
+        )
+
+    def _peer_state(self, member: Member, tokens: Tokens | None, names: dict[int, str], *, linked: bool) -> MeshPeer:
+        return MeshPeer(
+            id=lease_id(member.name, member.key),
+            name=member.name,
+            key=member.key.hex(),
+            us=member.key == self._peer.key,
+            linked=linked,
+            subnets=self._book.subnets(member.home),
+            blocks=0 if tokens is None else tokens.count(member.key),
+            addresses=member.endpoints,
+            links=tuple(names.get(each, f"{each:08x}") for each in member.links),
+        )
+
+    def _id(self, key: bytes) -> str:
+        core = self._peer.core
+        member = None if core is None else core.members.get(key)
+        return key[:4].hex() if member is None else lease_id(member.name, key)

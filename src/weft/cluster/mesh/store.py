@@ -1,0 +1,315 @@
+"""The lease store that the nodes are themselves (`weft.cluster.store`, decision 0045): settings, tenure and directory.
+
+A lease is a peer's home block with what its record says. It has no end: a peer that is away keeps it, and it goes by
+`weft mesh leave` and `rmpeer` alone. Clock and chance are given.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from weft.cluster.mesh.peer import Peer
+from weft.cluster.store import Take
+from weft.config.blocks import subnets_of
+from weft.config.netconf import NetConf, parse_netconf
+from weft.config.options import MESH_PORT
+from weft.desired.allocate import Choice, Chooser
+from weft.desired.backends import BACKENDS
+from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, Word, changed
+from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.mesh.effects import Leases, Publish
+from weft.model.mesh.records import Member, Ring
+from weft.model.net import Addresses
+from weft.model.value import Value, replace
+from weft.plan.announce import Event
+from weft.wire.etcd import decode_attrs, encode_attrs
+
+SOURCE: Final = "the mesh's network configuration"
+_PATIENCE: Final = 1.0  # seconds that a question waits for what is on its way
+_LOST_SECONDS: Final = 5.0  # without a link, which every start has for a moment
+
+
+class Leasebook:
+    """Peers as leases: their names, subnets and what they say."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._ring: Ring | None = None
+        self._netconf: NetConf | None = None
+
+    @property
+    def netconf(self) -> NetConf | None:
+        """The ring's; None while there is none."""
+        ring = self._peer.kept.ring
+        if ring is not None and ring is not self._ring:
+            self._netconf = parse_netconf(ring.layout.net_conf, SOURCE, backends=BACKENDS)
+        self._ring = ring
+        return None if ring is None else self._netconf
+
+    @property
+    def mark(self) -> Token | None:
+        ring = self._peer.kept.ring
+        return None if ring is None else (ring.id.hex(),)
+
+    def word(self, member: Member) -> tuple[str, Word]:
+        """What the leases of others have for a peer, under its id."""
+        name, netconf = lease_id(member.name, member.key), self.netconf
+        if member.home is None or not member.attrs or netconf is None:  # it has a block, and says nothing of it yet
+            return name, None
+        v4, v6 = subnets_of(netconf, member.home)
+        try:
+            return name, Lease(id=name, v4=v4, v6=v6, attrs=decode_attrs(member.attrs, name))
+        except PeerError as error:
+            return name, Malformed(id=name, problem=error.problems[0])
+
+    def subnets(self, home: int | None) -> tuple[str, ...]:
+        """Of a block, for people."""
+        netconf = self.netconf
+        if home is None or netconf is None:
+            return ()
+        return tuple(str(net) for net in subnets_of(netconf, home) if net is not None)
+
+    def words(self) -> list[tuple[str, Word]]:
+        return [self.word(member) for member in self._peer.leases.values()]
+
+    def own(self, home: int, attrs: LeaseAttrs) -> OwnLease:
+        netconf = self.netconf
+        v4, v6 = (None, None) if netconf is None else subnets_of(netconf, home)
+        lease = Lease(id=lease_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
+        return OwnLease(lease=lease, expires=None, token=self.mark or ())
+
+
+def lease_id(name: str, key: bytes) -> str:
+    """Two nodes may have one name."""
+    return f"{name}-{key[:4].hex()}"
+
+
+class MeshListing(Value):
+    """All that this node knows; whether that is all, a watch says."""
+
+    leases: tuple[Lease, ...]
+    malformed: tuple[Malformed, ...]
+    mark: Token
+    published: LeaseAttrs | None
+    home: Lease | None
+    waits: Problem
+
+    def choice(self, chooser: Chooser, recorded: OwnLease | None) -> Choice:  # noqa: ARG002 - the ring chooses
+        if self.home is None:
+            raise Unavailable(self.waits)
+        return Choice(v4=self.home.v4, v6=self.home.v6, reuse=self.home)
+
+    def unchanged(self, recorded: OwnLease | None) -> Lease | None:
+        home = self.home
+        same = recorded is not None and home is not None and recorded.lease.id == home.id
+        return home if same else None
+
+
+class MeshSettings:
+    source = SOURCE
+    is_mesh = True
+    chooses = True  # lengths and bounds of subnets count, as with etcd
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def net_conf(self) -> str:
+        peer = self._peer
+        await _until(peer, lambda: peer.kept.ring is not None)
+        if peer.kept.ring is None:
+            raise Unavailable(_no_ring(peer))
+        return peer.kept.ring.layout.net_conf
+
+    async def next_net_conf(self, known: str) -> str:
+        """It changes with the ring alone."""
+        peer = self._peer
+        while peer.kept.ring is None or peer.kept.ring.layout.net_conf == known:
+            await peer.changed()
+        return peer.kept.ring.layout.net_conf
+
+    async def policies(self) -> None:
+        """There are none."""
+
+
+class MeshTenure:
+    unpublished: Problem | None = None
+
+    def __init__(self, peer: Peer, book: Leasebook) -> None:
+        self._peer = peer
+        self._book = book
+
+    async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the flags alone say them
+        return Addresses()
+
+    async def acquire(
+        self,
+        chooser: Chooser,
+        *,
+        recorded: OwnLease | None = None,  # noqa: ARG002 - the ring knows what is ours
+        listing: MeshListing | None = None,  # noqa: ARG002 - as above
+    ) -> OwnLease:
+        peer = self._peer
+        self._publish(chooser.attrs)
+        await _until(peer, lambda: peer.own.usable)
+        home = peer.own.home
+        if home is None or not peer.own.usable:
+            raise Unavailable(_waits(peer))
+        return self._book.own(home, chooser.attrs)
+
+    def hold(self, own: OwnLease) -> None:
+        """The ring on our disk says what is ours."""
+
+    async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:  # noqa: ARG002 - no end
+        peer = self._peer
+        held = peer.own.home
+        yield Held(own=own)
+        while peer.own.home == held:
+            await peer.changed()
+        reason = "" if peer.own.waits is None else f" ({peer.own.waits.seen})"
+        yield Revoked(reason=f"the ring does not give its block to this node any more{reason}")
+
+    async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
+        self._publish(attrs)
+        return replace(own, lease=replace(own.lease, attrs=attrs))
+
+    def _publish(self, attrs: LeaseAttrs) -> None:
+        addresses = (f"{attrs.public_ip}" * (attrs.public_ip is not None), attrs.public_ipv6)
+        endpoints = [
+            f"[{address}]:{MESH_PORT}" if ":" in str(address) else f"{address}:{MESH_PORT}"
+            for address in addresses
+            if address
+        ]
+        self._peer.publish(Publish(attrs=encode_attrs(attrs), endpoints=tuple(endpoints)))
+
+    async def ready(self) -> None:
+        """Peers need not know."""
+
+    async def tell(self, event: Event) -> None:
+        """There is nobody who reads."""
+
+
+class MeshDirectory:
+    def __init__(self, peer: Peer, book: Leasebook) -> None:
+        self._peer = peer
+        self._book = book
+        self._news: list[tuple[str, Word]] = []
+        self._names: dict[bytes, str] = {}  # of the leases that were told, by their keys
+        peer.hears = self._heard
+
+    @property
+    def heard(self) -> float | None:
+        return self._peer.heard
+
+    async def list(self) -> MeshListing:
+        peer = self._peer
+        await _until(peer, lambda: peer.kept.ring is not None)
+        mark, core = self._book.mark, peer.core
+        if mark is None or core is None:
+            raise Unavailable(_no_ring(peer))
+        words = [word for _, word in self._book.words()]
+        ours = core.members.get(peer.key)
+        published = _published(ours)
+        return MeshListing(
+            leases=tuple(word for word in words if isinstance(word, Lease)),
+            malformed=tuple(word for word in words if isinstance(word, Malformed)),
+            mark=mark,
+            published=published,
+            home=None
+            if peer.own.home is None
+            else self._book.own(peer.own.home, published or LeaseAttrs(public_ip=None)).lease,
+            waits=_waits(peer),
+        )
+
+    async def watch(self, take: Take, listing: MeshListing | None = None) -> NoReturn:  # noqa: ARG002 - it costs nothing
+        """The first list is complete if a neighbour knows what we know; until then nothing that was there is gone."""
+        listed, complete, lost = False, False, False
+        ring: Token | None = None
+        while True:
+            alone = self._alone
+            if not listed or self._book.mark != ring or (not complete and self._agreed):
+                listed, complete, ring = True, self._agreed, self._book.mark
+                self._news.clear()
+                await take(self._everything(complete=complete))
+            elif self._news:
+                words, self._news = self._news, []
+                await take(changed(words, ring))
+            elif alone and not lost:
+                lost = True
+                await take(Lost(reason="no peer of the mesh answers"))
+            elif lost and not alone:
+                lost = False
+                await take(Changed(mark=ring))
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if lost or self._peer.unlinked_for is None else _LOST_SECONDS):
+                        await self._peer.changed()
+
+    @property
+    def _agreed(self) -> bool:
+        return self._peer.core is not None and self._peer.core.agreed
+
+    @property
+    def _alone(self) -> bool:
+        """No link has been up for a while, and others have leases."""
+        unlinked = self._peer.unlinked_for
+        return bool(self._peer.leases) and unlinked is not None and unlinked > _LOST_SECONDS
+
+    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:  # noqa: ARG002 - as of etcd
+        return mark == listed.mark
+
+    def _everything(self, *, complete: bool) -> Listed:
+        words = [word for _, word in self._book.words()]
+        return Listed(
+            leases=tuple(word for word in words if isinstance(word, Lease)),
+            malformed=tuple(word for word in words if isinstance(word, Malformed)),
+            mark=self._book.mark,
+            complete=complete,
+        )
+
+    def _heard(self, leases: Leases) -> None:
+        for member in leases.changed:
+            name, word = self._book.word(member)
+            before = self._names.get(member.key, name)
+            if before != name:  # it has another name now
+                self._news.append((before, None))
+            self._names[member.key] = name
+            self._news.append((name, word))
+        self._news += [(self._names.pop(key), None) for key in leases.gone if key in self._names]
+
+
+async def _until(peer: Peer, is_so: Callable[[], bool]) -> None:
+    """Wait a moment for it, no longer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            while not is_so():
+                await peer.changed()
+
+
+def _published(ours: Member | None) -> LeaseAttrs | None:
+    if ours is None or not ours.attrs:
+        return None
+    try:
+        return decode_attrs(ours.attrs, "our record")
+    except PeerError:
+        return None
+
+
+def _no_ring(peer: Peer) -> Problem:
+    if peer.core is None:
+        seen = "weftd has not read mesh.json yet, or does not run"
+        return Problem(code="STORE-001", where="mesh", seen=seen)
+    if peer.own.waits is not None:
+        return peer.own.waits
+    seen = "no ring is known, and no other node was reached" if peer.me.peers else "no ring is known, and no --peer"
+    hint = "'weft mesh create' on one node makes one; the others find it by --peer"
+    return Problem(code="MESH-001", where="mesh", seen=seen, expected="a ring", hint=hint)
+
+
+def _waits(peer: Peer) -> Problem:
+    if peer.own.waits is not None:
+        return peer.own.waits
+    seen = "no block of the ring is this node's yet"
+    hint = "'weft mesh status' says who was asked"
+    return Problem(code="LEASE-003", where="mesh", seen=seen, expected="a peer that gives one", hint=hint)

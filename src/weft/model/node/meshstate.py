@@ -1,0 +1,64 @@
+"""What a daemon knows of its mesh, as values, which `weft mesh` prints as JSON. Keys and ring ids are in hex."""
+
+from weft.model.errors import Problem
+from weft.model.value import Value, field
+
+
+class MeshPeer(Value):
+    """A peer of the ring. `id` is its lease's; `subnets` are those of the lease, `blocks` how many it owns in all.
+
+    `addresses` are where it can be dialled, `links` the ids of those that it is linked with. `linked`: with us.
+    """
+
+    id: str
+    name: str
+    key: str
+    us: bool
+    linked: bool
+    subnets: tuple[str, ...] = ()
+    blocks: int = 0
+    addresses: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+class MeshRing(Value):
+    """`blocks` are all that can be given, `resting` those that we have inherited and do not give yet.
+
+    `removed` are the ids of peers whose blocks others have, by the id of who has them.
+    """
+
+    id: str
+    network: str
+    blocks: int
+    unknown: int
+    resting: int = 0
+    removed: dict[str, list[str]] = field(default_factory=dict)
+
+
+class MeshState(Value):
+    """This node in its mesh. `agreed`: a neighbour knows what we know.
+
+    `strangers` are peers without our ring that were linked with us, by their ring or under an empty name. `unreached`
+    are addresses that were dialled in vain, and why. `waits` says what the own block waits for, or another one;
+    `removing` are the ids of those whom we have proposed to remove. `unwritten` is why the disk takes nothing.
+    """
+
+    id: str
+    key: str
+    ring: MeshRing | None
+    usable: bool
+    agreed: bool
+    peers: tuple[MeshPeer, ...] = ()
+    strangers: dict[str, list[str]] = field(default_factory=dict)
+    unreached: dict[str, str] = field(default_factory=dict)
+    waits: Problem | None = None
+    removing: tuple[str, ...] = ()
+    unwritten: Problem | None = None
+    said: tuple[str, ...] = ()
+
+
+class MeshDone(Value):
+    """What a command has done, or would do, in lines; or why it was refused."""
+
+    lines: tuple[str, ...] = ()
+    unable: tuple[Problem, ...] = ()

@@ -1,0 +1,80 @@
+"""A peer's files: who it is outlives all that can be helped, and nobody becomes another peer for a passing fault."""
+
+import errno
+import logging
+import os
+from functools import partial
+
+import pytest
+
+from weft.cluster.mesh.disk import Disk, Files, Saved, boot_id, machine_print
+from weft.daemon.disk.files import write_atomically
+from weft.kernel import statefiles
+from weft.model.errors import Unavailable
+from weft.model.mesh.effects import Kept
+from weft.model.mesh.records import Layout, Member, Ring, Token
+
+FILES = Files(
+    read=partial(statefiles.read, limit=1 << 20),
+    write=lambda path, data: write_atomically(path, data, 0o600, sync=True),
+    set_aside=statefiles.set_aside,
+)
+RING = Ring(id=bytes(16), layout=Layout(net_conf="{}", blocks=8, first=2), secret=b"s" * 32)
+SAVED = Saved(
+    secret=b"k" * 32,
+    machine="m",
+    boot="b",
+    kept=Kept(version=7, ring=RING, tokens=(Token(start=2, stop=8, owner=b"o" * 32, version=1),), home=2),
+)
+
+
+def test_what_is_kept_is_read_again_and_only_root_can_read_it(tmp_path):
+    disk = Disk(tmp_path / "store", FILES)
+    assert disk.load() is None
+    assert list(tmp_path.iterdir()) == []  # nothing is made before there is something to keep
+    disk.keep(SAVED)
+    assert Disk(tmp_path / "store", FILES).load() == SAVED
+    assert (tmp_path / "store" / "mesh.json").stat().st_mode & 0o777 == 0o600
+    assert "kkk" not in repr(SAVED)
+    assert "sss" not in repr(SAVED)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"secret": 1}', b"\xff\xfe"])
+def test_a_spoilt_file_is_set_aside_and_that_is_said(tmp_path, content, caplog):
+    (tmp_path / "mesh.json").write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        assert Disk(tmp_path, FILES).load() is None
+    assert (tmp_path / "mesh.json.spoilt-1").read_bytes() == content
+    assert "STATE-001" in caplog.text
+    assert "a new key and a new block" in caplog.text
+
+
+def test_nobody_becomes_another_peer_while_the_disk_does_not_answer(tmp_path):
+    def failing(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(Unavailable) as caught:
+        Disk(tmp_path, Files(read=failing, write=FILES.write, set_aside=FILES.set_aside)).load()
+    assert caught.value.problems[0].code == "STATE-001"
+
+
+def test_members_may_be_lost(tmp_path):
+    disk = Disk(tmp_path, FILES)
+    assert disk.members() == ()
+    members = (Member(key=b"a" * 32, run=1, version=2, name="node1", attrs=b"{}", home=3),)
+    disk.remember(members)
+    assert disk.members() == members
+    (tmp_path / "members.bin").write_bytes(b"\x93garbage")
+    assert disk.members() == ()
+
+
+def test_a_machine_is_told_by_what_it_says_of_itself(tmp_path):
+    product, machine, missing = tmp_path / "product", tmp_path / "machine-id", tmp_path / "missing"
+    product.write_text("a\n")
+    machine.write_text("b\n")
+    here = machine_print([product, missing], machine)
+    assert here == machine_print([product], machine)
+    product.write_text("c\n")
+    assert machine_print([product], machine) != here
+    assert machine_print() == machine_print()
+    assert boot_id() == boot_id()

@@ -1,0 +1,153 @@
+"""A peer carries out what its core wants, in its order, and nothing before the disk has what it depends on."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.pure.cluster.mesh.meshparts import HELD, RING, FakeDisk, World, running, saved
+from tests.support.waiting import comes
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.mesh.effects import Close, Connect, Dial, Keep, Kept, Publish, Rekey, Say, Send
+from weft.model.mesh.messages import Hello, Ping
+from weft.model.value import replace
+
+STRANGER = Hello(key=b"x" * 32, run=1, name="x", ring=None)
+
+
+async def test_a_node_without_a_file_is_a_new_peer_which_is_on_disk_before_it_says_so():
+    world = World(FakeDisk())
+    async with running(world):
+        assert world.disk.saved.kept == Kept()
+        assert len(world.disk.saved.secret) == 32
+        assert world.links.hello() == Hello(key=world.peer.key, run=world.core.options.run, name="node1", ring=None)
+        assert world.core.options.peers == ("10.0.0.5:51820",)
+        assert not world.core.options.booted
+        assert 0 <= world.core.chance() < 1
+
+
+async def test_a_restart_is_the_same_peer_and_knows_of_a_boot():
+    world = World(FakeDisk(saved()), boot="another")
+    async with running(world):
+        assert world.core.kept == HELD
+        assert world.core.options.booted
+        assert world.links.secret == b"k" * 32
+        assert world.links.hello().ring == RING.id
+        world.say(Keep(kept=replace(HELD, version=2)))
+        await comes(lambda: world.disk.writes)
+        assert world.disk.saved.boot == "another"
+
+
+async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_not(caplog):
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.disk.full = True
+        newer = replace(HELD, version=2)
+        with caplog.at_level(logging.WARNING):
+            world.say(Dial(address="a"), Keep(kept=newer), Send(link=1, message=Ping(number=7)))
+            await comes(lambda: world.peer.unwritten is not None)
+        assert world.links.did == [("dial", "a")]
+        assert caplog.text.count("STATE-002") == 1
+        world.say(Dial(address="b"))
+        await asyncio.sleep(0.02)
+        assert world.links.did == [("dial", "a")]
+        world.disk.full = False
+        await comes(lambda: len(world.links.did) == 3)
+        assert world.links.did[1:] == [("send", 1, Ping(number=7)), ("dial", "b")]
+        assert world.peer.unwritten is None
+        assert world.disk.saved.kept == newer
+
+
+async def test_many_keeps_at_once_are_one_write():
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        keeps = [Keep(kept=replace(HELD, version=number)) for number in range(2, 9)]
+        world.say(*keeps, Dial(address="a"))
+        await comes(lambda: world.links.did)
+        assert [kept.version for kept in world.disk.writes] == [8]
+
+
+async def test_the_core_hears_all_and_a_closed_link_as_one_that_is_down():
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        assert world.peer.unlinked_for == 0.0
+        world.now += 3
+        assert world.peer.unlinked_for == 3.0
+        world.peer.up(1, STRANGER, None)
+        assert world.peer.unlinked_for is None
+        world.peer.received(1, Ping(number=1))
+        assert world.peer.heard == world.now
+        world.say(Close(link=1, why="it says so"))
+        await comes(lambda: world.links.did)
+        heard = [call[0] for call in world.core.calls if call[0] != "asked"]
+        assert heard == ["start", "up", "received", "undialled", "down"]
+
+
+async def test_a_tick_comes_when_it_is_due():
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.core.due = world.now + 0.01
+        world.say()
+        world.now += 1
+        await comes(lambda: ("tick",) in world.core.calls)
+        assert world.core.calls.count(("tick",)) == 1
+
+
+async def test_a_copy_begins_again_with_another_key_and_nothing(caplog):
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.peer.publish(Publish(attrs=b"{}"))
+        before = world.peer.key
+        with caplog.at_level(logging.WARNING):
+            world.say(Rekey(why=Problem(code="MESH-004", where="mesh", seen="the disk is a copy")))
+            await comes(lambda: len(world.cores) == 2)
+        assert world.peer.key != before
+        assert world.core.kept == world.disk.saved.kept == Kept()
+        assert ("asked", Publish(attrs=b"{}")) in world.core.calls
+        assert "MESH-004 mesh: the disk is a copy" in caplog.text
+
+
+async def test_another_programs_port_ends_it():
+    world = World(FakeDisk(saved()))
+
+    async def busy():
+        raise ConfigError(Problem(code="INST-001", where="port", seen="busy"))
+
+    def links(*given):
+        made = world._links(*given)
+        made.run = busy
+        return made
+
+    world.peer._parts = replace(world.peer._parts, links=links)
+    with pytest.raises(ConfigError, match="INST-001"):
+        await world.peer.run()
+
+
+async def test_a_disk_that_does_not_answer_is_waited_for(monkeypatch):
+    monkeypatch.setattr("weft.cluster.mesh.peer._RETRY_SECONDS", 0.001)
+    disk = FakeDisk()
+    answers = [Unavailable(Problem(code="STATE-001", where="mesh.json", seen="EIO"))] * 3 + [saved()]
+
+    def load():
+        answer = answers.pop(0)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    disk.load = load
+    world = World(disk)
+    with pytest.raises(Unavailable):
+        world.peer.ask(Connect(address="a"))
+    async with running(world):
+        assert world.core.kept == HELD
+        assert disk.writes == []
+
+
+async def test_the_core_is_quoted_and_a_moved_disk_is_warned_of(caplog):
+    world = World(FakeDisk(saved(machine="another")))
+    with caplog.at_level(logging.INFO):
+        async with running(world):
+            world.say(Say(text="node2 has come"))
+            await comes(lambda: world.peer.said)
+    assert "mesh: node2 has come" in caplog.text
+    assert "MESH-004 mesh.json was written on another machine" in caplog.text

@@ -1,0 +1,231 @@
+"""The mesh as a store: what its settings, tenure and directory say while peers come, go and are away."""
+
+import asyncio
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+
+import pytest
+
+from tests.pure.cluster.mesh.meshparts import ATTRS, HELD, NET_CONF, RING, FakeDisk, World, member, running, saved
+from tests.support.waiting import comes
+from weft.beside.tasks import awaited
+from weft.cluster.mesh import store as module
+from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
+from weft.config.netconf import parse_netconf
+from weft.desired.allocate import Chooser
+from weft.desired.backends import BACKENDS
+from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
+from weft.model.errors import Problem, Unavailable
+from weft.model.lease import LeaseAttrs
+from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
+from weft.model.mesh.messages import Hello, Ping
+from weft.model.value import replace
+
+SUBNET = IPv4Network("10.32.40.0/24")
+OURS = LeaseAttrs(public_ip=IPv4Address("192.0.2.1"), backend="vxlan")
+NEIGHBOUR = Hello(key=bytes([2]) * 32, run=1, name="n2", ring=RING.id)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+
+
+class Mesh(World):
+    """With a store on top; `told` is what its watch said."""
+
+    def __init__(self, kept=HELD, **more):
+        super().__init__(FakeDisk(saved(kept)), **more)
+        book = Leasebook(self.peer)
+        self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer, book)
+        self.directory = MeshDirectory(self.peer, book)
+        self.told = []
+
+    async def take(self, event):
+        self.told.append(event)
+
+    def watch(self):
+        return awaited(self.directory.watch(self.take))
+
+    def agree(self):
+        """A neighbour knows what we know."""
+        self.core.agreed = True
+        self.peer.received(1, Ping(number=1))
+
+
+def chooser(attrs=OURS):
+    return Chooser(netconf=parse_netconf(NET_CONF, backends=BACKENDS), attrs=attrs, pick=lambda _: 0)
+
+
+async def test_the_network_is_the_rings_and_changes_with_it_alone():
+    mesh = Mesh()
+    async with running(mesh):
+        assert await mesh.settings.net_conf() == NET_CONF
+        assert await mesh.settings.policies() is None
+        other = NET_CONF.replace("10.32", "10.48")
+        waiting = awaited(mesh.settings.next_net_conf(NET_CONF))
+        mesh.say(Keep(kept=replace(HELD, version=5)))
+        await comes(lambda: mesh.disk.writes)
+        assert not waiting.done()
+        layout = replace(RING.layout, net_conf=other)
+        mesh.say(Keep(kept=replace(HELD, ring=replace(RING, id=b"2" * 16, layout=layout))))
+        assert await waiting == other
+
+
+async def test_without_a_ring_it_is_said_what_to_do():
+    mesh = Mesh(Kept())
+    async with running(mesh):
+        with pytest.raises(Unavailable) as caught:
+            await mesh.settings.net_conf()
+        assert caught.value.problems[0].code == "MESH-001"
+        assert "'weft mesh create' on one node" in caught.value.problems[0].hint
+        mesh.say(Own(home=None, usable=False, waits=Problem(code="MESH-001", where="mesh", seen="a answers")))
+        await comes(lambda: mesh.peer.own.waits)
+        with pytest.raises(Unavailable, match="a answers"):
+            await mesh.directory.list()
+
+
+async def test_a_question_waits_a_moment_for_the_ring():
+    mesh = Mesh(Kept())
+    async with running(mesh):
+        asked = awaited(mesh.settings.net_conf())
+        await asyncio.sleep(0)
+        mesh.say(Keep(kept=HELD))
+        assert await asked == NET_CONF
+
+
+async def test_while_nothing_runs_the_store_is_away():
+    mesh = Mesh()
+    for question in (mesh.settings.net_conf, mesh.directory.list):
+        with pytest.raises(Unavailable) as caught:
+            await question()
+        assert caught.value.problems[0].code == "STORE-001"  # what was known before serves
+
+
+async def test_the_own_lease_is_the_home_block_and_is_published():
+    mesh = Mesh()
+    async with running(mesh):
+        own = await mesh.tenure.acquire(chooser())
+        assert (own.lease.v4, own.lease.v6, own.expires) == (SUBNET, None, None)
+        assert own.lease.id == f"node1-{mesh.peer.key[:4].hex()}"
+        assert own.token == (RING.id.hex(),)
+        published = Publish(attrs=ATTRS % 1, endpoints=("192.0.2.1:51820",))
+        assert ("asked", published) in mesh.core.calls
+        both = replace(OURS, public_ipv6=IPv6Address("fd00::1"))
+        moved = await mesh.tenure.publish(own, both)
+        assert moved.lease.attrs == both
+        assert mesh.core.calls[-1][1].endpoints == ("192.0.2.1:51820", "[fd00::1]:51820")
+
+
+async def test_after_a_boot_the_block_is_not_used_before_the_core_says_so():
+    mesh = Mesh(boot="another")
+    async with running(mesh):
+        with pytest.raises(Unavailable) as caught:
+            await mesh.tenure.acquire(chooser())
+        assert caught.value.problems[0].code == "LEASE-003"
+        taking = awaited(mesh.tenure.acquire(chooser()))
+        await asyncio.sleep(0)
+        mesh.say(Own(home=40, usable=True))
+        assert (await taking).lease.v4 == SUBNET
+
+
+async def test_a_lease_is_held_until_the_ring_gives_it_to_another():
+    mesh = Mesh()
+    async with running(mesh):
+        own = await mesh.tenure.acquire(chooser())
+        events = mesh.tenure.keep(own, margin=1)
+        assert await anext(events) == Held(own=own)
+        ending = awaited(anext(events))
+        mesh.say(Own(home=40, usable=False))
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        mesh.say(Own(home=None, usable=False, waits=Problem(code="MESH-009", where="mesh", seen="n2 has it")))
+        ended = await ending
+        assert isinstance(ended, Revoked)
+        assert "n2 has it" in ended.reason
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
+
+
+async def test_the_first_list_is_complete_only_when_a_neighbour_agrees():
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.say(Leases(changed=(member(2), member(3, attrs=b"{"))))
+        await comes(lambda: mesh.peer.leases)
+        watching = mesh.watch()
+        await comes(lambda: mesh.told)
+        mesh.peer.up(1, NEIGHBOUR, None)
+        mesh.agree()
+        await comes(lambda: len(mesh.told) == 2)
+        before, after = mesh.told
+        assert (before.complete, after.complete) == (False, True)
+        assert isinstance(before, Listed)
+        [lease] = after.leases
+        assert (lease.id, lease.v4) == ("n2-02020202", IPv4Network("10.32.42.0/24"))
+        assert lease.attrs.public_ip == IPv4Address("192.0.2.2")
+        assert [entry.id for entry in after.malformed] == ["n3-03030303"]
+        assert mesh.directory.continues((RING.id.hex(),), {}, after)
+        assert not mesh.directory.continues(("other",), {}, after)
+        watching.cancel()
+
+
+async def test_changes_are_told_by_lease_and_those_of_a_name_as_another():
+    mesh = Mesh()
+    async with running(mesh):
+        watching = mesh.watch()
+        await comes(lambda: mesh.told)
+        mesh.say(Leases(changed=(member(2), member(3))))
+        await comes(lambda: len(mesh.told) == 2)
+        mesh.say(Leases(changed=(member(2, name="renamed", version=2),), gone=(member(3).key, b"?" * 32)))
+        await comes(lambda: len(mesh.told) == 3)
+        first, second = mesh.told[1:]
+        assert isinstance(first, Changed)
+        assert [lease.id for lease in first.put] == ["n2-02020202", "n3-03030303"]
+        assert [lease.id for lease in second.put] == ["renamed-02020202"]
+        assert second.gone == ("n2-02020202", "n3-03030303")
+        watching.cancel()
+
+
+async def test_with_no_link_the_store_is_lost_after_a_while_and_back_with_one(monkeypatch):
+    monkeypatch.setattr(module, "_LOST_SECONDS", 0.05)
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.say(Leases(changed=(member(2),)))
+        await comes(lambda: mesh.peer.leases)
+        watching = mesh.watch()
+        await comes(lambda: mesh.told)
+        mesh.now += 1
+        await comes(lambda: len(mesh.told) == 2)
+        assert mesh.told[1] == Lost(reason="no peer of the mesh answers")
+        mesh.peer.up(1, NEIGHBOUR, None)
+        await comes(lambda: len(mesh.told) == 3)
+        assert mesh.told[2] == Changed(mark=(RING.id.hex(),))
+        watching.cancel()
+
+
+async def test_a_node_that_is_alone_in_its_ring_misses_nobody(monkeypatch):
+    monkeypatch.setattr(module, "_LOST_SECONDS", 0.02)
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.now += 100
+        watching = mesh.watch()
+        await asyncio.sleep(0.1)
+        assert [type(event) for event in mesh.told] == [Listed]
+        watching.cancel()
+
+
+async def test_a_plan_is_the_home_block_and_the_recorded_lease_is_ours_if_it_is_that():
+    mesh = Mesh()
+    async with running(mesh):
+        own = await mesh.tenure.acquire(chooser())
+        listing = await mesh.directory.list()
+        assert listing.choice(chooser(), None).v4 == SUBNET
+        assert listing.unchanged(own) == listing.home
+        assert listing.unchanged(None) is None
+        assert listing.unchanged(replace(own, lease=replace(own.lease, id="n-9"))) is None
+        assert listing.published is None
+        mesh.core.members[mesh.peer.key] = member(1, key=mesh.peer.key)
+        assert (await mesh.directory.list()).published == OURS
+        mesh.say(Own(home=None, usable=False))
+        await comes(lambda: mesh.peer.own.home is None)
+        with pytest.raises(Unavailable):
+            (await mesh.directory.list()).choice(chooser(), None)
