@@ -29,8 +29,10 @@ from weft.lab.report import (
 )
 from weft.model.errors import Problem
 from weft.model.node.history import Event
+from weft.model.node.meshstate import MeshDone, MeshPeer, MeshRing, MeshState
 from weft.model.node.nodestate import NodeState, Plan
 
+_MESH_VERBS: Final = ("create", "connect", "forget", "leave", "rmpeer", "adopt")
 _ATTACHMENT: Final = {"netns": str, "ifname": str}
 _FREED: Final = {"network": str, "container": str, "interface": str, "addresses": [str], "proof": str}
 _RAN: Final = {"status": int, "stdout": str, "stderr": str}
@@ -64,6 +66,10 @@ SHAPES: Final[dict[str, Any]] = {
     "weft check": CheckReport,
     "weft trace": (Ways, TraceReport),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
+    "weft mesh status": MeshState,
+    "weft mesh peers": list[MeshPeer],
+    "weft mesh ring": MeshRing | None,
+    **dict.fromkeys((f"weft mesh {verb}" for verb in _MESH_VERBS), MeshDone),
     "weft plan": Plan,
     "weft cleanup": {
         "dry_run": bool,

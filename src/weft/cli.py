@@ -48,6 +48,7 @@ NODE: Final = {
     "bundle": Late(
         place="weft.diag.bundle.command:bundle", about="All that a bug report of this node needs, without secrets."
     ),
+    "mesh": Late(place="weft.daemon.commands.mesh:mesh", about="The mesh of a weftd that has no store."),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

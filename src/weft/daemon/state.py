@@ -6,7 +6,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -28,6 +28,7 @@ from weft.kernel.cooperative import Slices, in_turns
 from weft.model.errors import Problem, WeftError
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.node.meshstate import MeshDone
 from weft.model.node.nodestate import (
     CallState,
     HealthState,
@@ -54,6 +55,8 @@ _NOTHING: Final[Mapping[Key, Traffic]] = {}
 class _Question(Value):
     ask: str
     after: int = 0
+    verb: str = ""
+    words: tuple[str, ...] = ()
 
 
 class Reporter:
@@ -135,7 +138,15 @@ class Reporter:
             asked = msgspec.json.decode(question, type=_Question)
         except msgspec.MsgspecError:
             return b""
+        if asked.ask == "mesh":
+            return msgspec.json.encode(await self._commanded(asked.verb, asked.words))
         return msgspec.json.encode(self.status.history.told(asked.after)) if asked.ask == "events" else b""
+
+    async def _commanded(self, verb: str, words: Sequence[str]) -> MeshDone:
+        try:
+            return MeshDone(lines=await self.store.command(verb, words))
+        except WeftError as error:
+            return MeshDone(unable=tuple(error.problems))
 
 
 def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most: int | None) -> Slices[NodeState]:
@@ -161,6 +172,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         took={kind: each.copy() for kind, each in report.calls.took.copy().items()},
         waited=report.calls.waited.copy(),
         heard=None if heard is None else round(max(0.0, now - heard), 1),
+        mesh=report.store.mesh(),
     )
     if network is None:
         return base
@@ -251,7 +263,7 @@ def peer_state(
     return PeerState(
         id=lease.id,
         subnets=_texts(lease.subnets),
-        public=_texts(lease.remotes),
+        public=_public(lease.attrs),
         backend=lease.attrs.backend,
         lacks=lacks,
         trouble=reconciler.decider.unusable.get(lease.id),
@@ -262,7 +274,6 @@ def peer_state(
         sent_bytes=packets.sent_bytes,
         received_bytes=packets.received_bytes,
         heard=packets.heard,
-        way="" if lease.way is None else str(lease.way),
     )
 
 

@@ -7,14 +7,15 @@ without an answer.
 import errno
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from weft.kernel.unixsockets import SEAL, Holder, holders_below, is_root, peer_of, seal
-from weft.model.errors import Problem, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.node.meshstate import MeshDone
 from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer
 
 PREFIX: Final = "weft/"
@@ -155,6 +156,15 @@ def plan(name: str) -> Plan:
     if answer.plan is None:
         raise Unavailable(*answer.unable)
     return answer.plan
+
+
+def mesh(name: str, verb: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Have its mesh do something, or say what it would do, in lines. Raises `ConfigError` for what it refuses."""
+    question = msgspec.json.encode({"ask": "mesh", "verb": verb, "words": words}) + b"\n"
+    done = _read(name, question, MeshDone)
+    if done.unable:
+        raise ConfigError(*done.unable)
+    return done.lines
 
 
 def health(name: str) -> HealthState:

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 
 from weft.model.kernel.marks import POD_ALIAS
 from weft.model.kernel.reported import Counters, LinkCounts
+from weft.model.node.meshstate import MeshState
 from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState
 
 # Where host-local keeps a file for each address.
@@ -83,6 +84,8 @@ class _Collected:
         yield from self._loops()
         yield from self._calls()
         yield from self._store()
+        if state.mesh is not None:
+            yield from _mesh(state.mesh)
 
     def _store(self) -> Iterator[Metric]:
         requests = [(tuple(kind.split(" ", 1)), counted) for kind, counted in self._state.requests.items()]
@@ -262,6 +265,23 @@ def _packets(counts: Iterable[tuple[tuple[str, ...], Counters]]) -> _Samples:
 
 def _by_name(counts: dict[str, int]) -> Iterator[tuple[tuple[str], int]]:
     return (((name,), count) for name, count in sorted(counts.items()))
+
+
+def _mesh(mesh: MeshState) -> Iterator[Metric]:
+    linked = sum(peer.linked for peer in mesh.peers)
+    strangers = sum(map(len, mesh.strangers.values()))
+    links = {"ring": linked, "other": strangers}
+    yield _gauges(
+        "weft_mesh_links", "Links that are up, to peers of our ring and to others.", ("with",), _by_name(links)
+    )
+    yield _gauge("weft_mesh_members", "Peers of the ring, this node included.", len(mesh.peers))
+    yield _gauge("weft_mesh_agreed", "1 once a neighbour knew what this node knows.", float(mesh.agreed))
+    yield _gauge("weft_mesh_removals_pending", "Peers whose removal waits for others.", len(mesh.removing))
+    if mesh.ring is not None:
+        ours = sum(peer.blocks for peer in mesh.peers if peer.us)
+        others = mesh.ring.blocks - mesh.ring.unknown - ours
+        blocks = {"ours": ours, "others": others, "unknown": mesh.ring.unknown}
+        yield _gauges("weft_mesh_blocks", "Blocks of the ring, by owner.", ("owner",), _by_name(blocks))
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -1,0 +1,283 @@
+"""`weft mesh`: the mesh of a weftd with `--mesh`: what it knows, and what operators have it do."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from weft.kernel import daemons
+from weft.model.errors import ConfigError, Problem, Unavailable, typed
+from weft.model.node.meshstate import MeshDone, MeshPeer, MeshState
+from weft.model.text import counted, one_line, table
+from weft.screen.documents import DOCUMENTS, PEOPLE, document, output_option, redraw, show_report, watch_option
+from weft.screen.groups import INSTANCE, Group, need_root
+from weft.screen.say import say
+from weft.wire.meshpassword import SIZE, made
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+YES: Final = "--yes"
+
+
+@click.group(cls=Group)
+def mesh() -> None:
+    """The mesh of this node: its peers, and who owns which subnets, without a store.
+
+    It is that of a weftd with `--mesh`. What changes the ring says what it will do, and asks.
+    """
+
+
+def _state(instance: str | None) -> MeshState:
+    need_root("weft mesh")
+    name = daemons.choose(instance)
+    state = daemons.state(name).mesh
+    if state is None:
+        seen, hint = "it keeps its leases in no mesh", "Start it with --mesh; with that it may still read its disk"
+        raise Unavailable(Problem(code="MESH-001", where=f"weftd of instance {name}", seen=seen, hint=hint))
+    return state
+
+
+@mesh.command()
+@watch_option
+@output_option
+@INSTANCE
+def status(output: str, instance: str | None, *, watch: bool) -> int:
+    """Show how this node stands in its mesh: the ring, its subnets, its links, and what is wrong.
+
+    \b
+      weft mesh status
+      weft mesh status -w
+      weft mesh status -o json | jq .ring.id
+
+    Exits 0 when this node has a subnet and knows what a neighbour knows, else 1.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+
+    def rendered(state: MeshState) -> tuple[MeshState, str]:
+        return state, "".join(f"{one_line(line)}\n" for line in status_lines(state))
+
+    if watch:
+        redraw(output, lambda: _state(instance), rendered)
+    state = _state(instance)
+    show_report(output, *rendered(state))
+    return 0 if state.usable and state.agreed else 1
+
+
+def status_lines(state: MeshState) -> Iterator[str]:
+    """For people: what is, and behind `!` what is wrong."""
+    ring, us = state.ring, next((peer for peer in state.peers if peer.us), None)
+    yield f"peer     {state.id}, key {state.key[:16]}…"
+    if ring is not None:
+        free = f", {ring.unknown} of owners not heard of" if ring.unknown else ""
+        yield f"ring     {ring.id[:8]}, {counted(len(state.peers), 'peer')}, {counted(ring.blocks, 'block')}{free}"
+        yield f"network  {ring.network}"
+    if us is not None and us.subnets:
+        reserve = f", and {us.blocks - 1} in reserve" if us.blocks > 1 else ""
+        rest = f", {ring.resting} of them resting" if ring is not None and ring.resting else ""
+        yield f"subnet   {' '.join(us.subnets)}{'' if state.usable else ', not to be used yet'}{reserve}{rest}"
+    linked = [peer for peer in state.peers if peer.linked]
+    others = max(0, len(state.peers) - 1)
+    agreed = "knows what they know" if state.agreed else "does not know yet what they know"
+    yield f"links    {len(linked)} with {counted(others, 'other peer')}{f'; this node {agreed}' if linked else ''}"
+    for each, who in state.strangers.items():
+        yield f"others   {', '.join(who)}, {f'of ring {each[:8]}' if each else 'without a ring'}"
+    for address, why in state.unreached.items():
+        yield f"no link  {address}: {why}"
+    if state.removing:
+        yield f"removal  of {', '.join(state.removing)} is waiting"
+    yield from (f"! {problem}" for problem in (state.waits, state.unwritten) if problem is not None)
+
+
+@mesh.command()
+@watch_option
+@output_option
+@INSTANCE
+def peers(output: str, instance: str | None, *, watch: bool) -> None:
+    """Show the peers of this node's ring: their subnets, where they can be dialled, and to whom they are linked.
+
+    A peer that is away keeps its subnet: it goes by `weft mesh leave` there, or `weft mesh rmpeer` here.
+
+    \b
+      weft mesh peers
+      weft mesh peers -w
+      weft mesh peers -o json | jq '.[] | select(.linked | not).name'
+    """  # noqa: D301 - as above
+
+    def rendered(found: tuple[MeshPeer, ...]) -> tuple[object, str]:
+        return found, table(("PEER", "LINK", "SUBNET", "BLOCKS", "ADDRESS", "LINKED WITH"), map(_row, found))
+
+    if watch:
+        redraw(output, lambda: _state(instance).peers, rendered)
+    show_report(output, *rendered(_state(instance).peers))
+
+
+def _row(peer: MeshPeer) -> tuple[str, ...]:
+    link = "this node" if peer.us else "up" if peer.linked else "none"
+    addresses, links = " ".join(peer.addresses), ", ".join(peer.links)
+    cells = (peer.id, link, " ".join(peer.subnets), str(peer.blocks), addresses, links)
+    return tuple(one_line(cell) or "-" for cell in cells)
+
+
+@mesh.command()
+@output_option
+@INSTANCE
+def ring(output: str, instance: str | None) -> None:
+    """Show who owns the blocks of the ring, a block being the subnet of a node.
+
+    HOME is the subnet of the node's pods, RESERVE what it gives to others. What a removed peer had is its heir's.
+
+    \b
+      weft mesh ring
+      weft mesh ring -o json
+    """  # noqa: D301 - as above
+    state = _state(instance)
+    rows = [
+        (one_line(peer.id), " ".join(peer.subnets) or "-", str(max(0, peer.blocks - bool(peer.subnets))))
+        for peer in state.peers
+    ]
+    text = table(("PEER", "HOME", "RESERVE"), rows)
+    if state.ring is not None:
+        text += f"\n{counted(state.ring.blocks, 'block')}, {state.ring.unknown} of owners not heard of"
+        text += f", {state.ring.resting} of this node's resting\n"
+        for heir, gone in state.ring.removed.items():
+            text += one_line(f"{heir} has what was of {', '.join(gone)}") + "\n"
+    show_report(output, state.ring, text)
+
+
+@mesh.command()
+@INSTANCE
+def report(instance: str | None) -> None:
+    """Print all that this node knows of its mesh, as one JSON object without secrets.
+
+    \b
+      weft mesh report > mesh.json
+    """  # noqa: D301 - as above
+    click.echo(document("json", _state(instance)), nl=False)
+
+
+def _changes(command: Command) -> Command:
+    """What all commands have that change the ring."""
+    yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+    return yes(output_option(INSTANCE(command)))
+
+
+@mesh.command()
+@_changes
+def create(output: str, instance: str | None, *, yes: bool) -> int:
+    """Make a ring, on one node, once: then nodes without a ring that it is linked with join it.
+
+    Its network configuration is that of weftd's `--net-config-path`; without that pods are in 10.32.0.0/12, with 254
+    addresses a node. It stays as long as the ring.
+
+    \b
+      weft mesh create
+      weft mesh create --yes
+    """  # noqa: D301 - as above
+    return _ask_and_do("create", (), output=output, instance=instance, yes=yes)
+
+
+@mesh.command()
+@click.argument("address", metavar="HOST[:PORT]")
+@output_option
+@INSTANCE
+def connect(address: str, output: str, instance: str | None) -> int:
+    """Dial another node from now on, as a `--peer` of weftd, until weftd ends or `weft mesh forget`.
+
+    \b
+      weft mesh connect 10.0.0.7
+      weft mesh connect node7.example:7000
+    """  # noqa: D301 - as above
+    return _do("connect", (address,), output=output, instance=instance)
+
+
+@mesh.command()
+@click.argument("address", metavar="HOST[:PORT]")
+@output_option
+@INSTANCE
+def forget(address: str, output: str, instance: str | None) -> int:
+    """Dial a node no more that `--peer` or `weft mesh connect` named; a link that is up stays.
+
+    \b
+      weft mesh forget 10.0.0.7
+    """  # noqa: D301 - as above
+    return _do("forget", (address,), output=output, instance=instance)
+
+
+@mesh.command()
+@_changes
+def leave(output: str, instance: str | None, *, yes: bool) -> int:
+    """Give all blocks of this node to other peers, its own subnet last, before it is taken away for good.
+
+    End its pods first: they lose their network. `weft mesh status` shows when nothing is left; then stop weftd.
+
+    \b
+      weft mesh leave
+    """  # noqa: D301 - as above
+    return _ask_and_do("leave", (), output=output, instance=instance, yes=yes)
+
+
+@mesh.command()
+@click.argument("peers", metavar="PEER…", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Do not wait for peers that are away: two pods may get one address.")
+@_changes
+def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: bool, yes: bool) -> int:
+    """Take over the blocks of peers that are gone for good, once all other peers have agreed.
+
+    PEER is a name or an id, as `weft mesh peers` shows them. Name all that are gone at once: whoever is away and not
+    named is waited for. A peer that was removed and comes back gets another subnet.
+
+    \b
+      weft mesh rmpeer node3
+      weft mesh rmpeer node3 node4-1f2e3d4c --yes
+    """  # noqa: D301 - as above
+    words = (*peers, *(("--force",) if force else ()))
+    return _ask_and_do("rmpeer", words, output=output, instance=instance, yes=yes)
+
+
+@mesh.command()
+@click.argument("ring", metavar="RING")
+@_changes
+def adopt(ring: str, output: str, instance: str | None, *, yes: bool) -> int:
+    """Drop this node's ring, and join that of a neighbour; RING is the beginning of its id, as `status` shows it.
+
+    For two rings that were made by mistake. Pods with an address of this node's subnet must be started again.
+
+    \b
+      weft mesh adopt 4f2a91c3
+    """  # noqa: D301 - as above
+    return _ask_and_do("adopt", (ring,), output=output, instance=instance, yes=yes)
+
+
+@mesh.command()
+def password() -> None:
+    """Make a password for the file of weftd's `--password-file`, and print it.
+
+    \b
+      (umask 077; weft mesh password > /etc/weft/password)
+    """  # noqa: D301 - as above
+    click.echo(made(os.urandom(SIZE)).reveal())
+
+
+def _ask_and_do(verb: str, words: Sequence[str], *, output: str, instance: str | None, yes: bool) -> int:
+    """Say what would be done, and do it when that is agreed to. Raises `ConfigError` where nobody can be asked."""
+    need_root(f"weft mesh {verb}")
+    for line in daemons.mesh(daemons.choose(instance), verb, words):
+        if output in PEOPLE:
+            say(one_line(line))
+    if not (yes or _agreed(verb, output)):
+        return 1
+    return _do(verb, words, output=output, instance=instance)
+
+
+def _agreed(verb: str, output: str) -> bool:
+    if output in DOCUMENTS or not sys.stdin.isatty():
+        seen = "nobody can be asked here"
+        raise ConfigError(Problem(code="FLAG-001", where=f"weft mesh {verb}", seen=seen, hint="Say --yes to agree"))
+    return click.confirm("Do it?", default=False)
+
+
+def _do(verb: str, words: Sequence[str], *, output: str, instance: str | None) -> int:
+    need_root(f"weft mesh {verb}")
+    lines = daemons.mesh(daemons.choose(instance), verb, [*words, YES])
+    show_report(output, MeshDone(lines=lines), f"weftd does so; {typed('mesh status')} shows what comes of it\n")
+    return 0
