@@ -11,7 +11,7 @@ from weft.model.errors import Problem
 from weft.model.net import Family
 from weft.model.value import Value, field
 
-Store = Literal["etcd", "kubernetes"]
+Store = Literal["etcd", "kubernetes", "mesh"]
 Protocol = Literal["TCP", "UDP"]
 FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
 

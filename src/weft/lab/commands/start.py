@@ -192,12 +192,13 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
     """`ConfigError` with all programs that are missing."""
-    etcd.program(environ)
+    if lab.store != "mesh":
+        etcd.program(environ)
     tools = {"nft": "nftables"} if lab.nftables else {}
     if not tools:
         tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
         tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
-    wanted = () if lab.store == "etcd" else programs.NODES if lab.kubelets else programs.STORE
+    wanted = () if lab.store != "kubernetes" else programs.NODES if lab.kubelets else programs.STORE
     if lab.kubelets and places.outer_uid():
         seen = f"user {places.outer_uid()}"
         problem = Problem(code="HOST-002", where="--kubernetes", seen=seen, expected="root, for containers and cgroups")

@@ -6,7 +6,7 @@
     network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
     nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …, daemon: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
-    store: etcd                  # or kubernetes
+    store: etcd                  # or kubernetes, or mesh
     nat: [2]                     # segments that are behind one
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
@@ -133,8 +133,8 @@ class _Reader(yamlfile.Reader):
         if "store" not in parts:
             return "kubernetes" if kubelets else "etcd", kubelets
         store: spec.Store = self.value(parts["store"], spec.Store, "store") or "etcd"  # type: ignore[arg-type]
-        if kubelets and store == "etcd":
-            self.problem(parts["store"], "etcd as the store of Kubernetes nodes", expected="kubernetes, or nothing")
+        if kubelets and store != "kubernetes":
+            self.problem(parts["store"], f"{store} as the store of Kubernetes nodes", expected="kubernetes, or nothing")
         return store, kubelets
 
     def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:

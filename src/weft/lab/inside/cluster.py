@@ -22,6 +22,7 @@ from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.etcd import Store
+from weft.lab.inside.mesh import MeshStore
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
@@ -331,6 +332,8 @@ def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) 
     """What holds the leases, and what makes nodes Kubernetes'."""
     if lab.store == "etcd":
         return etcd.EtcdStore(processes, lab), None
+    if lab.store == "mesh":
+        return MeshStore(lab), None
     # Late: they bring more than labs on etcd need.
     from weft.lab.kubernetes.kubelets import Kubelets
     from weft.lab.kubernetes.store import KubernetesStore

@@ -148,7 +148,7 @@ class EtcdStore:
         found = await control.ask_http(asking, (host, _PORT), "/health", _ANSWER_SECONDS)
         return "silent" if found is None else "ready" if found.ready else "not ready"
 
-    def flags(self) -> list[str]:
+    def flags(self, node: Node) -> list[str]:  # noqa: ARG002 - the same for all
         return [f"--etcd-endpoints={self.where}"]
 
     def prepare(self, node: Node) -> None: ...
@@ -183,7 +183,7 @@ class Store(Protocol):
         """`Unavailable` if it does not answer."""
         ...
 
-    def flags(self) -> list[str]:
+    def flags(self, node: Node) -> list[str]:
         """By which a node's daemon finds it."""
         ...
 

@@ -207,7 +207,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
     store.prepare(node.spec)
     command = [
         *_program(node.spec),
-        *store.flags(),
+        *store.flags(node.spec),
         f"--iface={underlay.UPLINK}",
         "--ip-masq",
         f"--healthz-port={control.HEALTH_PORT}",

@@ -133,7 +133,7 @@ class KubernetesStore:
         for node in self._lab.nodes:
             self.prepare(node)
 
-    def flags(self) -> list[str]:
+    def flags(self, node: Node) -> list[str]:  # noqa: ARG002 - the same for all
         return ["--kube-subnet-mgr", f"--kubeconfig-file={filesystem.KUBE_FLANNEL}/kubeconfig"]
 
     def prepare(self, node: Node) -> None:

@@ -27,7 +27,7 @@ async def scale(world: World, count: int, pods: int | None, note: Note) -> None:
     """
     store = world.store
     if not isinstance(store, EtcdStore):
-        seen = "nodes of a lab whose store is Kubernetes' API are made with it"
+        seen = f"nodes of a lab with --store {world.lab.store} are made with it"
         raise ConfigError(Problem(code="LAB-001", where=_WHERE, seen=seen, expected="a lab on etcd"))
     if (state := await store.state()) != "ready":
         hint = f"'weft lab start{world.lab.option} {STORE}' starts it."

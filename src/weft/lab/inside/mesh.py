@@ -1,0 +1,46 @@
+"""The store of a lab without one: the mesh of its nodes, which the first of them creates."""
+
+from typing import Final
+
+from weft.lab.inside import filesystem, underlay
+from weft.lab.spec import Lab, Node
+from weft.model.errors import ConfigError, Problem
+
+_NET_CONF: Final = "net-conf.json"
+_DIALLED: Final = 3  # nodes that each other one dials first
+
+
+class MeshStore:
+    where = "mesh"
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def start(self) -> None:
+        """There is nothing to start."""
+
+    async def ready(self) -> None:
+        """It is once the nodes are."""
+
+    async def state(self) -> str:
+        return "ready"
+
+    async def configuration(self) -> str:
+        return self._lab.network
+
+    async def configure(self, network: str) -> None:  # noqa: ARG002 - whatever it is
+        seen = "the network configuration of a mesh is settled when the mesh is made"
+        hint = "Make another lab: 'weft lab up --store mesh'."
+        raise ConfigError(Problem(code="LAB-001", where="weft lab config set", seen=seen, hint=hint))
+
+    def flags(self, node: Node) -> list[str]:
+        """The first node makes the ring at once; it is alone in its list."""
+        first = self._lab.nodes[0]
+        if node.index == first.index:
+            return ["--mesh", "--mesh-create", f"--net-config-path={filesystem.KUBE_FLANNEL / _NET_CONF}"]
+        family = self._lab.families[0]
+        dialled = [each for each in self._lab.nodes[:_DIALLED] if each.index != node.index]
+        return ["--mesh", *(f"--peer={underlay.address_of(each, family)}" for each in dialled)]
+
+    def prepare(self, node: Node) -> None:
+        (filesystem.node_directory(node.name, "kube-flannel") / _NET_CONF).write_text(self._lab.network)
