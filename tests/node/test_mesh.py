@@ -1,0 +1,134 @@
+"""A mesh of real daemons on vxlan: it is made by one command, and no packet is lost when daemons die or are cut off."""
+
+import re
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.node.meshnode import MeshNode, created, mesh_of
+from tests.support.traffic import nothing_lost, reaches
+from tests.support.weftd import Cluster, eventually
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "cluster-without-a-store.md"
+
+
+def cut(here: MeshNode, *there: MeshNode) -> None:
+    """Have a node neither tell these anything nor hear of them; pods' packets are left alone."""
+    here.netns.run("nft add table ip cut")
+    for hook, end, port in (
+        ("input", "saddr", "sport"),
+        ("input", "saddr", "dport"),
+        ("output", "daddr", "dport"),
+        ("output", "daddr", "sport"),
+    ):
+        here.netns.run(f"nft 'add chain ip cut {hook} {{ type filter hook {hook} priority -300; }}'")
+        for other in there:
+            here.netns.run(f"nft add rule ip cut {hook} ip {end} {other.public_v4} tcp {port} 51820 drop")
+
+
+def heal(here: MeshNode) -> None:
+    here.netns.run("nft delete table ip cut")
+
+
+def test_three_nodes_find_each_other_and_all_pods_reach_all(cluster: Cluster):
+    nodes = created(cluster, 1, 2, 3)
+    assert len({node.v4 for node in nodes}) == 3
+    pods = [node.pod() for node in nodes]
+    for pod in pods:
+        for other in pods:
+            assert reaches(pod, other.ips[0])
+    for node in nodes:
+        eventually(lambda node=node: node.knows(3))
+        names = sorted(peer["name"] for peer in node.state["peers"])
+        assert names == ["node1", "node2", "node3"]
+    assert cluster.leases() == {}, "nothing is in etcd"
+    [file] = nodes[0].state_dir.glob("mesh-*/store/mesh.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_every_daemon_is_killed_and_started_again_and_no_packet_is_lost(cluster: Cluster):
+    nodes = created(cluster, 1, 2, 3)
+    before = [node.v4 for node in nodes]
+    here, there, far = (node.pod() for node in nodes)
+    with nothing_lost(here, there, there.ips[0]), nothing_lost(here, far, far.ips[0]):
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            eventually(lambda node=node: node.state["agreed"], seconds=40)
+    assert [node.v4 for node in nodes] == before
+
+
+def test_a_node_without_peers_goes_on_and_gives_new_pods_their_addresses(cluster: Cluster):
+    alone, *others = created(cluster, 1, 2, 3)
+    here, there = alone.pod(), others[0].pod()
+    with nothing_lost(here, there, there.ips[0]):
+        for other in others:
+            other.kill()
+        alone.says("STORE-001.*no peer of the mesh answers", seconds=30)
+        alone.kill()
+        alone.start()  # it knows its ring, its block and its peers from its disk
+        assert len(alone.routes().splitlines()) == 2, "what peers have stays theirs"
+        assert reaches(alone.pod(), here.ips[0])
+
+
+def test_a_partition_heals_and_newcomers_of_both_sides_are_known_then(cluster: Cluster):
+    left, right, *_ = created(cluster, 1, 2)
+    here, there = left.pod(), right.pod()
+    with nothing_lost(here, there, there.ips[0]):
+        cut(left, right)
+        left.says("STORE-001", seconds=40)
+        [newcomer] = mesh_of(cluster, 3, peers=(1,))
+        cut(newcomer, right)
+        newcomer.start()
+        assert str(newcomer.v4) not in right.routes()
+        heal(left)
+        heal(newcomer)
+        eventually(lambda: str(newcomer.v4) in right.routes(), seconds=80)
+        assert left.ready
+        assert right.ready
+    assert reaches(newcomer.pod(), there.ips[0])
+
+
+def test_a_password_keeps_out_who_has_another(cluster: Cluster, tmp_path):
+    (tmp_path / "good").write_text("a password of words\n")
+    (tmp_path / "bad").write_text("another one, of words\n")
+    for file in ("good", "bad"):
+        (tmp_path / file).chmod(0o600)
+    created(cluster, 1, 2, more=(f"--password-file={tmp_path / 'good'}",))
+    [stranger] = mesh_of(cluster, 3, more=(f"--password-file={tmp_path / 'bad'}",))
+    stranger.spawn().says("MESH-002", seconds=30)
+    assert stranger.state["ring"] is None
+    stranger.signal(signal.SIGTERM)
+    stranger.wait()
+
+
+@pytest.mark.parametrize("command", [("leave",), ("rmpeer", "node2"), ("adopt", "00"), ("create",)])
+def test_what_cannot_be_done_is_refused_and_said(cluster: Cluster, command: tuple[str, ...]):
+    [node] = created(cluster, 1, peers=())
+    said = node.mesh(*command, "--yes", check=False)
+    assert said == ""
+    assert node.ready
+
+
+def test_the_five_commands_of_the_page_make_a_cluster(cluster: Cluster):
+    text = PAGE.read_text().replace("10.0.0.", "172.31.0.")
+    typed = re.findall(r"^(node\d)# (.*)$", text, re.MULTILINE)
+    assert len(typed) == 5
+    nodes = {node.name: node for node in mesh_of(cluster, 1, 2, 3, peers=())}
+    said = ""
+    for name, command in typed:
+        node, (program, *words) = nodes[name], shlex.split(command)
+        if program == "weftd":
+            assert words.pop(0) == "--mesh"
+            node.spawn(*words).says("MESH-001")
+        else:
+            for each in nodes.values() if words[1:2] == ["peers"] else ():
+                each.wait_ready()
+            assert words.pop(0) == "mesh"
+            said = eventually(lambda node=node, words=words: node.mesh(*words))
+    assert {line.split("-")[0] for line in said.splitlines()[1:]} == {"node1", "node2", "node3"}
+    assert reaches(nodes["node2"].pod(), nodes["node3"].pod().ips[0])
