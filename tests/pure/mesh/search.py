@@ -7,7 +7,7 @@ heard of had its blocks from peers that it names.
 
 from collections.abc import Hashable, Iterator
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tests.pure.mesh.rules import Peer, Rules
 from weft.mesh.removal import Removals
@@ -40,6 +40,7 @@ class Limits(Value):
     leaves: int = 0
     removals: int = 0
     living: bool = False  # the operator may be wrong, and name peers that live
+    cuts: int = 0  # links that break
     letters: int = 2  # on their way at once
 
 
@@ -320,15 +321,29 @@ class Search:
                 taken |= uses
 
 
-def search(rules: Rules, limits: Limits, depth: int, most: int = 10**7, begun: str = "") -> Found:
+def search(rules: Rules, limits: Limits, depth: int, begun: str = "") -> Found:
     """The shortest history that breaks a rule, or how much was searched without one; `begun` are its first steps."""
-    run = Search(rules, limits)
+    return explore(Search(rules, limits), depth, begun)
+
+
+class Steps(Protocol):
+    """A world is what decides what may come next; two that are equal are searched once."""
+
+    pruned: int
+
+    def first(self) -> Any: ...
+    def moves(self, world: Any) -> Iterator[tuple[str, Any]]: ...
+    def check(self, world: Any) -> None:
+        """Raises `Violation`."""
+
+
+def explore(run: Steps, depth: int, begun: str = "") -> Found:
     start = run.first()
     for step in filter(None, begun.split(", ")):
         start = next(after for name, after in run.moves(start) if name == step)
-    before: dict[World, tuple[World, str] | None] = {start: None}
+    before: dict[Any, tuple[Any, str] | None] = {start: None}
     layer, reached = [start], 0
-    while layer and reached < depth and len(before) < most:
+    while layer and reached < depth:
         following = []
         for world in layer:
             moves = run.moves(world)
@@ -352,7 +367,7 @@ def search(rules: Rules, limits: Limits, depth: int, most: int = 10**7, begun: s
     return Found(states=len(before), depth=reached, pruned=run.pruned)
 
 
-def _trail(before: dict[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
+def _trail(before: dict[Any, tuple[Any, str] | None], world: Any) -> tuple[str, ...]:
     names: list[str] = []
     step = before[world]
     while step is not None:
