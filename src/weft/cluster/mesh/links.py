@@ -97,6 +97,7 @@ class TcpLinks:
         """Listen until cancelled. Raises `ConfigError` (INST-001) when another program has the port."""
         listener = self._listener()
         try:
+            await self._keys.now()  # what that takes is not taken from the time of a handshake
             await self._accept(listener)
         finally:
             listener.close()
