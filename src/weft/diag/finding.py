@@ -48,7 +48,7 @@ def finding(
     weight: Weight = "fault",
     fix: tuple[Command, ...] = (),
 ) -> Finding:
-    problem = Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)
+    problem = Problem(code, where, seen, expected=expected, hint=hint)
     return Finding(problem=problem, weight=weight, fix=fix)
 
 

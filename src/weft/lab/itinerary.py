@@ -35,7 +35,7 @@ def end_of(report: LabReport, name: str, family: int, *, asking: str) -> End:
             return end
     seen = f"no node or pod of this name has an IPv{family} address"
     names = [node.name for node in report.nodes] + [pod.name for pod in report.pods]
-    raise ConfigError(Problem(code="LAB-002", where=f"{asking}: {name}", seen=seen, expected=one_of(names, name)))
+    raise ConfigError(Problem("LAB-002", f"{asking}: {name}", seen, expected=one_of(names, name)))
 
 
 def end_at(report: LabReport, address: str) -> End | None:
@@ -48,8 +48,7 @@ def goal(report: LabReport, begin: End, target: str, *, udp: bool) -> Goal:
     family, address = ip_address(begin.address).version, _address(name)
     if address is not None and address.version != family:
         seen = f"{begin.place} is to send from its IPv{family} address, {begin.address}"
-        expected = f"an IPv{family} address"
-        raise ConfigError(Problem(code="FLAG-001", where=f"{COMMAND}: {target}", seen=seen, expected=expected))
+        raise ConfigError(Problem("FLAG-001", f"{COMMAND}: {target}", seen, expected=f"an IPv{family} address"))
     service = next((each for each in report.services if name in (each.name, *each.addresses)), None)
     if service is not None:
         return _to_service(report, service, target, port, family)
@@ -72,8 +71,7 @@ def _to_service(report: LabReport, service: ServiceReport, target: str, port: in
     name = service.name
     if port != service.port:
         seen = f"Service {name} has no port {port}" if port else f"Service {name} without a port"
-        where, expected = f"{COMMAND}: {target}", f"{name}:{service.port}"
-        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected=expected))
+        raise ConfigError(Problem("FLAG-001", f"{COMMAND}: {target}", seen, expected=f"{name}:{service.port}"))
     address = next(each for each in service.addresses if (":" in each) == (family == 6))
     ends = _behind(report, service, family)
     return Goal(address=address, ends=ends, port=port, udp=service.protocol == "UDP", service=name)
@@ -91,7 +89,7 @@ def translated(report: LabReport, goal: Goal, node: str, way: Way) -> Way:
         return way
     seen = f"no rule of {node} leads to a pod of Service {goal.service}"
     hint = "Its rules are kube-proxy's, and in a lab the lab's own: see 'nft list ruleset' there"
-    problem = Problem(code="SVC-001", where=f"{goal.address} port {goal.port}", seen=seen, hint=hint)
+    problem = Problem("SVC-001", f"{goal.address} port {goal.port}", seen, hint=hint)
     hop = Hop(what="DNAT", seen=seen, passes=False)
     return replace(way, hops=(*way.hops, hop), end="dropped", to="", carried="", problem=problem, packet=None)
 
@@ -149,6 +147,5 @@ def _split(target: str) -> tuple[str, int]:
     if not colon:
         return target, 0
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        where, seen = f"weft lab trace: {target}", f"port {port!r}"
-        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="1 to 65535"))
+        raise ConfigError(Problem("FLAG-001", f"weft lab trace: {target}", f"port {port!r}", expected="1 to 65535"))
     return name, int(port)

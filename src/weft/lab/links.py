@@ -105,10 +105,7 @@ def group(text: str, known: Sequence[str]) -> list[str]:
         meant = fnmatch.filter(known, word)
         if not meant:
             hint = "Several are written as node1,node2 or 'node*'."
-            problem = Problem(
-                code="LAB-002", where=word, seen="no node of this name", expected=one_of(known, word), hint=hint
-            )
-            raise ConfigError(problem)
+            raise ConfigError(Problem("LAB-002", word, "no node of this name", expected=one_of(known, word), hint=hint))
         found += (name for name in meant if name not in found)
     return found
 

@@ -41,23 +41,19 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
         if subnets < nodes:
             seen = f"{name} {pool.network} has {subnets} subnets (/{pool.subnet_len}) for {nodes} nodes"
             hint = "Take a wider network, smaller subnets of nodes, or fewer nodes."
-            problems.append(
-                Problem(code="LAB-001", where=where, seen=seen, expected="a subnet for each node", hint=hint)
-            )
+            problems.append(Problem("LAB-001", where, seen, expected="a subnet for each node", hint=hint))
         room = (1 << bits) - _NOT_FOR_PODS
         if room < pods:
             seen = f"{fullest} has {pods} pods, and its IPv{family} subnet (/{pool.subnet_len}) room for {room}"
             hint = "Take larger subnets of nodes, or fewer pods."
-            problems.append(
-                Problem(code="LAB-001", where=where, seen=seen, expected="an address for each pod", hint=hint)
-            )
+            problems.append(Problem("LAB-001", where, seen, expected="an address for each pod", hint=hint))
         taken = [("the lab's nodes are", underlay.address(family, segment=each).network) for each in lab.segments]
         if lab.store == "kubernetes" or lab.services:
             taken.append(("its Services are", ip_network(spec.SERVICES[family])))
         for what, other in taken:
             if pool.network.overlaps(other):
                 seen = f"{name} {pool.network} overlaps {other}, where {what}"
-                problems.append(Problem(code="ADDR-001", where=where, seen=seen, expected="a network of the pods' own"))
+                problems.append(Problem("ADDR-001", where, seen, expected="a network of the pods' own"))
     return problems
 
 

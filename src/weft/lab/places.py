@@ -236,9 +236,9 @@ def _check_owner(base: Path) -> None:
         elsewhere = ", or set XDG_RUNTIME_DIR to a directory of yours" if base.parent == _TMP else ""
         raise ConfigError(
             Problem(
-                code="HOST-002",
-                where=str(base),
-                seen=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
+                "HOST-002",
+                str(base),
+                f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
                 expected=f"a directory of user {os.geteuid()} that no other user may open",
                 hint=f"Remove it, or give it that owner and mode 0700{elsewhere}.",
             )

@@ -300,8 +300,7 @@ class Deserted(Unavailable):
 
     def __init__(self) -> None:
         hint = "'weft lab list' shows what is left of it, and how to remove that."
-        seen = "its supervisor ended without an answer"
-        super().__init__(Problem(code="LAB-002", where="the lab", seen=seen, hint=hint))
+        super().__init__(Problem("LAB-002", "the lab", "its supervisor ended without an answer", hint=hint))
 
 
 class Call:

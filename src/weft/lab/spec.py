@@ -198,15 +198,14 @@ def nodes_and_pods(nodes: int, pods: int, *, start: int = 1) -> tuple[tuple[Node
 def name_problem(what: str, where: str, name: str) -> list[Problem]:
     """Of a lab, a node, a pod or a Service."""
     if name in TAKEN and what != "a lab":
-        seen = f"{what} named {name!r}"
-        return [Problem(code="LAB-001", where=where, seen=seen, expected="a name that means nothing else in a lab")]
+        return [Problem("LAB-001", where, f"{what} named {name!r}", expected="a name that means nothing else in a lab")]
     if NAME.fullmatch(name):
         return []
     return [
         Problem(
-            code="LAB-001",
-            where=where,
-            seen=f"{what} named {name!r}",
+            "LAB-001",
+            where,
+            f"{what} named {name!r}",
             expected="a lower-case letter, then letters, digits and '-', not '-' at the end, 32 characters at most",
         )
     ]

@@ -37,7 +37,7 @@ def _parts(text: str) -> list[str | WeftCommand]:
     return [WeftCommand(part) if index % 2 else part for index, part in enumerate(_COMMAND.split(text))]
 
 
-class Problem(Value):
+class Problem(Value, kw_only=False):
     """One fault in words; `code` is permanent (docs/reference/problems.md).
 
     `where` names the place (`net-conf.json: Backend.VNI`, `--iface`), `seen` the value there. A command of weft's

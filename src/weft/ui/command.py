@@ -93,7 +93,7 @@ def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bo
     if file is not None:
         if not file.absolute().parent.is_dir():
             seen, expected = "its directory does not exist", "a file in a directory that exists"
-            raise ConfigError(Problem(code="FLAG-001", where=f"--export {file}", seen=seen, expected=expected))
+            raise ConfigError(Problem("FLAG-001", f"--export {file}", seen, expected=expected))
         at = time.strftime("%H:%M:%S", time.localtime(asyncio.run(_export(source, file))))
         say(f"wrote {file}, {'the lab' if isinstance(source, LabSource) else 'this node'} at {at}")
         return
@@ -103,7 +103,7 @@ def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bo
     except OSError as error:
         where, hint = f"{address} port {port}", "Without --port a free one is taken."
         seen = f"cannot be listened on: {os.strerror(error.errno or 0)}"
-        raise Unavailable(Problem(code="HOST-002", where=where, seen=seen, hint=hint)) from None
+        raise Unavailable(Problem("HOST-002", where, seen, hint=hint)) from None
     with listener:
         token = "" if ip_address(address).is_loopback else secrets.token_urlsafe(24)
         host = f"[{address}]" if ":" in address else address
@@ -121,19 +121,18 @@ def _address(text: str) -> str:
         return str(ip_address(text))
     except ValueError:
         expected = "an IP address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
-        raise ConfigError(Problem(code="FLAG-001", where="--listen", seen=text, expected=expected)) from None
+        raise ConfigError(Problem("FLAG-001", "--listen", text, expected=expected)) from None
 
 
 def _source(lab: str, instance: str | None) -> Source:
     if instance is not None and click.get_current_context().get_parameter_source("lab") is ParameterSource.COMMANDLINE:
         seen = "--lab beside --instance"  # a current lab is no wish
-        raise ConfigError(Problem(code="FLAG-001", where="weft ui", seen=seen, expected="a lab, or a node's daemon"))
+        raise ConfigError(Problem("FLAG-001", "weft ui", seen, expected="a lab, or a node's daemon"))
     if instance is None and (lab or any(place.alive for place in places.found(base()))):
         return LabSource(start.find(base(), lab))
     if instance is None and not daemons.living():
         hint = "'weft lab up' starts a lab, on any machine."
-        seen = "no lab is up, and no weftd runs here"
-        raise Unavailable(Problem(code="LAB-002", where="weft ui", seen=seen, hint=hint))
+        raise Unavailable(Problem("LAB-002", "weft ui", "no lab is up, and no weftd runs here", hint=hint))
     need_root("weft ui")
     return NodeSource(daemons.choose(instance), socket.gethostname())
 

@@ -168,4 +168,4 @@ class NodeSource:
 
 def _only_here(where: str, name: str) -> ConfigError:
     seen = f"a page of {name} sees no other node"
-    return ConfigError(Problem(code="LAB-002", where=where, seen=seen, hint="Run weft ui or weft trace there."))
+    return ConfigError(Problem("LAB-002", where, seen, hint="Run weft ui or weft trace there."))

@@ -49,9 +49,9 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             Problem(
-                code="FLAG-001",
-                where="--healthz-ip, --healthz-port",
-                seen=f"{host}:{port} cannot be bound: {error.strerror}",
+                "FLAG-001",
+                "--healthz-ip, --healthz-port",
+                f"{host}:{port} cannot be bound: {error.strerror}",
                 hint="Choose another port, or 0 to have no health server",
             )
         ) from error

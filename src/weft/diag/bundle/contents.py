@@ -206,7 +206,7 @@ def bundle_of(files: Mapping[str, bytes], where: str) -> Bundle:
 
 
 def refused(where: str, seen: str, *, expected: str = "a bundle of `weft bundle`", hint: str = "") -> ConfigError:
-    return ConfigError(Problem(code="BUNDLE-001", where=where, seen=seen, expected=expected, hint=hint))
+    return ConfigError(Problem("BUNDLE-001", where, seen, expected=expected, hint=hint))
 
 
 def _written(value: Value) -> bytes:

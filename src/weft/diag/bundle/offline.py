@@ -42,4 +42,4 @@ def told_in(bundle: "Bundle", file: Path) -> EventsSince:
 
 def _silent(bundle: "Bundle", file: Path) -> Unavailable:
     seen = bundle.sight.unseen.get("daemon", "no weftd ran there when it was made")
-    return Unavailable(Problem(code="INST-003", where=str(file), seen=seen))
+    return Unavailable(Problem("INST-003", str(file), seen))

@@ -147,8 +147,8 @@ def _allow_many_sockets() -> None:
 
 def _nothing() -> Problem:
     return Problem(
-        code="INST-003",
-        where="weft check",
-        seen="a node that has no pods and knows no other nodes",
+        "INST-003",
+        "weft check",
+        "a node that has no pods and knows no other nodes",
         hint="'weft doctor' says what the node lacks.",
     )

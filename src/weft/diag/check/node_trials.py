@@ -209,7 +209,7 @@ def shared(tried: Sequence[Tried]) -> tuple[list[Tried], list[Evidence]]:
         owners.setdefault(each.trial.address, {})[each.trial.target] = None
     twice = {address: list(names) for address, names in owners.items() if len(names) > 1}
     problems = [
-        Problem(code="CHECK-001", where=address, seen=f"pods {' and '.join(names)} have it", hint=_TWICE)
+        Problem("CHECK-001", address, f"pods {' and '.join(names)} have it", hint=_TWICE)
         for address, names in twice.items()
     ]
     evidence = [

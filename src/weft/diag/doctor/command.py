@@ -114,7 +114,7 @@ def agreed(planned: list[Finding], *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         seen = "standard input is no terminal, so nobody can be asked"
-        raise ConfigError(Problem(code="FLAG-001", where="weft doctor --fix", seen=seen, hint="Say --yes to agree"))
+        raise ConfigError(Problem("FLAG-001", "weft doctor --fix", seen, hint="Say --yes to agree"))
     count = sum(len(finding.fix) for finding in planned)
     return click.confirm(f"Run {counted(count, 'command')}?", default=False)
 

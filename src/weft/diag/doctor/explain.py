@@ -85,7 +85,7 @@ def named(code: str, where: str) -> Section:
     if section is None:
         near = nearest(code, known)
         hint = f"Did you mean {' or '.join(near)}?" if near else "`weft explain` lists all codes"
-        raise ConfigError(Problem(code="FLAG-001", where=where, seen=f"there is no code {code!r}", hint=hint))
+        raise ConfigError(Problem("FLAG-001", where, f"there is no code {code!r}", hint=hint))
     return section
 
 

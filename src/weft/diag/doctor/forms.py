@@ -25,7 +25,7 @@ class FindingReport(Value):
 
     @property
     def problem(self) -> Problem:
-        return Problem(code=self.code, where=self.where, seen=self.seen, expected=self.expected, hint=self.hint)
+        return Problem(self.code, self.where, self.seen, expected=self.expected, hint=self.hint)
 
 
 class AnswerReport(Value):

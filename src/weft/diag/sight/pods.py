@@ -189,4 +189,4 @@ def pods_of(sight: Sight, node: str, command: str) -> Pods:
         return Pods(sight.ranges_of_pods, node)
     except PermissionError as error:
         hint = "This command needs the right to see and to enter network namespaces (CAP_SYS_PTRACE, CAP_SYS_ADMIN)."
-        raise Unavailable(Problem(code="HOST-002", where=command, seen=str(error), hint=hint)) from None
+        raise Unavailable(Problem("HOST-002", command, str(error), hint=hint)) from None

@@ -152,7 +152,7 @@ def no_size(command: str) -> ConfigError:
     """Return the error of --size with a SYN, which has no size of its own."""
     hint = "Without a port it is an echo request, with --udp a datagram."
     seen = "--size, and a port of TCP: what asks for a connection is small, whatever that carries later"
-    return ConfigError(Problem(code="FLAG-001", where=command, seen=seen, hint=hint))
+    return ConfigError(Problem("FLAG-001", command, seen, hint=hint))
 
 
 def _packet(source: str, target: str, *, udp: bool, size: int) -> Packet:
@@ -192,5 +192,4 @@ def _split(target: str) -> tuple[str, int]:
 
 
 def _wrong(seen: str) -> Problem:
-    expected = "two addresses of one family, as 10.244.1.2 10.244.2.3:80"
-    return Problem(code="FLAG-001", where="weft trace", seen=seen, expected=expected)
+    return Problem("FLAG-001", "weft trace", seen, expected="two addresses of one family, as 10.244.1.2 10.244.2.3:80")

@@ -130,7 +130,7 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     if problem is None and before is not None and turned and beyond:
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
-        problem = Problem(code="REACH-001", where=f"{before.node} to {beyond}", seen=seen, hint=hint)
+        problem = Problem("REACH-001", f"{before.node} to {beyond}", seen, hint=hint)
     problem = problem or _loss(before, after, answers.taken)
     undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
     doubt = "the rules that were read do not decide it; " if undecided else ""
@@ -139,7 +139,7 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
 
 def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
     device = next((hop.device for hop in legs[0].way.hops if hop.device), "its link")
-    problem = Problem(code="MTU-001", where=legs[0].place, seen=f"{device} carries packets up to {taken.mtu} bytes")
+    problem = Problem("MTU-001", legs[0].place, f"{device} carries packets up to {taken.mtu} bytes")
     return Outcome(verdict=str(problem), well=False, leg=0, problem=problem, unseen=next(_points(legs), None))
 
 
@@ -253,20 +253,19 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"
         if taken.refusal:
-            return Problem(code="FW-002", where=after.place, seen=f"{seen}: its kernel says {taken.refusal!r}")
-        return Problem(code="FW-002", where=after.place, seen=seen, hint=_UNREAD)
+            return Problem("FW-002", after.place, f"{seen}: its kernel says {taken.refusal!r}")
+        return Problem("FW-002", after.place, seen, hint=_UNREAD)
     wrapped = after.what == _WRAPPED_BY
     seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
     where = "" if after.place == before.place else f" of {after.place}"
     seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
-        hint = "See the program there, and rules of its own"
-        return Problem(code="FW-002", where=before.place, seen=seen, hint=hint)
+        return Problem("FW-002", before.place, seen, hint="See the program there, and rules of its own")
     if before.node != after.node:
         hint = "See what is between the nodes: links, firewalls, a cloud's security groups"
-        return Problem(code="REACH-001", where=f"{before.node} to {after.node}", seen=seen, hint=hint)
+        return Problem("REACH-001", f"{before.node} to {after.node}", seen, hint=hint)
     if before.place != after.place:
         pod = before.place if before.place != before.node else after.place
-        return Problem(code="CHECK-001", where=f"pod {pod}", seen=seen)
-    return Problem(code="REACH-001" if after.what in _WRAPPING else "FW-002", where=after.node, seen=seen, hint=_UNREAD)
+        return Problem("CHECK-001", f"pod {pod}", seen)
+    return Problem("REACH-001" if after.what in _WRAPPING else "FW-002", after.node, seen, hint=_UNREAD)

@@ -65,13 +65,13 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
         walk.over("sent")
     if remote is None:
         seen = f"{link.name} knows no node that has {packet.target}"
-        walk.drop("peer", seen, Problem(code="FDB-001", where=f"link {link.name}", seen=seen, hint=_ITS_TASK))
+        walk.drop("peer", seen, Problem("FDB-001", f"link {link.name}", seen, hint=_ITS_TASK))
     device = next((each for each in walk.sight.vxlans if each.name == link.name), None)
     carried = f"VXLAN {device.vni}, UDP port {device.port}" if device is not None else link.kind
     out = link_towards(walk.sight, remote)
     if out is None:
         seen = f"no route leads to {remote}"
-        walk.drop("outer packet", seen, Problem(code="REACH-001", where=f"node {remote}", seen=seen))
+        walk.drop("outer packet", seen, Problem("REACH-001", f"node {remote}", seen))
     own, asks = address_on(walk.sight, out.index, remote.version), remote
     if device is not None and own is not None:
         size = _outer_size(packet, remote)
@@ -94,7 +94,7 @@ def _cut(outer: Packet, out: LinkInfo) -> Problem:
     seen = f"outer packets of {outer.size} bytes are too large for {out.name}, MTU {out.mtu}"
     seen += ": sent in fragments" if outer.source.version == 4 else ""
     hint = "Give the uplink the MTU that it had, or a smaller MTU in the network configuration's Backend"
-    return Problem(code="MTU-001", where=f"link {out.name}", seen=seen, hint=hint)
+    return Problem("MTU-001", f"link {out.name}", seen, hint=hint)
 
 
 def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
@@ -103,7 +103,7 @@ def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
     route = choice.route
     if route is not None and route.kind != UNICAST:
         seen = f"route {row(walk.sight, route)} drops it"
-        problem = Problem(code="REACH-001", where=f"node {outer.target}", seen=seen, hint=removing(walk.sight, route))
+        problem = Problem("REACH-001", f"node {outer.target}", seen, hint=removing(walk.sight, route))
         walk.drop("outer packet", seen, problem)
     return outer.target if route is None or route.via is None or route.index != out.index else route.via
 
@@ -113,12 +113,12 @@ def _behind(walk: Walk, gateway: Ip, link: LinkInfo) -> Ip:
     neighbour = next((n for n in sight.neighbours if (n.index, n.ip) == (link.index, gateway)), None)
     if neighbour is None or neighbour.mac is None or not neighbour.state & NUD_PERMANENT:
         seen = f"{gateway} has no permanent entry on {link.name}"
-        problem = Problem(code="FDB-001", where=f"neighbour {gateway}", seen=seen, hint=_ITS_TASK)
+        problem = Problem("FDB-001", f"neighbour {gateway}", seen, hint=_ITS_TASK)
         walk.drop("neighbour", seen, problem)
     walk.passes("neighbour", f"{gateway} is at {neighbour.mac}")
     entry = next((e for e in sight.fdb if (e.index, e.mac) == (link.index, neighbour.mac)), None)
     if entry is None or entry.remote is None:
         seen = f"no entry of {link.name} has {neighbour.mac}"
-        walk.drop("FDB", seen, Problem(code="FDB-001", where=f"fdb {neighbour.mac}", seen=seen, hint=_ITS_TASK))
+        walk.drop("FDB", seen, Problem("FDB-001", f"fdb {neighbour.mac}", seen, hint=_ITS_TASK))
     walk.passes("FDB", f"{neighbour.mac} is behind {entry.remote}")
     return entry.remote

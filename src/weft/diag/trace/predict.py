@@ -23,7 +23,7 @@ def leave_pod(walk: Walk, packet: Packet) -> Packet:
     link = link_of_pod(walk.sight, packet.source)
     if link is None:
         seen = "no bridge and no link of this node leads to it"
-        walk.drop("pod", seen, Problem(code="CHECK-001", where=f"pod {packet.source}", seen=seen))
+        walk.drop("pod", seen, Problem("CHECK-001", f"pod {packet.source}", seen))
     packet = replace(packet, iif=link.name)
     # A frame that a bridge passes on from port to port is not seen at the bridge itself.
     walk.up(link, "from the pod by", "BRIDGE-006", seen_there=not _is_beside(walk.sight, packet))
@@ -56,7 +56,7 @@ def _bridged(walk: Walk, packet: Packet) -> NoReturn:
     elif original is not None and original.target != packet.source:
         seen = f"the bridge passes it on as from {packet.source}, and {packet.target} has asked {original.target}"
         hint = f"modprobe br_netfilter; sysctl -w {name.replace('/', '.')}=1"
-        walk.drop("conntrack", seen, Problem(code="KERN-001", where=f"sysctl {name}", seen=seen, hint=hint))
+        walk.drop("conntrack", seen, Problem("KERN-001", f"sysctl {name}", seen, hint=hint))
     walk.passes("delivered", f"to {packet.target} on the same bridge")
     walk.over("delivered")
 
@@ -82,7 +82,7 @@ def _back_by_its_port(walk: Walk, packet: Packet) -> None:
     if modes == {False}:
         seen = "hairpin is off: a pod does not reach itself by its own Service"
         where, hint = f"ports of {bridge.name}", "'weft doctor' has the command for each port"
-        walk.drop("hairpin", seen, Problem(code="BRIDGE-003", where=where, seen=seen, expected="on", hint=hint))
+        walk.drop("hairpin", seen, Problem("BRIDGE-003", where, seen, expected="on", hint=hint))
     elif False in modes:
         walk.hops.append(Hop(what="hairpin", seen=f"on at some ports of {bridge.name} alone", passes=None))
 
@@ -172,8 +172,7 @@ def _forwarded(walk: Walk, packet: Packet) -> None:
     # Links have one of their own in IPv4; in IPv6 none that counts, and none is in a sight.
     for name in (FORWARDING[version], f"net/ipv{version}/conf/{packet.iif}/forwarding"):
         if walk.sight.settings.get(name) == "0":
-            hint = str(setting(name, "1", ""))
-            problem = Problem(code="KERN-002", where=f"sysctl {name}", seen="it is 0", hint=hint)
+            problem = Problem("KERN-002", f"sysctl {name}", "it is 0", hint=str(setting(name, "1", "")))
             walk.drop("forwarding", f"{name} is 0", problem)
 
 
@@ -191,15 +190,13 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         hint = "No lease is served that has it: 'weft status' says which peers there are"
         if _is_outside(walk.sight, packet.target):
             hint = "This node has no default route either" if route is None else removing(walk.sight, route)
-        where = f"route to {packet.target}"
-        walk.drop("route", seen, Problem(code="ROUTE-001", where=where, seen=seen, hint=hint))
+        walk.drop("route", seen, Problem("ROUTE-001", f"route to {packet.target}", seen, hint=hint))
     at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
     peer = None if at_home else next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
     if peer is not None and is_astray(walk.sight, peer, route):
         seen = f"route {row(walk.sight, route)} takes it, not the route of the lease of {peer.subnet}"
         hint = f"Leave the pod network out of what made it, or: {removing(walk.sight, route)}"
-        where = f"packets to {peer.subnet}"
-        walk.doubts("route", Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        walk.doubts("route", Problem("ROUTE-002", f"packets to {peer.subnet}", seen, hint=hint))
         return route, link
     whose = ""
     if peer is not None and route.protocol == PROTOCOL:
@@ -229,7 +226,7 @@ def _leaves_as_it_is(walk: Walk, packet: Packet) -> None:
         by_plugin = "The daemon runs without --ip-masq, and no plugin masquerades: ipMasq in the CNI configuration"
         hint = f"{hint}. {by_daemon if env.ip_masq else by_plugin}"
     where = f"packets to {packet.target}"
-    suspect = Problem(code="NFT-002", where=where, seen=f"they leave as from {packet.source}: {words}", hint=hint)
+    suspect = Problem("NFT-002", where, f"they leave as from {packet.source}: {words}", hint=hint)
     walk.hops.append(Hop(what=NAT_ON_LEAVING, seen=seen, suspect=suspect))
 
 
@@ -247,9 +244,7 @@ def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: E
     at_home = any(packet.target in subnet for subnet in walk.sight.subnets)
     if at_home and (route.via is not None or _is_elsewhere(walk.sight, link)):
         seen = f"{route.dst} leads to {route.via or link.name}, and {packet.target} is for a pod of this node"
-        hint = removing(walk.sight, route)
-        where = f"route {route.dst}"
-        walk.drop("delivery", seen, Problem(code="ROUTE-002", where=where, seen=seen, hint=hint))
+        walk.drop("delivery", seen, Problem("ROUTE-002", f"route {route.dst}", seen, hint=removing(walk.sight, route)))
     to = route.via or packet.target
     if route.via is not None or (not at_home and link.kind != "bridge"):
         walk.passes("sent", f"to {to} by {link.name}")

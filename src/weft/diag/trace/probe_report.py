@@ -209,7 +209,7 @@ def _of_visit(sources: list[str], last: str, *, changes: bool, again: bool) -> l
 def _broken(hop: Hop, device: str, address: str) -> Hop:
     seen = f"{hop.seen}; yet {device} shows {address}"
     hint = "See whether a rule takes them out of connection tracking: 'nft list ruleset' with notrack, iptables -t raw"
-    problem = Problem(code="NFT-002", where=f"link {device}", seen=f"they leave as from {address}", hint=hint)
+    problem = Problem("NFT-002", f"link {device}", f"they leave as from {address}", hint=hint)
     return replace(hop, seen=seen, passes=None, suspect=problem)
 
 

@@ -79,8 +79,8 @@ def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
 
 def _elsewhere(source: str, hidden: str) -> Problem:
     return Problem(
-        code="FLAG-001",
-        where="weft trace --probe",
-        seen=f"{source} is no address of this node, or of a pod of it",
+        "FLAG-001",
+        "weft trace --probe",
+        f"{source} is no address of this node, or of a pod of it",
         hint=f"Run it on the node where it is{f'; {hidden}' if hidden else ''}.",
     )

@@ -148,13 +148,10 @@ class Walk:
         An address that did not answer when the link asked for its MAC may answer now: that is not decided.
         """
         if not link.up:
-            hint = f"ip link set {link.name} up"
-            problem = Problem(code=code, where=f"link {link.name}", seen="it is down", hint=hint)
+            problem = Problem(code, f"link {link.name}", "it is down", hint=f"ip link set {link.name} up")
             self.drop(what, f"{link.name} is down", problem)
         if carrier and link.operstate in NO_CARRIER:
-            problem = Problem(
-                code=code, where=f"link {link.name}", seen="it has no carrier", hint="See its cable or peer"
-            )
+            problem = Problem(code, f"link {link.name}", "it has no carrier", hint="See its cable or peer")
             self.drop(what, f"{link.name} has no carrier", problem)
         if asks is not None and (silence := unanswered(self.sight, link, asks)):
             self.doubts("neighbour", _silent(silence, link))
@@ -174,7 +171,7 @@ class Walk:
         if link in self.sight.devices and self.sight.mtu:
             hint = f"ip link set {link.name} mtu {self.sight.mtu}" if mtu < self.sight.mtu else ""
             hint = f"Pods here have MTU {pods}, from before: recreate them" if pods > self.sight.mtu else hint
-        problem = Problem(code="MTU-001", where=what, seen=seen, hint=hint)
+        problem = Problem("MTU-001", what, seen, hint=hint)
         self.drop("size", f"{seen}: the kernel tells the sender", problem)
 
     def chosen(self, packet: Packet, choice: Choice, *, code: str = "ROUTE-001") -> None:
@@ -187,7 +184,7 @@ class Walk:
         seen = f"rule {words(choice.rule)}"
         if choice.route is None or choice.route.kind != UNICAST:
             hint = f"'{remedy(self.sight, choice)}' removes what decides so"
-            self.drop("policy", seen, Problem(code=code, where=f"way of {packet}", seen=seen, hint=hint))
+            self.drop("policy", seen, Problem(code, f"way of {packet}", seen, hint=hint))
         self.passes("policy", seen)
 
     def filtered(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
@@ -204,7 +201,7 @@ class Walk:
             code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
             if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
                 code, seen = "MTU-001", f"{seen}, which lets small ones pass"
-            problem = Problem(code=code, where=f"{hook} of {packet}", seen=seen, hint=hint)
+            problem = Problem(code, f"{hook} of {packet}", seen, hint=hint)
             self.drop(what, f"{packet}: {seen}", problem)
         seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
         self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
@@ -218,6 +215,6 @@ class Walk:
 def _silent(seen: str, link: LinkInfo) -> Problem:
     if link.kind == "bridge":
         hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
-        return Problem(code="CHECK-001", where=f"link {link.name}", seen=seen, hint=hint)
+        return Problem("CHECK-001", f"link {link.name}", seen, hint=hint)
     hint = "That machine is off, or cut off from this link: see its power, cable, switch port and VLAN"
-    return Problem(code="REACH-001", where=f"link {link.name}", seen=seen, hint=hint)
+    return Problem("REACH-001", f"link {link.name}", seen, hint=hint)

@@ -79,7 +79,7 @@ def named(name: str) -> Fault:
             return fault
     near = get_close_matches(name, [fault.name for fault in FAULTS], n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else "'weft lab break' lists them."
-    raise ConfigError(Problem(code="FLAG-001", where="weft lab break", seen=f"no fault {name!r}", hint=hint))
+    raise ConfigError(Problem("FLAG-001", "weft lab break", f"no fault {name!r}", hint=hint))
 
 
 def witness(report: LabReport, node: str, fault: Fault) -> str:
@@ -147,8 +147,8 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str]) -> None:
     if status:
         hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is wrong."
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
-        raise Unavailable(Problem(code="LAB-002", where=f"weft lab break {node}", seen=seen, hint=hint))
+        raise Unavailable(Problem("LAB-002", f"weft lab break {node}", seen, hint=hint))
 
 
 def _problem(where: str, seen: str, expected: str) -> Problem:
-    return Problem(code="LAB-001", where=f"weft lab break: {where}", seen=seen, expected=expected)
+    return Problem("LAB-001", f"weft lab break: {where}", seen, expected=expected)

@@ -120,7 +120,7 @@ def capture(
         lost = readers.dropped()
     for name, number in lost.items():
         seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
-        problem = Problem(code="LAB-002", where=name, seen=seen, hint="Name fewer links.")
+        problem = Problem("LAB-002", name, seen, hint="Name fewer links.")
         complain(problem, programs=output in DOCUMENTS)
     said = counted(packets, "packet")
     if out is not None and str(out) != "-":
@@ -143,7 +143,7 @@ def _addresses(report: LabReport, name: str) -> tuple[Net, ...]:
     pods = {pod.name: pod for pod in report.pods}
     if name not in pods:
         expected = one_of(pods, name) if pods else "a pod; this lab has none"
-        raise ConfigError(Problem(code="LAB-002", where="--pod", seen=name, expected=expected))
+        raise ConfigError(Problem("LAB-002", "--pod", name, expected=expected))
     return tuple(ip_network(ip_interface(address).ip) for address in pods[name].addresses)
 
 
@@ -166,9 +166,7 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         expected = "a file that can be written"
-        raise ConfigError(
-            Problem(code="LAB-002", where=f"--out {out}", seen=str(error.strerror), expected=expected)
-        ) from None
+        raise ConfigError(Problem("LAB-002", f"--out {out}", str(error.strerror), expected=expected)) from None
 
 
 def _check_stream(output: str) -> None:
@@ -177,7 +175,7 @@ def _check_stream(output: str) -> None:
     seen = "standard output is a terminal" if sys.stdout.isatty() else mixed
     if seen:
         hint = "weft lab capture … --out - | tcpdump -n -T vxlan -r -"
-        raise ConfigError(Problem(code="LAB-001", where="--out -", seen=seen, expected="a file or a pipe", hint=hint))
+        raise ConfigError(Problem("LAB-001", "--out -", seen, expected="a file or a pipe", hint=hint))
 
 
 def tunnels(network: str) -> Tunnels:

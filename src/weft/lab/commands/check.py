@@ -84,7 +84,7 @@ def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckR
     if not wanted:
         hint = f"'weft lab run{within(place)} POD --node {report.nodes[0].name}' starts a pod."
         seen = f"a lab of {counted(len(report.nodes), 'node')} without pods"
-        raise ConfigError(Problem(code="LAB-002", where="weft lab check", seen=seen, hint=hint))
+        raise ConfigError(Problem("LAB-002", "weft lab check", seen, hint=hint))
     note(counted(len(wanted), "trial"))
     wanted, outcomes = made(wanted, partial(_try, place, note=note))
     found_out, rest = judged(wanted, outcomes), untried(wanted, outcomes)

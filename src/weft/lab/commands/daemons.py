@@ -141,8 +141,7 @@ def monitor(
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)
     if unknown := [name for name in only if name not in (ITSELF, *found.nodes)]:
-        expected = one_of(found.nodes, unknown[0])
-        raise ConfigError(Problem(code="LAB-002", where="--node", seen=unknown[0], expected=expected))
+        raise ConfigError(Problem("LAB-002", "--node", unknown[0], expected=one_of(found.nodes, unknown[0])))
     while place.alive:
         news = [(name, _news(followers, name, found, since)) for name in (ITSELF, *found.nodes)]
         for node, event in merged(news):

@@ -164,4 +164,4 @@ def _title(text: str) -> None:
 
 
 def _untrue(expected: str, seen: str) -> Unavailable:
-    return Unavailable(Problem(code="LAB-002", where="the demo", seen=seen, expected=expected))
+    return Unavailable(Problem("LAB-002", "the demo", seen, expected=expected))

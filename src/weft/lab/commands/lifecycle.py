@@ -123,7 +123,7 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
 
 
 def _problem(where: str, seen: str, expected: str = "", hint: str = "") -> Problem:
-    return Problem(code="LAB-001", where=where, seen=seen, expected=expected, hint=hint)
+    return Problem("LAB-001", where, seen, expected=expected, hint=hint)
 
 
 @click.command()

@@ -68,7 +68,7 @@ def link(
     change = Change(up=up, delay=delay, loss=loss, rate=rate, clear=clear)
     if clear and change != Change(clear=True):
         seen, expected = "--clear beside what is to be set", "one or the other"
-        raise ConfigError(Problem(code="FLAG-001", where="weft lab link", seen=seen, expected=expected))
+        raise ConfigError(Problem("FLAG-001", "weft lab link", seen, expected=expected))
     place = start.find(base(), lab)
     asked = protocol.SetLinks(nodes=list(which), change=change)
     report = ask(place, asked, LinksReport)

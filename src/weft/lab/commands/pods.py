@@ -85,7 +85,7 @@ def _host_port(text: str) -> HostPort:
     outside, inside = (0, 0) if found is None else (int(found[1]), int(found[2]))
     if found is None or not (0 < outside < 65536 and 0 < inside < 65536):
         expected = "a port of the node and one of the pod, from 1 to 65535, as 8080:80 or 53:53/udp"
-        raise ConfigError(Problem(code="FLAG-001", where="weft lab run --port", seen=repr(text), expected=expected))
+        raise ConfigError(Problem("FLAG-001", "weft lab run --port", repr(text), expected=expected))
     return HostPort(outside=outside, inside=inside, protocol="UDP" if found[3] == "/udp" else "TCP")
 
 

@@ -99,7 +99,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     before = place.note(_NOTE, Game) or Game()
     if before.now is not None:
         hint = f"'weft lab quiz{within(place)}' shows it; 'weft lab quiz give-up{within(place)}' ends it."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="a puzzle is open", hint=hint))
+        raise ConfigError(Problem("LAB-002", "weft lab quiz", "a puzzle is open", hint=hint))
     report, seed = ask(place, protocol.Ps(), LabReport), secrets.randbelow(_SEEDS) if seed is None else seed
     fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
     play = _Play(
@@ -154,8 +154,7 @@ def check(code: str, node: str, lab: str, output: str) -> int:
     answer = explain.named(code, "weft lab quiz check").code
     names = [each.name for each in play.report.nodes]
     if node and node not in names:
-        where, expected = "weft lab quiz check", one_of(names, node)
-        raise ConfigError(Problem(code="LAB-002", where=where, seen=f"no node {node!r}", expected=expected))
+        raise ConfigError(Problem("LAB-002", "weft lab quiz check", f"no node {node!r}", expected=one_of(names, node)))
     found = game.judge(play.fault, play.now.node, answer, node)
     if found == "right":
         _close(play, output, found=True)
@@ -223,7 +222,7 @@ def _open(lab: str) -> _Play:
     so_far = place.note(_NOTE, Game)
     if so_far is None or so_far.now is None:
         hint = f"'weft lab quiz start{within(place)}' begins one."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab quiz", seen="no puzzle is open", hint=hint))
+        raise ConfigError(Problem("LAB-002", "weft lab quiz", "no puzzle is open", hint=hint))
     return _Play(place=place, report=ask(place, protocol.Ps(), LabReport), score=so_far.score, now=so_far.now)
 
 

@@ -96,8 +96,7 @@ def find(base: Path, name: str) -> Place:
         hint = f"'weft lab clean {' '.join(dead)}' removes what is left of it."
         raise ConfigError(_problem(name or "lab", seen, hint=hint))
     if not labs:
-        hint = "'weft lab up' starts one." if not name else ""
-        raise ConfigError(_problem(name or "lab", "no lab is up", hint=hint))
+        raise ConfigError(_problem(name or "lab", "no lab is up", hint="'weft lab up' starts one." if not name else ""))
     seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
     raise ConfigError(_problem(name or "lab", seen, expected=f"{one_of(labs, name)}, by name", code=code))
 
@@ -201,10 +200,9 @@ def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
     wanted = () if lab.store != "kubernetes" else programs.NODES if lab.kubelets else programs.STORE
     if lab.kubelets and places.outer_uid():
         seen = f"user {places.outer_uid()}"
-        problem = Problem(code="HOST-002", where="--kubernetes", seen=seen, expected="root, for containers and cgroups")
-        raise ConfigError(problem)
+        raise ConfigError(Problem("HOST-002", "--kubernetes", seen, expected="root, for containers and cgroups"))
     problems = programs.check(wanted, environ) + [
-        Problem(code="HOST-002", where=tool, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
+        Problem("HOST-002", tool, "no such program on PATH", hint=f"'apt-get install {package}'.")
         for tool, package in tools.items()
         if shutil.which(tool, path=environ["PATH"]) is None
     ]
@@ -284,7 +282,7 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
 
 
 def _problem(where: str, seen: str, *, expected: str = "", hint: str = "", code: str = "LAB-002") -> Problem:
-    return Problem(code=code, where=where, seen=seen, expected=expected, hint=hint)
+    return Problem(code, where, seen, expected=expected, hint=hint)
 
 
 def located(lab: spec.Lab, path: str) -> spec.Lab:
@@ -292,9 +290,9 @@ def located(lab: spec.Lab, path: str) -> spec.Lab:
     found = {each.daemon: shutil.which(each.daemon, path=path) for each in lab.nodes if each.daemon}
     problems = [
         Problem(
-            code="LAB-001",
-            where=f"{each.name}: daemon",
-            seen=f"{each.daemon} is no program that can be run",
+            "LAB-001",
+            f"{each.name}: daemon",
+            f"{each.daemon} is no program that can be run",
             expected="a path, or a name on PATH",
         )
         for each in lab.nodes

@@ -101,12 +101,12 @@ def answer(place: Place, node: str, words: Sequence[str], kind: type[T]) -> T:
     status, stdout, stderr = captured(command(place, node, ["weft", *words, "-o", "json"]))
     if status not in (0, FOUND):
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
-        raise Unavailable(Problem(code="LAB-002", where=f"weft {words[0]} on {node}", seen=seen))
+        raise Unavailable(Problem("LAB-002", f"weft {words[0]} on {node}", seen))
     try:
         return msgspec.json.decode(stdout, type=kind)
     except msgspec.MsgspecError as error:
         seen = f"its answer is of another version of weft: {error}"
-        raise Unavailable(Problem(code="LAB-002", where=f"weft {words[0]} on {node}", seen=seen)) from error
+        raise Unavailable(Problem("LAB-002", f"weft {words[0]} on {node}", seen)) from error
 
 
 def _on_terminal(start: Start) -> int:

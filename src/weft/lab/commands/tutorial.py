@@ -88,7 +88,7 @@ def begin(lesson: str, lab: str, output: str) -> None:
     elif not lesson:
         seen = f"it runs, and you are at lesson {at.lesson!r}"
         hint = f"'weft lab tutorial show{_within(lab)}' shows it; 'start LESSON' goes to another."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial start", seen=seen, hint=hint))
+        raise ConfigError(Problem("LAB-002", "weft lab tutorial start", seen, hint=hint))
     playground.lay_out(place, pages.before(wanted))
     place.keep(_NAME, Progress(lesson=wanted.name, done=[] if at is None else at.done))
     _show(place, wanted, output)
@@ -193,7 +193,7 @@ def _current(lab: str) -> tuple[Place, Progress]:
     place = start.up_now(base()).get(lab)
     if place is None:
         hint = f"'weft lab tutorial start{_within(lab)}' starts it."
-        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial", seen="it does not run", hint=hint))
+        raise ConfigError(Problem("LAB-002", "weft lab tutorial", "it does not run", hint=hint))
     return place, _read(place)
 
 
@@ -202,7 +202,7 @@ def _read(place: Place) -> Progress:
     at = place.note(_NAME, Progress)
     if at is None:
         seen, expected = f"lab {place.name} is not the tutorial's", "another name by --lab"
-        raise ConfigError(Problem(code="LAB-002", where="weft lab tutorial", seen=seen, expected=expected))
+        raise ConfigError(Problem("LAB-002", "weft lab tutorial", seen, expected=expected))
     return at
 
 
@@ -212,9 +212,7 @@ def _named(name: str) -> Lesson:
         if lesson.name == name:
             return lesson
     expected = one_of((lesson.name for lesson in LESSONS), name)
-    raise ConfigError(
-        Problem(code="FLAG-001", where="weft lab tutorial", seen=f"no lesson {name!r}", expected=expected)
-    )
+    raise ConfigError(Problem("FLAG-001", "weft lab tutorial", f"no lesson {name!r}", expected=expected))
 
 
 def _within(lab: str) -> str:

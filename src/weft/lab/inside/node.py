@@ -123,7 +123,7 @@ class RunningNode(Value, frozen=False):
         go_on = f"weft lab exec{option} {self.spec.name} -- kill -CONT {self.pid}"
         seen = f"process {self.pid} runs and does not answer within {_LONGEST:.0f} s"
         where, hint = f"weftd of {self.spec.name}", f"If it was stopped, '{go_on}' lets it go on."
-        raise Unavailable(Problem(code="LAB-002", where=where, seen=seen, hint=hint))
+        raise Unavailable(Problem("LAB-002", where, seen, hint=hint))
 
     async def report(self, inside: Inside, families: tuple[Family, ...], link: Link) -> NodeReport:
         found = await self.health(inside)
@@ -199,8 +199,7 @@ async def settled(node: RunningNode) -> None:
         seen = "its own /proc could not be mounted"
     finally:
         loop.remove_reader(output)
-    expected = "a machine that lets weft mount one"
-    raise Unavailable(Problem(code="HOST-002", where=node.spec.name, seen=seen, expected=expected))
+    raise Unavailable(Problem("HOST-002", node.spec.name, seen, expected="a machine that lets weft mount one"))
 
 
 async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> Child:
@@ -255,4 +254,4 @@ async def daemon_ready(node: RunningNode, processes: Processes) -> None:
 def early_end(node: RunningNode, processes: Processes, daemon: Child) -> Unavailable:
     """The daemon has ended instead of being ready."""
     seen = f"it ended with status {daemon.ended.result()}:\n{processes.last_words(node.spec.name)}"
-    return Unavailable(Problem(code="LAB-002", where=f"weftd of {node.spec.name}", seen=seen))
+    return Unavailable(Problem("LAB-002", f"weftd of {node.spec.name}", seen))

@@ -122,9 +122,8 @@ class NodeRuntime:
                 names.append(network.name)
         if name and names:
             seen, expected = f"no network {name!r} is configured on the node", one_of(names, name)
-            raise ConfigError(Problem(code="LAB-002", where="--network", seen=seen, expected=expected))
-        seen = "; ".join(wrong) or "no network is configured there"
-        raise Unavailable(_problem(str(self._networks), seen))
+            raise ConfigError(Problem("LAB-002", "--network", seen, expected=expected))
+        raise Unavailable(_problem(str(self._networks), "; ".join(wrong) or "no network is configured there"))
 
     def _runtime(self) -> Runtime:
         """For use in a thread; its steps run in the present event loop."""
@@ -152,7 +151,7 @@ async def _told(network: NetworkList, work: Callable[[], T]) -> T:
 
 def _problem(where: str, seen: str) -> Problem:
     code = "CNI-001" if "failed to find plugin" in seen else "LAB-002"
-    return Problem(code=code, where=where, seen=seen)
+    return Problem(code, where, seen)
 
 
 class RunningPod(Value, frozen=False):

@@ -177,7 +177,7 @@ async def listens(child: Child, path: str, name: str) -> None:
 
 
 def _mute(name: str, seen: str) -> Unavailable:
-    return Unavailable(Problem(code="LAB-002", where=name, seen=seen))
+    return Unavailable(Problem("LAB-002", name, seen))
 
 
 def _content(descriptor: int) -> bytes:

@@ -102,11 +102,7 @@ def _refused(error: OSError) -> Problem:
     if error.errno == errno.ENOSPC:
         hint = "Too many namespaces: look at /proc/sys/user/max_*_namespaces."
     return Problem(
-        code="HOST-002",
-        where="namespaces",
-        seen=str(error),
-        expected="a kernel that lets this user make namespaces",
-        hint=hint,
+        "HOST-002", "namespaces", str(error), expected="a kernel that lets this user make namespaces", hint=hint
     )
 
 

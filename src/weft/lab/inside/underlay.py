@@ -181,7 +181,7 @@ def _set(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         refused = sysctl.write(Sysctl(name=name, value=value))
         if refused is not None and refused.errno != errno.ENOENT:  # a kernel without IPv6
-            raise Unavailable(Problem(code="HOST-002", where="the router of the lab", seen=refused.message))
+            raise Unavailable(Problem("HOST-002", "the router of the lab", refused.message))
 
 
 def _bring_up(rtnl: Rtnl, name: str) -> int:

@@ -240,8 +240,7 @@ async def _make(processes: Processes, images: list[Image], work: Path) -> None:
             command = [*ctr, "images", "import", "--snapshotter=overlayfs", str(file)]
             ran = await processes.answer(None, command, {}, b"")
             if ran.exit:
-                words = ran.stderr.decode(errors="replace").strip()
-                raise Unavailable(Problem(code="LAB-002", where="the lab's images", seen=words))
+                raise Unavailable(Problem("LAB-002", "the lab's images", ran.stderr.decode(errors="replace").strip()))
     finally:
         containerd.signal(signal.SIGTERM)
         await containerd.ended

@@ -279,4 +279,4 @@ class Kubelets:
 
 
 def _failed(where: str, seen: str) -> Unavailable:
-    return Unavailable(Problem(code="LAB-002", where=where, seen=seen))
+    return Unavailable(Problem("LAB-002", where, seen))

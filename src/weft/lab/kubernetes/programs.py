@@ -49,14 +49,14 @@ def path(environ: Mapping[str, str]) -> list[str]:
     """The directory to look in before PATH, if one is named. `ConfigError` if it is not absolute."""
     directory = environ.get(DIRECTORY, "")
     if directory and not directory.startswith("/"):
-        raise ConfigError(Problem(code="LAB-001", where=DIRECTORY, seen=directory, expected="an absolute path"))
+        raise ConfigError(Problem("LAB-001", DIRECTORY, directory, expected="an absolute path"))
     return [directory] if directory else []
 
 
 def _missing(name: str) -> Problem:
     hint = f"'apt-get install {_PACKAGES[name]}'." if name in _PACKAGES else ""
     hint = hint or f"scripts/kubernetes.sh builds Kubernetes' programs; {DIRECTORY} names the directory they are in."
-    return Problem(code="HOST-002", where=name, seen="no such program on PATH", hint=hint)
+    return Problem("HOST-002", name, "no such program on PATH", hint=hint)
 
 
 def openssl(binary: str, service: Sequence[str], families: Sequence[Family], nodes: int) -> list[str]:

@@ -108,8 +108,7 @@ class KubernetesStore:
         """`Unavailable` with what it said if it fails."""
         ran = await self._processes.answer(None, command, {}, stdin.encode())
         if ran.exit:
-            words = ran.stderr.decode(errors="replace").strip()
-            raise Unavailable(Problem(code="LAB-002", where=Path(command[0]).name, seen=words))
+            raise Unavailable(Problem("LAB-002", Path(command[0]).name, ran.stderr.decode(errors="replace").strip()))
 
     async def state(self) -> str:
         if self._api is not None and self._api.ended.done():
@@ -128,7 +127,7 @@ class KubernetesStore:
         if self._lab.kubelets:
             hint = "'kubectl -n kube-flannel edit configmap kube-flannel-cfg' changes it there."
             seen = "the network configuration of Kubernetes nodes is a ConfigMap"
-            raise ConfigError(Problem(code="LAB-001", where="weft lab config set", seen=seen, hint=hint))
+            raise ConfigError(Problem("LAB-001", "weft lab config set", seen, hint=hint))
         self._lab = replace(self._lab, network=network)
         for node in self._lab.nodes:
             self.prepare(node)
@@ -181,8 +180,7 @@ class KubernetesStore:
             client.close()
 
     def _failed(self, seen: str) -> Unavailable:
-        seen = f"{seen}:\n{self._processes.last_words(API)}"
-        return Unavailable(Problem(code="STORE-001", where="the lab's API server", seen=seen))
+        return Unavailable(Problem("STORE-001", "the lab's API server", f"{seen}:\n{self._processes.last_words(API)}"))
 
     def _program(self, name: str) -> str:
         return programs.find(name, self._processes.environ)

@@ -60,7 +60,7 @@ def problems(
         options = f"--port {service.port} --target-port {service.target_port} --protocol {service.protocol}"
         kind = " --type NodePort" if service.node_port else ""
         hint = f"kubectl expose deployment NAME --name {service.name} {options}{kind}"
-        return [Problem(code="LAB-001", where=where, seen=seen, hint=hint)]
+        return [Problem("LAB-001", where, seen, hint=hint)]
     taken = {node.name for node in lab.nodes} | set(pods) | {other.name for other in others}
     found = spec.name_problem("a Service", where, service.name)
     if service.name in taken:
@@ -121,13 +121,11 @@ def _pod_problems(service: Service, where: str, pods: Collection[str]) -> Iterat
         elif not wanted.endswith(_ALL) and wanted not in pods:
             [near] = get_close_matches(wanted, pods, n=1) or [""]
             hint = f"Did you mean {near!r}?" if near else f"'{wanted}*' means pods that are yet to come, too."
-            yield Problem(
-                code="LAB-001", where=where, seen=f"no pod {wanted!r}", expected="a pod of this lab", hint=hint
-            )
+            yield Problem("LAB-001", where, f"no pod {wanted!r}", expected="a pod of this lab", hint=hint)
 
 
 def _problem(where: str, seen: str, expected: str) -> Problem:
-    return Problem(code="LAB-001", where=where, seen=seen, expected=expected)
+    return Problem("LAB-001", where, seen, expected=expected)
 
 
 def _is_of(service: Service, pod: str) -> bool:

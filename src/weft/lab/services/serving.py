@@ -80,7 +80,7 @@ class Serving:
         if name not in self._services:
             expected = one_of(self._services, name) if self._services else "a Service: this lab has none"
             seen, hint = "no Service of this name", f"'weft lab services{self._lab.option}' shows them."
-            raise ConfigError(Problem(code="LAB-002", where=name, seen=seen, expected=expected, hint=hint))
+            raise ConfigError(Problem("LAB-002", name, seen, expected=expected, hint=hint))
         await self._change({each: service for each, service in self._services.items() if each != name})
 
     async def follow(self, lab: spec.Lab) -> None:
@@ -134,7 +134,7 @@ class Serving:
         ran = await self._processes.answer(node.room, ["nft", "-f", "-"], {}, (text or rules.tables((), ())).encode())
         if ran.exit:
             seen = f"nft ended with status {ran.exit}: {' '.join(ran.stderr.decode(errors='replace').split())[:300]}"
-            raise Unavailable(Problem(code="LAB-002", where=f"Services on {node.spec.name}", seen=seen))
+            raise Unavailable(Problem("LAB-002", f"Services on {node.spec.name}", seen))
         self._written[node.spec.name] = text
         if stale:
             await self._inside.run(node.room, partial(_forget, self._lab.families, stale))

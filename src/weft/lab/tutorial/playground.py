@@ -47,7 +47,7 @@ rm -rf /etc/cni/net.d/* /var/lib/cni/* /run/plugins /run/www
 def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[str], None]) -> Place:
     """`ConfigError` if a lab of the name is up, or if a program is missing."""
     if problems := [
-        Problem(code="HOST-002", where=name, seen="no such program on PATH", hint=f"'apt-get install {package}'.")
+        Problem("HOST-002", name, "no such program on PATH", hint=f"'apt-get install {package}'.")
         for name, package in _PROGRAMS.items()
         if shutil.which(name, path=environ.get("PATH")) is None
     ]:
@@ -99,7 +99,7 @@ def _run(place: Place, node: str, script: str, environ: dict[str, str] | None = 
             f"exit {status}: {' '.join(stderr.split())[:300]}",
             "'weft lab tutorial reset' begins the lesson again.",
         )
-        raise Unavailable(Problem(code="LAB-002", where=f"the tutorial's {node}", seen=seen, hint=hint))
+        raise Unavailable(Problem("LAB-002", f"the tutorial's {node}", seen, hint=hint))
     return stdout
 
 

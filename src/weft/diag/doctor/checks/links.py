@@ -52,8 +52,7 @@ def _devices(sight: Sight) -> Iterator[Finding]:
             words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
             command = Command(words, f"gives {link.name} the MTU of pods")
             seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
-            where, hint = f"link {link.name}", f"Run: {command}"
-            yield finding("MTU-001", where, seen, hint, expected=expected, fix=(command,))
+            yield finding("MTU-001", f"link {link.name}", seen, f"Run: {command}", expected=expected, fix=(command,))
 
 
 def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
@@ -86,8 +85,7 @@ def _bridge_addresses(sight: Sight) -> Iterator[Finding]:
                     f" 'ip link delete {quote(bridge.name)}'. Or another network uses this bridge: give one of the two"
                     " networks another bridge"
                 )
-                where, expected = f"bridge {bridge.name}", f"an address of {subnet}"
-                yield finding("BRIDGE-001", where, seen, hint, expected=expected)
+                yield finding("BRIDGE-001", f"bridge {bridge.name}", seen, hint, expected=f"an address of {subnet}")
 
 
 @check("hairpin", "pods reach themselves through their Services", "links", "networks")
@@ -125,8 +123,7 @@ def _wider(sight: Sight) -> Iterator[Finding]:
                 "Set the uplink's MTU back; or set a smaller MTU in the network configuration's Backend,"
                 " and restart weftd"
             )
-            where = f"uplink {uplink.name}"
-            yield finding("MTU-001", where, seen, hint, expected=expected)
+            yield finding("MTU-001", f"uplink {uplink.name}", seen, hint, expected=expected)
 
 
 @check("pods-mtu", "pods have the network's MTU", "links", "networks", each_minute=True)

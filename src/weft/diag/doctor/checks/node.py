@@ -32,8 +32,7 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
         if sight.settings.get(name) == "0" != sight.settings.get(FORWARDING[4]):
             command = setting(name, "1", f"has packets that come through {link.name} forwarded")
             seen = f"it is 0, so packets that come through {link.name} are not forwarded, although the machine forwards"
-            hint = f"Run: {command}"
-            yield finding("KERN-002", f"sysctl {name}", seen, hint, expected="1", fix=(command,))
+            yield finding("KERN-002", f"sysctl {name}", seen, f"Run: {command}", expected="1", fix=(command,))
 
 
 @check(

@@ -169,8 +169,7 @@ def _answer(sight: Sight) -> Iterator[Finding]:
             "A link on the way has a smaller MTU than the uplink: set that link's MTU right;"
             " or set a smaller MTU in the network configuration's Backend, and restart weftd"
         )
-        seen = f"packets of {size} bytes, pods' MTU, are lost, but small ones are not"
-        yield _finding("MTU-001", narrow, seen, hint)
+        yield _finding("MTU-001", narrow, f"packets of {size} bytes, pods' MTU, are lost, but small ones are not", hint)
 
 
 _GONE: Final = (
@@ -270,8 +269,7 @@ def _eaten(sight: Sight, eaten: Sequence[Probed]) -> Finding:
     )
     if not any(each.way == "overlay" and each.answered for each in sight.probes):
         hint += ". Only if that cannot be changed, choose another Port in the network configuration, for all nodes"
-    seen = f"nothing comes back from {port}, but the port next to it is reached"
-    return _finding("REACH-002", eaten, seen, hint)
+    return _finding("REACH-002", eaten, f"nothing comes back from {port}, but the port next to it is reached", hint)
 
 
 def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Finding:

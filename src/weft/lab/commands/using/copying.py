@@ -205,4 +205,4 @@ def _copy_file(one: int, parent: int, name: str) -> int:
 
 
 def _problem(where: str, seen: str, expected: str = "", hint: str = "") -> Problem:
-    return Problem(code="LAB-001", where=f"weft lab cp: {where}", seen=seen, expected=expected, hint=hint)
+    return Problem("LAB-001", f"weft lab cp: {where}", seen, expected=expected, hint=hint)

@@ -53,7 +53,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
     if where.startswith("-"):  # no option of ours, and no name begins so
         hint = "Leave it out: the command gets standard input, and a terminal where there is one."
         where, seen = "weft lab exec", f"no such option: {where}"
-        raise ConfigError(Problem(code="FLAG-001", where=where, seen=seen, expected="NODE|POD -- COMMAND", hint=hint))
+        raise ConfigError(Problem("FLAG-001", where, seen, expected="NODE|POD -- COMMAND", hint=hint))
     place = start.find(base(), lab)
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
     if where == ALL:

@@ -58,7 +58,7 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
     except CannotRun as error:
         absent = error.status == 127  # a shell's status (POSIX 2.8.2)
         hint = "'apt-get install iperf3' puts it there: a lab has the machine's programs." if absent else ""
-        problem = Problem(code="HOST-002", where=_PROGRAM, seen=error.problems[0].seen, expected="iperf3", hint=hint)
+        problem = Problem("HOST-002", _PROGRAM, error.problems[0].seen, expected="iperf3", hint=hint)
         raise CannotRun(problem, status=error.status) from None
     finally:
         progress.done()
@@ -130,7 +130,7 @@ def _await_listening(said: FileIO, call: protocol.Call, target: str) -> None:
 
 
 def _unavailable(where: str, seen: str) -> Unavailable:
-    return Unavailable(Problem(code="LAB-002", where=f"weft lab iperf: {_PROGRAM} in {where}", seen=seen))
+    return Unavailable(Problem("LAB-002", f"weft lab iperf: {_PROGRAM} in {where}", seen))
 
 
 def _client(place: Place, source: str, address: str, *, seconds: int, udp: bool) -> dict[str, Any]:
@@ -142,7 +142,5 @@ def _client(place: Place, source: str, address: str, *, seconds: int, udp: bool)
     except msgspec.DecodeError:
         said = {"error": " ".join(f"{stdout} {stderr}".split())[:300]}
     if "error" in said:
-        raise Unavailable(
-            Problem(code="LAB-002", where=f"weft lab iperf: {source}", seen=f"{_PROGRAM}: {said['error']}")
-        )
+        raise Unavailable(Problem("LAB-002", f"weft lab iperf: {source}", f"{_PROGRAM}: {said['error']}"))
     return said

@@ -80,7 +80,7 @@ def _chosen(place: Place, names: Sequence[str]) -> frozenset[str]:
         return frozenset()
     if unknown := [name for name in names if name not in there]:
         seen, expected = f"no log {unknown[0]!r}", one_of((*there, ALL), unknown[0])
-        raise ConfigError(Problem(code="LAB-002", where="weft lab logs", seen=seen, expected=expected))
+        raise ConfigError(Problem("LAB-002", "weft lab logs", seen, expected=expected))
     return frozenset(names)
 
 

@@ -92,7 +92,7 @@ def command_line(line: str, verbs: Collection[str]) -> list[str]:
 
 
 def _problem(where: str, seen: str, expected: str, hint: str = "") -> Problem:
-    return Problem(code="FLAG-001", where=f"weft lab sh: {where}", seen=seen, expected=expected, hint=hint)
+    return Problem("FLAG-001", f"weft lab sh: {where}", seen, expected=expected, hint=hint)
 
 
 class _Completion:

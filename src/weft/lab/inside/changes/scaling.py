@@ -28,11 +28,11 @@ async def scale(world: World, count: int, pods: int | None, note: Note) -> None:
     store = world.store
     if not isinstance(store, EtcdStore):
         seen = f"nodes of a lab with --store {world.lab.store} are made with it"
-        raise ConfigError(Problem(code="LAB-001", where=_WHERE, seen=seen, expected="a lab on etcd"))
+        raise ConfigError(Problem("LAB-001", _WHERE, seen, expected="a lab on etcd"))
     if (state := await store.state()) != "ready":
         hint = f"'weft lab start{world.lab.option} {STORE}' starts it."
         where, expected = f"{_WHERE}: {STORE}", "ready: nodes get and give up their leases there"
-        raise Unavailable(Problem(code="STORE-001", where=where, seen=state, expected=expected, hint=hint))
+        raise Unavailable(Problem("STORE-001", where, state, expected=expected, hint=hint))
     there = world.lab.nodes
     if count > len(there):
         await _grow(world, store, count - len(there), pods, note)
@@ -59,7 +59,7 @@ async def _grow(world: World, store: EtcdStore, more: int, pods: int | None, not
 def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...]) -> None:
     taken = world.names()
     problems = [
-        Problem(code="LAB-001", where=_WHERE, seen=f"the name {name!r} is taken", expected="names that are free")
+        Problem("LAB-001", _WHERE, f"the name {name!r} is taken", expected="names that are free")
         for name in [node.name for node in nodes] + [pod.name for pod in pods]
         if name in taken
     ]

@@ -132,17 +132,15 @@ def _thing(world: World, name: str) -> _Thing:
             return _Store(world, world.store)
         seen = "this lab's store is Kubernetes' API, which cannot be stopped here"
         hint = f"'weft lab partition{world.lab.option} {next(iter(world.nodes))} {STORE}' takes it away from a node."
-        raise ConfigError(Problem(code="LAB-001", where=STORE, seen=seen, hint=hint))
+        raise ConfigError(Problem("LAB-001", STORE, seen, hint=hint))
     of, slash, part = name.partition("/")
     running = world.node(of)
     if slash and part != DAEMON:
-        raise ConfigError(
-            Problem(code="LAB-001", where=name, seen=f"no part {part!r} of a node", expected=f"{of} or {of}/{DAEMON}")
-        )
+        raise ConfigError(Problem("LAB-001", name, f"no part {part!r} of a node", expected=f"{of} or {of}/{DAEMON}"))
     if world.lab.kubelets:
         seen = "weft is a pod here, which the node's kubelet starts again"
         hint = f"'weft lab link{world.lab.option} {of} --down' takes the node off the network."
-        raise ConfigError(Problem(code="LAB-001", where=name, seen=seen, hint=hint))
+        raise ConfigError(Problem("LAB-001", name, seen, hint=hint))
     return Daemon(world, running) if slash else _Node(world, running)
 
 
@@ -152,4 +150,4 @@ async def _end(world: World, child: Child, number: signal.Signals, name: str) ->
     if not ended:
         hint = f"'weft lab kill{world.lab.option} {name}' ends it."
         seen = f"it has not ended {_PATIENCE:.0f} s after {number.name}"
-        raise Unavailable(Problem(code="LAB-002", where=name, seen=seen, hint=hint))
+        raise Unavailable(Problem("LAB-002", name, seen, hint=hint))

@@ -105,12 +105,10 @@ class Switch:
             ran = await self._processes.answer(None, _NFT, {}, script.encode())
         except FileNotFoundError:
             hint = "'apt-get install nftables'."
-            raise ConfigError(
-                Problem(code="HOST-002", where="nft", seen="no such program on PATH", hint=hint)
-            ) from None
+            raise ConfigError(Problem("HOST-002", "nft", "no such program on PATH", hint=hint)) from None
         if ran.exit:
             words = " ".join(ran.stderr.decode(errors="replace").split())
-            raise Unavailable(Problem(code="LAB-002", where="nft, for the lab's switch", seen=words))
+            raise Unavailable(Problem("LAB-002", "nft, for the lab's switch", words))
 
 
 def shape(rtnl: Rtnl, port: str, link: Link) -> None:
@@ -149,6 +147,5 @@ def _carry_out(rtnl: Rtnl, messages: list[Message]) -> None:
         if messages[position].kind == tc.RTM_NEWQDISC and error.errno == errno.ENOENT:
             seen = f"this kernel cannot delay packets: it has no netem ({error.strerror})"
             hint = "'modprobe sch_netem' loads it where it is a module; --loss, --rate and --down work without it."
-            expected = "one with CONFIG_NET_SCH_NETEM"
-            raise ConfigError(Problem(code="HOST-002", where="--delay", seen=seen, expected=expected, hint=hint))
+            raise ConfigError(Problem("HOST-002", "--delay", seen, expected="one with CONFIG_NET_SCH_NETEM", hint=hint))
         raise error

@@ -96,8 +96,7 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
         return
     except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
         seen = error.strerror if isinstance(error, OSError) else None
-        problem = Problem(code="LAB-002", where=f"{where}:{path!r}", seen=seen or str(error), expected="a path")
-        raise ConfigError(problem) from None
+        raise ConfigError(Problem("LAB-002", f"{where}:{path!r}", seen or str(error), expected="a path")) from None
     try:
         await connection.done(OpenReport(there=True), descriptors=[opened])
     finally:
@@ -108,8 +107,7 @@ def _listen(where: str, link: str) -> socket.socket:
     """On one link of this namespace, or with "" on all."""
     links = [name for _, name in socket.if_nameindex()]
     if link and link not in links:
-        seen, expected = f"no link {link!r}", one_of(links, link)
-        raise ConfigError(Problem(code="LAB-002", where=where, seen=seen, expected=expected))
+        raise ConfigError(Problem("LAB-002", where, f"no link {link!r}", expected=one_of(links, link)))
     sock = packetsocket.listen(link, room=_BUFFER)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock
@@ -180,5 +178,5 @@ def _two_groups(world: World, source: str, target: str) -> tuple[list[str], list
     known = [*world.nodes, STORE]
     ones, others = group(source, known), group(target, known)
     if both := [name for name in ones if name in others]:
-        raise ConfigError(Problem(code="LAB-001", where=both[0], seen="on both sides", expected="one side of the cut"))
+        raise ConfigError(Problem("LAB-001", both[0], "on both sides", expected="one side of the cut"))
     return ones, others

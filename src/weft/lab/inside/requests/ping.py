@@ -67,9 +67,9 @@ async def everything(world: World) -> PingReport:
     """`ConfigError` with fewer than two pods."""
     if len(world.pods) < 2:  # one pod proves nothing
         problem = Problem(
-            code="LAB-002",
-            where="pingall",
-            seen=f"a lab with {counted(len(world.pods), 'pod')}",
+            "LAB-002",
+            "pingall",
+            f"a lab with {counted(len(world.pods), 'pod')}",
             expected="two pods at least",
             hint=f"'weft lab run{world.lab.option} POD --node NODE' starts another.",
         )

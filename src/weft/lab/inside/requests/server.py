@@ -147,7 +147,7 @@ class Server:
             )
         except OSError as error:
             seen, where = error.strerror or str(error), f"{request.where}: {request.command[0]}"
-            problem = Problem(code="HOST-002", where=where, seen=seen, expected="a program to run")
+            problem = Problem("HOST-002", where, seen, expected="a program to run")
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
             raise CannotRun(problem, status=127 if missing else 126) from None  # POSIX, Shell Command Language 2.8.2
         listening = watched(_pass_signals(connection, child))
@@ -188,4 +188,4 @@ def _first(group: BaseExceptionGroup[BaseException]) -> WeftError:
 
 
 def _problem(seen: str, *, code: str = "LAB-002") -> Problem:
-    return Problem(code=code, where="the lab", seen=seen)
+    return Problem(code, "the lab", seen)
