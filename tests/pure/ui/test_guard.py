@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
-from weft.ui.guard import POLICY, Guard, is_address
+from weft.ui.app import POLICY, Guard, is_address
 
 TOKEN = "a-token-of-chance"
 
