@@ -23,7 +23,7 @@ PLANTED = {
     "Diagnosis goes from the sight to the three commands": ("diag/trace/planted.py", "import weft.diag.doctor.forms"),
     "What the page shows is decided without the machine": ("ui/measuring.py", "import socket"),
     "A lab does not know its commands": ("lab/services/planted.py", "import weft.lab.commands.choose"),
-    "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/veth.py", "import socket"),
+    "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/links.py", "import socket"),
     "What plugins decide needs no machine": ("cni/plugins/bridge/conf.py", "import weft.kernel.rtnetlink.rtnl"),
     "Plugins do not know what serves them, nor what they share the plugins": (
         "cni/attachment/planted.py",

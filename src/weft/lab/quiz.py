@@ -130,16 +130,12 @@ def hints(fault: Fault, known: Area, node: str) -> list[str]:
     return [known.where, known.look, f"On {node}: {fault.about}."]
 
 
-def _drawable() -> dict[str, tuple[Fault, Area]]:
-    """Faults that stay until a command mends them, and do not show at the first look.
-
-    Where the daemon is ended, `weft lab ps` shows it.
-    """
-    lasting = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]
-    return {fault.name: (fault, known) for fault in lasting if (known := area(fault)) is not None}
-
-
-DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = _drawable()
+# Faults that stay until a command mends them, and do not show at the first look: `weft lab ps` shows an ended daemon.
+DRAWABLE: Final[Mapping[str, tuple[Fault, Area]]] = {
+    fault.name: (fault, known)
+    for fault in FAULTS
+    if fault.mends and not (fault.repaired or fault.kills) and (known := area(fault)) is not None
+}
 
 
 class Puzzle(Value):

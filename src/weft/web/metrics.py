@@ -134,7 +134,8 @@ class _Collected:
         names = {*(network.devices if network else ()), *([uplink.name] if uplink else ())}
         devices = [link for link in self._links if link.name in names]
         tunnel = [link for link in devices if network is not None and link.name in network.devices]
-        yield _gauges("weft_device_mtu_bytes", "The MTU of a device.", ("device",), _mtus(tunnel))
+        mtus = (((link.name,), link.mtu) for link in tunnel)
+        yield _gauges("weft_device_mtu_bytes", "The MTU of a device.", ("device",), mtus)
         device = ("device", "direction")
         lost = [((link.name,), link.counted.received_lost, link.counted.sent_lost) for link in tunnel]
         yield _counter(
@@ -244,10 +245,6 @@ def _pod(pods: Mapping[str, str], link: LinkCounts) -> tuple[str, str]:
     return namespace, name
 
 
-def _mtus(links: Iterable[LinkCounts]) -> _Samples:
-    return (((link.name,), link.mtu) for link in links)
-
-
 def _both_ways(counts: Iterable[tuple[tuple[str, ...], int, int]]) -> _Samples:
     """Samples with the direction as a further label."""
     for names, received, sent in counts:
@@ -289,14 +286,14 @@ def _gauge(name: str, what: str, value: float) -> Metric:
 
 
 def _gauges(name: str, what: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = GaugeMetricFamily(name, what, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
+    return _filled(GaugeMetricFamily(name, what, labels=labels), samples)
 
 
 def _counter(name: str, what: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = CounterMetricFamily(name, what, labels=labels)
+    return _filled(CounterMetricFamily(name, what, labels=labels), samples)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: _Samples) -> Metric:
     for values, value in samples:
         family.add_metric(values, value)
     return family

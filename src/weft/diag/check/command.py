@@ -76,11 +76,13 @@ def _traces(report: CheckReport) -> Iterator[str]:
 
 def _check(sight: Sight, note: Note) -> CheckReport:
     name = socket.gethostname()
-    _allow_many_sockets()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each pod has some sockets
     with pods_of(sight, name, "weft check") as pods:
         wanted = node_trials.trials(node_trials.ends(sight, name, pods.found), node_trials.most_pairs(sight))
         if not wanted:
-            raise Unavailable(_nothing())
+            seen, hint = "a node that has no pods and knows no other nodes", "'weft doctor' says what the node lacks."
+            raise Unavailable(Problem("INST-003", "weft check", seen, hint=hint))
         note(f"{counted(len(wanted), 'trial')} of {counted(len(pods.found), 'pod')}")
         attempt = partial(_tried, pods)
         wanted, outcomes = made(wanted, partial(attempt, note=note))
@@ -136,19 +138,4 @@ def _packet(trial: Trial, own: str) -> Packet:
         protocol=ECHO[trial.family] if by_echo else trial.protocol,
         source_port=port,
         target_port=port,
-    )
-
-
-def _allow_many_sockets() -> None:
-    """Raise the limit of descriptors: each pod has some."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _nothing() -> Problem:
-    return Problem(
-        "INST-003",
-        "weft check",
-        "a node that has no pods and knows no other nodes",
-        hint="'weft doctor' says what the node lacks.",
     )

@@ -57,7 +57,7 @@ class Probed(Value):
     address: Ip
     way: Way
     size: int
-    answered: bool
+    answered: bool = False
 
 
 class DeadPort(Value):

@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.sight.node import Knock, Knocked, Peer, Probed, Way
+from weft.diag.sight.node import Knock, Knocked, Peer, Probed
 from weft.kernel import icmp
 from weft.model.net import Ip
-from weft.model.value import Value
+from weft.model.value import replace
 from weft.wire.icmp import HEADER, IP_HEADER, REPLY, UNREACHABLE, behind_ip, echo_request
 
 _FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -37,13 +37,6 @@ _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
 _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
 
 
-class _Question(Value):
-    peer: str
-    address: Ip
-    way: Way
-    size: int
-
-
 def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
     """Ask each peer, and wait for the answers: about a second if one is missing. `OSError` without the right to."""
     questions = list(_questions(peers, mtu))[:_MOST]
@@ -53,10 +46,7 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
         versions = {question.address.version for question in questions}
         sockets: dict[int, socket.socket] = {version: held.enter_context(_open(version)) for version in versions}
         answered = _exchange(sockets, questions)
-    return tuple(
-        Probed(peer=q.peer, address=q.address, way=q.way, size=q.size, answered=number in answered)
-        for number, q in enumerate(questions)
-    )
+    return tuple(replace(each, answered=number in answered) for number, each in enumerate(questions))
 
 
 def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
@@ -122,13 +112,13 @@ def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | N
     return None if said is None else ((ip_address(target), _PORTS.unpack_from(inside)[1]), said)
 
 
-def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[_Question]:
+def _questions(peers: Iterable[Peer], mtu: int) -> Iterable[Probed]:
     for peer in peers:
         if peer.inner is not None and mtu > _SMALL:
-            yield _Question(peer=str(peer.subnet), address=peer.inner, way="overlay", size=_SMALL)
-            yield _Question(peer=str(peer.subnet), address=peer.inner, way="large", size=mtu)
+            yield Probed(peer=str(peer.subnet), address=peer.inner, way="overlay", size=_SMALL)
+            yield Probed(peer=str(peer.subnet), address=peer.inner, way="large", size=mtu)
         if peer.public is not None:
-            yield _Question(peer=str(peer.subnet), address=peer.public, way="underlay", size=_SMALL)
+            yield Probed(peer=str(peer.subnet), address=peer.public, way="underlay", size=_SMALL)
 
 
 def _open(version: int) -> socket.socket:
@@ -138,7 +128,7 @@ def _open(version: int) -> socket.socket:
     return sock
 
 
-def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question]) -> set[int]:
+def _exchange(sockets: dict[int, socket.socket], questions: Sequence[Probed]) -> set[int]:
     """Send three times at most. Returns the numbers of what was answered."""
     answered = set[int]()
     identifier = os.getpid() & 0xFFFF
@@ -156,21 +146,19 @@ def _exchange(sockets: dict[int, socket.socket], questions: Sequence[_Question])
     return answered
 
 
-def _heard(
-    sockets: dict[int, socket.socket], identifier: int, questions: Sequence[_Question], seconds: float
-) -> set[int]:
+def _heard(sockets: dict[int, socket.socket], identifier: int, questions: Sequence[Probed], seconds: float) -> set[int]:
     ready, _, _ = select.select(list(sockets.values()), [], [], seconds)
     return {number for sock in ready for number in _received(sock, identifier, questions)}
 
 
-def _send(sock: socket.socket, question: _Question, identifier: int, number: int) -> None:
+def _send(sock: socket.socket, question: Probed, identifier: int, number: int) -> None:
     version = question.address.version
     data = bytes(question.size - IP_HEADER[version] - HEADER.size)
     with suppress(OSError):  # no route, too long for the link: it is not answered
         sock.sendto(echo_request(version, identifier, number, data), (str(question.address), 0))
 
 
-def _received(sock: socket.socket, identifier: int, questions: Sequence[_Question]) -> set[int]:
+def _received(sock: socket.socket, identifier: int, questions: Sequence[Probed]) -> set[int]:
     version = 4 if sock.family == socket.AF_INET else 6
     found = set[int]()
     with suppress(BlockingIOError):

@@ -62,7 +62,9 @@ def _between_pods(sight: Sight) -> Iterator[Packet]:
         other = next((peer for peer in peers(sight) if peer.subnet.version == subnet.version), None)
         if other is None:
             continue
-        out = _way_out(sight, other)
+        route = route_to(sight, _pod(other.subnet))
+        link = None if route is None else sight.link(route.index)
+        out = "" if link is None else link.name
         here, there = _pod(subnet), _pod(other.subnet)
         for source, target, iif, oif in ((here, there, bridge, out), (there, here, out, bridge)):
             yield Packet(
@@ -78,12 +80,6 @@ def _between_pods(sight: Sight) -> Iterator[Packet]:
 
 def _pod(subnet: Net) -> Ip:
     return subnet.network_address + 2  # the first that is a pod's
-
-
-def _way_out(sight: Sight, peer: Peer) -> str:
-    route = route_to(sight, peer.subnet.network_address + 2)
-    link = None if route is None else sight.link(route.index)
-    return "" if link is None else link.name
 
 
 @check("bridge-rules", "the firewall forwards what pods of other networks' bridges need", "rules", "networks", "routes")

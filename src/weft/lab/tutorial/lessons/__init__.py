@@ -3,16 +3,9 @@
 from typing import Final
 
 from weft.lab.tutorial.lesson import Lesson
-from weft.lab.tutorial.lessons import bridge, call, namespace, nodes, plugin, policy, services, veth, vxlan
+from weft.lab.tutorial.lessons.links import BRIDGE, NAMESPACE, VETH
+from weft.lab.tutorial.lessons.nodes import NODES, VXLAN
+from weft.lab.tutorial.lessons.plugins import CALL, PLUGIN
+from weft.lab.tutorial.lessons.services import POLICY, SERVICES
 
-LESSONS: Final[tuple[Lesson, ...]] = (
-    namespace.LESSON,
-    veth.LESSON,
-    bridge.LESSON,
-    nodes.LESSON,
-    vxlan.LESSON,
-    call.LESSON,
-    plugin.LESSON,
-    services.LESSON,
-    policy.LESSON,
-)
+LESSONS: Final[tuple[Lesson, ...]] = (NAMESPACE, VETH, BRIDGE, NODES, VXLAN, CALL, PLUGIN, SERVICES, POLICY)
