@@ -171,9 +171,6 @@ def of_node(name: str, state: NodeState, *, unix: float) -> View:
         "daemon": "ready" if state.ready else "not ready",
         "health": _state_health(state),
         "wrong": [*wrong(state)],
-        "pods": [],
-        "place": [],
-        "notes": [],
         "detail": _detail(state, sees, unix),
     }
     others = [
@@ -181,14 +178,9 @@ def of_node(name: str, state: NodeState, *, unix: float) -> View:
             name=peer,
             piece={
                 **_base(peer, number, addresses=row.public, subnets=row.subnets),
-                "mtu": 0,
                 "daemon": row.state,
                 "health": _HEALTH[row.state],
                 "wrong": row.why,
-                "pods": [],
-                "place": [],
-                "notes": [],
-                "detail": None,
             },
         )
         for number, (peer, row) in enumerate(sees.items(), 1)
@@ -311,7 +303,8 @@ def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, 
 
 
 def _base(name: str, number: int, *, addresses: list[str], subnets: list[str]) -> Piece:
-    return {"name": name, "order": number, "addresses": addresses, "subnets": subnets}
+    known = {"name": name, "order": number, "addresses": addresses, "subnets": subnets}
+    return {**known, "mtu": 0, "pods": [], "place": [], "notes": [], "detail": None}
 
 
 def _lab(report: LabReport) -> Piece:

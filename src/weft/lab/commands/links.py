@@ -42,17 +42,7 @@ _RATE: Final = _Quantity("rate", read_rate)
 @click.option("--up/--down", default=None, help="Plug the cable in, or pull it.")
 @click.option("--clear", is_flag=True, help="Reset the link to what it is in a new lab.")
 @lab_and_output
-def link(
-    which: tuple[str, ...],
-    *,
-    delay: float | None,
-    loss: float | None,
-    rate: int | None,
-    up: bool | None,
-    clear: bool,
-    lab: str,
-    output: str,
-) -> None:
+def link(which: tuple[str, ...], lab: str, output: str, **wanted: Any) -> None:
     """Show or change the link of each NODE to the other nodes; without NODE, of all nodes.
 
     What is not named stays as it is. Delay, loss and rate hold in each direction: a ping of a link that loses 5 % is
@@ -65,18 +55,17 @@ def link(
       weft lab link node2 --down
       weft lab link --clear
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    change = Change(up=up, delay=delay, loss=loss, rate=rate, clear=clear)
-    if clear and change != Change(clear=True):
+    change = Change(**wanted)
+    if change.clear and change != Change(clear=True):
         seen, expected = "--clear beside what is to be set", "one or the other"
         raise ConfigError(Problem("FLAG-001", "weft lab link", seen, expected=expected))
     place = start.find(base(), lab)
-    asked = protocol.SetLinks(nodes=list(which), change=change)
-    report = ask(place, asked, LinksReport)
+    report = ask(place, protocol.SetLinks(nodes=list(which), change=change), LinksReport)
     show_report(output, report, show.links(report))
     name, option = next(iter(report.links)), within(place)
     if change == Change():
         next_commands(output, f"weft lab link{option} {name} --loss 5%", "weft lab partition --help")
-    elif not clear:
+    elif not change.clear:
         next_commands(output, f"weft lab pingall{option}", f"weft lab link{option} {shlex.join([*which, '--clear'])}")
 
 
