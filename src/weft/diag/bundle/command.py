@@ -121,9 +121,9 @@ def gathered(places: Places) -> tuple[dict[str, str], dict[str, str]]:
 
     def take(name: str, text: Callable[[], str], without: Callable[[str], str]) -> None:
         try:
-            text = text()
-            cut = len(text) - _LONGEST
-            found[name] = without(text if cut <= 0 else f"{text[:_LONGEST]}\n… and {cut} characters more\n")
+            whole = text()
+            cut = len(whole) - _LONGEST
+            found[name] = without(whole if cut <= 0 else f"{whole[:_LONGEST]}\n… and {cut} characters more\n")
         except (OSError, ValueError) as error:
             unseen[name] = str(error)
 
