@@ -126,7 +126,6 @@ def family(code: str) -> str:
 
 
 def hints(fault: Fault, known: Area, node: str) -> list[str]:
-    """From vague to plain."""
     return [known.where, known.look, f"On {node}: {fault.about}."]
 
 

@@ -20,12 +20,10 @@ KINDS: Final = (*get_args(Kind), HEALTH)
 
 
 def since_option(about: str) -> Callable[[Command], Command]:
-    """An option for a time that is over, in seconds."""
     return click.option("--since", metavar="DURATION", callback=_since, help=about)
 
 
 def wanted_options(command: Command) -> Command:
-    """Options that choose events, for `wanted_of`."""
     kinds = click.option(
         "--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND", help="Only events of this kind."
     )
@@ -55,7 +53,6 @@ def line(event: Event, node: str = "") -> str:
 
 
 def show_event(output: str, event: Event, node: str = "") -> None:
-    """Print a line, or a document of its own."""
     if output in DOCUMENTS:
         of = {"node": node} if node else {}
         click.echo(piece(output, {**of, **fields_of(event)}), nl=False)

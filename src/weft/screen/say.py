@@ -37,7 +37,6 @@ _KINDS: Final = {
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Tell whether a line can be written again there."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

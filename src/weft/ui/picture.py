@@ -295,7 +295,6 @@ def with_last(view: View, last: dict[str, tuple[Piece, int]], unix: float) -> Vi
 
 
 def changes(before: Mapping[str, Piece], now: Mapping[str, Piece]) -> dict[str, Any]:
-    """What a page must put, and what is gone."""
     return {
         "put": {name: piece for name, piece in now.items() if before.get(name) != piece},
         "gone": [name for name in before if name not in now],
@@ -362,7 +361,6 @@ def _side(one: NodeView, other: NodeView) -> tuple[str, str]:
 
 
 def _detail(state: NodeState, sees: Mapping[str, Row], unix: float) -> Piece:
-    """The second level of a node."""
     lease = state.lease
     until = None if lease is None or lease.seconds is None else _since(unix, -lease.seconds)
     return {

@@ -34,8 +34,6 @@ Scrape = Callable[[], Awaitable[str]]
 
 
 class Answer(NamedTuple):
-    """`kind` is the Content-Type."""
-
     code: int
     text: str
     kind: str = "text/plain; charset=utf-8"
@@ -118,7 +116,6 @@ def _is_here(sock: socket.socket) -> bool:
 
 
 def _is_busy(connection: h11.Connection) -> bool:
-    """Tell whether part of a request has come."""
     return connection.their_state is not h11.IDLE or bool(connection.trailing_data[0])
 
 

@@ -229,7 +229,6 @@ class _Collected:
 
 
 def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
-    """How many problems there are of each code."""
     counts: dict[str, int] = {}
     troubles = [each for peer in state.peers for each in (peer.trouble, peer.doubt)]
     troubles += [lease.trouble for lease in state.refused]
@@ -240,7 +239,6 @@ def _problems(state: NodeState) -> Iterator[tuple[tuple[str], int]]:
 
 
 def _pod(pods: Mapping[str, str], link: LinkCounts) -> tuple[str, str]:
-    """Namespace and name."""
     namespace, _, name = pods.get(link.alias, "").partition("/")
     return namespace, name
 

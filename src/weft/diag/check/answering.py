@@ -46,7 +46,6 @@ class _Listener(Value):
 
 
 def numbered(number: int, *, size: int = 0) -> bytes:
-    """Return what a flow says, filled up to `size` bytes."""
     return _NUMBERED.pack(MARK, number).ljust(size, b"\0")
 
 
@@ -82,7 +81,6 @@ class Answering:
         return trial.port or (int(sock.getsockname()[1]) if sock is not None and first.protocol != "icmp" else 0)
 
     def is_theirs(self, trial: Trial) -> bool:
-        """A program of a target's own may answer."""
         return any(self._sockets[each] is None for each in _listeners(trial))
 
     def read_all(self) -> None:

@@ -149,7 +149,6 @@ def tried_again(cause: Cause, attempt: Attempt) -> Cause:
 
 
 def measured(cause: Cause, attempt: Attempt) -> Cause:
-    """Measure the largest size that arrives, of a cause of sizes."""
     if ("size", "mtu") not in cause.traits:
         return cause
     trial = cause.examples[0].trial

@@ -78,7 +78,6 @@ def _cause(cause: Cause, why: Evidence | None, *, alone: bool) -> str:
 
 
 def sentence(cause: Cause, *, alone: bool) -> str:
-    """Say what failed: every packet of its kind if none passed. `alone`: no other kind failed."""
     now, once, several = _SAID[cause.fault]
     where = _PLACES[cause.place.kind].format(*_named(cause.place))
     if cause.fault == "unrefused":

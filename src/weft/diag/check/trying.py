@@ -164,5 +164,4 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
 
 
 def _said(error: OSError | TimeoutError) -> str:
-    """What the kernel said; nothing of a timeout."""
     return "" if error.errno is None else os.strerror(error.errno)

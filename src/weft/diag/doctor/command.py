@@ -120,7 +120,6 @@ def agreed(planned: list[Finding], *, yes: bool) -> bool:
 
 
 def run_fixes(planned: Iterable[Finding]) -> Iterator[str]:
-    """Yield a line for each command with its result."""
     for finding in planned:
         for command in finding.fix:
             failed = _run(command)

@@ -43,7 +43,6 @@ def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:
 
 
 def link_programs(running: Collection[str]) -> frozenset[str]:
-    """Those of running programs that give links addresses."""
     return frozenset(name for comm, name in _LINK_PROGRAMS.items() if comm in running)
 
 

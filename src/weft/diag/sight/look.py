@@ -233,7 +233,6 @@ def _kernel(rtnl: Rtnl) -> KernelTables:
 
 
 def settings(links: Iterable[LinkInfo]) -> dict[str, str]:
-    """They are the node's, and those of its links, without ports of bridges."""
     own = [name.format(link.name) for link in links if not link.master for name in _OF_LINKS]
     return {name: value for name in (*_SETTINGS, *own) if (value := sysctl.read(name)) is not None}
 

@@ -40,8 +40,6 @@ class Reserved(Value):
 
 
 class Peer(Value):
-    """Another node: its subnet, the address of its device in the overlay, and its public IP, where known."""
-
     subnet: Net
     inner: Ip | None
     public: Ip | None
@@ -213,14 +211,12 @@ class Sight(KernelTables):
 
     @property
     def networks_of_pods(self) -> tuple[Net, ...]:
-        """The pod network, one range for each family, if a daemon or its file says it."""
         if self.daemon is not None and self.daemon.network is not None:
             return tuple(map(ip_network, self.daemon.network.networks))
         return () if self.subnet_env is None else self.subnet_env.networks
 
     @property
     def subnets(self) -> tuple[Net, ...]:
-        """This node's part of the pod network."""
         if self.daemon is not None and self.daemon.lease is not None:
             return tuple(map(ip_network, self.daemon.lease.subnets))
         return () if self.subnet_env is None else self.subnet_env.subnets

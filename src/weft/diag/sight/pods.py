@@ -78,7 +78,6 @@ class Pods:
         return now is not None and now.addresses == pod.addresses
 
     def run(self, place: str, work: Callable[[], T]) -> T:
-        """Call `work` in a pod, or on the node for a name that is no pod's."""
         return self._thread.submit(self._inside, self._namespace(place), work).result()
 
     async def visit(self, place: str, work: Callable[[], T]) -> T:
@@ -162,7 +161,6 @@ class Pods:
 
 
 def hidden_words(hidden: Sequence[str]) -> str:
-    """Say that some namespaces could not be looked into; empty if none is hidden."""
     if not hidden:
         return ""
     more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""

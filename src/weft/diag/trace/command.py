@@ -155,7 +155,6 @@ def entry_of(sight: Sight, packet: Packet) -> Entry:
 
 
 def no_size(command: str) -> ConfigError:
-    """Return the error of --size with a SYN, which has no size of its own."""
     hint = "Without a port it is an echo request, with --udp a datagram."
     seen = "--size, and a port of TCP: what asks for a connection is small, whatever that carries later"
     return ConfigError(Problem("FLAG-001", command, seen, hint=hint))

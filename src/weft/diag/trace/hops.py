@@ -140,7 +140,6 @@ def _host_end(end: End, way: Way) -> Iterator[Hop]:
 
 
 def unreached(found: Sequence[Leg], number: int, device: str) -> list[Leg]:
-    """Mark what no packet came to: a device on leg `number`, and all behind it."""
     return [leg if at < number else _unreached(leg, device if at == number else "") for at, leg in enumerate(found)]
 
 

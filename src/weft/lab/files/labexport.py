@@ -50,7 +50,6 @@ def _with_addresses(lab: spec.Lab, report: LabReport) -> Iterator[spec.Pod]:
 
 
 def _differences(lab: spec.Lab, report: LabReport) -> Iterator[str]:
-    """Subnets and addresses that would differ."""
     plan = planned(lab)
     subnets = {node.name: node.subnets for node in plan.nodes}
     for node in report.nodes:

@@ -83,7 +83,6 @@ def _host_port(reader: Reader, node: yaml.Node) -> spec.HostPort | None:
 
 
 def read_services(reader: Reader, node: yaml.Node | None, lab: spec.Lab) -> spec.Lab:
-    """Each Service with its addresses."""
     if node is None:
         return lab
     if not isinstance(node, yaml.SequenceNode):

@@ -73,8 +73,6 @@ def _expected(kind: object) -> str:
 
 
 class Reader:
-    """Walks the YAML nodes of one file and collects problems."""
-
     def __init__(self, where: str) -> None:
         self._found: list[tuple[int, Problem]] = []
         self._where = where

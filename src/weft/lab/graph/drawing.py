@@ -108,7 +108,6 @@ def _link_height(device: Device) -> int:
 
 
 def _in_one_line(device: Device) -> bool:
-    """Whether the kind fits between the name and the address."""
     letters = len(device.name) + len(device.kind) + max(map(len, device.addresses), default=0)
     return _LETTER * letters < _CARD - 2 * _PAD - 40
 

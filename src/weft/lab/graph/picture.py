@@ -31,8 +31,6 @@ class Device(Value):
 
 
 class Pod(Value):
-    """A pod and its addresses."""
-
     name: str
     addresses: tuple[str, ...]
 
@@ -96,7 +94,6 @@ def _node(node: NodeReport, report: LabReport, network: NetConf) -> Node:
 
 
 def _devices(node: NodeReport, network: NetConf) -> Iterator[Device]:
-    """Their address is the first of the lease."""
     names, kind = _names(network)
     for name in dict.fromkeys(names.values()):
         bases = (ip_network(subnet) for subnet in node.subnets)

@@ -329,7 +329,6 @@ class World:
 
 
 def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":
-    """What holds the leases, and what makes nodes Kubernetes'."""
     if lab.store == "etcd":
         return etcd.EtcdStore(processes, lab), None
     if lab.store == "mesh":

@@ -115,7 +115,6 @@ async def _leads_to(asking: socket.socket, address: str, process: int) -> bool:
 
 
 def _is_flannels() -> bool:
-    """Tell whether flanneld works in this node, and no weftd is there."""
     if not daemons.living():
         for file in _PROC.glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended

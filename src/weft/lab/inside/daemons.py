@@ -66,7 +66,6 @@ def _subnets(nodes: Sequence[RunningNode]) -> AbstractSet[Net]:
 
 
 async def _late(nodes: Sequence[RunningNode], inside: Inside, *, apart: bool) -> tuple[str, str] | None:
-    """The first node that lacks something, and what."""
     subnets = _subnets(nodes)
     for running in nodes:
         if not running.lease.is_set():

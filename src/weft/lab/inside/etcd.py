@@ -50,8 +50,6 @@ def url(families: Sequence[Family]) -> str:
 
 
 class EtcdStore:
-    """An etcd of one member."""
-
     def __init__(self, processes: Processes, lab: Lab) -> None:
         self.where = url(lab.families)
         self._processes = processes

@@ -58,7 +58,6 @@ class RunningNode(Value, frozen=False):
 
     @property
     def networks(self) -> Path:
-        """As the lab sees it."""
         return filesystem.node_directory(self.spec.name, "net.d")
 
     @property
@@ -252,6 +251,5 @@ async def daemon_ready(node: RunningNode, processes: Processes) -> None:
 
 
 def early_end(node: RunningNode, processes: Processes, daemon: Child) -> Unavailable:
-    """The daemon has ended instead of being ready."""
     seen = f"it ended with status {daemon.ended.result()}:\n{processes.last_words(node.spec.name)}"
     return Unavailable(Problem("LAB-002", f"weftd of {node.spec.name}", seen))

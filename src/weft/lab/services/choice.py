@@ -25,8 +25,6 @@ class Endpoint(Value):
 
 
 class Served(Value):
-    """A Service and where it leads now."""
-
     service: Service
     endpoints: tuple[Endpoint, ...]
 

@@ -96,12 +96,10 @@ class _Of:
 
     @property
     def by_address(self) -> str:
-        """The map's element."""
         return f"{self.address} . {self._protocol} . {self._port} : goto service/{self._name}"
 
     @property
     def by_node_port(self) -> str:
-        """The map's element."""
         return f"{self._protocol} . {self.node_port} : goto node-port/{self._name}"
 
     def chains(self, word: str, network: Net) -> Iterator[tuple[str, str]]:

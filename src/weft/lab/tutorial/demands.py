@@ -26,7 +26,6 @@ def space(seen: Seen, node: str, name: str) -> Demand:
 
 
 def up(seen: Seen, node: str, name: str, inside: str = HERE) -> Demand:
-    """A link that is there, and up."""
     what, link = f"{name} of {_place(node, inside)} is up", seen.link(node, name, inside)
     return Demand(what, _missing(seen, node, inside) if link is None else "" if link.up else "it is down")
 
@@ -76,7 +75,6 @@ def port(seen: Seen, node: str, name: str, bridge: str) -> Demand:
 
 
 def route(seen: Seen, node: str, to: str, via: str, *, dev: str = "", inside: str = HERE) -> Demand:
-    """A route, the only one with that destination."""
     by = f" dev {dev}" if dev else ""
     what = f"{_place(node, inside)} has the route {to} via {via}{by}"
     found = [route for route in seen.space(node, inside).routes if route.dst == to]
@@ -94,12 +92,10 @@ def mtu(seen: Seen, node: str, name: str, wanted: int, inside: str = HERE) -> De
 
 
 def forwards(seen: Seen, node: str) -> Demand:
-    """A node that passes packets on."""
     return Demand(f"{node} forwards packets", "" if seen.nodes[node].forwards else "net.ipv4.ip_forward is 0")
 
 
 def answered(seen: Seen, name: str, what: str, problem: str) -> Demand:
-    """An attempt that worked."""
     return Demand(what, problem if seen.answers.get(name) is None else "")
 
 

@@ -23,7 +23,6 @@ class Typed(Value, kw_only=False):
 
 
 def look(node: str, command: str, seen: str, *, fails: bool = False) -> Typed:
-    """A command that only looks."""
     return Typed(node, command, seen, changes=False, fails=fails)
 
 
@@ -87,5 +86,4 @@ def judged(lesson: Lesson, seen: Seen) -> list[Demand]:
 
 
 def right(demands: list[Demand]) -> bool:
-    """Whether nothing demanded is missing."""
     return not demands[-1].problem

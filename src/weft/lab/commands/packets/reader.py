@@ -37,8 +37,6 @@ class Packet(Value, gc=False):
 
 
 class PacketReader:
-    """The packets of one socket."""
-
     def __init__(self, place: str, descriptor: int) -> None:
         self.place = place
         self._socket = socket.socket(fileno=descriptor)
@@ -82,8 +80,6 @@ class PacketReader:
 
 
 class Order:
-    """Packets until they are in order of time."""
-
     def __init__(self) -> None:
         self._held: list[tuple[int, int, Packet]] = []
         self._numbers = count()

@@ -73,7 +73,6 @@ def counting(*, wanted: bool) -> str:
 
 
 def _cut(source: Place, target: Place) -> tuple[str, list[str]]:
-    """The hook, and the matches of a way's packets."""
     if source.port and target.port and source.segment == target.segment:
         return "forward", [f'iifname "{source.port}" oifname "{target.port}"']
     if source.port:  # to the store, or by the router: the switch takes it in
