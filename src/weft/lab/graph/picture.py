@@ -31,6 +31,8 @@ class Device(Value):
 
 
 class Pod(Value):
+    """A pod and its addresses."""
+
     name: str
     addresses: tuple[str, ...]
 
