@@ -53,7 +53,7 @@ class Rules:
 
     @cache  # noqa: B019 - one search, one object
     def ring(self, tokens: tuple[Token, ...]) -> Tokens:
-        """Never changed: whoever changes it makes one of its own."""
+        """Never changed: who changes it makes one of its own."""
         return Tokens(self.layout, tokens)
 
     def founder(self, key: bytes) -> Peer:

@@ -1,7 +1,7 @@
 """Every history of a few peers, breadth first over states: who may do what next, and what must never be.
 
 Checked after every step: no block is relied on by two peers that nobody has removed (C1), the tokens of each peer
-cover each block once (C2), versions only rise (C3); and, of each removal that comes about, that whoever it has not
+cover each block once (C2), versions only rise (C3); and, of each removal that comes about, that who it has not
 heard of had its blocks from peers that it names.
 """
 
@@ -269,7 +269,7 @@ class Search:
         return world._replace(origin=tuple(origin))
 
     def _checked(self, before: World, after: World, proposer: int, names: tuple[bytes, ...]) -> World | None:
-        """When a removal comes about: whoever has not promised was known to peers that are named alone.
+        """When a removal comes about: who has not promised was known to peers that are named alone.
 
         If there is any, the operator has removed all that knew of a living peer: nothing is promised then.
         """

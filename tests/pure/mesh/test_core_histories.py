@@ -68,7 +68,7 @@ def home_given(patch):
 
 
 def anothers_run(patch):
-    """The last block is given, whoever has it."""
+    """The last block is given, though it may be of another."""
     patch.setattr("weft.mesh.grants.share", lambda tokens, _giver: (tokens.layout.blocks - 1, tokens.layout.blocks))
 
 

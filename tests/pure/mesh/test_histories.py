@@ -68,7 +68,7 @@ class NewWitness(Rules):
 
 
 class NoPromise(Rules):
-    """Whoever is asked agrees, and goes on as before."""
+    """All that are asked agree, and go on as before."""
 
     def asked(self, peer, asked):
         after, ack = super().asked(peer, asked)
@@ -98,7 +98,7 @@ class Unkept(Rules):
 
 
 class Careless(Rules):
-    """The end of the ring is given away, whoever has it."""
+    """The end of the ring is given away, though it may be of another."""
 
     def wanted(self, peer: Peer, taker: bytes) -> tuple[Peer, Grant]:
         after, made = super().wanted(peer, taker)
