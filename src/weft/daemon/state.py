@@ -263,7 +263,7 @@ def peer_state(
     return PeerState(
         id=lease.id,
         subnets=_texts(lease.subnets),
-        public=_public(lease.attrs),
+        public=_texts(lease.remotes),
         backend=lease.attrs.backend,
         lacks=lacks,
         trouble=reconciler.decider.unusable.get(lease.id),
@@ -274,6 +274,7 @@ def peer_state(
         sent_bytes=packets.sent_bytes,
         received_bytes=packets.received_bytes,
         heard=packets.heard,
+        way="" if lease.way is None else str(lease.way),
     )
 
 

@@ -1,7 +1,7 @@
-"""What a peer keeps on disk, in the store's own directory: `mesh.json`, and `members.bin`.
+"""What a peer keeps on disk, in the store's own directory: mesh.json, and members.bin.
 
-`mesh.json` is who this node is and what it owns: replaced as a whole, and on disk before a message that depends on it.
-`members.bin` is what others tell again: written late, and it may be lost.
+mesh.json is who this node is and what it owns: replaced as a whole, and on disk before a message that depends on it.
+members.bin is what others tell again: written late, and it may be lost.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from weft.beside import files
 from weft.model.errors import Problem, Unavailable
 from weft.model.mesh.effects import Kept
 from weft.model.mesh.records import Member
@@ -96,7 +97,7 @@ class Disk:
 
 
 def boot_id(path: Path = _BOOT) -> str:
-    return path.read_text().strip()
+    return files.read_now(path).decode().strip()
 
 
 def machine_print(products: Sequence[Path] = _PRODUCT, machine_id: Path = _MACHINE_ID) -> str:
@@ -107,6 +108,6 @@ def machine_print(products: Sequence[Path] = _PRODUCT, machine_id: Path = _MACHI
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip()
+        return files.read_now(path).decode(errors="replace").strip()
     except OSError:
         return ""

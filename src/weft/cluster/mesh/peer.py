@@ -173,7 +173,7 @@ class Peer:
         self._do(self.core.asked(command, self._now()))
 
     def publish(self, publish: Publish) -> None:
-        """At once or once there is a core, and again whenever that begins anew."""
+        """At once or once there is a core, and again whenever another begins."""
         self._published = publish
         if self.core is not None:
             self.ask(publish)
@@ -216,7 +216,7 @@ class Peer:
         while True:
             if saved is None:
                 saved = Saved(secret=self._random(KEY_SIZE), machine=self.me.machine, boot=self.me.boot)
-                await self._keep(saved)  # before anybody is told of it
+                await self._keep(saved)  # before anybody hears of it
             try:
                 await self._live(saved)
             except ExceptionGroup as group:

@@ -223,8 +223,8 @@ def leave(output: str, instance: str | None, *, yes: bool) -> int:
 def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: bool, yes: bool) -> int:
     """Take over the blocks of peers that are gone for good, once all other peers have agreed.
 
-    PEER is a name or an id, as `weft mesh peers` shows them. Name all that are gone at once: whoever is away and not
-    named is waited for. A peer that was removed and comes back gets another subnet.
+    PEER is a name or an id, as `weft mesh peers` shows them. Name all that are gone at once: a peer that is away and
+    not named is waited for. A peer that was removed and comes back gets another subnet.
 
     \b
       weft mesh rmpeer node3

@@ -72,7 +72,8 @@ class PeerState(Value):
 
     `trouble` is why its lease cannot be served, `doubt` why an earlier lease is served instead; `seconds` says since
     when. Some back ends count for each peer: `sent` and `received` are packets, `sent_bytes` and `received_bytes`
-    bytes, and `heard` is how many seconds ago the peer was heard of.
+    bytes, and `heard` is how many seconds ago the peer was heard of. In a mesh `way` says how it is reached, and why
+    not better (`via node2: port-filtered`), and `public` is where that way leads.
     """
 
     id: str
@@ -88,6 +89,7 @@ class PeerState(Value):
     sent_bytes: int | None = None
     received_bytes: int | None = None
     heard: float | None = None
+    way: str = ""
 
 
 class RefusedState(Value):
