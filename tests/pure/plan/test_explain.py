@@ -63,6 +63,10 @@ RULES = RuleSet(kind="iptables", family=4, chains=(CHAINS["nat"], CHAINS["filter
         (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["nft"],))), "--ip-masq"),
         (Put(RuleSet(kind="nft", family=4, chains=(CHAINS["forward"],))), "--iptables-forward-rules"),
         (
+            Put(Sysctl(name="net/ipv4/conf/flannel.1/rp_filter", value="2")),
+            "peers of a mesh may send by this machine to others",
+        ),
+        (
             Put(Sysctl(name="net/ipv4/ip_forward", value="1")),
             "pods here, or peers of a mesh, need this machine to forward",
         ),

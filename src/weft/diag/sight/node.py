@@ -284,7 +284,12 @@ def _by_routes(sight: Sight) -> list[Peer]:
 
 
 def _is_peers(net: Net, sight: Sight) -> bool:
-    return within_any(net, sight.networks_of_pods) and net not in (*sight.subnets, *sight.networks_of_pods)
+    """A single address is no lease's: in a mesh it is that at which a peer's path is asked."""
+    return (
+        net.prefixlen < net.max_prefixlen
+        and within_any(net, sight.networks_of_pods)
+        and net not in (*sight.subnets, *sight.networks_of_pods)
+    )
 
 
 def within_any(net: Net, networks: tuple[Net, ...]) -> bool:

@@ -332,6 +332,8 @@ def test_peers_of_flanneld_are_seen_by_routes():
     assert (peer.inner, peer.public) == (None, IPv4Address("192.168.0.2"))
     [unknown] = seen.peers(replace(FLANNELD, neighbours=()))
     assert unknown.public is None
+    asked = replace(ROUTES[2], dst=ip_network("10.244.0.2/32"))  # of a mesh: no pods are there
+    assert seen.peers(replace(FLANNELD, routes=(*ROUTES, asked))) == seen.peers(FLANNELD)
 
 
 def test_entries_of_flanneld_are_looked_at():
