@@ -11,6 +11,9 @@ from weft.model.mesh.effects import Hop, Leases
 from weft.model.mesh.records import MAX_LINKS, Member, short
 
 PAUSE: Final = 1.0  # seconds between two versions of our record
+FOR_EACH: Final = 0.02  # and if nothing but links has changed, so many for each member,
+LONGEST: Final = 10.0  # at most this,
+FIRST: Final = 2  # after so many versions
 
 
 class Publishing:
@@ -20,29 +23,40 @@ class Publishing:
         self._shown: dict[bytes, Member] = {}
         self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
+        self._later = inf  # when links are to be told that have changed
+        self._count = 0
         self.attrs = b""
         self.endpoints: tuple[str, ...] = ()
         self.due = inf
 
     def tick(self, now: float) -> None:
         state = self._state
-        self.due = inf
-        if state.ring is None or not state.stale:
+        self.due = self._later
+        if state.ring is None or not (state.stale or now >= self._later):
             return
         known = state.known.members.get(state.me)
         if now < self._last + PAUSE and (known is None or known.cannot == self._waying.cannot):
-            self.due = self._last + PAUSE
+            self.due = min(self.due, self._last + PAUSE)
             return
         state.stale = False
         made = self._record(state.version + 1)
-        if not self._differs(made):
+        changed = self._changed(made)
+        self._later = self._last + self._patience() if changed == ["links"] else -inf
+        if not changed or now < self._later:
+            self.due = self._later = self._later if changed else inf
             return
+        self.due = self._later = inf
         self._last = now
+        self._count += 1
         state.version += 1
         if state.version > state.kept.version:
             state.keep(version=state.version + AHEAD)
         state.put(made)
         state.flood.tell(Names(members={state.me: None}), now)
+
+    def _patience(self) -> float:
+        """Many peers that begin at once have other links each second, of which nobody needs to hear."""
+        return min(LONGEST, len(self._state.known.members) * FOR_EACH) if self._count >= FIRST else PAUSE
 
     def _record(self, version: int) -> Member:
         state = self._state
@@ -62,13 +76,13 @@ class Publishing:
             done=state.kept.done,
         )
 
-    def _differs(self, made: Member) -> bool:
+    def _changed(self, made: Member) -> list[str]:
         state = self._state
         old = state.known.members.get(state.me)
         if old is None or old.version != state.version:
-            return True
+            return ["version"]
         parts = ("run", "endpoints", "attrs", "home", "settled", "links", "cannot", "over", "done")
-        return any(getattr(old, part) != getattr(made, part) for part in parts)
+        return [part for part in parts if getattr(old, part) != getattr(made, part)]
 
     def leases(self, now: float) -> None:
         """Show the leases that have changed, and the next hop to each: the ring gives its member the home block."""

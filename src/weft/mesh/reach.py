@@ -1,15 +1,19 @@
 """Whom we dial: addresses that we were given, neighbours in the order of keys, and members that no link leads to."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Final
 
 from weft.mesh.dialling import ALONE, UNREACHED, Dialling
+from weft.mesh.graph import FULL
 from weft.mesh.links import Link
 from weft.mesh.state import State
 from weft.model.mesh.effects import Dial
 from weft.model.mesh.records import MAX_REDIRECTS, Member
 
-UNWANTED: Final = 60.0  # seconds, after which a link of ours that the order does not ask for is closed
+UNWANTED: Final = 10.0  # seconds, after which a link of ours that the order does not ask for is closed
+QUIET: Final = 1.0  # seconds without a new member, before neighbours are dialled: else they are soon others
+LONGEST: Final = 5.0  # but not longer than that
 
 
 class Reach:
@@ -19,6 +23,8 @@ class Reach:
         self.addresses = dict.fromkeys(state.options.peers)  # for ever, or until they are forgotten
         self._keys: dict[str, bytes] = {}  # who answered there
         self._advised: dict[str, None] = {}  # by one that has links enough
+        self._members = 0
+        self._began = self._grew = -inf  # since when members have come, and when the last one did
         self.due = 0.0
 
     def soon(self, now: float) -> None:
@@ -53,7 +59,12 @@ class Reach:
 
     def tick(self, now: float) -> None:
         state = self._state
-        calls, self.due = self._dialling.dial(self._wanted(now), now)
+        if state.me in state.known.removals:  # we have left
+            self.due = inf
+            return
+        self.due = inf
+        calls, due = self._dialling.dial(self._wanted(now), now)
+        self.due = min(self.due, due)
         alone = not len(state.links)
         if away := self._away(now):
             calls += self._dialling.unreached(away, now, alone=alone)
@@ -72,9 +83,23 @@ class Reach:
             ):
                 yield address, (address,)
         self._advised.clear()
+        if self._growing(now):
+            self.due = min(self.due, now + QUIET)
+            return
         for key in sorted(state.known.neighbours.wanted):
             if not state.links.to(key):
                 yield key, self._endpoints(state.known.members[key])
+
+    def _growing(self, now: float) -> bool:
+        """Whether there are many members, and more by the moment."""
+        count = len(self._state.known.members)
+        if count > self._members:
+            if now >= self._grew + QUIET:
+                self._began = now
+            self._grew = now
+        self._members = count
+        many = count > FULL + 1 and len(self._state.links) > 0
+        return many and now < self._grew + QUIET and now < self._began + LONGEST
 
     def _away(self, now: float) -> list[tuple[bytes, Sequence[str]]]:
         state = self._state

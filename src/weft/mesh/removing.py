@@ -161,6 +161,11 @@ class Removing:
             self._withdraw()
             state.say(f"nobody is removed: {state.name(back[0])} answers")
             return
+        if any(name in state.known.removals for name in proposal.names):
+            self._withdraw()
+            self._again = proposal.names  # the others of them
+            self.due = now
+            return
         away = missing(proposal, self._known(), self._promised, state.known.removals)
         for key in sorted(away):
             if key not in self._asks:

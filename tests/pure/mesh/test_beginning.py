@@ -34,7 +34,7 @@ def waits(world: World, name: str) -> str:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 10])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_s1_one_ring_by_flag_in_whatever_order_nodes_start(count, seed):
     world = by_flag(f"S1 {seed}", count)
     for name in world.chance.sample(NAMES[:count], count):
@@ -109,7 +109,7 @@ def test_none_is_created_where_a_peer_has_one():
         world.create("b", LAYOUT)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_s4_a_growing_mesh_has_one_ring_though_the_known_peer_is_cut_off(seed):
     world = World(f"S4 {seed}", check=Checks())
     names = [f"n{at}" for at in range(50)]

@@ -34,7 +34,7 @@ def one_is_dead(seed: str, count: int) -> World:
 
 
 @pytest.mark.parametrize("by", ["b", "bc", "abcd"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_s9_the_dead_one_has_one_heir_however_many_remove_it(by, seed):
     world = one_is_dead(f"S9 {by} {seed}", 6)
     for name in by:
@@ -151,7 +151,7 @@ def test_inherited_blocks_rest_for_an_hour():
     assert world.nodes["o"].own.home is not None or home is not None
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_s10_a_removed_peer_that_returns_drops_its_blocks_and_joins_as_another(seed):
     world = one_is_dead(f"S10 {seed}", 4)
     key = world.nodes["d"].key
@@ -175,7 +175,7 @@ def test_two_that_removed_each_other_agree_on_one():
     assert len({node.own.home for node in up(world)}) == 2
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_s12_a_peer_that_leaves_gives_all_to_another(seed):
     world = mesh(f"S12 {seed}", 5)
     world.weather.loss = 0.1
