@@ -10,6 +10,7 @@ from weft.mesh.leaving import Leaving
 from weft.mesh.links import Link
 from weft.mesh.meeting import Meeting
 from weft.mesh.publishing import Publishing
+from weft.mesh.questions import Questions
 from weft.mesh.reach import Reach
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
@@ -30,24 +31,19 @@ from weft.model.mesh.effects import (
     Used,
 )
 from weft.model.mesh.messages import (
-    Ack,
     Buckets,
     Founders,
-    Grant,
     Hello,
     Message,
-    Note,
     Offer,
     Ping,
     Pong,
-    Propose,
     Pull,
     Records,
     Redirect,
     Root,
     Routed,
     Versions,
-    Want,
 )
 from weft.model.mesh.records import Member, Removal, Ring, Token
 
@@ -67,6 +63,7 @@ class Core:
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
         self._leaving = Leaving(state, self._removing, self._estate.soon)
+        self._questions = Questions(self._estate, self._removing, self._leaving, state)
         self._gossip = Gossip(state, self._removing)
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)
@@ -246,7 +243,7 @@ class Core:
             state.word = state.word or (state.ring is not None and link.ring == state.ring.id)
             self._gossip.received(message, link, now)
         elif isinstance(message, Routed):
-            self._routed(message, link, now)
+            self._questions.received(message, link, now)
         elif isinstance(message, Offer):
             self._meeting.offered(link, message, now)
         elif isinstance(message, Founders):
@@ -254,34 +251,6 @@ class Core:
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
             self._reach.soon(now)
-
-    def _routed(self, message: Routed, link: Link, now: float) -> None:
-        state = self._state
-        answered = state.routing.received(
-            message, link.key, state.known, now, answer=lambda source, body: self._answer(source, body, now)
-        )
-        if answered is None:
-            return
-        ask, body = answered
-        if isinstance(body, Grant):
-            self._estate.granted(ask, body, now)
-        elif isinstance(ask.body, Propose):
-            self._removing.answered(ask, body, now)
-        elif isinstance(ask.body, Note):
-            self._estate.acknowledged(ask, body, now)
-        else:
-            self._leaving.answered(ask, now)
-
-    def _answer(self, source: bytes, body: Want | Note | Propose | Grant, now: float) -> Grant | Ack | None:
-        if self._state.left:
-            return None
-        if isinstance(body, Want):
-            return self._estate.wanted(source, body, now)
-        if isinstance(body, Note):
-            return self._estate.noted(body, now)
-        if isinstance(body, Propose):
-            return self._removing.answer(body.promise)
-        return self._estate.given(body, now)
 
     # --- The end of each call
 

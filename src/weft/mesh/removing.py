@@ -146,13 +146,7 @@ class Removing:
         state = self._state
         self.due = inf
         if self._again and not state.left:
-            names = tuple(name for name in self._again if name not in state.known.removals)
-            if state.kept.promise is not None:
-                self.due = now + LATEST
-                return
-            self._again = ()
-            if names:
-                self._propose(names, now)
+            self._retry(now)
         proposal = state.kept.proposal
         if proposal is None:
             return
@@ -175,6 +169,16 @@ class Removing:
         elif now >= self._said + SAID:
             self._said = now
             state.say("a removal waits for " + ", ".join(sorted(map(state.name, away))))
+
+    def _retry(self, now: float) -> None:
+        state = self._state
+        if state.kept.promise is not None:
+            self.due = now + LATEST
+            return
+        names = tuple(name for name in self._again if name not in state.known.removals)
+        self._again = ()
+        if names:
+            self._propose(names, now)
 
     def answered(self, ask: Ask, ack: Ack, now: float) -> None:
         """One of the others has answered our proposal."""
