@@ -223,13 +223,13 @@ class MeshDirectory:
         )
 
     async def watch(self, take: Take, listing: MeshListing | None = None) -> NoReturn:  # noqa: ARG002 - it costs nothing
-        """The first list is complete if a neighbour knows what we know; until then nothing that was there is gone."""
+        """Until the list is complete nothing that was there is gone."""
         listed, complete, lost = False, False, False
         ring: Token | None = None
         while True:
             alone = self._alone
-            if not listed or self._book.mark != ring or (not complete and self._agreed):
-                listed, complete, ring = True, self._agreed, self._book.mark
+            if not listed or self._book.mark != ring or (not complete and self._complete):
+                listed, complete, ring = True, self._complete, self._book.mark
                 self._news.clear()
                 await take(self._everything(complete=complete))
             elif self._news:
@@ -247,8 +247,20 @@ class MeshDirectory:
                         await self._peer.changed()
 
     @property
-    def _agreed(self) -> bool:
-        return self._peer.core is not None and self._peer.core.agreed
+    def _complete(self) -> bool:
+        """A neighbour knows what we know, and that holds whatever the owner of each block has to say.
+
+        After a power cut neighbours may agree on a ring without the records of some that are not back yet.
+        """
+        core = self._peer.core
+        return core is not None and core.agreed and all(map(self._has_word, {token.owner for token in core.tokens}))
+
+    def _has_word(self, owner: bytes) -> bool:
+        peer, core = self._peer, self._peer.core
+        if owner == peer.key or owner in peer.leases:
+            return True
+        member = None if core is None else core.members.get(owner)
+        return member is not None and member.home is None
 
     @property
     def _alone(self) -> bool:

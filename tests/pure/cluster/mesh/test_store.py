@@ -18,6 +18,7 @@ from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
 from weft.model.mesh.messages import Hello, Ping
+from weft.model.mesh.records import Token
 from weft.model.value import replace
 
 SUBNET = IPv4Network("10.32.40.0/24")
@@ -165,6 +166,30 @@ async def test_the_first_list_is_complete_only_when_a_neighbour_agrees():
         assert [entry.id for entry in after.malformed] == ["n3-03030303"]
         assert mesh.directory.continues((RING.id.hex(),), {}, after)
         assert not mesh.directory.continues(("other",), {}, after)
+        watching.cancel()
+
+
+async def test_nor_before_there_is_a_word_of_each_that_owns_blocks():
+    """Two that a power cut has left without the record of a third agree that it owns blocks."""
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.say(Leases(changed=(member(2),)))
+        await comes(lambda: mesh.peer.leases)
+        core = mesh.core
+        core.members[b"\4" * 32] = member(4, home=None)
+        owners = (core.options.key, b"\2" * 32, b"\3" * 32, b"\4" * 32)
+        core.tokens = tuple(Token(start=40 + at, stop=41 + at, owner=key, version=1) for at, key in enumerate(owners))
+        watching = mesh.watch()
+        mesh.peer.up(1, NEIGHBOUR, None)
+        mesh.agree()
+        await asyncio.sleep(0.05)
+        core.members[b"\3" * 32] = member(3)  # which the core knows, and has not told yet
+        mesh.peer.received(1, Ping(number=2))
+        await asyncio.sleep(0.05)
+        assert not any(event.complete for event in mesh.told if isinstance(event, Listed))
+        mesh.say(Leases(changed=(member(3),)))
+        await comes(lambda: any(event.complete for event in mesh.told if isinstance(event, Listed)))
+        assert {lease.id for lease in mesh.told[-1].leases} == {"n2-02020202", "n3-03030303"}
         watching.cancel()
 
 
