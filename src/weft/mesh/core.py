@@ -259,6 +259,9 @@ class Core:
         while state.links.closing:
             self._down(state.links.closing.pop().number, now)
         self._founding.tell(now)
+        if state.touched:
+            state.touched = False
+            self._estate.soon()
         for part in self._parts:
             if now >= part.due:
                 part.tick(now)

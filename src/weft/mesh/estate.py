@@ -4,6 +4,7 @@ from math import inf
 from typing import Final
 
 from weft.mesh.grants import Giver, choose, grant, keeps, objection, take, witnesses
+from weft.mesh.removal import epoch
 from weft.mesh.removing import Removing
 from weft.mesh.routing import Ask
 from weft.mesh.state import State
@@ -67,6 +68,8 @@ class Estate:
         token = None if home is None else state.known.tokens.at(home)
         if home is None or token is None or token.owner == state.me or token.owner in self._removing.bound.named:
             return
+        if epoch(token) > state.kept.number:
+            return  # a removal that we have not heard of: it may be ours, and then it is no conflict
         rival = state.known.members.get(token.owner)
         seen = f"{state.name(token.owner)} has block {home}, too"
         if keeps(state.known.tokens, state.me, home, rival.home if rival else None):
@@ -173,6 +176,7 @@ class Estate:
         state.agreed = state.agreed or state.sole
         if not state.agreed:
             return None
+        state.wake(now)
         others = state.known.tokens.owners - {state.me}
         if others and taker not in others and not any(self._settled(key) for key in others):
             return Grant(giver=state.me, taker=taker, refused="another peer is about to have its first block")

@@ -171,6 +171,11 @@ def inherited(proposal: Promise, tokens: Tokens, removals: Removals) -> list[Rem
     return made
 
 
+def epoch(token: Token) -> int:
+    """The number of the removal by which it was inherited last."""
+    return token.version >> _EPOCH
+
+
 def late(tokens: Tokens, removals: Removals, me: bytes) -> list[Token]:
     """What has turned up of peers whose heir we are, as we claim it."""
     mine = [removal for removal in removals if removal.key != me and removals.heir(removal.key) == me]

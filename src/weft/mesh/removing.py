@@ -50,6 +50,7 @@ class Removing:
         if any(token.owner in state.known.removals for token in change.new):
             claims = late(state.known.tokens, state.known.removals, state.me)
             if claims:
+                state.rest([(token.start, token.stop) for token in claims], now)
                 state.write(claims, now)
 
     def _lost(self, lost: list[Token]) -> None:
@@ -64,7 +65,7 @@ class Removing:
         state = self._state
         if not state.known.remove(removal):
             return False
-        state.keep()
+        state.keep(number=max(state.kept.number, min(removal.number, NUMBERS - 2)))
         state.mark(removal.key)
         if state.me in state.known.removals:
             if state.left:
@@ -74,6 +75,7 @@ class Removing:
             state.out.append(Rekey(why=Problem(code="MESH-005", where="mesh.json", seen=seen, hint=hint)))
             return True
         self.merge(removal.tokens, now, frozen=frozenset())
+        state.touched = True
         self.look()
         return True
 
@@ -87,6 +89,7 @@ class Removing:
         over, done = (member.over, member.done) if member else (0, 0)
         if ended(promise, state.known.removals, over=over, done=done):
             state.keep(promise=None)
+            state.touched = True
 
     # --- Promises
 

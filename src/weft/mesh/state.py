@@ -40,6 +40,7 @@ class State:
         self.used = True  # a pod had an address of our home block, for all that we know
         self.ringless: Problem | None = None  # why there is no ring
         self.stale = True  # our record does not say what is
+        self.touched = False  # others have changed who has our blocks, or how to take that
         self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
         self.changing: list[Callable[[], None]] = []  # who has to know when we belong to another ring
         self._dirty = False
@@ -153,6 +154,7 @@ class State:
         """Tokens have changed: the digest, the leases and the others have to know."""
         if change.new:
             self.known.moved(change)
+            self.touched = self.touched or any(token.owner == self.me for token in change.gone)
             self._changed.update((token.owner, None) for token in (*change.gone, *change.new))
             self.flood.tell(Names(tokens=dict.fromkeys(token.start for token in change.new)), now, but=came)
 

@@ -9,10 +9,20 @@ from tests.pure.mesh.test_faults import agree, codes, everybody_has_a_block, mes
 from tests.support.mesh.world import World
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
+from weft.model.mesh.messages import Records
+from weft.model.mesh.records import Token
+from weft.model.value import replace
 
 
 def remove(world: World, by: str, *names: str, force: bool = False) -> None:
     world.ask(by, do.Remove(keys=tuple(world.nodes[name].key for name in names), force=force))
+
+
+def tell(world: World, source: str, target: str, records: Records) -> None:
+    """As if one had sent it to another just now."""
+    node = world.nodes[target]
+    (link,) = (number for number, hello in node.core.links.items() if hello.key == world.nodes[source].key)
+    world._call(node, node.life, lambda core, now: core.received(link, records, now))
 
 
 def heirs(world: World, name: str) -> set[bytes]:
@@ -56,6 +66,67 @@ def test_others_hear_that_a_removal_came_about_and_was_not_withdrawn():
     key = world.nodes["a"].key
     for node in up(world):
         assert node.core.members[key].done == node.core.members[key].over > 0
+
+
+def test_who_hears_of_a_removal_proposes_none_with_a_lower_number():
+    """Its claims would be below what the heir, should it come back, still writes."""
+    world = one_is_dead("numbers", 3)
+    remove(world, "a", "c")
+    assert world.run(90, until=lambda: removed(world, "c") and agree(world))
+    world.add("d", ["b"])
+    assert world.run(60, until=lambda: agree(world) and everybody_has_a_block(world))
+    (removal,) = world.nodes["a"].core.removals
+    assert world.nodes["d"].core.kept.number >= removal.number > 0
+
+
+def test_what_turns_up_later_of_a_removed_peer_is_its_heirs_and_rests():
+    world = one_is_dead("late", 3)
+    key = world.nodes["c"].key
+    remove(world, "a", "c")
+    assert world.run(90, until=lambda: removed(world, "c") and agree(world))
+    node = world.nodes["a"]
+    theirs = next(token for token in node.core.tokens if token.owner == world.nodes["b"].key)
+    late = replace(theirs, start=theirs.stop - 1, owner=key, version=theirs.version + 1)
+    tell(world, "b", "a", Records(tokens=(late,)))
+    run = (late.start, late.stop)
+    assert [token.owner for token in node.core.tokens if token.start == late.start] == [node.key]
+    assert run in node.core.kept.resting
+
+
+def test_a_home_that_a_removal_has_taken_is_not_taken_back_before_the_removal_is_heard_of():
+    world = mesh("not yet", 2)
+    node = world.nodes["b"]
+    home = node.core.kept.home
+    claim = Token(start=home, stop=home + 1, owner=world.nodes["a"].key, version=5 << 32)
+    tell(world, "a", "b", Records(tokens=(claim,)))
+    assert claim in node.core.tokens
+    assert not codes(node)
+
+
+def test_a_home_that_another_has_without_living_there_stays():
+    """Rule 8: an old disk, or a removal by force, has given it away."""
+    world = mesh("rule 8", 2)
+    node = world.nodes["b"]
+    home = node.core.kept.home
+    theirs = Token(start=home, stop=home + 1, owner=world.nodes["a"].key, version=9)
+    tell(world, "a", "b", Records(tokens=(theirs,)))
+    assert world.run(10, until=lambda: "MESH-009" in codes(node) and agree(world))
+    assert node.core.kept.home == home
+    assert Token(start=home, stop=home + 1, owner=node.key, version=10) in node.core.tokens
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_of_two_that_live_in_one_block_the_lower_key_stays(lower):
+    world = mesh("rule 8 twice", 2)
+    low, high = sorted(world.nodes.values(), key=lambda node: node.key)
+    node, other = (low, high) if lower else (high, low)
+    home = node.core.kept.home
+    theirs = Token(start=home, stop=home + 1, owner=other.key, version=9)
+    member = replace(node.core.members[other.key], home=home, version=1 << 40)
+    tell(world, other.name, node.name, Records(members=(member,)))
+    tell(world, other.name, node.name, Records(tokens=(theirs,)))
+    assert world.run(1, until=lambda: "MESH-009" in codes(node))
+    assert (node.core.kept.home == home) == lower
 
 
 @pytest.mark.parametrize("groups", [("a", "bcde"), ("ab", "cde")])
@@ -171,6 +242,8 @@ def test_two_that_removed_each_other_agree_on_one():
     remove(world, "b", "a")
     world.run(10)
     world.heal()
+    assert world.run(60, until=lambda: agree(world) and len({node.key for node in up(world)}) == 2)
+    world.run(3600)  # what both have claimed of each other rests
     assert world.run(60, until=lambda: agree(world) and everybody_has_a_block(world))
     assert len({node.own.home for node in up(world)}) == 2
 
