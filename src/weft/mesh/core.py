@@ -69,6 +69,7 @@ class Core:
         self._meeting = Meeting(state)
         self._reach = Reach(state)
         self._parts = (self._removing, self._leaving, self._estate, self._reach, self._waying, self._publishing)
+        state.losing.append(self._estate.soon)
         state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
         for member in members:
@@ -164,6 +165,7 @@ class Core:
 
     def undialled(self, address: str, now: float) -> list[Effect]:
         self._reach.answered(address, None)
+        self._reach.soon(now)
         return self._done(now)
 
     def received(self, link: int, message: Message, now: float) -> list[Effect]:

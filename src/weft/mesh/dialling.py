@@ -48,6 +48,7 @@ class Dialling:
                 self._calls[address] = name
                 busy.add(name)
             self._later(pace, now)
+            due = min(due, pace.next)
         return calls, due
 
     def unreached(self, names: Sequence[tuple[bytes, Sequence[str]]], now: float, *, alone: bool) -> list[str]:

@@ -48,11 +48,6 @@ class Flood:
                 self._put(pending, names)
         self._wait(now)
 
-    def tell_one(self, link: int, names: Names, now: float) -> None:
-        if pending := self._pending.get(link):
-            self._put(pending, names)
-            self._wait(now)
-
     def has(self, link: int, members: Iterable[bytes]) -> None:
         """The link knows these as we do: it has told us."""
         pending = self._pending[link].members

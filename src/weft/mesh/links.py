@@ -152,6 +152,9 @@ class Links:
             else:
                 waiting.until = inf
                 begun.append(waiting)
+                if old:
+                    del self._by_key[key]
+                    self.close(old, "the peer has begun again")
         for link in self:
             if link.removed and now >= link.since + DEAD:
                 self.close(link, "it has been removed")

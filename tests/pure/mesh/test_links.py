@@ -1,0 +1,268 @@
+"""Links of one core: doubled, late, crowded, copied; and many peers at once: rows S11 and S13 of the specification."""
+
+from random import Random
+
+import pytest
+
+from tests.pure.mesh.test_faults import mesh
+from tests.support.mesh.checks import Checks
+from tests.support.mesh.world import World
+from weft.mesh.core import Core
+from weft.mesh.known import Known
+from weft.model.errors import ConfigError
+from weft.model.mesh import effects as do
+from weft.model.mesh.messages import Buckets, Hello, Offer, Ping, Pong, Pull, Records, Redirect, Root, Versions
+from weft.model.mesh.records import MAX_LINKS, Layout, Member, Removal, Ring, Token, short
+
+LAYOUT = Layout(net_conf="{}", blocks=64, first=2)
+RING = Ring(id=bytes(16), layout=LAYOUT, secret=bytes(32))
+ME = bytes([5]) * 32
+HOME = (Token(start=2, stop=64, owner=ME, version=1),)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(4, "big") * 8
+
+
+def hello(number: int, *, run: int = 1, ring: bytes | None = RING.id) -> Hello:
+    return Hello(key=key(number), run=run, name=f"n{number}", ring=ring)
+
+
+def core(**more: object) -> Core:
+    made = Core(
+        do.Kept(ring=RING, tokens=HOME, home=2, settled=True),
+        do.Options(key=ME, run=9, name="me", booted=False, **more),
+        Random(1).random,
+    )
+    made.start(100.0)
+    return made
+
+
+def closed(effects: list[do.Effect]) -> list[int]:
+    return [effect.link for effect in effects if isinstance(effect, do.Close)]
+
+
+def sent(effects: list[do.Effect], kind: type) -> list[object]:
+    return [effect.message for effect in effects if isinstance(effect, do.Send) and isinstance(effect.message, kind)]
+
+
+def test_the_link_that_the_lower_key_has_dialled_is_kept():
+    lower, higher = 1, 0x7FFFFFFF
+    made = core()
+    made.link_up(1, hello(lower), 100.1, dialled=None)
+    assert closed(made.link_up(2, hello(lower), 100.2, dialled="10.0.0.1:1")) == [2]
+    made.link_up(3, hello(higher), 100.3, dialled=None)
+    assert closed(made.link_up(4, hello(higher), 100.4, dialled="10.0.0.2:1")) == [3]
+    assert set(made.links) == {1, 4}
+
+
+def test_a_newer_link_of_the_same_dialler_replaces_the_older():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    assert closed(made.link_up(2, hello(1), 100.2, dialled=None)) == [1]
+    assert made.link_down(1, 100.3) is not None
+    assert set(made.links) == {2}
+
+
+def test_s11_a_second_run_waits_until_the_old_link_has_not_answered():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    assert sent(made.link_up(2, hello(1, run=2), 100.2, dialled=None), Ping)
+    made.received(2, Root(digest=7), 100.3)
+    assert set(made.links) == {1}
+    effects = made.tick(102.3)
+    assert closed(effects) == [1]
+    assert sent(effects, Buckets)  # the answer to what came meanwhile
+    assert set(made.links) == {2}
+
+
+def test_s11_a_copy_is_refused_while_the_peer_answers():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.link_up(2, hello(1, run=2), 100.2, dialled=None)
+    made.received(1, Pong(number=100), 100.4)
+    assert closed(made.tick(102.3)) == [2]
+    assert set(made.links) == {1}
+
+
+def test_s11_a_third_run_replaces_the_second_that_waits():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.link_up(2, hello(1, run=2), 100.2, dialled=None)
+    assert closed(made.link_up(3, hello(1, run=3), 100.3, dialled=None)) == [2]
+    made.link_down(1, 100.4)
+    made.tick(102.4)
+    assert set(made.links) == {3}
+
+
+def test_a_link_that_waits_holds_few_messages():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.link_up(2, hello(1, run=2), 100.2, dialled=None)
+    effects = [effect for _ in range(65) for effect in made.received(2, Ping(number=1), 100.3)]
+    assert closed(effects) == [2]
+
+
+def test_a_link_to_ourselves_is_closed():
+    made = core()
+    itself = Hello(key=ME, run=9, name="me", ring=RING.id)
+    assert closed(made.link_up(1, itself, 100.1, dialled="10.0.0.5:51820")) == [1]
+    assert made.received(1, Ping(number=1), 100.2) == []
+
+
+def crowd(made: Core, count: int) -> None:
+    for number in range(1, count + 1):
+        made.link_up(number, hello(number), 100.0, dialled=None)
+
+
+def known(number: int, *, links: tuple[int, ...]) -> Member:
+    address = f"10.0.0.{number}:51820"
+    return Member(key=key(number), run=1, version=1, name=f"n{number}", endpoints=(address,), links=links)
+
+
+def test_a_peer_with_64_links_says_where_else_to_go_and_keeps_8_for_newcomers():
+    made = core()
+    crowd(made, MAX_LINKS - 8)
+    told = Records(members=tuple(known(number, links=(1,)) for number in range(60, 70)))
+    made.received(1, told, 100.1)
+    effects = made.link_up(100, hello(60), 100.2, dialled=None)
+    [redirect] = sent(effects, Redirect)
+    assert len(redirect.addresses) == 4
+    assert closed(effects) == [100]
+    for number in range(101, 109):
+        assert not closed(made.link_up(number, hello(number), 100.3, dialled=None))
+    assert closed(made.link_up(110, hello(110), 100.4, dialled=None)) == [110]
+    assert len(made.links) == MAX_LINKS
+
+
+def test_a_redirected_peer_dials_what_it_was_told():
+    made = core(peers=("10.0.0.1:51820",))
+    made.link_up(1, hello(1), 100.1, dialled="10.0.0.1:51820")
+    effects = made.received(1, Redirect(addresses=("10.0.0.7:51820",)), 100.2)
+    assert do.Dial(address="10.0.0.7:51820") in effects
+
+
+def test_an_address_is_dialled_until_it_is_forgotten():
+    made = core()
+    assert do.Dial(address="10.0.0.9:51820") in made.asked(do.Connect(address="10.0.0.9:51820"), 100.0)
+    made.undialled("10.0.0.9:51820", 100.1)
+    assert do.Dial(address="10.0.0.9:51820") in made.tick(102.0)
+    made.undialled("10.0.0.9:51820", 102.1)
+    made.asked(do.Forget(address="10.0.0.9:51820"), 102.2)
+    later = [effect for second in range(103, 400) for effect in made.tick(float(second))]
+    assert not any(isinstance(effect, do.Dial) for effect in later)
+
+
+def test_a_member_may_have_several_addresses_and_is_dialled_at_one_after_the_other():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    away = Member(key=key(2), run=1, version=1, name="n2", endpoints=("10.0.0.2:1", "10.0.0.2:2"))
+    tried = set()
+    made.received(1, Records(members=(away,)), 100.2)
+    for second in range(101, 130):
+        for effect in [*made.tick(float(second)), *made.received(1, Ping(number=second), float(second))]:
+            if isinstance(effect, do.Dial):
+                tried.add(effect.address)
+                made.undialled(effect.address, second + 0.1)
+    assert tried == set(away.endpoints)
+
+
+def test_a_conflict_is_won_by_the_lower_key():
+    made = core()
+    rival = key(1)
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    member = Member(key=rival, run=1, version=1, name="n1", home=2)
+    effects = made.received(
+        1, Records(members=(member,), tokens=(Token(start=2, stop=4, owner=rival, version=9),)), 100.2
+    )
+    effects += made.tick(101.0)
+    said = [effect.problem.code for effect in effects if isinstance(effect, do.Say) and effect.problem]
+    assert said == ["MESH-004", "MESH-009"]
+    assert made.kept.home is None
+
+
+def test_a_conflict_about_a_block_that_is_nobody_elses_home_is_won_by_who_lives_there():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.received(1, Records(tokens=(Token(start=2, stop=4, owner=key(1), version=9),)), 100.2)
+    made.tick(101.0)
+    assert made.kept.home == 2
+    mine = next(token for token in made.tokens if token.owner == ME)
+    assert (mine.start, mine.stop, mine.version) == (2, 3, 10)
+
+
+def test_who_waits_for_another_ring_takes_no_other():
+    made = core()
+    made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
+    made.link_up(1, hello(1, ring=None), 100.2, dialled=None)
+    assert closed(made.received(1, Offer(ring=RING), 100.3)) == [1]
+    assert made.ring is None
+
+
+def test_an_offer_of_another_ring_is_as_meeting_it():
+    made = core()
+    made.asked(do.Used(ever=True), 100.0)
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    other = Ring(id=bytes([7]) * 16, layout=LAYOUT, secret=bytes(32))
+    assert closed(made.received(1, Offer(ring=other), 100.2)) == [1]
+
+
+def test_whoever_has_been_removed_hears_of_it_and_nothing_else():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.received(1, Records(removals=(Removal(key=key(2), heir=ME, number=1),)), 100.2)
+    effects = made.link_up(2, hello(2), 100.3, dialled=None)
+    assert sent(effects, Records)
+    assert not sent(made.received(2, Root(digest=0), 100.4), Buckets)
+    assert 2 not in made.links
+    assert 2 in closed([effect for second in range(101, 114) for effect in made.tick(float(second))])
+
+
+def test_pull_and_versions_are_answered_with_what_there_is():
+    known = Known(ME, RING)
+    member = Member(key=key(1), run=1, version=3, name="n1")
+    known.put(member)
+    assert list(known.answer(Pull(members=(key(1), key(2))))) == [Records(members=(member,))]
+    older = Versions(buckets=(0,), members=((key(1), 2), (key(2), 1)))
+    assert list(known.answer(older)) == [Records(members=(member,)), Pull(members=(key(2),))]
+    assert not known.put(member)
+
+
+def test_a_removed_peers_record_is_refused_and_a_later_removal_wins():
+    known = Known(ME, RING)
+    assert known.remove(Removal(key=key(1), heir=ME, number=1))
+    assert not known.remove(Removal(key=key(1), heir=ME, number=1))
+    assert known.remove(Removal(key=key(1), heir=ME, number=2))
+    assert not known.put(Member(key=key(1), run=1, version=1, name="n1"))
+    assert len(list(known.everything().removals)) == 1
+
+
+def test_shorts_are_the_first_four_bytes():
+    assert short(b"\x00\x00\x01\x02" + bytes(28)) == 258
+    assert repr(RING) == f"Ring({'00' * 16}, 64 blocks)"
+
+
+def test_leaving_is_refused_while_a_removal_is_under_way_or_the_block_is_new():
+    world = mesh("refused leaving", 4)
+    world.kill("d")
+    world.run(15)
+    world.part("ab", "c")
+    world.ask("a", do.Remove(keys=(world.nodes["d"].key,)))
+    world.run(5)
+    with pytest.raises(ConfigError, match="removal is under way"):
+        world.ask("b", do.Leave())
+
+
+def test_s13_peers_that_all_start_within_10_seconds_know_each_other_at_once():
+    count = 70  # more than a peer has links
+    world = World("S13", check=Checks())
+    names = [f"n{at}" for at in range(count)]
+    world.add("n0")
+    world.run(0.1)
+    world.create("n0", Layout(net_conf="{}", blocks=1024, first=8))
+    for name in names[1:]:
+        world.add(name, ["n0"], start=False)
+        world.at(world.now + 10 * world.chance.random(), world.start, name)
+    world.run(10)
+    assert world.run(15, until=lambda: all(len(node.core.members) == count for node in world.nodes.values()))
+    assert max(len(node.core.links) for node in world.nodes.values()) <= MAX_LINKS
