@@ -40,7 +40,7 @@ class Ps(Value, kw_only=False, tag=True):
 
 
 class States(Value, kw_only=False, tag=True):
-    """Answered by a `StatesReport`."""
+    """Answered by `States`."""
 
 
 class AskNews(Value, kw_only=False, tag=True):
@@ -53,7 +53,7 @@ class AskNews(Value, kw_only=False, tag=True):
 
 
 class Interfaces(Value, kw_only=False, tag=True):
-    """The links of a node or pod. Answered by an `InterfacesReport`."""
+    """The links of a node or pod, in the kernel's order. Answered by a list of `InterfaceState`."""
 
     where: str
 
@@ -79,7 +79,9 @@ class Remove(Value, kw_only=False, tag=True):
 
 
 class Exec(Value, kw_only=False, tag=True):
-    """Run a command with the three descriptors that come along. Answered by an `ExecReport`.
+    """Run a command with the three descriptors that come along.
+
+    Answered by its exit status, or 128 and the number of the signal that ended it.
 
     It runs in `directory`, or in / where that is missing. With `tty` the descriptors are a terminal that becomes the
     command's own. `Signal` lines may follow.
@@ -109,7 +111,7 @@ class PingAll(Value, kw_only=False, tag=True):
 
 
 class Try(Value, kw_only=False, tag=True):
-    """Answered by a `TriedReport`."""
+    """Answered by a list of `Outcome`."""
 
     trials: list[Trial]
 
@@ -137,7 +139,7 @@ class Probe(Value, kw_only=False, tag=True):
 
 
 class Open(Value, kw_only=False, tag=True):
-    """Open a path as a node or pod sees it. Answered by an `OpenReport` and, if there is something, its descriptor.
+    """Open a path as a node or pod sees it. Answered by `Nothing` and, if something is there, its descriptor.
 
     It gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
     """
@@ -147,7 +149,7 @@ class Open(Value, kw_only=False, tag=True):
 
 
 class Names(Value, kw_only=False, tag=True):
-    """Nodes' network namespaces from number `start` on. Answered by a `NamesReport`."""
+    """Nodes' network namespaces from number `start` on. Answered by the nodes' names and, in their order, these."""
 
     start: int
 

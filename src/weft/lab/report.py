@@ -5,7 +5,6 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from weft.diag.check.trial import EndpointReport
-from weft.diag.sight.interfaces import InterfaceState
 from weft.lab.links import Cut, Link
 from weft.lab.spec import HostPort, Protocol
 from weft.model.net import Family
@@ -43,10 +42,7 @@ class NodeReport(Value):
     program: str = ""
 
 
-class StatesReport(Value):
-    """What each node's daemon says of itself, by the node's name; None of one that does not answer."""
-
-    states: dict[str, NodeState | None]
+States = dict[str, NodeState | None]  # what each node's daemon says of itself; None of one that does not answer
 
 
 class News(Value):
@@ -64,12 +60,6 @@ class NewsReport(Value):
 
     nodes: dict[str, News | None]
     lab: EventsSince
-
-
-class InterfacesReport(Value):
-    """The links of a node or a pod, in the kernel's order."""
-
-    interfaces: list[InterfaceState]
 
 
 class PodReport(Value):
@@ -173,18 +163,6 @@ class PingReport(Value):
     cells: list[Cell]
 
 
-class ExecReport(Value):
-    """How a command ended: its exit status, or 128 and the number of the signal that ended it."""
-
-    status: int
-
-
-class OpenReport(Value):
-    """Whether something is at a path."""
-
-    there: bool
-
-
 class ThroughputReport(Value):
     """What iperf3 measured from one node or pod to another: what arrived, in Gbit/s, within so many seconds.
 
@@ -201,12 +179,6 @@ class ThroughputReport(Value):
     retransmits: int | None = None
     packets: int | None = None
     lost: int | None = None
-
-
-class NamesReport(Value):
-    """The nodes whose network namespaces come as descriptors, in this order."""
-
-    nodes: list[str]
 
 
 class Carried(Value):

@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import Final, Protocol, TypeVar
 
-import msgspec
-
 from weft.beside.threads import beside
 from weft.diag.sight import peer_probes
 from weft.diag.sight.interfaces import InterfaceState
@@ -19,10 +17,11 @@ from weft.diag.trace.probe_report import TraceReport
 from weft.kernel import daemons
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import protocol
+from weft.lab.commands.choose import ask
 from weft.lab.commands.trace import follow
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
-from weft.lab.report import InterfacesReport, LabReport, NewsReport, PingReport, StatesReport, TrafficReport, rates
+from weft.lab.report import LabReport, NewsReport, PingReport, States, TrafficReport, rates
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import EventsSince
 from weft.ui import measuring
@@ -64,12 +63,12 @@ class LabSource:
     async def look(self) -> View:
         lab, said, now = await asyncio.gather(
             self._ask(protocol.Ps(), LabReport),
-            self._ask(protocol.States(), StatesReport),
+            self._ask(protocol.States(), States),
             self._traffic(),
         )
         before, self._carried = self._carried, now
         carried = None if before is None or now is None else rates(before, now)
-        return of_lab(lab, said.states, unix=time.time(), carried=carried)
+        return of_lab(lab, said, unix=time.time(), carried=carried)
 
     async def _traffic(self) -> TrafficReport | None:
         try:
@@ -95,28 +94,15 @@ class LabSource:
         return {pair: measuring.noted(measured.get(pair), probe, at=time.time(), words=words)}
 
     async def interfaces(self, where: str) -> list[InterfaceState]:
-        return (await self._ask(protocol.Interfaces(where), InterfacesReport)).interfaces
+        return await self._ask(protocol.Interfaces(where), list[InterfaceState])
 
     async def trace(self, source: str, target: str, size: int) -> TraceReport:
         return await beside(lambda: follow(self._place, source, target, size=size))
 
     async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
-        """As `choose.ask`, but a closed page, or Ctrl-C, does not wait for the answer."""
+        """A closed page, or Ctrl-C, does not wait for the answer."""
         async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(self._place.socket)
-            try:
-                writer.write(msgspec.json.encode(request) + b"\n")
-                said = await reader.read(-1)
-            finally:
-                writer.close()
-        if not said.endswith(b"\n"):
-            raise protocol.Deserted
-        answer: protocol.Answer = msgspec.json.decode(said.splitlines()[-1], type=protocol.Answer)
-        if isinstance(answer, protocol.Failed):
-            raise answer.error()
-        if isinstance(answer, protocol.Note):
-            raise protocol.Deserted
-        return msgspec.json.decode(answer.data, type=kind)
+            return await beside(lambda: ask(self._place, request, kind))
 
 
 class NodeSource:

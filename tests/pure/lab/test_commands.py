@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from weft import cli
 from weft.lab import places, protocol
 from weft.lab.commands import show, start
-from weft.lab.report import Cell, ExecReport, LabReport, Nothing, PingReport, PodReport
+from weft.lab.report import Cell, LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import WeftError
 
@@ -161,7 +161,7 @@ class Lab:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.place.socket))
         self._listener.listen()
-        self.answer: msgspec.Struct | WeftError = Nothing()
+        self.answer: msgspec.Struct | WeftError | int = Nothing()
         self.asked: list[Any] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -533,7 +533,7 @@ def test_a_lab_for_programs_is_json_alone(make, monkeypatch, capsys):
 def test_a_command_is_run_with_the_terminals_variables_alone(lab, monkeypatch, capsys, line, command):
     variables = {name: f"a {name}" for name in ("TERM", "COLORTERM", "LANG", "LC_ALL", "LS_COLORS")}
     monkeypatch.setattr(os, "environ", variables | {"PATH": "/bin", "HOME": "/root"})
-    lab.answer = ExecReport(status=7)
+    lab.answer = 7
     status, out, err = weft(capsys, line)
     assert (status, json.loads(out), err) == (7, {"status": 7, "stdout": "", "stderr": ""}, "")
     assert lab.asked == [

@@ -106,7 +106,7 @@ def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> 
 
 def _tried(pods: Pods, wanted: Sequence[Trial], note: Note = lambda _: None) -> list[Outcome]:
     try:
-        return asyncio.run(trying.everything(pods.visit, wanted, note)).outcomes
+        return asyncio.run(trying.everything(pods.visit, wanted, note))
     except ExceptionGroup as group:
         raise next((error for error in group.exceptions if isinstance(error, OSError)), group) from None
 

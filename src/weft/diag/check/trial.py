@@ -62,10 +62,6 @@ class Outcome(Value):
     error: str = ""
 
 
-class TriedReport(Value):
-    outcomes: list[Outcome]
-
-
 class Tried(Value):
     """A trial that was judged. `fault` is empty when all is as it should be.
 

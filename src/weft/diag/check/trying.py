@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from weft.diag.check.answering import Answering, Visit, number_in, numbered
-from weft.diag.check.trial import Outcome, Trial, TriedReport
+from weft.diag.check.trial import Outcome, Trial
 from weft.kernel import icmp
 from weft.model.net import Family
 from weft.model.value import Value
@@ -38,7 +38,7 @@ class _Flow(Value, frozen=False):
     refusals: tuple[icmp.Refusal, ...] = ()
 
 
-async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> TriedReport:
+async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:
     """Say now and then how many are done. `ConfigError` if a place is not there."""
     answering, step = Answering(), max(_AT_ONCE, len(trials) // _NOTES)
     gates = {flows: asyncio.Semaphore(max(1, _AT_ONCE // flows)) for flows in {trial.flows for trial in trials}}
@@ -61,12 +61,10 @@ async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str]
         answering.read_all()
     finally:
         answering.close()
-    return TriedReport(
-        outcomes=[
-            _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial))
-            for trial, task in zip(trials, tasks, strict=True)
-        ]
-    )
+    return [
+        _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial))
+        for trial, task in zip(trials, tasks, strict=True)
+    ]
 
 
 def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool) -> Outcome:

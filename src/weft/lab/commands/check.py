@@ -12,7 +12,7 @@ from weft.diag.check.evidence import EXPLAINED, Evidence, concerned
 from weft.diag.check.judging import judged, made, measured, tried_again, untried
 from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
-from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried, TriedReport
+from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.doctor.forms import DoctorReport
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import protocol
@@ -105,7 +105,7 @@ def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckR
 def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:
     call = Call(place.socket, protocol.Try(list(wanted)))
     try:
-        return call.result(TriedReport, note=note).outcomes
+        return call.result(list[Outcome], note=note)
     finally:
         call.close()
 

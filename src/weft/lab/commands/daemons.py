@@ -16,7 +16,7 @@ from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.protocol import Deserted
-from weft.lab.report import LabReport, NewsReport, NodeReport, StatesReport, serves
+from weft.lab.report import LabReport, NewsReport, NodeReport, States, serves
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event, Follower, merged, recent
 from weft.model.node.nodestate import NodeState, wrong
@@ -57,13 +57,13 @@ def status(lab: str, output: str, *, watch: bool) -> int:
     return 1 if bad else 0
 
 
-def _look(place: Place) -> tuple[LabReport, StatesReport]:
-    return ask(place, protocol.Ps(), LabReport), ask(place, protocol.States(), StatesReport)
+def _look(place: Place) -> tuple[LabReport, States]:
+    return ask(place, protocol.Ps(), LabReport), ask(place, protocol.States(), States)
 
 
-def _render(seen: tuple[LabReport, StatesReport]) -> tuple[dict[str, NodeState | None], str]:
+def _render(seen: tuple[LabReport, States]) -> tuple[States, str]:
     report, states = seen
-    return states.states, overview(report, states.states)
+    return states, overview(report, states)
 
 
 def overview(report: LabReport, states: Mapping[str, NodeState | None]) -> str:

@@ -21,7 +21,7 @@ from weft.lab.inside import etcd
 from weft.lab.kubernetes import programs
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import LabReport, NamesReport
+from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
 from weft.model.value import replace
@@ -269,7 +269,7 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
     try:
         while True:
             call = Call(place.socket, protocol.Names(start=len(namespaces)))
-            names = call.result(NamesReport).nodes
+            names = call.result(list[str])
             namespaces |= dict(zip(names, call.descriptors(), strict=True))
             call.close()
             if not names:

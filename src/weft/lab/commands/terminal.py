@@ -17,7 +17,6 @@ import msgspec
 
 from weft.lab.places import Place
 from weft.lab.protocol import Call, Exec
-from weft.lab.report import ExecReport
 from weft.model.errors import Problem, Unavailable
 
 T = TypeVar("T")
@@ -78,7 +77,7 @@ class Captured:
             raise
 
     def result(self) -> tuple[int, str, str]:
-        status = self._call.result(ExecReport).status
+        status = self._call.result(int)
         stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in self._files)
         return status, stdout, stderr
 
@@ -161,7 +160,7 @@ def _copy_size(ours: int) -> None:
 
 def _status(call: Call) -> int:
     try:
-        return call.result(ExecReport).status
+        return call.result(int)
     finally:
         call.close()
 

@@ -21,7 +21,7 @@ from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_and_output
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import OpenReport
+from weft.lab.report import Nothing
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value
@@ -47,7 +47,8 @@ class _End(Value):
             except FileNotFoundError:
                 return None
         with closing(Call(self.lab.socket, protocol.Open(self.where, path))) as call:
-            return call.descriptors()[0] if call.result(OpenReport).there else None
+            call.result(Nothing)
+            return next(iter(call.descriptors()), None)
 
 
 class _Entry(Value):

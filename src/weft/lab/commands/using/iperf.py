@@ -16,7 +16,7 @@ from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_and_output, nodes_and_pods
 from weft.lab.itinerary import end_of
 from weft.lab.places import Place
-from weft.lab.report import ExecReport, LabReport, ThroughputReport
+from weft.lab.report import LabReport, ThroughputReport
 from weft.model.errors import CannotRun, Problem, Unavailable
 from weft.screen.documents import Progress, show_report
 
@@ -124,7 +124,7 @@ def _await_listening(said: FileIO, call: protocol.Call, target: str) -> None:
             raise _unavailable(target, f"it does not listen within {_PATIENCE:.0f} s")
         more = said.read(4096)
         if not more:
-            call.result(ExecReport)
+            call.result(int)
             raise _unavailable(target, " ".join(words.decode(errors="replace").split()))
         words += more
 

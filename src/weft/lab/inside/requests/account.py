@@ -7,12 +7,13 @@ from typing import Final
 
 import msgspec
 
+from weft.diag.sight.interfaces import InterfaceState
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import control, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
-from weft.lab.report import Carried, InterfacesReport, LabReport, NewsReport, StatesReport, TrafficReport, WayReport
+from weft.lab.report import Carried, LabReport, NewsReport, States, TrafficReport, WayReport
 from weft.lab.spec import Lab
 from weft.model.kernel.reported import Counters
 from weft.model.value import replace
@@ -43,10 +44,10 @@ async def report(world: World) -> LabReport:
     )
 
 
-async def states(world: World) -> StatesReport:
+async def states(world: World) -> States:
     nodes = dict(world.nodes)  # one may go meanwhile
     found = await asyncio.gather(*(control.state(world.inside, node.room, node.process) for node in nodes.values()))
-    return StatesReport(states=dict(zip(nodes, found, strict=True)))
+    return dict(zip(nodes, found, strict=True))
 
 
 async def news(world: World, after: Mapping[str, int]) -> NewsReport:
@@ -108,8 +109,8 @@ def _carried(name: str, counted: Counters, node: str = "", number: str = "") -> 
     )
 
 
-async def interfaces(world: World, where: str) -> InterfacesReport:
+async def interfaces(world: World, where: str) -> list[InterfaceState]:
     from weft.diag.sight import look  # late: a lab starts without all that a diagnosis needs
 
     with await world.inside.run(world.place(where).room, Rtnl.open) as rtnl:
-        return InterfacesReport(interfaces=look.interfaces(rtnl))
+        return look.interfaces(rtnl)

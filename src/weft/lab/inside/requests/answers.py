@@ -21,7 +21,7 @@ from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.links import STORE, Conditions, group, words
-from weft.lab.report import LabReport, LinksReport, NamesReport, Nothing, OpenReport, TurnReport
+from weft.lab.report import LabReport, LinksReport, Nothing, TurnReport
 from weft.lab.system import SO_TIMESTAMPNS
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Kind
@@ -44,7 +44,7 @@ async def _send(world: World, wanted: protocol.Probe) -> Sent:
 
 
 # What is answered by a report alone, or by nothing, and how.
-_REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Value | None]]]] = {
+_REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, object]]]] = {
     protocol.Ps: lambda world, _: account.report(world),
     protocol.States: lambda world, _: account.states(world),
     protocol.AskNews: lambda world, asked: account.news(world, asked.after),
@@ -62,7 +62,8 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, Val
 async def answer(world: World, connection: Connection, request: protocol.Request) -> None:
     """Raises what the client gets: `WeftError`, `OSError`."""
     if (report := _REPORTS.get(type(request))) is not None:
-        await connection.done(await report(world, request) or Nothing())
+        said = await report(world, request)
+        await connection.done(Nothing() if said is None else said)
         return
     match request:
         case protocol.Ping(source, target, count):
@@ -83,8 +84,7 @@ async def answer(world: World, connection: Connection, request: protocol.Request
             await _open(world, connection, where, path)
         case protocol.Names(start):
             chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
-            names = NamesReport(nodes=[node.spec.name for node in chosen])
-            await connection.done(names, descriptors=[node.room.net for node in chosen])
+            await connection.done([node.spec.name for node in chosen], descriptors=[node.room.net for node in chosen])
 
 
 async def _open(world: World, connection: Connection, where: str, path: str) -> None:
@@ -92,13 +92,13 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
     try:
         opened = await world.inside.run(world.place(where).room, opening)
     except FileNotFoundError:
-        await connection.done(OpenReport(there=False))
+        await connection.done(Nothing())
         return
     except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
         seen = error.strerror if isinstance(error, OSError) else None
         raise ConfigError(Problem("LAB-002", f"{where}:{path!r}", seen or str(error), expected="a path")) from None
     try:
-        await connection.done(OpenReport(there=True), descriptors=[opened])
+        await connection.done(Nothing(), descriptors=[opened])
     finally:
         os.close(opened)
 

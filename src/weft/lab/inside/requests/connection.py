@@ -11,7 +11,6 @@ import msgspec
 from weft.beside.tasks import awaited, watched
 from weft.lab import protocol
 from weft.lab.protocol import Done, Failed, Note
-from weft.model.value import Value
 
 _CHUNK = 1 << 16
 
@@ -46,7 +45,7 @@ class Connection:
         """They are closed with the connection."""
         return self._descriptors
 
-    async def done(self, report: Value, *, descriptors: Sequence[int] = ()) -> None:
+    async def done(self, report: object, *, descriptors: Sequence[int] = ()) -> None:
         await self.send(Done(msgspec.Raw(msgspec.json.encode(report))), descriptors)
 
     @asynccontextmanager
@@ -65,7 +64,7 @@ class Connection:
         finally:
             telling.cancel()
 
-    async def answer_while_wanted(self, work: Coroutine[Any, Any, Value]) -> bool:
+    async def answer_while_wanted(self, work: Coroutine[Any, Any, object]) -> bool:
         """Stop the work when the client goes; returns whether it was answered."""
         working = awaited(work)
         leaving = awaited(self.receive())

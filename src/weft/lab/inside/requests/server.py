@@ -21,7 +21,7 @@ from weft.lab.inside.requests import account, answers, ping
 from weft.lab.inside.requests.answers import carry_out
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.protocol import Failed
-from weft.lab.report import ExecReport, Nothing
+from weft.lab.report import Nothing
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import Value
 
@@ -127,7 +127,7 @@ class Server:
         finally:
             self._over = not self._ready
 
-    async def _exec(self, world: World, connection: Connection, request: protocol.Exec) -> ExecReport:
+    async def _exec(self, world: World, connection: Connection, request: protocol.Exec) -> int:
         streams = connection.descriptors
         if len(streams) != 3 or not request.command:
             raise ConfigError(_problem("a command without its three streams"))
@@ -155,7 +155,7 @@ class Server:
             status = await child.ended
         finally:
             listening.cancel()
-        return ExecReport(status=status if status >= 0 else _SIGNALLED - status)
+        return status if status >= 0 else _SIGNALLED - status
 
 
 async def _report_after(world: World, note: Callable[[str], None]) -> Value:
