@@ -12,7 +12,7 @@ from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.inside import underlay
 from weft.model.errors import Problem
-from weft.model.net import Family, Subnets
+from weft.model.net import Family, Subnets, with_port
 from weft.model.value import Value
 
 _NOT_FOR_PODS: Final = 3  # addresses of a node's subnet: its first and last, and the bridge's
@@ -120,7 +120,7 @@ def planned(lab: spec.Lab) -> Plan:
                 underlay=[str(underlay.address_of(node, family)) for family in lab.families],
                 subnets=[str(net) for net in subnets[node.name]],
                 daemon=node.daemon,
-                ports=[f"{port.url_address}:{port.outside} to {port.inside}" for port in node.ports],
+                ports=[f"{with_port(port.address, port.outside)} to {port.inside}" for port in node.ports],
             )
             for node in lab.nodes
         ],

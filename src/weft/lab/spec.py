@@ -40,11 +40,6 @@ class Port(Value):
     outside: int
     inside: int
 
-    @property
-    def url_address(self) -> str:
-        """The address as it stands before a colon."""
-        return f"[{self.address}]" if ":" in self.address else self.address
-
 
 class Node(Value):
     """`index` counts from 1 and, with the `segment`, decides its underlay addresses.
@@ -178,13 +173,7 @@ def regular(
     """node1, node2, … with `pods` each: pod1-1, pod1-2, pod2-1 …."""
     made, on_them = nodes_and_pods(nodes, pods)
     return Lab(
-        name=name,
-        network=network,
-        families=tuple(families),
-        nodes=made,
-        pods=on_them,
-        store=store,
-        kubelets=kubelets,
+        name=name, network=network, families=tuple(families), nodes=made, pods=on_them, store=store, kubelets=kubelets
     )
 
 

@@ -32,10 +32,7 @@ def trials(report: LabReport, *, quick: bool) -> list[Trial]:
 def _by_doors(
     scenario: Scenario, kind: DoorKind, ends: Sequence[End], report: LabReport, *, quick: bool
 ) -> Iterator[Trial]:
-    ends = [
-        *ends,
-        End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0),
-    ]
+    ends = [*ends, End(kind="outside", name=OUTSIDE, node=OUTSIDE, addresses=dict.fromkeys(report.families, ""), mtu=0)]
     for family in report.families:
         for source, door in product(ends, doors(kind, report, family)):
             is_behind = source.name in {each.pod for each in door.behind}

@@ -37,6 +37,13 @@ def within(net: Net, other: Net) -> bool:
     return isinstance(other, IPv6Network) and net.subnet_of(other)
 
 
+def with_port(address: object, port: int) -> str:
+    """`10.0.0.1:80` or `[fd00::1]:80`; the address alone for port 0."""
+    if not port:
+        return str(address)
+    return f"[{address}]:{port}" if ":" in str(address) else f"{address}:{port}"
+
+
 def number_of(ip: Ip) -> int:
     """A number that no address of the other family has; IPv4's is kept small to save memory."""
     return int(ip) if ip.version == 4 else int(ip) | _IPV6

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, get_args
 import click
 
 from weft.model.errors import typed
-from weft.model.node.history import HEALTH, Event, Kind, Wanted
+from weft.model.node.history import HEALTH, Event, Kind
 from weft.model.text import one_line, seconds_in
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, piece
@@ -24,6 +24,7 @@ def since_option(about: str) -> Callable[[Command], Command]:
 
 
 def wanted_options(command: Command) -> Command:
+    """What a command then gets are the fields of `Wanted`."""
     kinds = click.option(
         "--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND", help="Only events of this kind."
     )
@@ -36,10 +37,6 @@ def wanted_options(command: Command) -> Command:
         help="Only events with this code, or with one that begins so.",
     )
     return kinds(codes(command))
-
-
-def wanted_of(kinds: tuple[str, ...], codes: tuple[str, ...]) -> Wanted:
-    return Wanted(kinds=kinds, codes=codes)
 
 
 def line(event: Event, node: str = "") -> str:

@@ -21,6 +21,7 @@ from weft.lab import places
 from weft.lab.commands import start
 from weft.lab.commands.choose import base, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import with_port
 from weft.screen.groups import INSTANCE, need_root
 from weft.screen.say import say
 from weft.ui import export as exporting
@@ -106,8 +107,7 @@ def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bo
         raise Unavailable(Problem("HOST-002", where, seen, hint=hint)) from None
     with listener:
         token = "" if ip_address(address).is_loopback else secrets.token_urlsafe(24)
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
+        url = f"http://{with_port(address, listener.getsockname()[1])}/{f'?token={token}' if token else ''}"
         click.echo(url)
         click.echo("Ctrl-C ends it", err=True)
         has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

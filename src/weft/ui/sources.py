@@ -62,9 +62,7 @@ class LabSource:
 
     async def look(self) -> View:
         lab, said, now = await asyncio.gather(
-            self._ask(protocol.Ps(), LabReport),
-            self._ask(protocol.States(), States),
-            self._traffic(),
+            self._ask(protocol.Ps(), LabReport), self._ask(protocol.States(), States), self._traffic()
         )
         before, self._carried = self._carried, now
         carried = None if before is None or now is None else rates(before, now)

@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from hypothesis import given, strategies
 
-from weft.model.net import address_of, number_of
+from weft.model.net import address_of, number_of, with_port
 
 
 @given(strategies.ip_addresses())
@@ -16,3 +16,9 @@ def test_addresses_of_both_families_have_different_numbers():
     assert number_of(IPv4Address("10.5.2.1")) == int(IPv4Address("10.5.2.1"))
     assert number_of(IPv6Address("::a05:201")) != number_of(IPv4Address("10.5.2.1"))
     assert number_of(IPv6Address("::")) != number_of(IPv4Address(0))
+
+
+def test_an_address_stands_before_its_port():
+    assert with_port(IPv4Address("10.0.0.1"), 80) == "10.0.0.1:80"
+    assert with_port("fd00::1", 80) == "[fd00::1]:80"
+    assert with_port("fd00::1", 0) == "fd00::1"

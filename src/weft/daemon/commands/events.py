@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from weft.diag.bundle.offline import bundle_at, told_in
 from weft.kernel import daemons
 from weft.model.node import history
-from weft.model.node.history import Event, EventsSince, Follower
+from weft.model.node.history import Event, EventsSince, Follower, Wanted
 from weft.model.node.nodestate import HealthState
 from weft.model.value import replace
 from weft.screen.documents import output_option, show_report, watched
-from weft.screen.eventlines import line, show_event, since_option, wanted_of, wanted_options
+from weft.screen.eventlines import line, show_event, since_option, wanted_options
 from weft.screen.groups import FROM, INSTANCE, need_root
 
 _LOOK_AGAIN: Final = 0.5  # seconds between two questions of a watch: an answer without news has some hundred bytes
@@ -68,9 +68,7 @@ def events(  # noqa: PLR0917 - click's way
 @since_option("Begin with those of the last 90s, 5min, 2h or 1d.")
 @output_option
 @INSTANCE
-def monitor(
-    kinds: tuple[str, ...], codes: tuple[str, ...], *, since: float | None, output: str, instance: str | None
-) -> None:
+def monitor(*, since: float | None, output: str, instance: str | None, **wanted: Any) -> None:
     """Show what happens on this node, as it happens, a line each, until Ctrl-C.
 
     Those are the events of `weft events`: peers that join, leave or change, leases that are refused, repairs, the
@@ -86,7 +84,7 @@ def monitor(
     Exits 1 when no daemon answers at first.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft monitor")
-    name, follower, chosen = daemons.choose(instance), Follower(), wanted_of(kinds, codes)
+    name, follower, chosen = daemons.choose(instance), Follower(), Wanted(**wanted)
 
     def take() -> tuple[EventsSince, HealthState]:
         return daemons.events(name, follower.last), daemons.health(name)

@@ -174,11 +174,7 @@ def ask_peers(sight: Sight) -> Sight:
         with Rtnl.open() as rtnl:
             neighbours = tuple(rtnl.neighbours())  # which of the silent ones do not even answer ARP
         return replace(
-            sight,
-            probes=probes,
-            knocks=_knocks(sight, probes),
-            strangers=_strangers(sight),
-            neighbours=neighbours,
+            sight, probes=probes, knocks=_knocks(sight, probes), strangers=_strangers(sight), neighbours=neighbours
         )
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})

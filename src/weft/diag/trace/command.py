@@ -90,11 +90,7 @@ def trace(
     ways = both_ways(sight, there)
     if probe:
         proved = prove(
-            sight,
-            (source, target),
-            there,
-            _alone(ways),
-            look_again=lambda: _alone(both_ways(_sight(where), there)),
+            sight, (source, target), there, _alone(ways), look_again=lambda: _alone(both_ways(_sight(where), there))
         )
         told = "".join(f"{one_line(line)}\n" for line in tried_lines(proved, explain=explain))
         show_report(output, proved, tried_diagram(proved) if output == "mermaid" else told)

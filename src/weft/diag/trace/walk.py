@@ -13,7 +13,7 @@ from weft.diag.trace.hops import Ending, Hop, Way
 from weft.model.errors import Problem
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
-from weft.model.net import Ip
+from weft.model.net import Ip, with_port
 from weft.model.value import replace
 
 _NAMED: Final = 4  # of the ends that chance chooses from
@@ -62,11 +62,11 @@ def _translated(sight: Sight, packet: Packet, made: list[Translation]) -> tuple[
     if first.kind == "dnat":
         port = first.port or packet.target_port
         changed = replace(packet, target=address or packet.target, target_port=port, translated=translated)
-        here, there = _end(packet.target, packet.target_port), _end(changed.target, port)
+        here, there = with_port(packet.target, packet.target_port), with_port(changed.target, port)
     else:
         changed = replace(packet, source=address or packet.source, translated=translated)
         here, there = str(packet.source), str(changed.source)
-    ends = dict.fromkeys(_end(each.address, each.port) for each in made)
+    ends = dict.fromkeys(with_port(each.address, each.port) for each in made)
     others = list(ends)[1:]
     chance = f", or by chance {', '.join(others[:_NAMED])}{', …' if len(others) > _NAMED else ''}" if others else ""
     seen = f"{here} becomes {there}{chance}, by {first.by}"
@@ -85,12 +85,6 @@ def _restored(hook: str, packet: Packet, original: Packet) -> tuple[Packet, list
         before, after = packet.source, changed.source
     hop = Hop(what="conntrack", seen=f"{before} becomes {after} again")
     return changed, [] if before == after else [hop]
-
-
-def _end(address: Ip | None, port: int) -> str:
-    if not port:
-        return str(address)
-    return f"[{address}]:{port}" if address is not None and address.version == 6 else f"{address}:{port}"
 
 
 class OverError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -18,11 +18,11 @@ from weft.lab.places import Place
 from weft.lab.protocol import Deserted
 from weft.lab.report import LabReport, NewsReport, NodeReport, States, serves
 from weft.model.errors import ConfigError, Problem
-from weft.model.node.history import Event, Follower, merged, recent
+from weft.model.node.history import Event, Follower, Wanted, merged, recent
 from weft.model.node.nodestate import NodeState, wrong
 from weft.model.text import counted, one_line, one_of, shortly, table
 from weft.screen.documents import PEOPLE, next_commands, pause, redraw, show_report, watch_option
-from weft.screen.eventlines import show_event, since_option, wanted_of, wanted_options
+from weft.screen.eventlines import show_event, since_option, wanted_options
 from weft.screen.say import say
 
 _HEADING = ("NODE", "DAEMON", "UP", "POD SUBNET", "LEASE", "PEERS", "REPAIRS", "CALLS", "FAILED", "VERSION")
@@ -117,15 +117,7 @@ def _below(report: LabReport, states: Mapping[str, NodeState | None]) -> Iterato
 @wanted_options
 @since_option("Begin with those of the last 90s, 5min, 2h or 1d.")
 @lab_and_output
-def monitor(
-    only: tuple[str, ...],
-    kinds: tuple[str, ...],
-    codes: tuple[str, ...],
-    *,
-    since: float | None,
-    lab: str,
-    output: str,
-) -> None:
+def monitor(only: tuple[str, ...], *, since: float | None, lab: str, output: str, **wanted: Any) -> None:
     """Show what happens on all nodes of a lab, as it happens, a line each in the order of time, until Ctrl-C.
 
     These are each node's events, as `weft events` shows them; events of kind `health`: what is wrong with a node now,
@@ -137,7 +129,7 @@ def monitor(
       weft lab monitor --since 10min --kind repaired
       weft lab monitor --node node1 --code ROUTE
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place, chosen = start.find(base(), lab), wanted_of(kinds, codes)
+    place, chosen = start.find(base(), lab), Wanted(**wanted)
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)
     if unknown := [name for name in only if name not in (ITSELF, *found.nodes)]:

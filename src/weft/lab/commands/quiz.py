@@ -103,10 +103,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
     report, seed = ask(place, protocol.Ps(), LabReport), secrets.randbelow(_SEEDS) if seed is None else seed
     fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
     play = _Play(
-        place=place,
-        report=report,
-        score=before.score,
-        now=Puzzle(level=level, seed=seed, fault=fault.name, node=node),
+        place=place, report=report, score=before.score, now=Puzzle(level=level, seed=seed, fault=fault.name, node=node)
     )
     progress = Progress(output)
     try:

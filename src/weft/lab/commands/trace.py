@@ -23,6 +23,7 @@ from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_no
 from weft.lab.itinerary import goal as goal_of
 from weft.lab.places import Place
 from weft.lab.report import LabReport
+from weft.model.net import with_port
 from weft.model.value import replace
 from weft.screen.documents import next_commands, output_with, show_report
 
@@ -166,7 +167,7 @@ def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) 
     node: str | None = begin.node
     packet = Addressed(source=begin.address, target=goal.address, target_port=goal.port)
     while node is not None and len(visits) < _MOST_NODES:
-        words = ["trace", packet.source, _with_port(packet.target, packet.target_port)]
+        words = ["trace", packet.source, with_port(packet.target, packet.target_port)]
         words += ["--udp"] if goal.udp else []
         words += ["--size", str(size)] if size else []
         ways = terminal.answer(place, node, words, Ways)
@@ -193,9 +194,3 @@ def _end(report: LabReport, visits: Sequence[Visit], goal: Goal) -> End | None:
     found = None if way.packet is None else end_at(report, way.packet.target)
     last = End(node=node, address=goal.address) if goal.service or way.end == "delivered" else None
     return found or next(iter(goal.ends), last)
-
-
-def _with_port(address: str, port: int) -> str:
-    if not port:
-        return address
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -121,11 +121,7 @@ class Reader:
     ) -> dict[str, yaml.Node]:
         """`elsewhere` are keys that a lab does not have, each with the reason."""
         if not isinstance(node, yaml.MappingNode):
-            self.problem(
-                node,
-                f"the {what} is {_shape(node)}",
-                expected=f"keys such as {', '.join(needed or known)}",
-            )
+            self.problem(node, f"the {what} is {_shape(node)}", expected=f"keys such as {', '.join(needed or known)}")
             return {}
         parts: dict[str, yaml.Node] = {}
         for key, value in node.value:

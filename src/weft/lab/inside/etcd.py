@@ -46,7 +46,7 @@ def program(environ: Mapping[str, str]) -> str:
 
 
 def url(families: Sequence[Family]) -> str:
-    return f"http://{underlay.host(families)}:{_PORT}"
+    return f"http://{underlay.endpoint(families, _PORT)}"
 
 
 class EtcdStore:

@@ -22,7 +22,7 @@ from weft.lab.spec import SERVICES, Node, switch
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import FORWARDING
 from weft.model.kernel.objects import Sysctl
-from weft.model.net import Family, Ip, Mac, Net
+from weft.model.net import Family, Ip, Mac, Net, with_port
 
 UPLINK: Final = "eth0"
 _BEYOND: Final = 32  # segment 1 is 172.31.0.0/16 and fd31::/64, segment 2 is 172.30.0.0/16 and fd30::/64
@@ -53,9 +53,9 @@ def address_of(node: Node, family: Family) -> Ip:
     return address(family, node.index, node.segment).ip
 
 
-def host(families: Sequence[Family]) -> str:
-    ip = address(families[0]).ip
-    return f"[{ip}]" if ip.version == 6 else str(ip)
+def endpoint(families: Sequence[Family], port: int) -> str:
+    """A port of the lab itself, in a URL."""
+    return with_port(address(families[0]).ip, port)
 
 
 def port(node: int) -> str:

@@ -48,7 +48,7 @@ class KubernetesStore:
 
     def __init__(self, processes: Processes, lab: Lab, outside: socket | None = None) -> None:
         """`outside` is a listening socket of the machine, by which programs there reach the API."""
-        self.where = f"https://{underlay.host(lab.families)}:{PORT}"
+        self.where = f"https://{underlay.endpoint(lab.families, PORT)}"
         self.accounts = Accounts(self.where)
         self.network = parse_netconf(lab.network, backends=BACKENDS)
         self._etcd = EtcdStore(processes, lab)

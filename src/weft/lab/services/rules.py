@@ -13,7 +13,7 @@ from typing import Final
 from weft.lab.services.choice import Endpoint, Served
 from weft.model.kernel.marks import NFT_WORD, SERVICES_TABLE
 from weft.model.kernel.nftset import Table
-from weft.model.net import Family, Net
+from weft.model.net import Family, Net, with_port
 from weft.wire import nft
 
 _MARK: Final = "0x4000"  # kube-proxy's; flannel's rules leave what bears it alone (flannel.md §8.1)
@@ -109,10 +109,10 @@ class _Of:
         service, by_node_port = f"service/{self._name}", f"node-port/{self._name}"
         for endpoint in self.endpoints:
             chain, address = self._chain(endpoint), endpoint.address
-            to = f"[{address}]" if address.version == 6 else f"{address}"
             yield "chain", chain
             yield "rule", f"{chain} {word} saddr {address} jump mark-for-masquerade"
-            yield "rule", f"{chain} meta l4proto {self._protocol} dnat to {to}:{self._target_port}"
+            to = with_port(address, self._target_port)
+            yield "rule", f"{chain} meta l4proto {self._protocol} dnat to {to}"
         yield "chain", service
         yield "rule", f"{service} {word} saddr != {network} jump mark-for-masquerade"
         picked = ", ".join(f"{number} : goto {self._chain(each)}" for number, each in enumerate(self.endpoints))

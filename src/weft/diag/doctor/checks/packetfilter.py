@@ -68,13 +68,7 @@ def _between_pods(sight: Sight) -> Iterator[Packet]:
         here, there = _pod(subnet), _pod(other.subnet)
         for source, target, iif, oif in ((here, there, bridge, out), (there, here, out, bridge)):
             yield Packet(
-                source=source,
-                target=target,
-                protocol="tcp",
-                iif=iif,
-                oif=oif,
-                source_port=SOME_PORT,
-                target_port=_HTTP,
+                source=source, target=target, protocol="tcp", iif=iif, oif=oif, source_port=SOME_PORT, target_port=_HTTP
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from weft.model.net import Net
+from weft.model.net import Net, with_port
 from weft.model.value import Value
 from weft.wire.packet import Layer
 
@@ -53,17 +53,11 @@ def _level(part: Sequence[Layer]) -> Level:
         ports = (int(rest[0].fields["source"]), int(rest[0].fields["target"]))
     if head.name in ("IPv4", "IPv6"):
         shown = () if set(names) & set(_IN_UDP) else ports
-        text = f"{_ends(hosts, shown)} {', '.join(_words(head, rest))}"
+        ends = " > ".join(map(with_port, hosts, shown or (0, 0)))
+        text = f"{ends} {', '.join(_words(head, rest))}"
     else:
         text = ", ".join(f"{layer.name} {layer.text}" for layer in part)
     return Level(names=names, hosts=hosts, ports=ports, text=text)
-
-
-def _ends(hosts: tuple[str, ...], ports: tuple[int, ...]) -> str:
-    if not ports:
-        return " > ".join(hosts)
-    brackets = [f"[{host}]" if ":" in host else host for host in hosts]
-    return " > ".join(f"{host}:{port}" for host, port in zip(brackets, ports, strict=True))
 
 
 def _words(head: Layer, rest: Sequence[Layer]) -> Iterator[str]:
