@@ -267,13 +267,11 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
     """Name the nodes for `ip netns`, where this user may."""
     namespaces: dict[str, int] = {}
     try:
-        while True:
-            call = Call(place.socket, protocol.Names(start=len(namespaces)))
-            names = call.result(list[str])
-            namespaces |= dict(zip(names, call.descriptors(), strict=True))
-            call.close()
-            if not names:
-                break
+        names = [""]
+        while names:
+            with closing(Call(place.socket, protocol.Names(start=len(namespaces)))) as call:
+                names = call.result(list[str])
+                namespaces |= dict(zip(names, call.descriptors(), strict=True))
         for name in place.give_names(namespaces):
             note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     finally:

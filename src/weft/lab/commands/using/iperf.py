@@ -4,6 +4,7 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
@@ -68,30 +69,15 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
 
 def measured(said: dict[str, Any], *, source: str, target: str, address: str) -> ThroughputReport:
     """From the JSON of iperf3's client: of TCP the receiver's side, of UDP the sender's without losses."""
-    end = said["end"]
+    end, report = said["end"], partial(ThroughputReport, source=source, target=target, address=address)
     if "sum_received" in end and "retransmits" in end.get("sum_sent", {}):
-        received = end["sum_received"]
-        return ThroughputReport(
-            source=source,
-            target=target,
-            address=address,
-            protocol="TCP",
-            seconds=received["seconds"],
-            gbits=received["bits_per_second"] / 1e9,
-            retransmits=end["sum_sent"]["retransmits"],
-        )
+        received, again = end["sum_received"], end["sum_sent"]["retransmits"]
+        gbits = received["bits_per_second"] / 1e9
+        return report(protocol="TCP", seconds=received["seconds"], gbits=gbits, retransmits=again)
     sent = end["sum"]
     packets, lost = sent["packets"], sent["lost_packets"]
-    return ThroughputReport(
-        source=source,
-        target=target,
-        address=address,
-        protocol="UDP",
-        seconds=sent["seconds"],
-        gbits=sent["bits_per_second"] / 1e9 * (packets - lost) / packets if packets else 0.0,
-        packets=packets,
-        lost=lost,
-    )
+    gbits = sent["bits_per_second"] / 1e9 * (packets - lost) / packets if packets else 0.0
+    return report(protocol="UDP", seconds=sent["seconds"], gbits=gbits, packets=packets, lost=lost)
 
 
 def text(found: ThroughputReport) -> str:
