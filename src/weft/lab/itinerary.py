@@ -8,7 +8,7 @@ from weft.diag.trace.hops import OUTSIDE, End, Hop, Way
 from weft.lab.report import LabReport, ServiceReport
 from weft.lab.spec import switch
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Ip
+from weft.model.net import ip_in
 from weft.model.text import one_of
 from weft.model.value import Value, replace
 
@@ -45,7 +45,7 @@ def end_at(report: LabReport, address: str) -> End | None:
 def goal(report: LabReport, begin: End, target: str, *, udp: bool) -> Goal:
     """What `NAME`, `NAME:PORT`, `SERVICE:PORT` or an address means, from `begin`. `ConfigError` if it means nothing."""
     name, port = _split(target)
-    family, address = ip_address(begin.address).version, _address(name)
+    family, address = ip_address(begin.address).version, ip_in(name)
     if address is not None and address.version != family:
         seen = f"{begin.place} is to send from its IPv{family} address, {begin.address}"
         raise ConfigError(Problem("FLAG-001", f"{COMMAND}: {target}", seen, expected=f"an IPv{family} address"))
@@ -117,7 +117,7 @@ def _behind(report: LabReport, service: ServiceReport, family: int) -> tuple[End
 
 def family_of(target: str) -> int:
     """The family of an address, alone or before a port; 0 of a name."""
-    address = _address(_split(target)[0])
+    address = ip_in(_split(target)[0])
     return 0 if address is None else address.version
 
 
@@ -129,16 +129,9 @@ def _at(report: LabReport, begin: End, address: str) -> End | None:
     return End(node=OUTSIDE, address=address, device=switch(segment))
 
 
-def _address(text: str) -> Ip | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
-
-
 def _split(target: str) -> tuple[str, int]:
     """A name or an address, and the port behind it, of IPv6 behind brackets; 0 if there is none."""
-    if _address(target) is not None:
+    if ip_in(target) is not None:
         return target, 0
     if target.startswith("[") and target.endswith("]"):
         return target[1:-1], 0

@@ -1,7 +1,8 @@
 """Addresses: parsed once at the edge, compared as values."""
 
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal, NamedTuple, Self
 
 Ip = IPv4Address | IPv6Address
@@ -35,6 +36,15 @@ def within(net: Net, other: Net) -> bool:
     if isinstance(net, IPv4Network):
         return isinstance(other, IPv4Network) and net.subnet_of(other)
     return isinstance(other, IPv6Network) and net.subnet_of(other)
+
+
+@lru_cache(maxsize=1 << 16)  # rules of a packet filter name the same addresses again and again
+def ip_in(text: str) -> Ip | None:
+    """The address that a text is; None if it is none."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
 
 
 def with_port(address: object, port: int) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import click
@@ -12,6 +12,7 @@ from weft.model.node.history import HEALTH, Event, Kind
 from weft.model.text import one_line, seconds_in
 from weft.model.value import fields_of
 from weft.screen.documents import DOCUMENTS, piece
+from weft.screen.groups import read_by
 from weft.screen.say import PAGE, say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,7 +21,7 @@ KINDS: Final = (*get_args(Kind), HEALTH)
 
 
 def since_option(about: str) -> Callable[[Command], Command]:
-    return click.option("--since", metavar="DURATION", callback=_since, help=about)
+    return click.option("--since", metavar="DURATION", callback=read_by(seconds_in), help=about)
 
 
 def wanted_options(command: Command) -> Command:
@@ -33,7 +34,7 @@ def wanted_options(command: Command) -> Command:
         "codes",
         multiple=True,
         metavar="CODE",
-        callback=_codes,
+        callback=read_by(_codes),
         help="Only events with this code, or with one that begins so.",
     )
     return kinds(codes(command))
@@ -57,16 +58,9 @@ def show_event(output: str, event: Event, node: str = "") -> None:
         say(line(event, node))
 
 
-def _codes(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+def _codes(texts: Sequence[str]) -> tuple[str, ...]:
     known = re.findall(r"^### ([A-Z][A-Z0-9]+-\d{3})$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for text in texts:
         if not any(code.startswith(text.upper()) for code in known):
-            raise click.BadParameter(f"no code begins with {text!r}: `{typed('explain')}` lists all", param=param)
+            raise ValueError(f"no code begins with {text!r}: `{typed('explain')}` lists all")
     return tuple(text.upper() for text in texts)
-
-
-def _since(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else seconds_in(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from error

@@ -1,7 +1,7 @@
 """Groups of commands, which suggest a name for an unknown one, and what commands about a node have in common."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,18 @@ FROM: Final = click.option(
     type=click.Path(path_type=Path),
     help="Answer of a bundle (`weft bundle`) instead of this node; for that you need not be root.",
 )
+
+
+def read_by(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Have an option's text, if there is one, read by this, whose `ValueError` says what is wrong with it."""
+
+    def callback(_: click.Context, param: click.Parameter, given: Any) -> Any:
+        try:
+            return None if given is None else read(given)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=param) from error
+
+    return callback
 
 
 class Group(click.Group):

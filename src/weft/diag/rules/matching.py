@@ -5,13 +5,13 @@ The words are those of libnftables-json(5).
 
 from collections.abc import Mapping
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from operator import and_, or_, xor
 from typing import Any, Final
 
 from weft.diag.rules.ruleset import UNKNOWN, Name, Ruleset
 from weft.diag.rules.xtables import CHANCE, Statement
-from weft.model.net import Ip
+from weft.model.net import Ip, ip_in
 from weft.model.value import Value
 
 ECHO: Final = {4: "icmp", 6: "ipv6-icmp"}  # the protocol of an echo request, by family
@@ -202,27 +202,19 @@ def _network(text: str) -> IPv4Network | IPv6Network:
     return ip_network(text, strict=False)
 
 
-@lru_cache(maxsize=1 << 16)
-def _address(text: str) -> Ip | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
-
-
 def _is_text(have: Any, text: str) -> bool | None:
     """Compare with a name, which may end in `*`, or with an address."""
     if isinstance(have, str):
         found = have.startswith(text[:-1]) if text.endswith("*") else have == text
         return found or _NUMBERS.get(have) == _NUMBERS.get(text, -1)
-    address = _address(text)
+    address = ip_in(text)
     return None if address is None else bool(have == address)
 
 
 def _within(have: Any, low: Any, high: Any) -> bool | None:
     if isinstance(have, int) and isinstance(low, int):
         return bool(low <= have <= high)
-    ends = _address(str(low)), _address(str(high))
+    ends = ip_in(str(low)), ip_in(str(high))
     if isinstance(have, str | int) or ends[0] is None or ends[1] is None:
         return None
     return have.version == ends[0].version and int(ends[0]) <= int(have) <= int(ends[1])

@@ -6,14 +6,13 @@ of those that chance decides.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from itertools import pairwise
 from typing import Any, Final, Literal
 
 from weft.diag.rules.matching import Packet, calculated, looked_up, matches
 from weft.diag.rules.ruleset import Chain, Name, Rule, Ruleset
 from weft.diag.rules.xtables import CHANCE, Statement, may_end
-from weft.model.net import Ip
+from weft.model.net import Ip, ip_in
 from weft.model.value import Value, replace
 
 _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
@@ -200,15 +199,8 @@ def _asks_target(statement: Statement) -> bool:
 
 def _made(rule: Rule, kind: str, address: Any, port: Any, at: Outcome) -> Outcome:
     into: Literal["dnat", "snat"] = "dnat" if kind in ("dnat", "redirect") else "snat"
-    ip = None if kind in _OWN_ADDRESS else _address(address)
+    ip = None if kind in _OWN_ADDRESS else ip_in(str(address))
     if ip is None and kind not in _OWN_ADDRESS:
         at = replace(at, doubt=at.doubt or str(rule))
     number = port if isinstance(port, int) else 0
     return replace(at, translation=Translation(kind=into, by=str(rule), address=ip, port=number))
-
-
-def _address(text: Any) -> Ip | None:
-    try:
-        return ip_address(str(text))
-    except ValueError:
-        return None

@@ -29,15 +29,9 @@ from weft.model.net import Net
 from weft.model.text import counted, one_of
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, show_report
+from weft.screen.groups import read_by
 from weft.screen.say import say
 from weft.wire.packet import USUAL, VXLAN_PORT, Tunnels
-
-
-def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[Net, ...]:
-    try:
-        return tuple(ip_network(text) for text in texts)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from error
 
 
 @click.command()
@@ -47,7 +41,7 @@ def _networks(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) 
     "hosts",
     multiple=True,
     metavar="ADDRESS|NETWORK",
-    callback=_networks,
+    callback=read_by(lambda texts: tuple(map(ip_network, texts))),
     help="Only from or to this address or network.",
 )
 @click.option("--pod", "of", multiple=True, metavar="POD", shell_complete=pods, help="Only from or to this pod.")

@@ -1,8 +1,7 @@
 """`weft lab link`, `partition` and `heal`: links that lose packets, and ways between nodes that are cut."""
 
 import shlex
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -13,32 +12,20 @@ from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.report import LinksReport
 from weft.model.errors import ConfigError, Problem
 from weft.screen.documents import next_commands, show_report
-
-
-class _Quantity(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no argument for it
-    """A number with a unit. `read` raises `ValueError`, which says what is wrong."""
-
-    def __init__(self, name: str, read: Callable[[str], float]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return self._read(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-_DELAY: Final = _Quantity("delay", read_delay)
-_LOSS: Final = _Quantity("loss", read_loss)
-_RATE: Final = _Quantity("rate", read_rate)
+from weft.screen.groups import read_by
 
 
 @click.command()
 @click.argument("which", nargs=-1, metavar="[NODE]…", shell_complete=nodes)
-@click.option("--delay", type=_DELAY, metavar="TIME", help="How much later packets arrive, as 20ms; 0 ends it.")
-@click.option("--loss", type=_LOSS, metavar="SHARE", help="How many packets are lost, as 5%; 0 ends it.")
-@click.option("--rate", type=_RATE, metavar="RATE", help="Bits a second at most, as 50mbit; 0 ends it.")
+@click.option(
+    "--delay", metavar="TIME", callback=read_by(read_delay), help="How much later packets arrive, as 20ms; 0 ends it."
+)
+@click.option(
+    "--loss", metavar="SHARE", callback=read_by(read_loss), help="How many packets are lost, as 5%; 0 ends it."
+)
+@click.option(
+    "--rate", metavar="RATE", callback=read_by(read_rate), help="Bits a second at most, as 50mbit; 0 ends it."
+)
 @click.option("--up/--down", default=None, help="Plug the cable in, or pull it.")
 @click.option("--clear", is_flag=True, help="Reset the link to what it is in a new lab.")
 @lab_and_output

@@ -3,6 +3,7 @@
 import re
 from functools import partial
 from ipaddress import ip_address
+from typing import Final
 
 import click
 
@@ -15,6 +16,7 @@ from weft.lab.services.choice import NODE_PORTS
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
 from weft.screen.documents import next_commands, output_with, show_report, watch_option
+from weft.screen.groups import read_by
 
 _PORT = click.IntRange(1, 65535)
 
@@ -49,11 +51,7 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
         next_commands(output, f"weft lab exec{option} {report.nodes[0].name} -- bash")
 
 
-def _address(_: click.Context, param: click.Parameter, text: str) -> str:
-    try:
-        return str(ip_address(text)) if text else ""
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from error
+_ADDRESS: Final = read_by(lambda text: str(ip_address(text)) if text else "")
 
 
 @click.command()
@@ -61,7 +59,7 @@ def _address(_: click.Context, param: click.Parameter, text: str) -> str:
 @click.option("--node", required=True, shell_complete=nodes, help="The node that it runs on.")
 @click.option("--port", "ports", multiple=True, metavar="PORT:POD-PORT[/udp]", help="A port of the node leads to it.")
 @click.option("--network", default="", metavar="NAME", help="A network of the node other than its first.")
-@click.option("--ip", "address", default="", metavar="ADDRESS", callback=_address, help="The address that it asks for.")
+@click.option("--ip", "address", default="", metavar="ADDRESS", callback=_ADDRESS, help="The address that it asks for.")
 @lab_and_output
 def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: str, lab: str, output: str) -> None:
     """Start a pod: a process that holds its namespaces, attached by the node's plugins.

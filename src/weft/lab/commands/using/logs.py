@@ -23,16 +23,10 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, PEOPLE, pause, piece, show_report
+from weft.screen.groups import read_by
 from weft.screen.say import say
 
 _LOOK_AGAIN: Final = 0.2  # seconds
-
-
-def _start(_: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else loglines.start_of(text, _now())
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from error
 
 
 @click.command()
@@ -40,7 +34,10 @@ def _start(_: click.Context, param: click.Parameter, text: str | None) -> float 
 @click.option("-f", "--follow", is_flag=True, help="Then print new lines, until Ctrl-C or the lab's end.")
 @click.option("-n", "--tail", metavar="N", type=click.IntRange(0), help="Print the last N lines only.")
 @click.option(
-    "--since", metavar="TIME", callback=_start, help="Print from then on: 5min ago, or at 14:30, or at a date."
+    "--since",
+    metavar="TIME",
+    callback=read_by(lambda text: loglines.start_of(text, _now())),
+    help="Print from then on: 5min ago, or at 14:30, or at a date.",
 )
 @lab_and_output
 def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: int | None, since: float | None) -> None:
