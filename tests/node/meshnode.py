@@ -65,5 +65,5 @@ def created(cluster: Cluster, *numbers: int, **more: Any) -> list[MeshNode]:
     for node in nodes:
         node.wait_ready()
     for node in nodes:
-        eventually(lambda node=node: len(node.routes().splitlines()) >= len(nodes) - 1, seconds=20)
+        eventually(lambda node=node: node.routes().count("/24 ") >= len(nodes) - 1, seconds=20)
     return nodes
