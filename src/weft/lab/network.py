@@ -1,6 +1,7 @@
 """A lab's pod network: whether it has room, each node's share, and which addresses nodes and pods would get. Pure."""
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
@@ -28,7 +29,7 @@ def share(network: NetConf, index: int) -> Subnets:
 
 def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
     """What would keep nodes from a subnet or from each other, or pods from an address."""
-    problems = []
+    problems = [*_of_a_mesh(network, lab, where)]
     nodes = len(lab.nodes)
     fullest, pods = max(Counter(pod.node for pod in lab.pods).items(), key=lambda item: item[1], default=("", 0))
     pools: dict[Family, Pool[Any, Any] | None] = {4: network.v4, 6: network.v6}
@@ -55,6 +56,16 @@ def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
                 seen = f"{name} {pool.network} overlaps {other}, where {what}"
                 problems.append(Problem("ADDR-001", where, seen, expected="a network of the pods' own"))
     return problems
+
+
+def _of_a_mesh(network: NetConf, lab: spec.Lab, where: str) -> Iterator[Problem]:
+    usual = spec.usual_backend(lab.store)
+    if (network.backend == "mesh") != (lab.store == "mesh"):
+        seen = f"Backend.Type {network.backend} with store {lab.store}"
+        yield Problem("LAB-001", where, seen, expected=f"another back end, such as {usual}, or another store")
+    if lab.store == "mesh" and (others := [node.name for node in lab.nodes if node.daemon]):
+        seen = f"{', '.join(others)} with a daemon of another program, in a mesh"
+        yield Problem("LAB-001", where, seen, expected="weftd on all nodes")
 
 
 class PlannedNode(Value):

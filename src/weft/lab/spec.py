@@ -146,6 +146,10 @@ def switch(segment: int) -> str:
     return "underlay" if segment == 1 else f"underlay{segment}"
 
 
+def usual_backend(store: str) -> str:
+    return "mesh" if store == "mesh" else "vxlan"
+
+
 def net_conf(*, backend: str, families: Sequence[Family], nft: bool) -> str:
     network: dict[str, Any] = {}
     if 4 in families:

@@ -112,7 +112,7 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         return labfile.read(text, "standard input" if piped else str(file), name=name, over=over)
     return labfile.regular(
         name=name or DEFAULT,
-        backend=over.backend or ("mesh" if over.store == "mesh" else "vxlan"),
+        backend=over.backend or spec.usual_backend(over.store or "etcd"),
         families=spec.FAMILIES[over.family or "4"],
         nft=over.nft,
         nodes=3 if over.nodes is None else over.nodes,

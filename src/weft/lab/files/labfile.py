@@ -97,8 +97,8 @@ class _Reader(yamlfile.Reader):
         self.constants(parts, apiVersion=labkeys.API, kind=labkeys.KIND)
         name = self.lab_name(parts, name)
         network = parts.get("network")
-        text, checked = self._network(network)
         store, kubelets = self._store(parts)
+        text, checked = self._network(network, store)
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
         places = [*(each.name for each in nodes), STORE]
         if kubelets and any(each.segment > 1 for each in nodes):
@@ -137,10 +137,10 @@ class _Reader(yamlfile.Reader):
             self.problem(parts["store"], f"{store} as the store of Kubernetes nodes", expected="kubernetes, or nothing")
         return store, kubelets
 
-    def _network(self, node: yaml.Node | None) -> tuple[str, NetConf | None]:
+    def _network(self, node: yaml.Node | None, store: spec.Store) -> tuple[str, NetConf | None]:
         """The text and the checked value; None if it is wrong."""
         if node is None:
-            text = spec.net_conf(backend="vxlan", families=(4,), nft=False)
+            text = spec.net_conf(backend=spec.usual_backend(store), families=(4,), nft=False)
             return text, understand(text)
         value = self.value(node, dict[str, Any], "network")
         if value is None:
@@ -317,7 +317,9 @@ def _set_network(root: yaml.MappingNode, over: Overrides, reader: Reader) -> Non
     network = _get(root, "network")
     if network is None:
         families = spec.FAMILIES[over.family or "4"]
-        text = spec.net_conf(backend=over.backend or "vxlan", families=families, nft=over.nft)
+        store = over.store or _get(root, "store")
+        usual = spec.usual_backend(str(store.value) if isinstance(store, yaml.ScalarNode) else str(store))
+        text = spec.net_conf(backend=over.backend or usual, families=families, nft=over.nft)
         root.value.append((_scalar(root, _TEXT, "network"), yaml.compose(text, Loader=yaml.SafeLoader)))
         return
     if over.family is not None:

@@ -130,6 +130,9 @@ def _thing(world: World, name: str) -> _Thing:
     if name == STORE:
         if isinstance(world.store, EtcdStore):
             return _Store(world, world.store)
+        if world.lab.store == "mesh":
+            seen, hint = "this lab has no store: its nodes are a mesh", "Stop daemons: node1/weftd."
+            raise ConfigError(Problem("LAB-001", STORE, seen, hint=hint))
         seen = "this lab's store is Kubernetes' API, which cannot be stopped here"
         hint = f"'weft lab partition{world.lab.option} {next(iter(world.nodes))} {STORE}' takes it away from a node."
         raise ConfigError(Problem("LAB-001", STORE, seen, hint=hint))

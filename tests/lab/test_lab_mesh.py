@@ -1,0 +1,30 @@
+"""A lab without a store: its nodes are a mesh, which goes on while daemons die."""
+
+import json
+
+from tests.support.lab import WEFT, Lab, lab, weft
+
+
+def everything_reaches_everything(of: Lab) -> None:
+    of.weft("pingall")  # which fails when one is lost
+
+
+def test_a_lab_on_a_mesh_serves_its_pods_and_outlives_its_daemons():
+    with lab("--store", "mesh", "--nodes", "3", "--pods", "1") as mesh:
+        everything_reaches_everything(mesh)
+        peers = json.loads(mesh.weft("exec", "node2", "--", WEFT, "mesh", "peers", "-o", "json").stdout)
+        assert [peer["name"] for peer in peers] == ["node1", "node2", "node3"]
+        things = [f"node{number}/weftd" for number in (1, 2, 3)]
+        mesh.weft("kill", *things)
+        everything_reaches_everything(mesh)
+        mesh.weft("start", *things)
+        everything_reaches_everything(mesh)
+        refused = mesh.weft("kill", "store", check=False)
+        assert "this lab has no store" in refused.stderr
+
+
+def test_a_mesh_and_its_back_end_belong_together():
+    for store, backend in (("mesh", "vxlan"), ("etcd", "mesh")):
+        ran = weft("lab", "up", "--store", store, "--backend", backend, "--dry-run", check=False)
+        assert ran.returncode == 2
+        assert f"Backend.Type {backend} with store {store}" in ran.stderr
