@@ -34,6 +34,8 @@ class Publishing:
         self.due = self._later
         if state.ring is None or not (state.stale or now >= self._later):
             return
+        if state.kept.home is not None and not self.attrs:
+            return  # others have our record of before, and would take our lease for one that is gone
         known = state.known.members.get(state.me)
         if now < self._last + PAUSE and (known is None or known.cannot == self._waying.cannot):
             self.due = min(self.due, self._last + PAUSE)

@@ -85,6 +85,7 @@ class CoreSearch:
         key = self.keys[index]
         core = Core(kept, do.Options(key=key, run=1, name=self.name(index), booted=False), chance)
         core.start(0.0)
+        core.asked(do.Publish(attrs=b"{}"), 0.0)
         for other in range(len(self.keys)):
             if other != index:
                 hello = Hello(key=self.keys[other], run=1, name=self.name(other), ring=_RING if kept.ring else None)

@@ -132,6 +132,28 @@ def test_s8_killed_and_back_with_its_disk_without_one_or_with_an_old_one(seed):
     assert world.run(60, until=lambda: agree(world))
 
 
+def test_s8_a_peer_that_is_back_keeps_its_lease_until_it_says_another():
+    """Its core runs before the daemon knows what the lease is to say."""
+    world = mesh("S8 back", 3)
+    told: list[do.Leases] = []
+    world.watchers.append(lambda _, effect: isinstance(effect, do.Leases) and told.append(effect))
+    back = world.nodes["b"]
+    for seconds in (0.0, 30.0):
+        world.kill("b")
+        world.run(seconds)
+        world.start("b", publish=False)
+        world.run(30)
+        assert not any(member.key == back.key for leases in told for member in leases.changed)
+        world.ask("b", do.Publish(attrs=b'{"other": %d}' % seconds, endpoints=(back.address,)))
+        assert world.run(30, until=lambda: agree(world))
+        world.run(3)
+        assert {leases.changed[0].attrs for leases in told if leases.changed[0].key == back.key} == {
+            b'{"other": %d}' % seconds
+        }
+        assert not any(leases.gone for leases in told)
+        told.clear()
+
+
 def test_s8_an_old_disk_is_noticed():
     world = mesh("S8 noticed", 3)
     node = world.nodes["a"]

@@ -135,7 +135,7 @@ class World:
             self.start(name)
         return node
 
-    def start(self, name: str, *, booted: bool = False) -> None:
+    def start(self, name: str, *, booted: bool = False, publish: bool = True) -> None:
         node = self.nodes[name]
         if node.up:
             return
@@ -152,7 +152,8 @@ class World:
         node.own = None
         node.leases = {}
         self._called(node, node.core.start(self._clock(node)))
-        self.ask(name, do.Publish(attrs=node.attrs, endpoints=(node.address,)))
+        if publish:
+            self.ask(name, do.Publish(attrs=node.attrs, endpoints=(node.address,)))
 
     def kill(self, name: str, *, written: bool | None = None) -> None:
         """Kill, as kill -9 does. `written`: what the disk is writing is there afterwards; by chance without it."""
