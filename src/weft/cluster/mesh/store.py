@@ -134,11 +134,14 @@ class MeshSettings:
 
 
 class MeshTenure:
-    unpublished: Problem | None = None
-
     def __init__(self, peer: Peer, book: Leasebook) -> None:
         self._peer = peer
         self._book = book
+
+    @property
+    def unpublished(self) -> Problem | None:
+        """Nothing is said to others before the disk has it."""
+        return self._peer.unwritten
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the flags alone say them
         return Addresses()

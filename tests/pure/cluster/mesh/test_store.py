@@ -147,6 +147,18 @@ async def test_a_lease_is_held_until_the_ring_gives_it_to_another():
             await anext(events)
 
 
+async def test_a_full_disk_is_said_of_the_own_lease():
+    mesh = Mesh()
+    async with running(mesh):
+        assert mesh.tenure.unpublished is None
+        mesh.disk.full = True
+        mesh.say(Keep(kept=replace(HELD, version=9)))
+        await comes(lambda: mesh.tenure.unpublished)
+        assert mesh.tenure.unpublished.code == "STATE-002"
+        mesh.disk.full = False
+        await comes(lambda: mesh.tenure.unpublished is None)
+
+
 async def test_the_first_list_is_complete_only_when_a_neighbour_agrees():
     mesh = Mesh()
     async with running(mesh):
