@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from weft.mesh.copies import Copies
 from weft.mesh.estate import Estate
 from weft.mesh.founding import Founding
 from weft.mesh.gossip import Gossip
@@ -32,6 +33,7 @@ from weft.model.mesh.effects import (
 )
 from weft.model.mesh.messages import (
     Buckets,
+    Copied,
     Founders,
     Hello,
     Message,
@@ -64,12 +66,20 @@ class Core:
         self._estate = Estate(state, self._removing)
         self._leaving = Leaving(state, self._removing, self._estate.soon)
         self._questions = Questions(self._estate, self._removing, self._leaving, state)
-        self._gossip = Gossip(state, self._removing)
+        self._copies = Copies(state)
+        self._gossip = Gossip(state, self._removing, self._copies)
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)
         self._reach = Reach(state)
-        self._parts = (self._removing, self._leaving, self._estate, self._reach, self._waying, self._publishing)
-        state.losing.append(self._estate.soon)
+        self._parts = (
+            self._removing,
+            self._leaving,
+            self._estate,
+            self._reach,
+            self._waying,
+            self._publishing,
+            self._copies,
+        )
         state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
         for member in members:
@@ -250,6 +260,8 @@ class Core:
             self._meeting.offered(link, message, now)
         elif isinstance(message, Founders):
             self._founding.heard(link, message)
+        elif isinstance(message, Copied):
+            self._copies.told(message.run)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
             self._reach.soon(now)

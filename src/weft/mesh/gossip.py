@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from weft.mesh.copies import Copies
 from weft.mesh.flood import Names
 from weft.mesh.links import Link
 from weft.mesh.removing import Removing
@@ -16,8 +17,9 @@ SOON: Final = 1.0  # before the first time that all was equal; doubled each time
 
 
 class Gossip:
-    def __init__(self, state: State, removing: Removing) -> None:
+    def __init__(self, state: State, removing: Removing, copies: Copies) -> None:
         self._state = state
+        self._copies = copies
         self._removing = removing
         self._pause = SOON
         self.due = 0.0
@@ -87,6 +89,7 @@ class Gossip:
                 self._ours(member)
             elif state.put(member):
                 new.members[member.key] = None
+                self._copies.look(member, now)
         if records.members:
             state.flood.has(link.number, (member.key for member in records.members if self._same(member)))
         if new:
@@ -102,7 +105,7 @@ class Gossip:
         state = self._state
         if member.run == state.options.run or member.version < state.version:
             return
-        if member.version > state.began:
+        if member.version > state.began and self._copies.beyond(member.run):
             seen = f"a peer has version {member.version} of our record, our disk had {state.began}"
             hint = "The disk holds an older state of this node, or another machine has a copy of it."
             state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from weft.model.mesh.effects import Close, Effect, Send
-from weft.model.mesh.messages import Hello, Message, Ping
+from weft.model.mesh.messages import Copied, Hello, Message, Ping
 from weft.model.mesh.records import MAX_LINKS
 from weft.model.value import Value, field
 
@@ -148,7 +148,9 @@ class Links:
             del self._waiting[key]
             old = self._by_key.get(key)
             if old and old.heard > waiting.until - PROOF - 1e-6:
-                self.close(waiting, "the peer has another link, which answers: this is a copy of it")
+                self._out.append(Send(link=waiting.number, message=Copied(run=old.hello.run)))
+                self._out.append(Send(link=old.number, message=Copied(run=waiting.hello.run)))
+                self.close(waiting, "the peer has another link, which answers: one of them is a copy")
             else:
                 waiting.until = inf
                 begun.append(waiting)

@@ -58,8 +58,6 @@ class Removing:
         runs = ", ".join(f"{token.start} to {token.stop - 1}" for token in lost)
         hint = "The disk holds an older state of this node, or another machine has a copy of it."
         seen = f"blocks {runs} were given away, which the disk of this node did not know"
-        for tell in self._state.losing:
-            tell()
         self._state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))
 
     def hear(self, removal: Removal, now: float) -> bool:

@@ -43,7 +43,6 @@ class State:
         self.touched = False  # others have changed who has our blocks, or how to take that
         self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
         self.changing: list[Callable[[], None]] = []  # who has to know when we belong to another ring
-        self.losing: list[Callable[[], None]] = []  # who has to know when others have blocks of ours
         self._dirty = False
         self._changed: dict[bytes, None] = {}  # peers whose lease may be another
 

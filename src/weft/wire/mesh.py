@@ -22,6 +22,7 @@ from msgspec import Meta, MsgspecError, Raw, field, msgpack
 from weft.model.mesh.messages import (
     Ack,
     Buckets,
+    Copied,
     Founders,
     Grant,
     Hello,
@@ -131,7 +132,7 @@ class _Records(Value, array_like=True, tag=Records.__struct_config__.tag):
     removals: Removals = ()
 
 
-_OTHERS: Final = Offer | Founders | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Routed
+_OTHERS: Final = Offer | Founders | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Routed
 _encode: Final = msgpack.Encoder().encode
 _decode_message: Final = msgpack.Decoder(_Records | _OTHERS).decode
 _decode_member: Final = msgpack.Decoder(_Member).decode

@@ -200,3 +200,19 @@ def test_a_peer_whose_own_loop_is_late_judges_nobody():
     before = set(node.core.links)
     node.core.tick(world.now + 30)
     assert set(node.core.links) == before
+
+
+@pytest.mark.parametrize("count", [3, 10])
+@pytest.mark.parametrize("seed", range(2))
+def test_s11_of_a_peer_and_the_copy_of_its_disk_one_joins_anew(count, seed):
+    world = mesh(f"S11 {count} {seed}", count)
+    node = world.nodes["b"]
+    copy = world.add("copy", ["a", "c"], start=False)
+    copy.key, copy.disk = node.key, node.disk
+    world.check.copied(node.key)
+    world.start("copy", booted=True)
+    assert world.run(120, until=lambda: node.key != copy.key)
+    assert world.run(60, until=lambda: agree(world) and everybody_has_a_block(world))
+    assert "MESH-004" in [*codes(node), *codes(copy)]
+    homes = [one.own.home for one in world.nodes.values()]
+    assert len(set(homes)) == count + 1

@@ -258,7 +258,7 @@ def test_fields_that_an_earlier_weft_does_not_have_are_left_out():
 
 
 @pytest.mark.parametrize(
-    "parts", [[12], [99, "anything", [1]], [11, KEY, KEY, RING, 1, False, 0, [22, 5]], [11, 1, 2, 3, 4, 5, 6, [99]]]
+    "parts", [[13], [99, "anything", [1]], [11, KEY, KEY, RING, 1, False, 0, [22, 5]], [11, 1, 2, 3, 4, 5, 6, [99]]]
 )
 def test_messages_of_unknown_kinds_are_ignored(parts: list[object]):
     assert mesh.decode(msgpack.encode(parts)) is None

@@ -18,12 +18,15 @@ class Checks:
         self._held: dict[bytes, frozenset[int]] = {}  # by key
         self._owners: dict[tuple[bytes, int], bytes] = {}  # by ring and block
         self._old: set[bytes] = set()
+        self.copies: set[bytes] = set()
         self.removed: set[bytes] = set()
         self._versions: dict[bytes, tuple[int, dict[int, int]]] = {}
 
     def __call__(self, node: Node) -> None:
         """A disk has been written."""
         kept = node.disk
+        if node.key in self.copies:
+            return
         self._remove(kept)
         self._covers(node, kept)
         self._rise(node, kept)
@@ -80,6 +83,11 @@ class Checks:
             if other != node.key:
                 raise Broken(f"C1: block {block} is {node.name}'s ({node.key.hex()[:8]}) and {other.hex()[:8]}'s")
         self._held[node.key] = frozenset(held)
+
+    def copied(self, key: bytes) -> None:
+        """Two nodes have this key from now on: nothing holds for it until one of them has given it up."""
+        self.copies.add(key)
+        self._drop(key)
 
     def back(self, node: Node) -> None:
         """The node's disk goes back in time."""

@@ -107,6 +107,12 @@ class Redirect(Value, array_like=True, tag=10):
     addresses: Annotated[tuple[Address, ...], Meta(max_length=MAX_REDIRECTS)]
 
 
+class Copied(Value, array_like=True, tag=12):
+    """Another machine has the receiver's key and this `run`, and answers."""
+
+    run: Number
+
+
 # --- Between any two peers, over several links -----------------------------------------------------------------------
 
 
@@ -180,4 +186,4 @@ class Routed(Value, array_like=True, tag=11):
     body: Want | Grant | Note | Propose | Ack
 
 
-Message = Offer | Founders | Records | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Routed
+Message = Offer | Founders | Records | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Routed
