@@ -85,3 +85,32 @@ def anothers_run(patch):
 def test_a_fault_that_is_planted_is_found(fault, limits, begun, depth, monkeypatch):
     fault(monkeypatch)
     assert searched(6, limits, depth, begun).why
+
+
+class Unkept(CoreSearch):
+    """What is sent leaves before it is on disk."""
+
+    def __init__(self, layout: Layout, limits: Limits) -> None:
+        super().__init__(layout, limits)
+        self.before: dict[int, int] = {}
+
+    def step(self, what, number, *more):
+        after, letters, rekeyed = super().step(what, number, *more)
+        if letters and after != number:
+            self.before.setdefault(after, number)
+        return after, letters, rekeyed
+
+    def _killed(self, world, at):
+        number = world.peers[at]
+        peers = list(world.peers)
+        peers[at] = self.before.get(number, number)
+        return super()._killed(world._replace(peers=tuple(peers)), at)
+
+
+def test_what_is_sent_before_it_is_on_disk_is_found():
+    layout, limits = Layout(net_conf="{}", blocks=6, first=0), Limits(peers=3, kills=1)
+    begun = "gossip a→b, b waits, want b→a"
+    found = explore(Unkept(layout, limits), 8, begun)
+    assert found.why, found
+    assert "a is killed" in found.trail
+    assert explore(CoreSearch(layout, limits), len(found.trail), begun).why == ""
