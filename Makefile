@@ -44,7 +44,7 @@ docs: setup ## write the pages that are made from the source
 lock: setup ## resolve the requirements anew: versions and hashes, no addresses
 	@scripts/lock.sh
 
-stubs: setup ## generate the gRPC stubs from our .proto
+stubs: setup ## generate messages and gRPC stubs from our .proto
 	@scripts/stubs.sh
 
 wheel: setup ## the wheels of weft, with the static CNI client, and of weft-lab, into dist/

@@ -9,18 +9,17 @@ import logging
 import os
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
-from grpclib.client import StreamStreamMethod, UnaryUnaryMethod
 
 from weft.cluster import tls
 from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
-from weft.cluster.etcd.link import BrokenError, Conversation, LargeError, Link
+from weft.cluster.etcd.link import AUTHENTICATE, BrokenError, Conversation, LargeError, Link, Method
 from weft.cluster.etcd.password import Password
 from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
 from weft.cluster.etcd.rpc import etcd_pb2
@@ -73,7 +72,7 @@ class Client:
 
     async def call(
         self,
-        method: Callable[[Link], UnaryUnaryMethod[RequestT, ReplyT]],
+        method: Method[RequestT, ReplyT],
         request: RequestT,
         *,
         repeat: bool = True,
@@ -108,7 +107,7 @@ class Client:
     @asynccontextmanager
     async def stream(
         self,
-        method: Callable[[Link], StreamStreamMethod[RequestT, ReplyT]],
+        method: Method[RequestT, ReplyT],
         *,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> AsyncIterator[Conversation[RequestT, ReplyT]]:
@@ -116,7 +115,7 @@ class Client:
         link = await self._connected([])
         try:
             metadata = [*await self._metadata(link), ("hasleader", "true")]
-            async with link.converse(method(link), metadata=metadata, timeout=timeout) as conversation:
+            async with link.converse(method, metadata=metadata, timeout=timeout) as conversation:
                 yield conversation
         except GRPCError as error:
             self._stale(error)
@@ -139,18 +138,18 @@ class Client:
     async def _ask(
         self,
         link: Link,
-        method: Callable[[Link], UnaryUnaryMethod[RequestT, ReplyT]],
+        method: Method[RequestT, ReplyT],
         request: RequestT,
         timeout: float,  # noqa: ASYNC109
     ) -> ReplyT:
         name = type(request).__name__.removesuffix("Request").lower()
         try:
-            reply = await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
+            reply = await link.ask(method, request, timeout=timeout, metadata=await self._metadata(link))
         except GRPCError as error:
             self.heard(name, status=error.status.name)
             if not self._stale(error):
                 raise
-            reply = await link.ask(method(link), request, timeout=timeout, metadata=await self._metadata(link))
+            reply = await link.ask(method, request, timeout=timeout, metadata=await self._metadata(link))
         self.heard(name, reply)
         return reply
 
@@ -173,7 +172,7 @@ class Client:
             request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=await self._password.reveal())
             try:
                 timeout = self._access.timing.call
-                reply = await link.ask(link.auth.Authenticate, request, timeout=timeout, metadata=[])
+                reply = await link.ask(AUTHENTICATE, request, timeout=timeout, metadata=[])
                 self._token = reply.token
             except GRPCError as error:
                 if error.status is not Status.FAILED_PRECONDITION:

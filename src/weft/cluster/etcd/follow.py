@@ -14,7 +14,7 @@ from grpclib import GRPCError
 from weft.beside.tasks import watched
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
-from weft.cluster.etcd.link import BrokenError, Conversation
+from weft.cluster.etcd.link import WATCH, BrokenError, Conversation
 from weft.cluster.etcd.listing import mark_of
 from weft.cluster.etcd.rpc.etcd_pb2 import WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse
 from weft.cluster.etcd.values import Mark
@@ -63,7 +63,7 @@ async def follow(
     request = WatchCreateRequest(
         key=key, range_end=range_end, start_revision=after.revision + 1, progress_notify=True, fragment=True
     )
-    async with client.stream(lambda link: link.watch.Watch) as watch:
+    async with client.stream(WATCH) as watch:
         async with asyncio.timeout(timing.call) as alarm:
             await watch.send(WatchRequest(create_request=request))
             asker = watched(_ask_for_life(watch, timing.ping))

@@ -14,14 +14,14 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from grpclib import GRPCError
 from grpclib.client import Channel, Stream, StreamStreamMethod, UnaryUnaryMethod
 from grpclib.protocol import H2Protocol
 
 from weft.beside.tasks import awaited
-from weft.cluster.etcd.rpc import etcd_grpc
+from weft.cluster.etcd.rpc import etcd_pb2 as pb
 from weft.cluster.reach import Endpoint, Reach
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,23 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)  # struct linger, socket(7)
 Metadata = list[tuple[str, str]]
 
 
+class Method(NamedTuple, Generic[RequestT, ReplyT]):
+    """A call of etcd's API, as etcd.proto has it."""
+
+    path: str
+    request: type[RequestT]
+    reply: type[ReplyT]
+
+
+RANGE: Final = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
+TXN: Final = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
+WATCH: Final = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse)
+GRANT: Final = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+REVOKE: Final = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+KEEP_ALIVE: Final = Method("/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
+AUTHENTICATE: Final = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)
+
+
 class BrokenError(Exception):
     """The connection broke, or what came over it is not gRPC. `cause` is what was raised then."""
 
@@ -51,7 +68,7 @@ class LargeError(Exception):
 
 
 class Link:
-    """A connection to one endpoint, made once, and etcd's services on it. `proven` once it has answered.
+    """A connection to one endpoint, made once. `proven` once it has answered.
 
     Every method may raise `BrokenError`, `GRPCError` and `LargeError`.
     """
@@ -60,10 +77,6 @@ class Link:
         self.endpoint = endpoint
         self.context = context
         self._channel = _Channel(endpoint, context, reach)
-        self.kv = etcd_grpc.KVStub(self._channel)
-        self.lease = etcd_grpc.LeaseStub(self._channel)
-        self.watch = etcd_grpc.WatchStub(self._channel)
-        self.auth = etcd_grpc.AuthStub(self._channel)
         self.proven = False
 
     @property
@@ -75,25 +88,27 @@ class Link:
 
     async def ask(
         self,
-        method: UnaryUnaryMethod[RequestT, ReplyT],
+        method: Method[RequestT, ReplyT],
         request: RequestT,
         *,
         timeout: float,  # noqa: ASYNC109 grpclib tells etcd the deadline, too
         metadata: Metadata,
     ) -> ReplyT:
-        reply = await _apart(_ask(method, request, timeout=timeout, metadata=metadata))
+        called = UnaryUnaryMethod(self._channel, method.path, method.request, method.reply)
+        reply = await _apart(_ask(called.open(timeout=timeout, metadata=metadata), request))
         self.proven = True
         return reply
 
     @asynccontextmanager
     async def converse(
         self,
-        method: StreamStreamMethod[RequestT, ReplyT],
+        method: Method[RequestT, ReplyT],
         *,
         timeout: float | None,  # noqa: ASYNC109
         metadata: Metadata,
     ) -> AsyncIterator["Conversation[RequestT, ReplyT]"]:
-        stream = method.open(timeout=timeout, metadata=metadata)
+        called = StreamStreamMethod(self._channel, method.path, method.request, method.reply)
+        stream = called.open(timeout=timeout, metadata=metadata)
         await _apart(stream.__aenter__())
         try:
             yield Conversation(self, stream)
@@ -184,14 +199,8 @@ class _Channel(Channel):
         return protocol
 
 
-async def _ask(
-    method: UnaryUnaryMethod[RequestT, ReplyT],
-    request: RequestT,
-    *,
-    timeout: float,  # noqa: ASYNC109
-    metadata: Metadata,
-) -> ReplyT:
-    async with method.open(timeout=timeout, metadata=metadata) as stream:
+async def _ask(opened: Stream[RequestT, ReplyT], request: RequestT) -> ReplyT:
+    async with opened as stream:
         await stream.send_message(request, end=True)
         _bound(stream)
         reply = await stream.recv_message()

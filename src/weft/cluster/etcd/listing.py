@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cluster.etcd.client import Client, CompactedError
-from weft.cluster.etcd.link import LARGEST
+from weft.cluster.etcd.link import LARGEST, RANGE
 from weft.cluster.etcd.problems import TooLargeError
-from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, RangeResponse, ResponseHeader
+from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue, RangeRequest, ResponseHeader
 from weft.cluster.etcd.values import Entry, Listing, Mark
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
@@ -50,14 +50,14 @@ async def _pages(client: Client, prefix: bytes) -> Listing:
     while True:
         request = RangeRequest(key=start, range_end=end, limit=limit, revision=0 if mark is None else mark.revision)
         try:
-            reply: RangeResponse = await client.call(lambda link: link.kv.Range, request)
+            reply = await client.call(RANGE, request)
         except TooLargeError:
             if limit > 1:
                 limit = max(1, limit // _SMALLER)
                 continue
             # One value alone is too large: etcd takes such if it is configured to. Its key can still be listed.
             request.keys_only = True
-            reply = await client.call(lambda link: link.kv.Range, request)
+            reply = await client.call(RANGE, request)
             if mark is None:  # another key may be the first by now: look at this revision
                 mark = mark_of(reply.header)
                 continue

@@ -14,6 +14,7 @@ from typing import Final
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.judge import is_bare, overlaps, who
+from weft.cluster.etcd.link import GRANT, KEEP_ALIVE, RANGE, REVOKE, TXN
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import (
@@ -21,12 +22,10 @@ from weft.cluster.etcd.rpc.etcd_pb2 import (
     DeleteRangeRequest,
     KeyValue,
     LeaseGrantRequest,
-    LeaseGrantResponse,
     LeaseKeepAliveRequest,
     LeaseRevokeRequest,
     PutRequest,
     RangeRequest,
-    RangeResponse,
     RequestOp,
     TxnRequest,
     TxnResponse,
@@ -141,10 +140,10 @@ class OwnKey:
         """The own key as it is now; without its value if that is too large to be received: then it is not ours."""
         request = RangeRequest(key=self._key(own.lease.id))
         try:
-            reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+            reply = await self._client.call(RANGE, request)
         except TooLargeError:
             request.keys_only = True
-            reply = await self._client.call(lambda link: link.kv.Range, request)
+            reply = await self._client.call(RANGE, request)
         return reply.kvs[0] if reply.kvs else None
 
     async def renew(self, etcd_lease: int) -> int:
@@ -152,7 +151,7 @@ class OwnKey:
 
         Raises `Unavailable` also when etcd says nothing: a proxy, or a member that ends, closes a stream in order.
         """
-        async with self._client.stream(lambda link: link.lease.LeaseKeepAlive, timeout=self._timing.call) as stream:
+        async with self._client.stream(KEEP_ALIVE, timeout=self._timing.call) as stream:
             await stream.send(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
             reply = await stream.receive()
             if reply is None:
@@ -258,16 +257,16 @@ class OwnKey:
                 *extra,
             ],
         )
-        return await self._client.call(lambda link: link.kv.Txn, request, repeat=False)
+        return await self._client.call(TXN, request, repeat=False)
 
     async def _grant(self) -> tuple[int, int]:
         request = LeaseGrantRequest(TTL=LEASE_TTL)
-        reply: LeaseGrantResponse = await self._client.call(lambda link: link.lease.LeaseGrant, request)
+        reply = await self._client.call(GRANT, request)
         self._grants.add(reply.ID)
         return reply.ID, reply.TTL
 
     async def _revoke(self, etcd_lease: int) -> None:
-        await self._client.call(lambda link: link.lease.LeaseRevoke, LeaseRevokeRequest(ID=etcd_lease))
+        await self._client.call(REVOKE, LeaseRevokeRequest(ID=etcd_lease))
         self._grants.discard(etcd_lease)
 
     def _remember(self, name: str, etcd_lease: int) -> None:

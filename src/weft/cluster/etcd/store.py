@@ -8,8 +8,9 @@ from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, until_touched
 from weft.cluster.etcd.keep import EtcdTenure
+from weft.cluster.etcd.link import RANGE
 from weft.cluster.etcd.listing import mark_of
-from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest, RangeResponse
+from weft.cluster.etcd.rpc.etcd_pb2 import RangeRequest
 from weft.cluster.etcd.values import Mark
 from weft.cluster.etcd.watch import EtcdDirectory
 from weft.cluster.store import Store
@@ -62,7 +63,7 @@ class EtcdSettings:
 
     async def _config(self) -> tuple[str, Mark]:
         request = RangeRequest(key=self._key.encode())
-        reply: RangeResponse = await self._client.call(lambda link: link.kv.Range, request)
+        reply = await self._client.call(RANGE, request)
         if not reply.kvs:
             raise Unavailable(_no_config(self._key))
         return reply.kvs[0].value.decode(errors="replace"), mark_of(reply.header)

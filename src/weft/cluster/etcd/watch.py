@@ -12,6 +12,7 @@ from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
 from weft.cluster.etcd.judge import continues
+from weft.cluster.etcd.link import RANGE
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.problems import TooLargeError
@@ -85,7 +86,7 @@ class EtcdDirectory:
 
         Of what was deleted at the revision of a compaction, a watch from there on tells nothing, and is not refused.
         """
-        await self._client.call(lambda link: link.kv.Range, RangeRequest(key=self._key, revision=mark.revision))
+        await self._client.call(RANGE, RangeRequest(key=self._key, revision=mark.revision))
 
     async def _follow(self, take: Take) -> NoReturn:
         assert self._mark is not None  # noqa: S101 listed before

@@ -108,11 +108,12 @@ class EtcdStore:
         # Half of the supervisor's start-up would be these imports: they happen while etcd starts.
         from weft.cluster.etcd.access import Access
         from weft.cluster.etcd.client import Client
+        from weft.cluster.etcd.link import TXN
         from weft.cluster.etcd.rpc.etcd_pb2 import TxnRequest
 
         client = Client(Access(endpoints=(self.where,)))
         try:
-            answer = await client.call(lambda link: link.kv.Txn, TxnRequest(success=[operation]))
+            answer = await client.call(TXN, TxnRequest(success=[operation]))
         finally:
             client.close()
         return answer.responses[0]
