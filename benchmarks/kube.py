@@ -18,7 +18,7 @@ from benchmarks.notices import INET, NO_ROUTE, ROUTE, Notices
 from tests.support import flanneld
 from tests.support.kubernetes.kubeobjects import NODES, PREFIX
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.find import find
+from weft.cluster.kube.kubeconfig import find
 from weft.cluster.kube.nodes import list_nodes
 from weft.config.kubernetes import Surroundings
 

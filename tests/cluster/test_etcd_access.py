@@ -14,8 +14,7 @@ import pytest
 from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, said, soon, until, value
-from weft.cluster.etcd import password
-from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
+from weft.cluster.etcd.access import Access, parse_endpoints, password_from_file, tls_context
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.link import BrokenError
 from weft.cluster.reach import Endpoint
@@ -355,7 +354,7 @@ async def test_a_password_that_is_changed_is_read_again_from_its_file(
 ):
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
-    access = {"user": "weft", "password": password.from_file(str(file)), "password_file": str(file)}
+    access = {"user": "weft", "password": password_from_file(str(file)), "password_file": str(file)}
     store = make_store(auth_server.url, **access)
     own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with (

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import time
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -371,8 +372,8 @@ async def test_a_lease_that_moves_during_a_renewal_is_kept_as_it_is_now(server, 
 
 def keeper(own: OwnLease, *, margin: float, now=lambda: 1000.0) -> _Keeper:
     """A keeper that is only asked when it would renew."""
-    idle = SimpleNamespace(hold=lambda _own: None)
-    return _Keeper(idle, own, margin=margin, timing=QUICK, now=now, jitter=lambda: 1.0)  # type: ignore[arg-type]
+    idle = SimpleNamespace(hold=lambda _own: None, timing=QUICK, now=now, chance=Random(1))
+    return _Keeper(idle, own, margin)  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("flannel.md §4.6/renewal-time")
@@ -428,7 +429,7 @@ async def test_looks_that_fail_come_less_and_less_often(server, make_store, monk
 
     monkeypatch.setattr("weft.cluster.etcd.keep.asyncio.sleep", paused)
     monkeypatch.setattr(store.tenure, "read", failing)
-    monkeypatch.setattr(store.tenure._chance, "random", lambda: 1.0)
+    monkeypatch.setattr(store.tenure.chance, "random", lambda: 1.0)
     async with contextlib.aclosing(store.tenure.keep(own, margin=HOUR)) as events:
         assert await soon(anext(events)) == Held(own=own)
         async with asyncio.timeout(10):

@@ -15,7 +15,7 @@ from tests.support.kubernetes import kubeobjects
 from tests.support.kubernetes.apiserver import ADMIN, NOBODY
 from tests.support.waiting import in_time
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.find import find
+from weft.cluster.kube.kubeconfig import find
 from weft.config.kubernetes import Surroundings
 from weft.model.errors import ConfigError, Unavailable
 

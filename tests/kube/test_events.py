@@ -8,8 +8,10 @@ from tests.support.kubernetes import kubeobjects
 from tests.support.kubernetes.apiserver import ADMIN, NOBODY, ApiServer
 from tests.support.kubernetes.kubecluster import KubeCluster
 from tests.support.weftd import eventually
-from weft.cluster.kube.events import Events
-from weft.cluster.kube.find import find
+from weft.cluster.kube.access import Timing
+from weft.cluster.kube.client import Client
+from weft.cluster.kube.kubeconfig import find
+from weft.cluster.kube.own import KubeTenure
 from weft.config.kubernetes import Surroundings
 from weft.model.errors import Unavailable
 from weft.plan.announce import Event
@@ -17,22 +19,21 @@ from weft.plan.announce import Event
 GONE = Event(kind="Warning", reason="ROUTE-002", message="flannel.1: gone")
 
 
-def events(server: ApiServer, tmp_path, token: str) -> Events:
+def tenure(server: ApiServer, tmp_path, token: str) -> KubeTenure:
     config = kubeobjects.write_kubeconfig(tmp_path / "kubeconfig", server.api(token))
-    return Events(find("", str(config), around=Surroundings()))
+    client = Client(find("", str(config), around=Surroundings()))
+    return KubeTenure(client, Surroundings(node="node1"), "", events=client, tells=False, timing=Timing())
 
 
 def test_an_event_is_what_kubectl_describes_of_a_node(apiserver: ApiServer, tmp_path):
     kubeobjects.add_node(apiserver.admin, "node1", "10.5.1.0/24")
-    put = events(apiserver, tmp_path, ADMIN).put
-    asyncio.run(put("node1", GONE))
+    asyncio.run(tenure(apiserver, tmp_path, ADMIN).tell(GONE))
     assert "Warning  ROUTE-002" in apiserver.kubectl("describe", "node", "node1")
 
 
 def test_an_event_that_is_not_allowed_names_the_rule(apiserver: ApiServer, tmp_path):
-    put = events(apiserver, tmp_path, NOBODY).put
     with pytest.raises(Unavailable, match=r"API-001 .*resources: \[\"events\"\], verbs: \[\"create\"\]"):
-        asyncio.run(put("node1", GONE))
+        asyncio.run(tenure(apiserver, tmp_path, NOBODY).tell(GONE))
 
 
 def test_a_node_whose_network_became_ready_says_so(cluster: KubeCluster):

@@ -19,8 +19,7 @@ _MESH_FILE: Final = 64 << 20  # bytes: a ring of 65,536 blocks, each of another 
 
 
 def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
-    from weft.cluster.etcd import password
-    from weft.cluster.etcd.access import Access, tls_context
+    from weft.cluster.etcd.access import Access, password_from_file, tls_context
     from weft.cluster.etcd.store import open_etcd
 
     file = options.etcd_password_file
@@ -30,7 +29,7 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
         cert_file=options.etcd_certfile,
         key_file=options.etcd_keyfile,
         user=options.etcd_username,
-        password=password.from_file(file) if file else options.etcd_password,
+        password=password_from_file(file) if file else options.etcd_password,
         password_file=file,
     )
     if access.tls_files:
@@ -39,7 +38,7 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
 
 
 def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
-    from weft.cluster.kube.find import find
+    from weft.cluster.kube.kubeconfig import find
     from weft.cluster.kube.store import open_kube
 
     around = options.surroundings

@@ -4,8 +4,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
-from weft.cluster.etcd import judge
+from weft.cluster.etcd import own
 from weft.cluster.etcd.values import Entry, Listing, Mark, Proof, proof_in
+from weft.cluster.etcd.watch import continues
 from weft.model.cluster import Listed, OwnLease
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.value import replace
@@ -34,7 +35,7 @@ BOTH = Lease(
     ],
 )
 def test_a_key_overlaps_a_lease_in_either_family(name: str, expected: bool):
-    assert judge.overlaps(name, BOTH) is expected
+    assert own.overlaps(name, BOTH) is expected
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_key_overlaps_a_lease_in_either_family(name: str, expected: bool):
 )
 def test_a_reservation_names_our_address_and_nothing_more(changes: dict[str, object], expected: bool):
     entry = Entry(replace(BOTH, attrs=replace(BOTH.attrs, **changes)), 0, 1)
-    assert judge.is_bare(entry, BOTH.attrs) is expected
+    assert own.is_bare(entry, BOTH.attrs) is expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_reservation_names_our_address_and_nothing_more(changes: dict[str, obj
     ],
 )
 def test_what_a_lease_says_of_its_node(changes: dict[str, object], said: str):
-    assert judge.who(replace(BOTH, attrs=replace(BOTH.attrs, **changes))) == said
+    assert own.who(replace(BOTH, attrs=replace(BOTH.attrs, **changes))) == said
 
 
 def listing(*entries: Entry) -> Listing:
@@ -92,8 +93,8 @@ def test_a_token_that_another_store_made_proves_nothing(token: tuple[int | str, 
 @pytest.mark.parametrize("token", [(), (9, 1), ("9", 1, 1)])
 def test_of_a_mark_that_another_store_made_nothing_is_lost(token: tuple[int | str, ...]):
     now = Mark(revision=1, cluster=1, term=1)
-    assert judge.continues(token, {"gone": 1}, Listed(leases=(), mark=now))
-    assert judge.continues(now, {"gone": 1}, Listed(leases=(), mark=token))
+    assert continues(token, {"gone": 1}, Listed(leases=(), mark=now))
+    assert continues(now, {"gone": 1}, Listed(leases=(), mark=token))
 
 
 def test_what_the_choice_of_a_subnet_looks_at():

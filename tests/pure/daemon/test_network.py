@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import builders
 from tests.support.waiting import comes
-from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.values import Mark
+from weft.cluster.etcd.watch import continues
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel

@@ -18,9 +18,8 @@ from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
 
 from weft.cluster import tls
-from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
+from weft.cluster.etcd.access import Access, Password, parse_endpoints, tls_context
 from weft.cluster.etcd.link import AUTHENTICATE, BrokenError, Conversation, LargeError, Link, Method
-from weft.cluster.etcd.password import Password
 from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
 from weft.cluster.etcd.rpc import etcd_pb2
 from weft.cluster.reach import Reach, UnresolvedError
@@ -195,7 +194,11 @@ class Client:
             return self._link
         self.close()
         endpoint = self._endpoints[self._turn % len(self._endpoints)]
-        link = Link(endpoint, await self._context() if endpoint.tls else None, self._reach)
+        context = None
+        if endpoint.tls:
+            make, where = partial(tls_context, self._access), "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
+            context = await tls.within(self._access.timing.connect, make, key=id(self), where=where)
+        link = Link(endpoint, context, self._reach)
         try:
             await link.connect()
         except BrokenError as error:
@@ -206,10 +209,6 @@ class Client:
             raise
         self._link = link
         return link
-
-    async def _context(self) -> ssl.SSLContext:
-        make, where = partial(tls_context, self._access), "--etcd-cafile, --etcd-certfile, --etcd-keyfile"
-        return await tls.within(self._access.timing.connect, make, key=id(self), where=where)
 
     async def _unreachable(self, link: Link, error: BaseException) -> WeftError:
         endpoint, patience = link.endpoint, self._access.timing.connect

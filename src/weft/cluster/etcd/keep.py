@@ -7,12 +7,11 @@ on the store, and a lease that ran out meanwhile is reported when the store is b
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Final
 
 from weft.beside.tasks import awaited
-from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.rpc.etcd_pb2 import KeyValue
 from weft.cluster.etcd.values import proof_in
@@ -39,9 +38,7 @@ class EtcdTenure(OwnKey):
 
     def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:
         """Close it (`contextlib.aclosing`) when done."""
-        return _Keeper(
-            self, own, margin=margin, timing=self._timing, now=self._now, jitter=self._chance.random
-        ).events()
+        return _Keeper(self, own, margin).events()
 
     async def ready(self) -> None: ...
 
@@ -51,22 +48,10 @@ class EtcdTenure(OwnKey):
 class _Keeper:
     """Keeps one lease from `own` on, renewed `margin` seconds before it expires."""
 
-    def __init__(
-        self,
-        key: OwnKey,
-        own: OwnLease,
-        *,
-        margin: float,
-        timing: Timing,
-        now: Callable[[], float],
-        jitter: Callable[[], float],
-    ) -> None:
+    def __init__(self, key: OwnKey, own: OwnLease, margin: float) -> None:
         self._key = key
         self._own = own
         self._margin = margin
-        self._timing = timing
-        self._now = now
-        self._jitter = jitter
         self._due = math.inf if own.expires is None else own.expires - margin
         self._rescheduled = asyncio.Event()
         self._told: asyncio.Queue[OwnEvent | None] = asyncio.Queue()
@@ -92,7 +77,7 @@ class _Keeper:
             await asyncio.wait(tasks)
 
     async def _watch(self) -> None:
-        pace = Pace(self._timing.backoff, self._timing.backoff_most, self._jitter)
+        pace = Pace(self._key.timing.backoff, self._key.timing.backoff_most, self._key.chance.random)
         held = False
         while True:
             self._key.touched.clear()
@@ -128,37 +113,34 @@ class _Keeper:
         if not etcd_lease:
             return replace(await self._key.confirm(own), expires=None)
         if etcd_lease != proof_in(self._own).etcd_lease:
-            return replace(own, expires=self._now() + await self._key.renew(etcd_lease))
+            return replace(own, expires=self._key.now() + await self._key.renew(etcd_lease))
         return own
 
     async def _renew(self) -> None:
         while True:
-            await self._until_due()
+            while (left := self._due - self._key.now()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK)):
+                        await self._rescheduled.wait()
+                self._rescheduled.clear()
             own, etcd_lease = self._own, proof_in(self._own).etcd_lease
             try:
                 ttl = await self._key.renew(etcd_lease)
             except (Unavailable, ConfigError) as error:
                 log.warning("LEASE-004 lease %s not renewed, trying again: %s", own.lease.id, error)
-                await asyncio.sleep(self._timing.renew_retry)
+                await asyncio.sleep(self._key.timing.renew_retry)
                 continue
             if etcd_lease != proof_in(self._own).etcd_lease:
                 continue  # it hangs on another etcd lease by now
             if not ttl:
                 self._told.put_nowait(Revoked(reason=f"lease {own.lease.id} expired before it could be renewed"))
                 return
-            self._hold(replace(self._own, expires=self._now() + ttl))
-
-    async def _until_due(self) -> None:
-        while (left := self._due - self._now()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _LOOK)):
-                    await self._rescheduled.wait()
-            self._rescheduled.clear()
+            self._hold(replace(self._own, expires=self._key.now() + ttl))
 
     def _renewal(self, own: OwnLease) -> float:
         if own.expires is None:
             return math.inf
-        left = own.expires - self._now()
+        left = own.expires - self._key.now()
         # An operator's lease that is shorter than the margin is renewed after a third of it, not all the time.
         return own.expires - self._margin if left > self._margin else own.expires - left * 2 / 3
 

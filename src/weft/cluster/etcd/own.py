@@ -6,6 +6,7 @@ again under a new etcd lease every time.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from random import Random
@@ -13,7 +14,6 @@ from typing import Final
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client
-from weft.cluster.etcd.judge import is_bare, overlaps, who
 from weft.cluster.etcd.link import GRANT, KEEP_ALIVE, RANGE, REVOKE, TXN
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.problems import TooLargeError
@@ -34,10 +34,10 @@ from weft.cluster.etcd.values import Entry, Listing, Proof, proof_in
 from weft.config.netconf import NetConf
 from weft.desired.allocate import Choice, Chooser, room
 from weft.model.cluster import OwnLease
-from weft.model.errors import Problem, Unavailable
+from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import LEASE_TTL, Lease, LeaseAttrs
 from weft.model.value import replace
-from weft.wire.etcd import encode_attrs, lease_id
+from weft.wire.etcd import encode_attrs, lease_id, parse_id
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ class OwnKey:
         self.touched = asyncio.Event()  # set by the watch: somebody may have changed that key
         self._client = client
         self._prefix = prefix
-        self._timing = timing
-        self._now = now
-        self._chance = chance
+        self.timing = timing
+        self.now = now
+        self.chance = chance
         self._grants: set[int] = set()
         self._reserved = ""
         self._overtaken: set[tuple[str, int, int]] = set()  # keys as they were before we wrote or deleted them
@@ -115,7 +115,7 @@ class OwnKey:
                 _warn_when_scarce(chooser.netconf, listing)
                 return own
             listing = None
-            await asyncio.sleep(0.01 * self._chance.randrange(1 + attempt))
+            await asyncio.sleep(0.01 * self.chance.randrange(1 + attempt))
         seen = f"{TRIES} subnets in a row were taken by other nodes while we asked for them"
         raise Unavailable(
             Problem(code="LEASE-003", where=self._prefix, seen=seen, expected="a subnet", hint="Trying on")
@@ -151,7 +151,7 @@ class OwnKey:
 
         Raises `Unavailable` also when etcd says nothing: a proxy, or a member that ends, closes a stream in order.
         """
-        async with self._client.stream(KEEP_ALIVE, timeout=self._timing.call) as stream:
+        async with self._client.stream(KEEP_ALIVE, timeout=self.timing.call) as stream:
             await stream.send(LeaseKeepAliveRequest(ID=etcd_lease), end=True)
             reply = await stream.receive()
             if reply is None:
@@ -197,7 +197,7 @@ class OwnKey:
             ttl = await self.renew(etcd_lease) if recorded else 0
             if ttl < LEASE_TTL:
                 etcd_lease, ttl = await self._grant()
-        expires = self._now() + ttl if etcd_lease else None
+        expires = self.now() + ttl if etcd_lease else None
         self._attrs = attrs
         if etcd_lease == entry.etcd_lease and entry.lease.attrs == attrs and not stale:
             self._remember(entry.lease.id, etcd_lease)
@@ -211,7 +211,7 @@ class OwnKey:
         """Returns None when another node was faster, with this subnet or one that overlaps it."""
         lease = Lease(id=lease_id(choice.v4, choice.v6), v4=choice.v4, v6=choice.v6, attrs=attrs)
         etcd_lease, ttl = await self._grant()
-        expires = self._now() + ttl
+        expires = self.now() + ttl
         self._attrs = attrs
         # Keys that share a subnet need not be equal (a dual-stack key, another prefix length), so the answer also
         # brings what was created since our list. Of two that overlap, the later one sees the other, and yields.
@@ -300,3 +300,28 @@ def _warn_when_scarce(netconf: NetConf, listing: Listing) -> None:
     free, total = min(counts, default=(1, 1))
     if free * 5 <= total:
         log.warning("LEASE-003 %d of %d node subnets are taken: room for %d more nodes", total - free, total, free)
+
+
+def overlaps(name: str, lease: Lease) -> bool:
+    try:
+        others = parse_id(name)
+    except PeerError:
+        return False
+    return any(
+        other is not None and other.version == net.version and other.overlaps(net)
+        for other in others
+        for net in lease.subnets
+    )
+
+
+def is_bare(entry: Entry, attrs: LeaseAttrs) -> bool:
+    """As an operator's reservation is: our address and nothing more."""
+    theirs = entry.lease.attrs
+    address = theirs.public_ip == attrs.public_ip and theirs.public_ipv6 in (None, attrs.public_ipv6)
+    return address and theirs.data is None and theirs.data_v6 is None
+
+
+def who(lease: Lease) -> str:
+    """What a lease says of its node besides the address, for a message."""
+    data = "" if lease.attrs.data is None else f", data {json.dumps(lease.attrs.data):.80}"
+    return f"backend {lease.attrs.backend or 'unknown'}{data}"

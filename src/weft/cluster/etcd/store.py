@@ -65,16 +65,9 @@ class EtcdSettings:
         request = RangeRequest(key=self._key.encode())
         reply = await self._client.call(RANGE, request)
         if not reply.kvs:
-            raise Unavailable(_no_config(self._key))
+            example = """{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}"""
+            hint = f"Check --etcd-prefix, or put one: etcdctl put {self._key} '{example}'"
+            expected = "a network configuration"
+            problem = Problem(code="CONF-002", where=self.source, seen="no such key", expected=expected, hint=hint)
+            raise Unavailable(problem)
         return reply.kvs[0].value.decode(errors="replace"), mark_of(reply.header)
-
-
-def _no_config(key: str) -> Problem:
-    example = """{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}"""
-    return Problem(
-        code="CONF-002",
-        where=f"etcd key {key}",
-        seen="no such key",
-        expected="a network configuration",
-        hint=f"Check --etcd-prefix, or put one: etcdctl put {key} '{example}'",
-    )

@@ -4,25 +4,42 @@ Survives restarts, compaction, restored snapshots, refused users and dead endpoi
 trying. Nothing is queued here: the next answer is read when the last one was taken.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NoReturn
 
 from weft.cluster.etcd.access import Timing
 from weft.cluster.etcd.client import Client, CompactedError
 from weft.cluster.etcd.follow import OtherHistoryError, follow
-from weft.cluster.etcd.judge import continues
 from weft.cluster.etcd.link import RANGE
 from weft.cluster.etcd.listing import entry_of, id_of, list_leases, prefix_end
 from weft.cluster.etcd.own import OwnKey
 from weft.cluster.etcd.problems import TooLargeError
 from weft.cluster.etcd.rpc.etcd_pb2 import Event, RangeRequest, WatchResponse
-from weft.cluster.etcd.values import Listing, Mark
+from weft.cluster.etcd.values import Listing, Mark, mark_in
 from weft.cluster.pace import Pace
 from weft.cluster.store import Take
-from weft.model.cluster import Listed, Lost, Malformed, Word, changed
+from weft.model.cluster import Listed, Lost, Malformed, Token, Word, changed
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.lease import Lease
+
+
+def continues(mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
+    """Tell whether a list can come from the history in which we knew the leases `made` at `mark`.
+
+    Revisions that went back show that it cannot. Where new writes have made up for the lost ones, so may the leases:
+    at the revision that we know nothing can be missing, and what we know cannot have been made again before it.
+    """
+    known, now = mark_in(mark), mark_in(listed.mark or ())
+    if known is None or now is None:
+        return True
+    if not known.precedes(now):
+        return False
+    there = {lease.id: lease.created for lease in (*listed.leases, *listed.own)}
+    missing = made.keys() - there.keys() - {entry.id for entry in listed.malformed}
+    if now.revision == known.revision and missing:
+        return False
+    return all(there[name] > known.revision or there[name] == made[name] for name in made.keys() & there.keys())
 
 
 class EtcdDirectory:

@@ -1,7 +1,6 @@
 """How the API is reached: its URL, whom we trust, whom it is to take us for. Connects nowhere."""
 
 import ssl
-from typing import Final
 from urllib.parse import urlsplit
 
 from weft.beside import files
@@ -10,8 +9,6 @@ from weft.cluster.kube.credentials import Credentials, Fixed
 from weft.cluster.reach import Endpoint
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
-
-_URL_WORDS: Final = "https://HOST:PORT"
 
 
 class Timing(Value):
@@ -106,7 +103,7 @@ def parse_url(url: str) -> Endpoint:
 
 def _no_url(url: str) -> Problem:
     seen = "a URL with a user in it (not shown)" if "@" in url else repr(url)
-    return Problem(code="FLAG-001", where="--kube-api-url", seen=seen, expected=_URL_WORDS)
+    return Problem(code="FLAG-001", where="--kube-api-url", seen=seen, expected="https://HOST:PORT")
 
 
 def _unusable(pem: Pem, error: Exception, expected: str) -> Problem:

@@ -165,8 +165,8 @@ class Client:
             try:
                 async with asyncio.timeout(timing.connect):
                     name = self._access.server_name or endpoint.host
-                    host = _host(endpoint.host, endpoint.port)
-                    return await Link.over(connection, context, name=name, host=host)
+                    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+                    return await Link.over(connection, context, name=name, host=f"{host}:{endpoint.port}")
             except BaseException:
                 connection.close()
                 raise
@@ -198,10 +198,6 @@ def _retry_after(response: h11.Response) -> str:
 
 def _target(path: str, query: dict[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def _host(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _words(error: OSError) -> str:

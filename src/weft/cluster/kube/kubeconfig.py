@@ -1,4 +1,6 @@
-"""Reads a kubeconfig: the server, the CA and the user of its current context, as client-go takes them.
+"""Finds how the API is reached: by --kubeconfig-file, whose server --kube-api-url replaces, else as a pod does.
+
+Of a kubeconfig it takes the server, the CA and the user of its current context, as client-go does.
 
 https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths are relative to the file's folder.
 """
@@ -6,20 +8,20 @@ https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/. Relative paths a
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
-import yaml
 
 from weft.beside import files
-from weft.cluster.kube.access import Access, Pem
-from weft.cluster.kube.credentials import Credentials, Fixed, TokenFile
-from weft.cluster.kube.execplugin import ExecPlugin
+from weft.cluster.kube.access import Access, Pem, parse_url
+from weft.cluster.kube.credentials import Credentials, ExecPlugin, Fixed, TokenFile
+from weft.config.kubernetes import Surroundings
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
-from weft.model.value import Secret, Value, field
+from weft.model.value import Secret, Value, field, replace
 
 _T = TypeVar("_T")
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class _Cluster(Value, rename="kebab"):
@@ -73,11 +75,33 @@ class _Config(Value, rename="kebab"):
     contexts: list[dict[str, Any]] | None = None
 
 
+def find(url: str, kubeconfig: str, *, around: Surroundings, account: Path = ACCOUNT) -> Access:
+    if kubeconfig:
+        access = load(Path(kubeconfig), around.environ)
+        return replace(access, url=url) if url else access
+    if url:
+        parse_url(url)
+        return Access(url=url)
+    host, port = around.host, around.port
+    if host and port:
+        server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return Access(
+            url=server,
+            ca=Pem(file=str(account / "ca.crt"), where=str(account / "ca.crt")),
+            credentials=TokenFile(account / "token"),
+        )
+    hint = "Give --kubeconfig-file, or --kube-api-url=URL; a pod of the cluster needs neither"
+    seen = "this is no pod of a cluster (KUBERNETES_SERVICE_HOST and _PORT are not set), and no flag names the API"
+    raise ConfigError(Problem(code="FLAG-001", where="--kube-subnet-mgr", seen=seen, hint=hint))
+
+
 def load(path: Path, environ: Mapping[str, str]) -> Access:
     """What a kubeconfig says. Raises `ConfigError`, which names the file and the key.
 
     `environ` are the variables of programs that it has started.
     """
+    import yaml  # late: it takes megabytes
+
     try:
         content = yaml.safe_load(files.read_now(path))
     except OSError as error:

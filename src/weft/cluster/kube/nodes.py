@@ -108,7 +108,11 @@ async def _pages(client: Client, prefix: str, own: str) -> Listing:
                 nodes += 1
                 given += bool(node.cidrs)
                 length = length or _length(node)
-            _sort(node, leases, malformed)
+            found = lease_of(node)
+            if isinstance(found, Malformed):
+                malformed.append(found)
+            elif found is not None:
+                leases.append(found)
         await asyncio.sleep(0)
         if not rest:
             census = Census(nodes=nodes, given=given, length=length)
@@ -119,14 +123,6 @@ async def _page(client: Client, prefix: str, **query: str) -> Page:
     body = await client.get(NODES, **query)
     with reading(client.where):
         return read_page(body, prefix)
-
-
-def _sort(node: Node, leases: list[Lease], malformed: list[Malformed]) -> None:
-    found = lease_of(node)
-    if isinstance(found, Malformed):
-        malformed.append(found)
-    elif found is not None:
-        leases.append(found)
 
 
 def _length(node: Node) -> int | None:

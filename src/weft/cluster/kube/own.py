@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.events import Events
 from weft.cluster.kube.nodes import NODES, Listing, is_older, subnets_for
 from weft.cluster.kube.problems import NotFoundError, reading
 from weft.config.kubernetes import Surroundings
@@ -29,6 +28,7 @@ from weft.wire.kube import Node
 log = logging.getLogger(__name__)
 
 _REST_MOST: Final = 60.0
+_EVENTS: Final = f"/api/v1/namespaces/{kube.EVENTS_OF_NODES}/events"
 
 
 class Proof(NamedTuple):
@@ -48,7 +48,7 @@ def proof_in(own: OwnLease) -> Proof:
 class KubeTenure:
     """This node's object. `prefix` begins the names of its annotations, `now` is the wall clock.
 
-    `tells` has its condition NetworkUnavailable set.
+    `tells` has its condition NetworkUnavailable set. `events` has a connection of its own: nothing waits for an Event.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KubeTenure:
         surroundings: Surroundings,
         prefix: str,
         *,
-        events: Events,
+        events: Client,
         tells: bool,
         timing: Timing,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -157,7 +157,13 @@ class KubeTenure:
             await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
 
     async def tell(self, event: Event) -> None:
-        await self._events.put(await self.name(), event)
+        """Drops the connection: the next may be hours away. Raises `Unavailable`, with API-001 without the right."""
+        name = await self.name()
+        body = kube.event_of(name, datetime.now(UTC), kind=event.kind, reason=event.reason, message=event.message)
+        try:
+            await self._events.post(_EVENTS, body)
+        finally:
+            self._events.close()
 
     def seen(self, node: Node | None) -> None:
         """None when the node is gone. What was before our own patch is old."""

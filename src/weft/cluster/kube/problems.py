@@ -76,7 +76,10 @@ def answered(
     """
     said = _message(body)
     if status == _FORBIDDEN:
-        return _forbidden(where, method, path, said)
+        resource, verb = _right(method, path)
+        rule = f'- {{apiGroups: [""], resources: ["{resource}"], verbs: ["{verb}"]}}'
+        hint, seen = f"Add to the rules of weft's ClusterRole: {rule}", said or f"may not {verb} {resource}"
+        return Unavailable(Problem(code="API-001", where=where, seen=seen, hint=hint))
     if status == _NOT_FOUND:
         return NotFoundError(Problem(code="STORE-002", where=f"{where}{path}", seen=said or "not found"))
     if status in _BUSY:
@@ -98,13 +101,6 @@ def of_status(
     if code >= _SERVER_FAULT:
         return silent(where, f"it answers with an error: {said}")
     return refused(where, f"it refuses: {said}")
-
-
-def _forbidden(where: str, method: str, path: str, said: str) -> Unavailable:
-    resource, verb = _right(method, path)
-    rule = f'- {{apiGroups: [""], resources: ["{resource}"], verbs: ["{verb}"]}}'
-    hint = f"Add to the rules of weft's ClusterRole: {rule}"
-    return Unavailable(Problem(code="API-001", where=where, seen=said or f"may not {verb} {resource}", hint=hint))
 
 
 def _right(method: str, path: str) -> tuple[str, str]:

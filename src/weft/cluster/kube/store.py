@@ -13,7 +13,6 @@ from typing import Final
 from weft.beside import files
 from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.events import Events
 from weft.cluster.kube.own import KubeTenure
 from weft.cluster.kube.problems import NotFoundError, reading
 from weft.cluster.kube.watch import KubeDirectory
@@ -41,7 +40,7 @@ def open_kube(
     `prefix` begins the names of annotations; `net_conf` is the file of the network configuration; `tells` has the
     node's condition NetworkUnavailable set. What is asked raises STORE-002 and API-001 when the API refuses us.
     """
-    client, events = Client(access), Events(access)
+    client, events = Client(access), Client(access)
     tenure = KubeTenure(client, surroundings, prefix, events=events, tells=tells, timing=access.timing)
 
     def close() -> None:
