@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _LONGEST = 1000  # characters of a help line: click would cut at 45
 
 INSTANCE: Final = click.option(
@@ -36,6 +37,17 @@ def read_by(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parame
             raise click.BadParameter(str(error), param=param) from error
 
     return callback
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Make one decorator of several, in the order in which help shows them."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class Group(click.Group):

@@ -58,7 +58,7 @@ def test_what_is_known_of_links(call, tmp_path: Path):
     assert list(record.everything(call.host, "attachments")) == [(ATTACHMENT, OF_IT | links)]
     assert record.of_key(call.host, "attachments", KEY) == ATTACHMENT
     call.host.boot_id = "the next"
-    assert record.read(call) is None
+    assert record.read(call) == record.Record()
     assert record.recall(call.host, "attachments", ATTACHMENT) == OF_IT | links
     record.forget(call.host, "attachments", ATTACHMENT)
     assert kept(tmp_path) == {}
@@ -114,10 +114,7 @@ def test_an_attachment_that_cannot_be_undone_in_a_gc_keeps_no_other_from_it(call
 
 
 def test_what_is_known_of_addresses(call, tmp_path: Path):
-    giving = hostlocalstore.Giving(call, "/d", None)
-    giving.about_to(ip_address("10.5.1.2"))
-    giving.done(ip_address("10.5.1.2"))
-    giving.about_to(ip_address("fd05::2"))
+    hostlocalstore.keep_given(call, "/d", map(ip_address, ("10.5.1.2", "fd05::2")))
     expected = {"dataDir": "/d", "addresses": ["10.5.1.2", "fd05::2"]}
     assert kept(tmp_path) == {f"ipam/{KEY}.json": OF_IT | expected}
 

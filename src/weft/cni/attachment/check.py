@@ -30,7 +30,7 @@ def container_side(call: Call, result: Result, *, up: bool = True) -> LinkInfo:
 
 def masquerade(call: Call, kind: str, result: Result) -> None:
     known = record.read(call)
-    kinds = (known.masq,) if known is not None and known.masq else (kind,) if kind else MASQ_KINDS
+    kinds = (known.masq,) if known.masq else (kind,) if kind else MASQ_KINDS
     for ip in result.ips:
         if not any(_masqueraded(call, one, ip.address) for one in kinds):
             text = f"IP masquerade rule for {ip.address.ip} not found"

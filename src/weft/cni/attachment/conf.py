@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from weft.model.attachment import Dns
 from weft.model.keyed import Key
+from weft.model.net import Mac
 from weft.model.value import Value
 from weft.wire.cni import failure
 
@@ -43,3 +44,12 @@ def check_masq(*, ip_masq: bool, kind: str) -> None:
 def check_mtu(mtu: int) -> None:
     if not 0 <= mtu <= _MAX_MTU:
         raise failure(f"invalid MTU {mtu} (must be between 0 and {_MAX_MTU})")
+
+
+def parse_mac(text: str, failed: str) -> Mac | None:
+    if not text:
+        return None
+    try:
+        return Mac.parse(text)
+    except ValueError as error:
+        raise failure(f"{failed}: address {text}: invalid MAC address") from error

@@ -3,7 +3,7 @@
 An attachment is made useless before its address is free for others, and our record of it is forgotten last.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,34 +20,41 @@ from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import Object
 
 
-def delete(call: Call, kept: DeleteConf) -> None:
+def delete(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     """Undo an attachment, also without its namespace. May be repeated."""
+    kept = call.read_for_delete(read, otherwise=read({}))
     known = record.read(call)
     link = veth.own_end(call)
-    masquerade = kept.masquerades or bool(known is not None and known.masq)
+    masquerade = kept.masquerades or bool(known.masq)
     addresses = _addresses(call, link, known) if masquerade else ()
-    interface.disable(call, link, _host_end(call, link, known))
-    if known is not None and known.masq:
+    peer = veth.peer_of(call.host.rtnl, link) if link is not None else None
+    interface.disable(call, link, peer.index if peer else veth.recorded_end(call.host.rtnl, call.attachment, known))
+    if known.masq:
         masq.remove(call.attachment, known.masq, addresses)
     elif masquerade:
         for kind in MASQ_KINDS:
             with _noted(call, kind):
                 masq.remove(call.attachment, kind, addresses)
-    if known is not None and known.spoof_check:
+    if known.spoof_check:
         spoofcheck.remove([call.attachment])
     elif kept.spoof_check:
         with _noted(call, "nft"):
             spoofcheck.remove([call.attachment])
-    ipam_type = kept.ipam_type or (known.ipam if known is not None else "")
+    ipam_type = kept.ipam_type or known.ipam
     if ipam_type:
         delegate.delete_addresses(call, ipam_type)
     record.forget(call.host, record.LINKS, call.attachment)
 
 
-def collect(call: Call, kept: DeleteConf) -> None:
+def collect(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     """A failure stops no other step."""
+    kept = read(call.config)
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
-    gone = dict(_gone(call))
+    gone: dict[Attachment, Record] = {}
+    for attachment, found in record.everything(call.host, record.LINKS):
+        if not call.is_valid(attachment):  # of an earlier boot only the record is left
+            links = record.as_value(Record, found) if found.get("boot") == call.host.boot_id else None
+            gone[attachment] = links or Record()
     problems: list[CniError] = []
     for attachment, known in gone.items():
         with _gathered(problems):
@@ -89,28 +96,11 @@ def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
 LINKS: Final = Subject(name=record.LINKS, undo=_undo_leaked)
 
 
-def _gone(call: Call) -> Iterator[tuple[Attachment, Record]]:
-    """Of an earlier boot only the record is left."""
-    for attachment, found in record.everything(call.host, record.LINKS):
-        if call.is_valid(attachment):
-            continue
-        known = record.as_value(Record, found) if found.get("boot") == call.host.boot_id else None
-        yield attachment, known or Record()
-
-
-def _host_end(call: Call, link: LinkInfo | None, known: Record | None) -> int:
-    """Return its index, 0 if it cannot be found or is not provably this attachment's."""
-    peer = veth.peer_of(call.host.rtnl, link) if link is not None else None
-    if peer is not None:
-        return peer.index
-    return veth.recorded_end(call.host.rtnl, call.attachment, known) if known is not None else 0
-
-
-def _addresses(call: Call, link: LinkInfo | None, known: Record | None) -> tuple[Cidr, ...]:
+def _addresses(call: Call, link: LinkInfo | None, known: Record) -> tuple[Cidr, ...]:
     if link is not None and call.host.container is not None:
         seen = interface.addresses_on(call.host.container.rtnl, link.index)
         return tuple(address for address in seen if not address.ip.is_link_local)
-    if known is not None and known.addresses:
+    if known.addresses:
         return known.addresses
     previous = call.previous_if_any()
     return tuple(ip.address for ip in previous.ips) if previous else ()

@@ -20,15 +20,6 @@ from weft.wire.cni import failure
 _NAME_ATTEMPTS: Final = 10
 
 
-def parse_mac(text: str) -> Mac | None:
-    if not text:
-        return None
-    try:
-        return Mac.parse(text)
-    except ValueError as error:
-        raise failure(f"failed to make veth pair: address {text}: invalid MAC address") from error
-
-
 def new_name(call: Call) -> str:
     return f"veth{call.host.random(4).hex()}"
 
@@ -57,7 +48,7 @@ def make(call: Call, container: Container, *, mtu: int, mac: Mac | None = None) 
 def refuse_second(call: Call, container: Container) -> None:
     """Refuse an ADD of what is attached in another namespace: undoing this one would take rules and records of that."""
     known = record.read(call)
-    if known is None or not recorded_end(call.host.rtnl, call.attachment, known):
+    if not recorded_end(call.host.rtnl, call.attachment, known):
         return
     if container.rtnl.link(call.ifname) is None:
         who = f"{call.ifname} of container {call.container_id}"
@@ -105,7 +96,7 @@ def own_end(call: Call, *, later: bool = False) -> LinkInfo | None:
         if anothers and later:
             holder = record.of_key(call.host, record.LINKS, peer.alias.removeprefix(POD_ALIAS))
             anothers = holder is None or holder.container_id != call.container_id
-    elif known is not None and recorded_end(call.host.rtnl, call.attachment, known):
+    elif recorded_end(call.host.rtnl, call.attachment, known):
         anothers = link.kind != "veth" or link.link != known.index
     else:
         anothers = _is_unlike(call, container, link)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -29,13 +29,12 @@ from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
-from weft.screen.groups import Group
+from weft.screen.groups import Group, together
 
 _ID_DIGITS: Final = 20
 # linux/magic.h: a network namespace's file is on nsfs, or is a link of procfs.
 _NAMESPACES: Final = (0x6E736673, 0x9FA0)
 _NETNS: Final = Path("/run/netns")  # where `ip netns` has its names
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def container_id(netns: str) -> str:
@@ -118,54 +117,42 @@ def _namespaces(_: click.Context, __: click.Parameter, incomplete: str) -> list[
     return [CompletionItem(path) for path in paths] or [CompletionItem(incomplete, type="file")]
 
 
-def _network(command: Command) -> Command:
-    options = (
-        click.option(
-            "--net-dir",
-            envvar="NETCONFPATH",
-            default=lambda: Directories.known(os.environ).conf_dir,
-            show_default=f"install's, or {Directories().conf_dir}",
-            type=click.Path(path_type=Path),
-            help="Where networks are configured (NETCONFPATH).",
-        ),
-        click.option(
-            "--path",
-            envvar="CNI_PATH",
-            default=lambda: str(Directories.known(os.environ).bin_dir),
-            show_default=f"install's, or {Directories().bin_dir}",
-            metavar="DIR[:DIR…]",
-            help="Where plugins are (CNI_PATH).",
-        ),
-        click.option(
-            "--cache-dir",
-            default=cache.DIRECTORY,
-            show_default=True,
-            type=click.Path(path_type=Path),
-            help="Where attachments are remembered.",
-        ),
-        output_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _attachment(command: Command) -> Command:
-    options = (
-        click.argument("network", shell_complete=_networks),
-        click.argument("netns", shell_complete=_namespaces),
-        click.option(
-            "-i", "--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The interface (CNI_IFNAME)."
-        ),
-        click.option("--args", envvar="CNI_ARGS", default="", metavar="K=V[;K=V…]", help="Arguments (CNI_ARGS)."),
-        click.option(
-            "--cap-args", envvar="CAP_ARGS", default="", metavar="JSON", help="Capability arguments (CAP_ARGS)."
-        ),
-    )
-    command = _network(command)
-    for option in reversed(options):
-        command = option(command)
-    return command
+_network = together(
+    click.option(
+        "--net-dir",
+        envvar="NETCONFPATH",
+        default=lambda: Directories.known(os.environ).conf_dir,
+        show_default=f"install's, or {Directories().conf_dir}",
+        type=click.Path(path_type=Path),
+        help="Where networks are configured (NETCONFPATH).",
+    ),
+    click.option(
+        "--path",
+        envvar="CNI_PATH",
+        default=lambda: str(Directories.known(os.environ).bin_dir),
+        show_default=f"install's, or {Directories().bin_dir}",
+        metavar="DIR[:DIR…]",
+        help="Where plugins are (CNI_PATH).",
+    ),
+    click.option(
+        "--cache-dir",
+        default=cache.DIRECTORY,
+        show_default=True,
+        type=click.Path(path_type=Path),
+        help="Where attachments are remembered.",
+    ),
+    output_option,
+)
+_attachment = together(
+    click.argument("network", shell_complete=_networks),
+    click.argument("netns", shell_complete=_namespaces),
+    click.option(
+        "-i", "--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The interface (CNI_IFNAME)."
+    ),
+    click.option("--args", envvar="CNI_ARGS", default="", metavar="K=V[;K=V…]", help="Arguments (CNI_ARGS)."),
+    click.option("--cap-args", envvar="CAP_ARGS", default="", metavar="JSON", help="Capability arguments (CAP_ARGS)."),
+    _network,
+)
 
 
 class _Site:

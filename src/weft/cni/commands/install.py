@@ -3,11 +3,11 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -23,8 +23,6 @@ from weft.screen.groups import need_root
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.subnetenv import parse_for_cni
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PATH: Final = click.Path(path_type=Path, file_okay=False)
 BIN_DIR: Final = click.option(

@@ -4,9 +4,9 @@ Needs no daemon, and takes the same locks as it. What is freed is freed by `weft
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -25,14 +25,13 @@ from weft.model.net import Ip
 from weft.model.text import table
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, document, output_option, show_report
-from weft.screen.groups import Group, need_root
+from weft.screen.groups import Group, need_root, together
 from weft.screen.say import say
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
 
 _UNKNOWN: Final = Verdict(state=State.UNKNOWN)
 _WHY_UNKNOWN: Final = "another program's, or made before weft kept records"
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Reservation(Value):
@@ -100,20 +99,16 @@ def ipam() -> None:
     """
 
 
-def _common(command: Command) -> Command:
-    options = (
-        output_option,
-        click.option(
-            "--data-dir",
-            default="",
-            show_default=f"{ipamconf.DATA_DIR}, and where weft's records lead",
-            help="Where host-local keeps reservations.",
-        ),
-        STATE_DIR,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_common = together(
+    output_option,
+    click.option(
+        "--data-dir",
+        default="",
+        show_default=f"{ipamconf.DATA_DIR}, and where weft's records lead",
+        help="Where host-local keeps reservations.",
+    ),
+    STATE_DIR,
+)
 
 
 @ipam.command("list")

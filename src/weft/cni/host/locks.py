@@ -91,13 +91,18 @@ class ContainerLocks:
         with suppress(BlockingIOError):
             self._take(locks, place, shared=shared)
             return
-        with self._counted(shared=shared):
+        with self._ended:
+            self._kept_away += shared
+        try:
             for pause in pauses(self._patience):
                 with self._ended:  # an end in this process wakes us; those elsewhere must be looked for
                     self._ended.wait(pause)
                 with suppress(BlockingIOError):
                     self._take(locks, place, shared=shared)
                     return
+        finally:
+            with self._ended:
+                self._kept_away -= shared
         what = "a GC runs" if shared else "calls for containers run" if place == _NODE else "another call for it runs"
         msg = f"{what} that has not ended within {self._patience:g} s, and this one waits for it"
         raise CniError(cni.TRY_AGAIN, msg, _THEN)
@@ -106,16 +111,6 @@ class ContainerLocks:
         if place == _NODE and not shared and self._kept_away:
             raise BlockingIOError
         locks.take(place, shared=shared)
-
-    @contextmanager
-    def _counted(self, *, shared: bool) -> Iterator[None]:
-        with self._ended:
-            self._kept_away += shared
-        try:
-            yield
-        finally:
-            with self._ended:
-                self._kept_away -= shared
 
     def inside(self, env: Mapping[str, str]) -> bool:
         token, place = env.get(VARIABLE, ""), _place(env)

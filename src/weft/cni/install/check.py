@@ -11,7 +11,7 @@ from weft.cni.install.replaced import Replaced
 from weft.cni.runtime import execute
 from weft.cni.runtime.library import NetworkList, load_all
 from weft.model.errors import ConfigError, Problem
-from weft.model.value import Value
+from weft.model.value import Value, replace
 from weft.wire import cnijson
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -111,14 +111,7 @@ def _look(bin_dir: Path, line: Line, network: NetworkList, problems: list[Proble
         expected = f"{wanted}, the version of {line.file}"
         seen = f"it speaks {', '.join(told.speaks)}"
         problems.append(Problem(code="CNI-001", where=_where(path), seen=seen, expected=expected))
-    return Line(
-        network=line.network,
-        file=line.file,
-        plugin=line.plugin,
-        path=str(path),
-        version=told.version,
-        speaks=told.speaks,
-    )
+    return replace(line, path=str(path), version=told.version, speaks=told.speaks)
 
 
 def _where(path: Path) -> str:

@@ -14,8 +14,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +41,12 @@ def put(directory: Path) -> Path:
     """`Unavailable` (CNI-004) when that is impossible, or when the copy does not run there."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with _locked(directory):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
             return _put(directory)
+        finally:
+            os.close(fd)
     except (OSError, subprocess.SubprocessError) as error:
         hint = "Plugins work while weftd runs; while it is away no pod starts or ends."
         raise Unavailable(Problem(code="CNI-004", where=str(directory), seen=str(error), hint=hint)) from error
@@ -181,13 +185,3 @@ def _remove_old(directory: Path, place: Path) -> None:
     finished = sorted((each for each in others if each not in unfinished), key=lambda each: each.stat().st_mtime)
     for old in (*unfinished, *finished[:-1]):
         shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -232,11 +232,11 @@ def _check(call: Call) -> None:
         name = next((one.name for one in result.interfaces if one.name in names), names[0])
         ifb = rtnl.link(name)
         if ifb is None:
-            raise failure(f"get ifb device: Link {name} not found", _hint(call, f"no IFB device {name} on the host"))
+            raise failure(f"get ifb device: Link {name} not found", f"{call.ifname}: no IFB device {name} on the host")
         _check_bucket(rtnl, ifb, limits.egress)
         filters = rtnl.dump(*tc.list_ingress_filters(host_end.index))
         if not any(ifb.index in tc.redirected_to(body) for body in filters):
-            why = _hint(call, f"{host_end.name} has no filter that redirects to {name}")
+            why = f"{call.ifname}: {host_end.name} has no filter that redirects to {name}"
             raise failure(f"Failed to find redirection of {host_end.name}", why)
 
 
@@ -257,10 +257,6 @@ def _bucket_on(rtnl: Rtnl, link: LinkInfo) -> Bucket | None:
     with suppress(NetlinkError):  # no qdisc at all
         return tc.parse_bucket(rtnl.ask(tc.get_root(link.index)))
     return None
-
-
-def _hint(call: Call, text: str) -> str:
-    return f"{call.ifname}: {text}"
 
 
 def _gc(call: Call) -> None:

@@ -5,6 +5,7 @@ to each address of the container, which reaches its gateway directly and all els
 """
 
 from contextlib import ExitStack
+from functools import partial
 from ipaddress import ip_interface
 from typing import Final
 
@@ -19,7 +20,7 @@ from weft.cni.sdk import delegate, record
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.kernel.rtnetlink.link import announcing, set_link
 from weft.kernel.rtnetlink.route import add_route, delete_route
-from weft.model.attachment import Cidr, Dns, Interface, Result
+from weft.model.attachment import Dns, Interface, Result
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip, Net
@@ -100,11 +101,11 @@ def _set_up_host_end(call: Call, pair: Pair, result: Result) -> None:
     steps = [Step(f'failed to set "{pair.name}" UP', up)]
     gateways = dict.fromkeys(ip.gateway for ip in result.ips if ip.gateway is not None)
     for gateway in gateways:
-        message = interface.address_message(index, _single(gateway))
+        message = interface.address_message(index, ip_interface(gateway))
         steps.append(Step(f'failed to add IP addr {gateway} to "{pair.name}"', message))
     for ip in result.ips:
         scope = _RT_SCOPE_HOST if ip.address.version == 4 else None
-        steps.append(_route(index, _single(ip.address.ip).network, scope=scope))
+        steps.append(_route(index, ip_interface(ip.address.ip).network, scope=scope))
     interface.take(call.host.rtnl, steps)
 
 
@@ -112,7 +113,7 @@ def _ways_to_gateways(pair: Pair, result: Result) -> list[Step]:
     ways: dict[Net, Step] = {}
     for ip in result.ips:
         if ip.gateway is not None:  # two addresses of one subnet share it
-            gateway = _single(ip.gateway).network
+            gateway = ip_interface(ip.gateway).network
             ways.setdefault(gateway, _route(pair.link.index, gateway, src=ip.address.ip))
     return list(ways.values())
 
@@ -128,10 +129,6 @@ def _ways_through_gateways(pair: Pair, result: Result) -> list[Step]:
             through = _route(index, network, via=ip.gateway, src=ip.address.ip)
             steps.setdefault(network, [Step(f"failed to delete route {network}", direct), through])
     return [step for pair_of_steps in steps.values() for step in pair_of_steps]
-
-
-def _single(ip: Ip) -> Cidr:
-    return ip_interface(ip)
 
 
 def _route(index: int, dst: Net, *, via: Ip | None = None, src: Ip | None = None, scope: int | None = None) -> Step:
@@ -156,21 +153,13 @@ def _check_host_end(call: Call, end: LinkInfo, result: Result) -> None:
     have = interface.addresses_on(call.host.rtnl, end.index)
     routes = {route.dst for route in call.host.rtnl.routes(index=end.index)}
     for ip in result.ips:
-        if ip.gateway is not None and _single(ip.gateway) not in have:
+        if ip.gateway is not None and ip_interface(ip.gateway) not in have:
             there = ", ".join(map(str, have)) or "none"
             raise Wrong(f"Gateway address {ip.gateway} not found on {end.name}", f"its addresses: {there}")
-        if _single(ip.address.ip).network not in routes:
+        if ip_interface(ip.address.ip).network not in routes:
             raise Wrong(f"Route to {ip.address.ip} not found on the host", f"none leads out of {end.name}")
         if not attach.is_forwarding(call, ip.address.version):
             raise Wrong(f"IPv{ip.address.version} forwarding is off", "the host does not route for its pods")
-
-
-def _delete(call: Call) -> None:
-    detach.delete(call, call.read_for_delete(parse_for_delete, otherwise=DeleteConf()))
-
-
-def _gc(call: Call) -> None:
-    detach.collect(call, parse_for_delete(call.config))
 
 
 def _status(call: Call) -> None:
@@ -180,5 +169,12 @@ def _status(call: Call) -> None:
 
 
 PLUGIN: Final = Plugin(
-    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME), keeps=detach.LINKS
+    name=NAME,
+    add=_add,
+    delete=partial(detach.delete, read=parse_for_delete),
+    check=_check,
+    gc=partial(detach.collect, read=parse_for_delete),
+    status=_status,
+    about=about(NAME),
+    keeps=detach.LINKS,
 )

@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Final
 
 from weft.cni.host.host import ClientGone
-from weft.cni.sdk import record
+from weft.cni.sdk import record, startup
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Result
+from weft.model.value import replace
 from weft.wire import cnichain, cnijson
 from weft.wire.cni import CniError, Ran, failure
 
@@ -19,22 +20,22 @@ _OWED: Final = "/owed"
 
 
 def run(call: Call, plugin: str, command: str, stdin: bytes) -> Ran:
-    done = call.delegated(plugin, command, stdin) or _run_theirs(call, plugin, command, stdin)
+    done: Ran | None
+    if (ours := call.build.find(plugin)) is not None:
+        request = replace(call.request, plugin=plugin, command=command, stdin=stdin)
+        done = startup.run(ours, request, call.host, build=call.build, delegated=True)
+    elif not plugin:
+        raise failure("no plugin name provided")
+    elif "/" in plugin:
+        raise failure(f"invalid plugin name: {plugin}")
+    else:
+        done = call.host.delegate(plugin, command, {}, stdin)
+    if done is None:
+        directories = call.request.env.get("CNI_PATH", "").split(":")
+        raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(directories)}]')
     if done.stderr:
         call.note(done.stderr.decode("utf-8", "replace").rstrip("\n"))
     return done
-
-
-def _run_theirs(call: Call, plugin: str, command: str, stdin: bytes) -> Ran:
-    if not plugin:
-        raise failure("no plugin name provided")
-    if "/" in plugin:
-        raise failure(f"invalid plugin name: {plugin}")
-    ran = call.host.delegate(plugin, command, {}, stdin)
-    if ran is None:
-        directories = call.request.env.get("CNI_PATH", "").split(":")
-        raise failure(f'failed to find plugin "{plugin}" in path [{" ".join(directories)}]')
-    return ran
 
 
 def read_addresses(call: Call, ipam_type: str) -> None:

@@ -67,9 +67,10 @@ def write(call: Call, record: Record) -> None:
     keep(call, LINKS, encode(record))
 
 
-def read(call: Call) -> Record | None:
+def read(call: Call) -> Record:
+    """Empty if nothing is known."""
     known = look_up(call.host, LINKS, call.attachment)
-    return None if known is None else as_value(Record, known)
+    return (None if known is None else as_value(Record, known)) or Record()
 
 
 def as_value(kind: type[V], known: Object) -> V | None:

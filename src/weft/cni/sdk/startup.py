@@ -12,7 +12,7 @@ from weft import __version__
 from weft.cni.host.host import ClientGone, Container, Host, Request
 from weft.model.attachment import Attachment, Result
 from weft.model.net import Ip
-from weft.model.value import Value, field, replace
+from weft.model.value import Value, field
 from weft.wire import cni, cnijson, cniresult
 from weft.wire.cni import CniError, Ran, failure
 from weft.wire.cnijson import JsonError
@@ -151,13 +151,6 @@ class Call(Value):
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def delegated(self, plugin: str, command: str, stdin: bytes) -> Ran | None:
-        found = self.build.find(plugin)
-        if found is None:
-            return None
-        request = replace(self.request, plugin=plugin, command=command, stdin=stdin)
-        return run(found, request, self.host, build=self.build, delegated=True)
-
 
 def run(plugin: Plugin, request: Request, host: Host, *, build: Build, delegated: bool = False) -> Ran:
     """Do what the plugin's process would do; `delegated` says that a plugin of ours has called it."""
@@ -222,7 +215,10 @@ def _dispatch(
 
 def _add(plugin: Plugin, call: Call) -> bytes:
     """Attach as a runtime asks for it: its first plugin begins again, and if a later one fails, nothing is left."""
-    _undo_lost(plugin, call)
+    called = call.request.env.get(CALLED, "")
+    # What this call has not made stays: ADD then refuses.
+    if called.isdecimal() and call.build.is_made_since(plugin, call, int(called)):
+        plugin.delete(call)
     if cnijson.value_of(call.config, "prevResult") is None:
         _free_earlier(call)
         return plugin.add(call)
@@ -231,24 +227,13 @@ def _add(plugin: Plugin, call: Call) -> bytes:
         return plugin.add(call)
     except BaseException:
         # Not of an attachment that was whole: somebody calls this plugin alone once more.
-        if not again:
-            _undo_chain(call)
+        # Not every runtime sends the DEL that is due then (cni.md §1.9).
+        try:
+            if not again:
+                call.build.undo_own(call.host, call.attachment)
+        except (OSError, CniError, JsonError) as error:
+            call.note(f"{call.request.plugin}: what earlier plugins have made is left to DEL: {error}")
         raise
-
-
-def _undo_lost(plugin: Plugin, call: Call) -> None:
-    """What this call has not made stays: ADD then refuses."""
-    called = call.request.env.get(CALLED, "")
-    if called.isdecimal() and call.build.is_made_since(plugin, call, int(called)):
-        plugin.delete(call)
-
-
-def _undo_chain(call: Call) -> None:
-    """Not every runtime sends the DEL that is due then (cni.md §1.9)."""
-    try:
-        call.build.undo_own(call.host, call.attachment)
-    except (OSError, CniError, JsonError) as error:
-        call.note(f"{call.request.plugin}: what earlier plugins have made is left to DEL: {error}")
 
 
 def _free_earlier(call: Call) -> None:

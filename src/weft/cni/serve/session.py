@@ -223,7 +223,10 @@ class Session:
             order = frames.encode_run(frames.Run(name=name, stdin=stdin, changes=changes), version=self._version)
         except FrameError as error:
             raise CniError(cni.INTERNAL, f"delegate {name!r} cannot be called: {error}") from error
-        self._stop_clock()
+        with self._guard:
+            if self._since is not None:
+                self._spent += time.monotonic() - self._since
+            self._since = None
         began = time.monotonic()
         try:
             self._order(order, seconds=max(self._patience, 1e-3))
@@ -270,12 +273,6 @@ class Session:
                 return frame
             data = b""
         raise ClientGone("the client left before it had answered")
-
-    def _stop_clock(self) -> None:
-        with self._guard:
-            if self._since is not None:
-                self._spent += time.monotonic() - self._since
-            self._since = None
 
     def _start_clock(self) -> None:
         with self._guard:

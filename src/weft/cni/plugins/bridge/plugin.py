@@ -13,12 +13,13 @@ from typing import Final
 from weft.cni.attachment import attach, compare, detach, interface, pod, spoofcheck, veth
 from weft.cni.attachment import check as attachcheck
 from weft.cni.attachment.compare import Wrong
+from weft.cni.attachment.conf import parse_mac
 from weft.cni.attachment.interface import Step, set_quietly
 from weft.cni.host import programs
 from weft.cni.host.host import Container
 from weft.cni.plugins.bridge import conf as bridgeconf
 from weft.cni.plugins.bridge import link as bridgelink
-from weft.cni.plugins.bridge.conf import BridgeConf, BridgeDeleteConf
+from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import plugin as hostlocal
 from weft.cni.sdk import delegate
@@ -103,7 +104,7 @@ def _check_room(call: Call, conf: BridgeConf, bridge: LinkInfo) -> None:
 
 def _add(call: Call) -> bytes:
     conf = bridgeconf.parse(call.config, call.args)
-    mac = veth.parse_mac(conf.mac)
+    mac = parse_mac(conf.mac, "failed to make veth pair")
     delegate.read_addresses(call, conf.ipam_type)
     masq_kind = programs.choose(conf.masq_kind) if conf.ip_masq and conf.ipam_type else ""
     container = call.container()
@@ -196,22 +197,18 @@ def _announce(call: Call, container: Container, bridge: LinkInfo, link: LinkInfo
     has_v6 = any(ip.address.version == 6 for ip in result.ips)
     if has_v6:
         set_quietly(container.sysctls, f"net/ipv6/conf/{link.name}/ndisc_notify", "1")
+    remembered = (call.host.rtnl.neighbour(bridge.index, ip.address.ip) for ip in result.ips)
     if (
         link.mac is not None
         and link.mac == pod.mac_of(result)
         and not has_v6
-        and not _is_news(call, bridge, link, result)
+        and all(one is None or one.mac in (None, link.mac) for one in remembered)
     ):
         # It has said nothing, so the bridge would copy to all ports what is for it. Refused: then it does just that.
         call.host.rtnl.batch([learn_fdb(link.link, link.mac)])
         return
     # The kernel announces when the MAC is set (NETDEV_CHANGEADDR), be it the same.
     container.rtnl.set_link(link.index, mac=link.mac)
-
-
-def _is_news(call: Call, bridge: LinkInfo, link: LinkInfo, result: Result) -> bool:
-    remembered = (call.host.rtnl.neighbour(bridge.index, ip.address.ip) for ip in result.ips)
-    return any(one is not None and one.mac not in (None, link.mac) for one in remembered)
 
 
 def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None) -> Result:
@@ -225,14 +222,13 @@ def _with_macs(call: Call, result: Result, seen: LinkInfo, end: LinkInfo | None)
     )
 
 
-def _delete(call: Call) -> None:
-    detach.delete(call, call.read_for_delete(bridgeconf.parse_for_delete, otherwise=BridgeDeleteConf()))
-
-
-def _gc(call: Call) -> None:
-    detach.collect(call, bridgeconf.parse_for_delete(call.config))
-
-
 PLUGIN: Final = Plugin(
-    name=NAME, add=_add, delete=_delete, check=_check, gc=_gc, status=_status, about=about(NAME), keeps=detach.LINKS
+    name=NAME,
+    add=_add,
+    delete=partial(detach.delete, read=bridgeconf.parse_for_delete),
+    check=_check,
+    gc=partial(detach.collect, read=bridgeconf.parse_for_delete),
+    status=_status,
+    about=about(NAME),
+    keeps=detach.LINKS,
 )

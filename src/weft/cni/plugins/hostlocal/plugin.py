@@ -12,7 +12,7 @@ from weft.cni.attachment import podaddresses
 from weft.cni.plugins.hostlocal import conf as ipamconf
 from weft.cni.plugins.hostlocal import store
 from weft.cni.plugins.hostlocal.conf import IpamConf, Range, RangeSet
-from weft.cni.plugins.hostlocal.store import Giving, Store
+from weft.cni.plugins.hostlocal.store import Store
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call, Plugin, Subject, about
 from weft.model.attachment import Attachment, Dns, IpConfig, Result
@@ -20,7 +20,7 @@ from weft.model.errors import typed
 from weft.model.net import Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
-from weft.wire.cnijson import JsonError
+from weft.wire.cnijson import JsonError, Object
 
 NAME: Final = "host-local"
 
@@ -101,12 +101,10 @@ def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
     """Take an address of each set, all under one lock: a second ADD waits."""
     requested = list(conf.requested)
     ips = []
-    with (
-        store.opened(call.host, _directory(call)) as reservations,
-        store.giving(call, conf.data_dir) as giving,
-        ExitStack() as undo,
-    ):
-        taker = _Taker(call, reservations, giving)
+    with store.opened(call.host, _directory(call)) as reservations, ExitStack() as undo:
+        before = record.recall(call.host, record.ADDRESSES, call.attachment)
+        undo.callback(record.put_back, call, record.ADDRESSES, before)
+        taker = _Taker(call, reservations, conf.data_dir, before)
         for index, ranges in enumerate(conf.sets):
             try:
                 ip, one = taker.take(ranges, requested, range_id=index)
@@ -121,10 +119,11 @@ def _reserve(call: Call, conf: IpamConf) -> list[IpConfig]:
 
 
 class _Taker:
-    def __init__(self, call: Call, reservations: Store, giving: Giving) -> None:
+    def __init__(self, call: Call, reservations: Store, data_dir: str, before: Object | None) -> None:
         self._call = call
         self._reservations = reservations
-        self._giving = giving
+        self._data_dir = data_dir
+        self._given = [] if before is None else store.recorded_addresses(before)
         self._owner = store.owner_of(call.container_id, call.ifname)
         self._lost = False  # whether a reservation was found lost
 
@@ -185,10 +184,11 @@ class _Taker:
         return True
 
     def _try(self, ip: Ip, range_id: int) -> bool:
-        self._giving.about_to(ip)
+        # Written down before it is reserved; one that was not is dropped with the next one.
+        store.keep_given(self._call, self._data_dir, [*self._given, ip])
         if not self._reservations.reserve(ip, self._owner, range_id=range_id):
             return False
-        self._giving.done(ip)
+        self._given.append(ip)
         return True
 
 

@@ -8,7 +8,7 @@ Our record says which addresses an attachment got, and where (settled.md §9). I
 made, so that no address is without it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -108,8 +108,11 @@ class Store:
 
     def release_owner(self, container_id: str, ifname: str) -> bool:
         """Free all addresses of (id, interface); if there are none, those under the id alone (cni.md §4.5)."""
-        owners = (owner_of(container_id, ifname), container_id.strip().encode())
-        return any(self._release_exactly(owner) for owner in owners)
+        for owner in (owner_of(container_id, ifname), container_id.strip().encode()):
+            freed = [self.release_from(ip, owner) for ip in list(self._view.addresses.get(owner, ()))]
+            if any(freed):
+                return True
+        return False
 
     def last_reserved(self, range_id: int) -> Ip | None:
         try:
@@ -127,10 +130,6 @@ class Store:
             stamp = self._files.stamp(self._directory)
             self._view.stamp = stamp
             self._views[stamp[:2]] = self._view
-
-    def _release_exactly(self, owner: bytes) -> bool:
-        freed = [self.release_from(ip, owner) for ip in list(self._view.addresses.get(owner, ()))]
-        return any(freed)
 
     def _owner(self, name: str) -> bytes | None:
         try:
@@ -184,30 +183,8 @@ def opened(host: Host, directory: str) -> Iterator[Store]:
             store.settle()
 
 
-class Giving:
-    def __init__(self, call: Call, data_dir: str, before: Object | None) -> None:
-        self._call = call
-        self._data_dir = data_dir
-        self._given = [] if before is None else [str(ip) for ip in recorded_addresses(before)]
-
-    def about_to(self, ip: Ip) -> None:
-        known = {"dataDir": self._data_dir, "addresses": [*self._given, str(ip)]}
-        record.keep(self._call, record.ADDRESSES, known)
-
-    def done(self, ip: Ip) -> None:
-        """Count an address that has been reserved; one that was not is dropped with the next one."""
-        self._given.append(str(ip))
-
-
-@contextmanager
-def giving(call: Call, data_dir: str) -> Iterator[Giving]:
-    """Keep the record up to date while addresses are given; as it was if that fails."""
-    before = record.recall(call.host, record.ADDRESSES, call.attachment)
-    try:
-        yield Giving(call, data_dir, before)
-    except BaseException:
-        record.put_back(call, record.ADDRESSES, before)
-        raise
+def keep_given(call: Call, data_dir: str, addresses: Iterable[Ip]) -> None:
+    record.keep(call, record.ADDRESSES, {"dataDir": data_dir, "addresses": [str(ip) for ip in addresses]})
 
 
 def undo(host: Host, attachment: Attachment, known: Object) -> None:

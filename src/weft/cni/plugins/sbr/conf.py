@@ -70,13 +70,8 @@ class Source(Value):
 
 def addresses_of(result: Result, ifname: str) -> tuple[IpConfig, ...]:
     """One whose index says nothing is taken for the interface's own, as upstream does."""
-    return tuple(ip for ip in result.ips if _owner(result, ip) in ("", ifname))
-
-
-def _owner(result: Result, ip: IpConfig) -> str:
-    if ip.interface is None or not 0 <= ip.interface < len(result.interfaces):
-        return ""
-    return result.interfaces[ip.interface].name
+    there = dict(enumerate(interface.name for interface in result.interfaces))
+    return tuple(ip for ip in result.ips if there.get(-1 if ip.interface is None else ip.interface, "") in ("", ifname))
 
 
 def plan(

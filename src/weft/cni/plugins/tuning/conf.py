@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
+from weft.cni.attachment.conf import parse_mac
 from weft.config.re2 import Pattern
 from weft.model.keyed import Arg, Key
 from weft.model.net import Mac
@@ -112,7 +113,7 @@ def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
     keys = decode_or_fail(TuningKeys, config, args, failed=_FAILED)
     conf = TuningConf(
         link=LinkTuning(
-            mac=_mac(keys.mac),
+            mac=parse_mac(keys.mac, f"invalid args {keys.mac} for MAC addr"),
             # False does nothing: a link that something else has made promiscuous stays so.
             promisc=keys.promisc or None,
             mtu=keys.mtu or None,
@@ -131,15 +132,6 @@ def parse(config: Object, stdin: bytes, args: str) -> TuningConf:
 def data_dir(config: Object) -> str:
     """All that DEL needs. Raises `JsonError`."""
     return decode(DeleteConf, config).data_dir
-
-
-def _mac(text: str) -> Mac | None:
-    if not text:
-        return None
-    try:
-        return Mac.parse(text)
-    except ValueError as error:
-        raise failure(f"invalid args {text} for MAC addr: address {text}: invalid MAC address") from error
 
 
 def _encodable(text: str) -> str:
