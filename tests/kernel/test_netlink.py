@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
 from weft.kernel.rtnetlink import route
-from weft.kernel.rtnetlink.link import create_bridge, delete_link
+from weft.kernel.rtnetlink.link import create, delete_link
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.kernel.rtnetlink.route import RTM_GETROUTE, add_route
 from weft.kernel.rtnetlink.rtnl import Rtnl
@@ -82,8 +82,7 @@ def test_two_sockets_have_ports_of_their_own(netns: Netns) -> None:
 def test_lists_are_whole_while_links_come_and_go(netns: Netns, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that changes while it is read is torn (NLM_F_DUMP_INTR), and is read again."""
     names = {f"b{number}" for number in range(100)}
-    plain = {"mtu": 0, "mac": None, "vlan_filtering": False, "mcast_snooping": True, "up": False}
-    netns.rtnl.batch([create_bridge(name, **plain) for name in sorted(names)])
+    netns.rtnl.batch([create("bridge", name) for name in sorted(names)])
     torn = 0
     read = NetlinkSocket._dump_once
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.cni.site import Site
 from tests.support.netns import Netns
-from weft.kernel.rtnetlink import bridgevlan
+from weft.kernel.rtnetlink.link import list_vlans, parse_vlans
 
 V4 = {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]}
 
@@ -41,7 +41,7 @@ class Node:
         found = {one["vlan"]: set(one.get("flags", ())) for one in expanded(listed["vlans"])}
         link = self.site.host.rtnl.link(port)
         assert link is not None
-        all_ports = map(bridgevlan.parse_vlans, self.site.host.rtnl.dump(*bridgevlan.list_vlans()))
+        all_ports = map(parse_vlans, self.site.host.rtnl.dump(*list_vlans()))
         [seen] = [one for one in all_ports if one.index == link.index]
         assert {seen.own} - {0} == {vlan for vlan, flags in found.items() if "PVID" in flags}
         assert seen.untagged == {vlan for vlan, flags in found.items() if "Egress Untagged" in flags}

@@ -10,7 +10,7 @@ from contextlib import closing
 from struct import Struct
 from typing import Final, NamedTuple
 
-from weft.kernel.rtnetlink.attributes import Attributes, parse
+from weft.kernel.rtnetlink.attributes import parse
 from weft.kernel.rtnetlink.netlink import NetlinkSocket
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -83,13 +83,10 @@ def _named() -> Iterator[tuple[bytes, Holder]]:
         for answer in diag.dump(_SOCK_DIAG_BY_FAMILY, request):
             told = parse(answer, _ANSWER.size)
             name = told.get(_UNIX_DIAG_NAME, b"")
-            if name.startswith(b"\0"):
-                yield bytes(name[1:]), _holder(told)
-
-
-def _holder(told: Attributes) -> Holder:
-    uid = told.number(_UNIX_DIAG_UID)
-    if uid is None:
-        raise OSError(errno.EOPNOTSUPP, "the kernel does not tell the users of Unix sockets")
-    _, room = _MEMINFO.unpack_from(told[_UNIX_DIAG_MEMINFO])
-    return Holder(uid, room)
+            if not name.startswith(b"\0"):
+                continue
+            uid = told.number(_UNIX_DIAG_UID)
+            if uid is None:
+                raise OSError(errno.EOPNOTSUPP, "the kernel does not tell the users of Unix sockets")
+            _, room = _MEMINFO.unpack_from(told[_UNIX_DIAG_MEMINFO])
+            yield bytes(name[1:]), Holder(uid, room)

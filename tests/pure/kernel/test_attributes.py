@@ -127,8 +127,8 @@ def test_garbage(data: bytes, offset: int) -> None:
 MAC = Mac.parse("02:00:00:00:00:01")
 V4, V6 = IPv4Address("10.0.0.1"), IPv6Address("fd00::1")
 NET4, NET6 = IPv4Network("10.0.0.0/8"), IPv6Network("fd00::/64")
-VTEP = link.create_link("vxlan", u32(1, 1) + u8(7, 1) + attribute(17, V6.packed), name="vx", mtu=1, mac=MAC).body
-VETH = link.create_veth("a", peer="b", mtu=1, mac=MAC, peer_mac=MAC, peer_netns_fd=3, up=True).body
+VTEP = link.create("vxlan", "vx", u32(1, 1) + u8(7, 1) + attribute(17, V6.packed), mtu=1, mac=MAC).body
+VETH = link.create("veth", "a", link.veth_peer("b", mtu=1, mac=MAC, netns_fd=3), mtu=1, mac=MAC, up=True).body
 ROUTE = codec.encode(Route(dst=NET4, via=V6, dev="x", onlink=True), 1).body
 RULE = RuleInfo(family=6, priority=7, action=1, table=4711, src=NET6, dst=None, mark=1, mask=3, iif="a", protocol=165)
 NEIGHBOUR, FDB = neigh.add_neighbour(1, V4, MAC, protocol=165).body, neigh.add_fdb(1, MAC, V6).body

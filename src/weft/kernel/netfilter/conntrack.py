@@ -52,7 +52,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
     unwanted = [
         Message(_DELETE, 0, head + _name_of(found))
         for found in _entries(sock, head, ports)
-        if leading_to in (None, _source_of_replies(found, family))
+        if leading_to in (None, found.nest(_CTA_TUPLE_REPLY).nest(_CTA_TUPLE_IP).ip(_CTA_IP_SOURCE[family]))
     ]
     for start in range(0, len(unwanted), _DELETED_AT_ONCE):
         for refusal in sock.batch(unwanted[start : start + _DELETED_AT_ONCE]).values():
@@ -86,7 +86,3 @@ def _name_of(found: Attributes) -> bytes:
     """The original tuple and the entry's number: a later entry may have the same tuple."""
     named = [attribute(_CTA_TUPLE_ORIG | NESTED, found[_CTA_TUPLE_ORIG])]
     return b"".join([*named, *(attribute(kind, found[kind]) for kind in (_CTA_ID, _CTA_ZONE) if kind in found)])
-
-
-def _source_of_replies(found: Attributes, family: int) -> Ip | None:
-    return found.nest(_CTA_TUPLE_REPLY).nest(_CTA_TUPLE_IP).ip(_CTA_IP_SOURCE[family])

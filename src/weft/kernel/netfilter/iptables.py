@@ -82,19 +82,14 @@ class Iptables:
             wait = ("--wait",) if (await self.version()).waits else ()
             await self._tools.run(f"{self._program}-restore", (*wait, "--noflush"), change)
 
-    async def _is_legacy(self) -> bool:
-        return self._variant == "legacy" if self._variant else (await self.version()).legacy
-
     async def _look(self) -> dict[str, Table]:
         # Looking at a legacy table creates it, with its hooks; one that does not exist holds nothing of ours.
-        there = legacy_tables(self._family) if await self._is_legacy() else _ORIGINS
+        is_legacy = self._variant == "legacy" if self._variant else (await self.version()).legacy
+        there = legacy_tables(self._family) if is_legacy else _ORIGINS
         names = [table for table in _ORIGINS if table in there]
-        texts = await asyncio.gather(*map(self._save, names))
+        texts = await asyncio.gather(*(self._tools.run(f"{self._program}-save", ("-t", name)) for name in names))
         found: dict[str, Table] = {table: {} for table in _ORIGINS}
         return found | dict(zip(names, map(parse, texts), strict=True))
-
-    async def _save(self, table: str) -> str:
-        return await self._tools.run(f"{self._program}-save", ("-t", table))
 
 
 def parse_version(text: str) -> Version:

@@ -137,7 +137,13 @@ class Monitor:
         except PermissionError:
             raise
         except OSError as error:
-            raise Unavailable(_no_notices(error)) from error
+            hint = (
+                "weft goes on, and looks at its rules every --iptables-resync seconds; with `modprobe nf_tables` and"
+                " another start, changes are put back at once"
+            )
+            seen, expected = f"the kernel has none: {error.strerror}", "a kernel with nfnetlink and nf_tables"
+            problem = Problem(code="KERN-001", where="nf_tables notices", seen=seen, expected=expected, hint=hint)
+            raise Unavailable(problem) from error
         self._broken = False
 
     def __enter__(self) -> Self:
@@ -160,14 +166,19 @@ class Monitor:
         while True:
             try:
                 if self._broken:
-                    await self._replace_socket()
+                    # A socket that fails at once, again and again, must not take the processor.
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    replacement = _subscribe()
+                    self._socket.close()
+                    self._socket, self._broken = replacement, False
                 self._generations.feed(await loop.sock_recv(self._socket, _DATAGRAM))
                 self._drain()
             except (OSError, Malformed) as error:
                 self._generations.forget()
                 # ENOBUFS leaves the socket in order; after anything else a new one takes its place.
                 self._broken = getattr(error, "errno", None) != errno.ENOBUFS
-                return Resync(reason=_reason(error))
+                full = "more nf_tables notices than the socket holds"
+                return Resync(reason=f"nf_tables notices: {error}" if self._broken else full)
             touched = self._generations.take()
             if touched is not None:
                 return touched
@@ -179,14 +190,6 @@ class Monitor:
                 self._generations.feed(self._socket.recv(_DATAGRAM))
         except BlockingIOError:
             self._own.caught_up()
-
-    async def _replace_socket(self) -> None:
-        # A socket that fails at once, again and again, must not take the processor.
-        await asyncio.sleep(_RETRY_SECONDS)
-        replacement = _subscribe()
-        self._socket.close()
-        self._socket = replacement
-        self._broken = False
 
 
 def _subscribe() -> socket.socket:
@@ -200,17 +203,6 @@ def _subscribe() -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _no_notices(error: OSError) -> Problem:
-    return Problem(
-        code="KERN-001",
-        where="nf_tables notices",
-        seen=f"the kernel has none: {error.strerror}",
-        expected="a kernel with nfnetlink and nf_tables",
-        hint="weft goes on, and looks at its rules every --iptables-resync seconds; with `modprobe nf_tables` and"
-        " another start, changes are put back at once",
-    )
 
 
 def _touched(kind: int, body: bytes) -> set[Key]:
@@ -237,9 +229,3 @@ def _chain(kind: int, attributes: Attributes) -> str | None:
     if kind in (_NFT_MSG_NEWRULE, _NFT_MSG_DELRULE):
         return attributes.text(_NFTA_RULE_CHAIN)
     return ""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
-        return "more nf_tables notices than the socket holds"
-    return f"nf_tables notices: {error}"

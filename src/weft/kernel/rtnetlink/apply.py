@@ -72,12 +72,12 @@ class _Work:
         sent, self._pending = self._pending, []
         again: list[tuple[Step, Plain]] = []
         for (step, thing, _), error in self._batch(sent):
-            if isinstance(step, Delete):
-                if error.errno not in _ABSENT:
-                    self._refused(step, error)
-            elif _needs_room(thing, error):
+            # An IPv6 on-link route is refused while another link's route leads to its gateway, often the very route it
+            # shall replace (ip6_route_check_nh_onlink): it passes once that is deleted.
+            is_onlink_v6 = isinstance(thing, Route) and thing.onlink and thing.dst.version == 6
+            if isinstance(step, Put) and is_onlink_v6 and error.errno == errno.EINVAL:
                 again.append((step, thing))
-            else:
+            elif isinstance(step, Put) or error.errno not in _ABSENT:
                 self._refused(step, error)
         self._after_removal(again)
 
@@ -90,17 +90,14 @@ class _Work:
                     self._failed(step, failure.errno, failure.message)
             case Delete(), Sysctl() | NodeLink():
                 pass  # a setting has no absence, and a link is its pods'; it is wanted no more
-            case _, Link():
+            case _, Link() | NodeLink():
                 try:
-                    if isinstance(step, Put):
+                    if isinstance(thing, NodeLink):
+                        _set_up(self._rtnl, thing)
+                    elif isinstance(step, Put):
                         _put_link(self._rtnl, thing)
                     elif (there := self._rtnl.link(thing.name)) is not None and thing.kind in ("", there.kind):
                         self._rtnl.delete_link(there.index)
-                except NetlinkError as error:
-                    self._refused(step, error)
-            case _, NodeLink():
-                try:
-                    self._set_up(thing)
                 except NetlinkError as error:
                     self._refused(step, error)
             case _:
@@ -127,12 +124,6 @@ class _Work:
             return [(each, error) for each in sent]
         return [(sent[position], error) for position, error in refused.items()]
 
-    def _set_up(self, thing: NodeLink) -> None:
-        index = self._rtnl.index_of(thing.name)
-        if index is None:
-            raise NetlinkError(errno.ENODEV, f"there is no link {thing.name}")
-        self._rtnl.set_link(index, up=thing.up)
-
     def _index_for(self, thing: Plain) -> int | None:
         """0 for an object that is on no link, None if the link is missing."""
         name = thing.link
@@ -152,13 +143,11 @@ class _Work:
         self.failures.append(Failure(step=step, errno=number, message=message))
 
 
-def _needs_room(thing: Plain, error: NetlinkError) -> bool:
-    """Tell whether a refused `Put` would pass if what is there were deleted first.
-
-    An IPv6 on-link route is refused while another link's route leads to its gateway, often the very route it shall
-    replace (ip6_route_check_nh_onlink).
-    """
-    return isinstance(thing, Route) and thing.onlink and thing.dst.version == 6 and error.errno == errno.EINVAL
+def _set_up(rtnl: Rtnl, thing: NodeLink) -> None:
+    index = rtnl.index_of(thing.name)
+    if index is None:
+        raise NetlinkError(errno.ENODEV, f"there is no link {thing.name}")
+    rtnl.set_link(index, up=thing.up)
 
 
 def _put_link(rtnl: Rtnl, wanted: Link) -> None:

@@ -160,7 +160,9 @@ class Monitor:
                 self._drained = True
                 break
             except (OSError, Malformed) as error:
-                return [*notices, *self._start_over(_reason(error))]
+                full = isinstance(error, OSError) and error.errno == errno.ENOBUFS
+                reason = "the kernel dropped notices" if full else f"notices cannot be read: {error}"
+                return [*notices, *self._start_over(reason)]
         return notices
 
     def _notices(self, datagram: bytes) -> list[Notice]:
@@ -203,12 +205,6 @@ class Monitor:
 def _settle(readable: asyncio.Future[None]) -> None:
     if not readable.done():
         readable.set_result(None)
-
-
-def _reason(error: OSError | Malformed) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
-        return "the kernel dropped notices"
-    return f"notices cannot be read: {error}"
 
 
 class _Step(NamedTuple):

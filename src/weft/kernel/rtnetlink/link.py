@@ -1,6 +1,7 @@
 """Messages about interfaces: values to bytes and back (linux/if_link.h). Readers raise `Malformed`."""
 
 import sys
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, TypedDict, Unpack
 
@@ -12,12 +13,14 @@ from weft.kernel.rtnetlink.attributes import (
     fixed,
     nest,
     parse,
+    parse_list,
     text,
     u8,
+    u16,
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
-from weft.model.kernel.reported import BridgeInfo, Counters, LinkCounts, LinkInfo, PortInfo
+from weft.model.kernel.reported import BridgeInfo, Counters, LinkCounts, LinkInfo, PortInfo, PortVlans
 from weft.model.net import Mac
 
 RTM_NEWLINK: Final = 16
@@ -54,6 +57,15 @@ IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
 VETH_INFO_PEER: Final = 1
 
+IFLA_BRIDGE_FLAGS: Final = 0
+IFLA_BRIDGE_VLAN_INFO: Final = 2
+
+BRIDGE_FLAGS_MASTER: Final = 1  # the bridge is meant, not the port's own driver
+PVID: Final = 1 << 1
+UNTAGGED: Final = 1 << 2
+RANGE_BEGIN: Final = 1 << 3
+RANGE_END: Final = 1 << 4
+
 IFF_UP: Final = 0x1
 IFF_LOOPBACK: Final = 0x8
 IFF_POINTOPOINT: Final = 0x10
@@ -67,7 +79,11 @@ _IPV4_DEVCONF_ARP_NOTIFY: Final = 22  # linux/ip.h
 _AF_INET6: Final = 10
 _IFLA_INET6_ADDR_GEN_MODE: Final = 8
 _IN6_ADDR_GEN_MODE_NONE: Final = 1
+_RTEXT_FILTER_BRVLAN_COMPRESSED: Final = 1 << 2
 _RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
+_FIRST_VLAN: Final = 1
+_LAST_VLAN: Final = 4094
+_VLAN_INFO: Final = Struct("=HH")  # flags, VLAN id
 _IFLA_STATS64: Final = 23
 # struct rtnl_link_stats64: packets, bytes, errors and drops, each received and sent; others behind them
 _STATS64: Final = Struct("=8Q")
@@ -151,48 +167,33 @@ def get_link(which: str | int, *, netns: int = -1) -> Message:
     return Message(RTM_GETLINK, 0, body)
 
 
-def create_bridge(
-    name: str, *, mtu: int, mac: Mac | None, vlan_filtering: bool, mcast_snooping: bool, up: bool
+def create(
+    kind: str, name: str, data: bytes = b"", *, mtu: int = 0, mac: Mac | None = None, up: bool = False
 ) -> Message:
-    """`mtu` 0 and `mac` None leave the choice to the kernel."""
-    settings = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
-    if not mcast_snooping:
-        settings += u8(IFLA_BR_MCAST_SNOOPING, 0)
-    data = nest(IFLA_INFO_DATA, settings) if settings else b""
-    return _create(_common(name, mtu, mac), _linkinfo("bridge", data), up=up)
+    """`data` is what IFLA_INFO_DATA holds; `mtu` 0 and `mac` None leave the choice to the kernel.
 
-
-def create_veth(
-    name: str, *, peer: str, mtu: int, mac: Mac | None, peer_mac: Mac | None, peer_netns_fd: int | None, up: bool
-) -> Message:
-    """The peer is made directly in the namespace of `peer_netns_fd`, if given."""
-    inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(peer, mtu, peer_mac)
-    if peer_netns_fd is not None:
-        inner += u32(IFLA_NET_NS_FD, peer_netns_fd)
-    data = nest(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, inner))
-    return _create(_common(name, mtu, mac), _linkinfo("veth", data), up=up)
-
-
-def create_link(kind: str, data: bytes, *, name: str, mtu: int, mac: Mac | None) -> Message:
-    """Create a device, down; `data` is IFLA_INFO_DATA.
-
-    IFLA_TXQLEN is never sent: a device made with queue length 0 later gets shapers that hold no packet.
+    IFLA_TXQLEN is sent for an ifb alone, which has no queue but its qdisc's: a device made with queue length 0 later
+    gets shapers that hold no packet.
     """
-    return _create(_common(name, mtu, mac), _linkinfo(kind, nest(IFLA_INFO_DATA, data)))
+    flag = IFF_UP if up else 0
+    body = _IFINFOMSG.pack(0, 0, 0, flag, flag) + _common(name, mtu, mac)
+    body += u32(IFLA_TXQLEN, 0) if kind == "ifb" else b""
+    return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body + _linkinfo(kind, data))
 
 
-def create_ifb(name: str, *, mtu: int) -> Message:
-    """A device that gives back what is redirected to it, up, with no queue but its qdisc's."""
-    return _create(_common(name, mtu, None), u32(IFLA_TXQLEN, 0), _linkinfo("ifb", b""), up=True)
+def bridge_settings(*, vlan_filtering: bool, mcast_snooping: bool) -> bytes:
+    filtering = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
+    return filtering if mcast_snooping else filtering + u8(IFLA_BR_MCAST_SNOOPING, 0)
 
 
-def impossible(kind: str) -> Message:
-    """A request for a link of `kind` with a name and MAC that no link can have."""
-    return _create(_common("/", 0, Mac(b"\xff" * 6)), _linkinfo(kind, b""))
+def veth_peer(name: str, *, mtu: int, mac: Mac | None, netns_fd: int | None) -> bytes:
+    """The peer is made directly in the namespace of `netns_fd`, if given."""
+    inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(name, mtu, mac)
+    return attribute(VETH_INFO_PEER, inner if netns_fd is None else inner + u32(IFLA_NET_NS_FD, netns_fd))
 
 
 def change_link(index: int, kind: str, data: bytes) -> Message:
-    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo(kind, nest(IFLA_INFO_DATA, data)))
+    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo(kind, data))
 
 
 class LinkChanges(TypedDict, total=False):
@@ -282,10 +283,70 @@ def delete_group(group: int) -> Message:
     return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_GROUP, group))
 
 
-def _create(*attributes: bytes, up: bool = False) -> Message:
-    flag = IFF_UP if up else 0
-    head = _IFINFOMSG.pack(0, 0, 0, flag, flag)
-    return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, head + b"".join(attributes))
+def add_own_vlan(index: int, vlan: int) -> Message:
+    """The port's untagged frames belong to it (PVID) and leave untagged.
+
+    This and what follows are VLANs of bridge ports (linux/if_bridge.h); EOPNOTSUPP without
+    CONFIG_BRIDGE_VLAN_FILTERING.
+    """
+    return _vlans(RTM_SETLINK, index, _vlan(vlan, PVID | UNTAGGED))
+
+
+def add_tagged_vlans(index: int, vlans: Iterable[int]) -> Message:
+    """At least one. Neighbouring ids travel as ranges."""
+    infos = [
+        _vlan(first, 0) if first == last else _vlan(first, RANGE_BEGIN) + _vlan(last, RANGE_END)
+        for first, last in ranges(vlans)
+    ]
+    return _vlans(RTM_SETLINK, index, *infos)
+
+
+def delete_vlans(index: int) -> Message:
+    """No error if there are none."""
+    return _vlans(RTM_DELLINK, index, _vlan(_FIRST_VLAN, RANGE_BEGIN) + _vlan(_LAST_VLAN, RANGE_END))
+
+
+def list_vlans() -> tuple[int, bytes]:
+    return RTM_GETLINK, _IFINFOMSG.pack(_AF_BRIDGE, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_BRVLAN_COMPRESSED)
+
+
+def parse_vlans(body: bytes) -> PortVlans:
+    _, _, index, _, _ = fixed(_IFINFOMSG, body)
+    own = 0
+    untagged: set[int] = set()
+    tagged: set[int] = set()
+    first = 0
+    for kind, value in parse_list(parse(body, _IFINFOMSG.size).get(IFLA_AF_SPEC, b"")):
+        if kind != IFLA_BRIDGE_VLAN_INFO:
+            continue
+        flags, vlan = fixed(_VLAN_INFO, value)
+        if flags & RANGE_BEGIN:
+            first = vlan
+            continue
+        own = vlan if flags & PVID else own
+        ids = range(first if flags & RANGE_END else vlan, vlan + 1)
+        (untagged if flags & UNTAGGED else tagged).update(ids)
+    return PortVlans(index=index, own=own, untagged=frozenset(untagged), tagged=frozenset(tagged))
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of neighbouring numbers as (first, last), in order."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _vlans(kind: int, index: int, *infos: bytes) -> Message:
+    spec = nest(IFLA_AF_SPEC, u16(IFLA_BRIDGE_FLAGS, BRIDGE_FLAGS_MASTER), *infos)
+    return Message(kind, 0, _IFINFOMSG.pack(_AF_BRIDGE, 0, index, 0, 0) + spec)
+
+
+def _vlan(vlan: int, flags: int) -> bytes:
+    return attribute(IFLA_BRIDGE_VLAN_INFO, _VLAN_INFO.pack(flags, vlan))
 
 
 def _common(name: str, mtu: int, mac: Mac | None) -> bytes:
@@ -298,7 +359,7 @@ def _common(name: str, mtu: int, mac: Mac | None) -> bytes:
 
 
 def _linkinfo(kind: str, data: bytes) -> bytes:
-    return nest(IFLA_LINKINFO, text(IFLA_INFO_KIND, kind), data)
+    return nest(IFLA_LINKINFO, text(IFLA_INFO_KIND, kind), nest(IFLA_INFO_DATA, data) if data else b"")
 
 
 def _port(info: Attributes) -> PortInfo:

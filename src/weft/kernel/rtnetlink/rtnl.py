@@ -88,11 +88,8 @@ class Rtnl(NetlinkSocket):
         up: bool = False,
     ) -> LinkInfo:
         """EEXIST if the name is taken."""
-        self.request(
-            link.create_bridge(
-                name, mtu=mtu, mac=mac, vlan_filtering=vlan_filtering, mcast_snooping=mcast_snooping, up=up
-            )
-        )
+        settings = link.bridge_settings(vlan_filtering=vlan_filtering, mcast_snooping=mcast_snooping)
+        self.request(link.create("bridge", name, settings, mtu=mtu, mac=mac, up=up))
         return self._made(name, alias)
 
     def add_veth(
@@ -114,9 +111,8 @@ class Rtnl(NetlinkSocket):
         """
         if peer_alias and peer_netns_fd is not None:
             raise ValueError("the alias of a peer in another namespace is set there")
-        self.request(
-            link.create_veth(name, peer=peer, mtu=mtu, mac=mac, peer_mac=peer_mac, peer_netns_fd=peer_netns_fd, up=up)
-        )
+        other = link.veth_peer(peer, mtu=mtu, mac=peer_mac, netns_fd=peer_netns_fd)
+        self.request(link.create("veth", name, other, mtu=mtu, mac=mac, up=up))
         made = self._made(name, alias)
         if peer_alias:
             self.set_link(made.link, alias=peer_alias)
@@ -126,12 +122,12 @@ class Rtnl(NetlinkSocket):
         self, kind: str, data: bytes, *, name: str, mtu: int = 0, mac: Mac | None = None, alias: str = ""
     ) -> LinkInfo:
         """EEXIST if the name is taken, or what two devices of the kind cannot share."""
-        self.request(link.create_link(kind, data, name=name, mtu=mtu, mac=mac))
+        self.request(link.create(kind, name, data, mtu=mtu, mac=mac))
         return self._made(name, alias)
 
     def add_ifb(self, name: str, *, mtu: int = 0, alias: str = "") -> LinkInfo:
         """EEXIST if the name is taken."""
-        self.request(link.create_ifb(name, mtu=mtu))
+        self.request(link.create("ifb", name, mtu=mtu, up=True))
         return self._made(name, alias)
 
     def knows(self, kind: str) -> bool:
@@ -140,7 +136,7 @@ class Rtnl(NetlinkSocket):
         Nothing is made: the name and MAC are impossible, and an unknown kind is refused otherwise. Needs CAP_NET_ADMIN.
         False for TUN devices, which rtnetlink cannot make.
         """
-        refused = self.batch([link.impossible(kind)])
+        refused = self.batch([link.create(kind, "/", mac=Mac(b"\xff" * 6))])
         if not refused:
             raise NetlinkError(errno.EEXIST, f"the kernel made a link of kind {kind} that cannot be")
         return refused[0].errno != errno.EOPNOTSUPP

@@ -9,8 +9,16 @@ from weft.cni.attachment.interface import Step, reason, set_quietly
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
-from weft.kernel.rtnetlink import bridgevlan
-from weft.kernel.rtnetlink.link import set_link, set_port, without_link_local
+from weft.kernel.rtnetlink.link import (
+    add_own_vlan,
+    add_tagged_vlans,
+    delete_vlans,
+    list_vlans,
+    parse_vlans,
+    set_link,
+    set_port,
+    without_link_local,
+)
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Cidr
 from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, POD_ALIAS
@@ -26,10 +34,10 @@ _DEFAULT_VLAN: Final = 1
 
 def set_port_vlans(call: Call, index: int, name: str, *, own: int, trunk: tuple[int, ...], keep_default: bool) -> None:
     untagged, tagged = vlans_of_port(own, trunk)
-    messages = [] if keep_default else [bridgevlan.delete_vlans(index)]
-    messages.append(bridgevlan.add_own_vlan(index, untagged))
+    messages = [] if keep_default else [delete_vlans(index)]
+    messages.append(add_own_vlan(index, untagged))
     if tagged:
-        messages.append(bridgevlan.add_tagged_vlans(index, tagged))
+        messages.append(add_tagged_vlans(index, tagged))
     for error in call.host.rtnl.batch(messages).values():
         hint = NO_FILTERING if error.errno == errno.EOPNOTSUPP else ""
         raise failure(f'failed to setup vlan on interface "{name}": {reason(error).lower()}', hint) from error
@@ -45,7 +53,7 @@ def gateway_name(conf: BridgeConf) -> str:
 
 
 def port_vlans(call: Call) -> dict[int, PortVlans]:
-    found = (bridgevlan.parse_vlans(body) for body in call.host.rtnl.dump(*bridgevlan.list_vlans()))
+    found = (parse_vlans(body) for body in call.host.rtnl.dump(*list_vlans()))
     return {port.index: port for port in found}
 
 
