@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.cni import build, registry
-from weft.cni.install import check, conflist, executables, giveback
+from weft.cni.install import check, conflist, executables
 from weft.cni.install.inventory import Inventory
 
 # A plugin as a runtime and people see it: VERSION, and what it says that it is.
@@ -52,7 +52,7 @@ class Site:
         executables.install(self.bin_dir, interpreter=Path("/usr/bin/true"))
 
     def handback(self) -> dict[str, str]:
-        return dict(giveback.hand_back(Inventory.found(self.bin_dir)))
+        return dict(executables.hand_back(Inventory.found(self.bin_dir)))
 
     def problems(self) -> list[str]:
         return [str(each) for each in check.check(self.conf_dir, self.bin_dir).problems]
@@ -221,7 +221,7 @@ def test_an_installation_mends_it_and_keeps_what_is_of_others(site: Callable[[],
         known |= dict.fromkeys(changed, "newer" if damage.startswith("newer") else "weft's")
     assert {name: one.holds(name) for name in registry.NAMES} == known
 
-    giveback.uninstall(Inventory.read(one.bin_dir))
+    executables.uninstall(Inventory.read(one.bin_dir))
     left = {path.name for path in one.bin_dir.iterdir() if not path.name.startswith(".weft-")}
     lost = {"bridge"} if file == KEPT and "link" not in damage else set()
     assert left - lost == {name for name, whose in known.items() if whose != "weft's"} - lost | (
@@ -263,7 +263,7 @@ class TestFlannelsProgramUnderAllNames:
         assert node.holds("flannel") == "flannel's"
 
     def test_it_is_taken_away(self, node: Site):
-        giveback.uninstall(Inventory.read(node.bin_dir))
+        executables.uninstall(Inventory.read(node.bin_dir))
         assert {path.name for path in node.bin_dir.iterdir()} == {*FIRST, "flannel"}
         assert {node.holds(name) for name in FIRST} == {"first"}
 
@@ -319,7 +319,7 @@ def test_a_program_that_is_many_plugins_by_its_name_is_put_back(tmp_path: Path):
     (tmp_path / "bridge").symlink_to("cni")
     (tmp_path / "host-local").symlink_to("loopback")
     executables.install(tmp_path, interpreter=None)
-    done = giveback.hand_back(Inventory.read(tmp_path))
+    done = executables.hand_back(Inventory.read(tmp_path))
     assert [done[name] for name in FIRST] == ["put back"] * 4
     assert [str((tmp_path / name).readlink()) for name in ("bridge", "host-local")] == ["cni", "loopback"]
     assert (tmp_path / "portmap").read_text() == many
@@ -330,15 +330,15 @@ def test_a_hand_back_takes_the_list_away_by_choice(tmp_path: Path):
     executables.install(tmp_path / "bin", interpreter=None)
     conflist.install(tmp_path / "net.d", Inventory.read(tmp_path / "bin"))
     listed = tmp_path / "net.d" / conflist.NAME
-    assert str(listed) not in giveback.hand_back(Inventory.read(tmp_path / "bin"))
+    assert str(listed) not in executables.hand_back(Inventory.read(tmp_path / "bin"))
     assert listed.exists()
-    assert giveback.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "removed"
+    assert executables.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "removed"
     assert not listed.exists()
     conflist.install(tmp_path / "net.d", Inventory.read(tmp_path / "bin"))
     listed.write_text("somebody's")
-    assert giveback.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "left"
+    assert executables.hand_back(Inventory.read(tmp_path / "bin"), networks=True)[str(listed)] == "left"
     assert listed.read_text() == "somebody's"
-    assert "bridge" in giveback.uninstall(Inventory.read(tmp_path / "bin"))
+    assert "bridge" in executables.uninstall(Inventory.read(tmp_path / "bin"))
 
 
 def test_what_was_handed_back_whole_leaves_nothing(tmp_path: Path):
@@ -346,8 +346,8 @@ def test_what_was_handed_back_whole_leaves_nothing(tmp_path: Path):
     for name in registry.NAMES:
         write(tmp_path / name, reference(name))
     executables.install(tmp_path, interpreter=Path("/usr/bin/true"))
-    assert set(giveback.hand_back(Inventory.read(tmp_path)).values()) == {"put back"}
-    giveback.uninstall(Inventory.read(tmp_path))
+    assert set(executables.hand_back(Inventory.read(tmp_path)).values()) == {"put back"}
+    executables.uninstall(Inventory.read(tmp_path))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         name: reference(name) for name in registry.NAMES
     }

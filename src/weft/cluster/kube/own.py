@@ -5,7 +5,7 @@ Its lease is its Node object: it lasts as long as that, and is another one when 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
@@ -46,7 +46,7 @@ def proof_in(own: OwnLease) -> Proof:
 
 
 class KubeTenure:
-    """This node's object. `prefix` begins the names of its annotations, `now` is the wall clock.
+    """This node's object. `prefix` begins the names of its annotations.
 
     `tells` has its condition NetworkUnavailable set. `events` has a connection of its own: nothing waits for an Event.
     """
@@ -60,7 +60,6 @@ class KubeTenure:
         events: Client,
         tells: bool,
         timing: Timing,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._surroundings = surroundings
@@ -68,7 +67,6 @@ class KubeTenure:
         self._events = events
         self._tells = tells
         self._timing = timing
-        self._now = now
         self._name = surroundings.node
         self._attrs: LeaseAttrs | None = None
         self.version = ""  # of the node as we left it
@@ -154,7 +152,7 @@ class KubeTenure:
     async def ready(self) -> None:
         """flannel.md §5.8."""
         if self._tells:
-            await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(self._now()))
+            await self._client.patch(f"{NODES}/{await self.name()}/status", kube.network_available(datetime.now(UTC)))
 
     async def tell(self, event: Event) -> None:
         """Drops the connection: the next may be hours away. Raises `Unavailable`, with API-001 without the right."""

@@ -116,7 +116,8 @@ def check_addresses(
 ) -> None:
     there = {(seen.ip, seen.prefixlen): seen for seen in addresses}
     for ip in result.ips:
-        if not _belongs(result, ip.interface, want):
+        index = ip.interface  # an address counts if nothing, or nothing that exists, is said about it
+        if index is not None and 0 <= index < len(result.interfaces) and result.interfaces[index] != want:
             continue
         length = ip.address.network.prefixlen
         seen = there.get((ip.address.ip, length))
@@ -140,11 +141,6 @@ def check_routes(wanted: Iterable[RouteConfig], routes: Sequence[RouteInfo]) -> 
             there = ", ".join(_describe(route) for route in routes if route.dst == want.dst.network)
             text = f"Expected Route {{Dst:{want.dst.network}{via}}} not found in routing table"
             raise Wrong(text, f"there is {there or 'none'} to {want.dst.network}")
-
-
-def _belongs(result: Result, index: int | None, want: Interface) -> bool:
-    """True also if nothing, or nothing that exists, is said about an address."""
-    return index is None or not 0 <= index < len(result.interfaces) or result.interfaces[index] == want
 
 
 def _has_route(routes: Iterable[RouteInfo], want: RouteConfig) -> bool:

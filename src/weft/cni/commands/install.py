@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from weft.cni.host import state
-from weft.cni.install import conflist, executables, giveback
+from weft.cni.install import conflist, executables
 from weft.cni.install.directories import Directories
 from weft.cni.install.inventory import Inventory
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
@@ -212,7 +212,7 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
     """  # noqa: D301 - as above
     from weft.cni.install import nodepart  # late, as above
 
-    done: dict[str, str] = {**giveback.uninstall(Inventory.read(bin_dir.absolute()))}
+    done: dict[str, str] = {**executables.uninstall(Inventory.read(bin_dir.absolute()))}
     if nodepart.remove(copies := nodepart.directory(os.environ)):
         done[str(copies)] = "removed"
     if Directories.known(os.environ).bin_dir == bin_dir.absolute():
@@ -254,7 +254,7 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
     from weft.cni.plugins.portmap.backends import hand_back
 
     need_root("weft cni handback")
-    programs = giveback.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)
+    programs = executables.hand_back(Inventory.found(bin_dir.absolute()), networks=remove_network)
     kept = [name for name, how in programs.items() if how in ("still weft's", "weft's again")]
     done = {name: how for name, how in programs.items() if how != "still weft's" and "/" not in name}
     networks = {name: how for name, how in programs.items() if "/" in name}

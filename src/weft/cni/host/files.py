@@ -141,12 +141,12 @@ class RootedFiles:
         if wrong := errno.EROFS if seen.f_flag & os.ST_RDONLY else errno.ENOSPC if full else 0:
             raise OSError(wrong, os.strerror(wrong))
 
-    def rewrite(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+    def rewrite(self, path: str, data: bytes) -> None:
         """Write over the old content; costs an eighth of `replace`. For hints only: a crash may leave a mixture."""
         try:
             fd = self._open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
-            self.replace(path, data, mode=mode)
+            self.replace(path, data)
             return
         try:
             os.pwrite(fd, data, 0)

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from weft.kernel.netfilter.nfnetlink import NfSocket
-from weft.kernel.rtnetlink.attributes import NESTED, Attributes, Malformed, attribute, be16, nest, parse, u8, u32
+from weft.kernel.rtnetlink.attributes import AF, NESTED, Attributes, Malformed, attribute, be16, nest, parse, u8, u32
 from weft.kernel.rtnetlink.netlink import Message
 from weft.model.net import Ip
 
@@ -35,7 +35,6 @@ _CTA_IP_SOURCE: Final = {4: 1, 6: 3}
 _CTA_PROTO_NUM: Final = 1
 _CTA_PROTO_DST_PORT: Final = 3
 
-_FAMILIES: Final = {4: 2, 6: 10}
 _UDP: Final = 17
 _HEAD: Final = Struct("=BBH")  # struct nfgenmsg
 _DELETED_AT_ONCE: Final = 64
@@ -48,7 +47,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
     the 262,144 buckets of a node of 4 GB; from Linux 5.8 on the kernel filters by protocol and, for a single port, by
     port. Raises `NetlinkError`.
     """
-    head = _HEAD.pack(_FAMILIES[family], 0, 0)
+    head = _HEAD.pack(AF[family], 0, 0)
     unwanted = [
         Message(_DELETE, 0, head + _name_of(found))
         for found in _entries(sock, head, ports)
@@ -63,7 +62,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
 
 def sources_of_udp(sock: NfSocket, family: int, ports: Collection[int]) -> set[Ip]:
     """The sources of the first packets of the UDP flows to these ports. Raises `NetlinkError`."""
-    head = _HEAD.pack(_FAMILIES[family], 0, 0)
+    head = _HEAD.pack(AF[family], 0, 0)
     flows = (found.nest(_CTA_TUPLE_ORIG).nest(_CTA_TUPLE_IP) for found in _entries(sock, head, ports))
     return {source for flow in flows if (source := flow.ip(_CTA_IP_SOURCE[family])) is not None}
 

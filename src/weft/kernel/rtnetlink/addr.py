@@ -4,7 +4,7 @@ import socket
 from struct import Struct
 from typing import Final
 
-from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u32
+from weft.kernel.rtnetlink.attributes import AF, Malformed, attribute, fixed, parse, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.kernel.reported import AddressInfo
 from weft.model.net import Ip
@@ -87,8 +87,5 @@ def delete_address(index: int, ip: Ip, prefixlen: int) -> Message:
 
 
 def _body(index: int, ip: Ip, prefixlen: int) -> bytes:
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    packed = ip.packed
-    return (
-        _IFADDRMSG.pack(family, prefixlen, 0, 0, index) + attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
-    )
+    head = _IFADDRMSG.pack(AF[ip.version], prefixlen, 0, 0, index)
+    return head + attribute(IFA_LOCAL, ip.packed) + attribute(IFA_ADDRESS, ip.packed)

@@ -3,6 +3,7 @@
 Safe on any input: the only error is `Malformed`. Numbers are in the machine's byte order but for `be16`.
 """
 
+import socket
 import sys
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
@@ -11,6 +12,7 @@ from typing import Final
 
 from weft.model.net import Ip, Mac
 
+AF: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 NESTED: Final = 0x8000  # NLA_F_NESTED
 _TYPE_MASK: Final = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 

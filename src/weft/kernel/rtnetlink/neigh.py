@@ -8,7 +8,7 @@ import socket
 from struct import Struct
 from typing import Final
 
-from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, parse, u8, u32
+from weft.kernel.rtnetlink.attributes import AF, Malformed, attribute, fixed, parse, u8, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import NUD_PERMANENT, NUD_REACHABLE, FdbInfo, NeighbourInfo
@@ -94,8 +94,7 @@ def list_fdb(index: int) -> tuple[int, bytes]:
 
 def get_neighbour(index: int, ip: Ip) -> Message:
     """ENOENT if there is none. Needs Linux 5.0, as `get_fdb`."""
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    return Message(RTM_GETNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+    return Message(RTM_GETNEIGH, 0, NDMSG.pack(AF[ip.version], index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
 
 
 def get_fdb(bridge: int, mac: Mac) -> Message:
@@ -113,14 +112,12 @@ def learn_fdb(port: int, mac: Mac) -> Message:
 def add_neighbour(index: int, ip: Ip, mac: Mac, *, protocol: int = PROTOCOL, replace: bool = True) -> Message:
     """Permanent."""
     flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    body = NDMSG.pack(family, index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
+    body = NDMSG.pack(AF[ip.version], index, NUD_PERMANENT, 0, 0) + attribute(NDA_DST, ip.packed)
     return Message(RTM_NEWNEIGH, flags, body + attribute(NDA_LLADDR, mac) + u8(NDA_PROTOCOL, protocol))
 
 
 def delete_neighbour(index: int, ip: Ip) -> Message:
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    return Message(RTM_DELNEIGH, 0, NDMSG.pack(family, index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
+    return Message(RTM_DELNEIGH, 0, NDMSG.pack(AF[ip.version], index, 0, 0, 0) + attribute(NDA_DST, ip.packed))
 
 
 def add_fdb(index: int, mac: Mac, remote: Ip, *, replace: bool = True) -> Message:

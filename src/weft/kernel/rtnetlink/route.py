@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final, Literal
 
 from weft.kernel.rtnetlink.attributes import (
+    AF,
     Attributes,
     Malformed,
     address,
@@ -214,16 +215,14 @@ def _target(dst: Net, table: int, via: Ip | None, index: int, priority: int) -> 
 
 
 def _head(dst: Net, table: int, protocol: int, scope: int, kind: int, *, flags: int = 0) -> bytes:
-    family = socket.AF_INET if dst.version == 4 else socket.AF_INET6
     short = table if table <= _LARGEST_SHORT_TABLE else 0
-    return RTMSG.pack(family, dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
+    return RTMSG.pack(AF[dst.version], dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
 
 
 def _encode_gateway(via: Ip, dst: Net) -> bytes:
     if via.version == dst.version:
         return attribute(RTA_GATEWAY, via.packed)
-    family = socket.AF_INET if via.version == 4 else socket.AF_INET6
-    return attribute(RTA_VIA, _RTVIA.pack(family) + via.packed)
+    return attribute(RTA_VIA, _RTVIA.pack(AF[via.version]) + via.packed)
 
 
 def gateway(attrs: Attributes) -> Ip | None:
@@ -285,11 +284,10 @@ def delete_rule(rule: RuleInfo) -> Message:
 
 
 def _body(rule: RuleInfo) -> bytes:
-    family = socket.AF_INET if rule.family == 4 else socket.AF_INET6
     flags = FIB_RULE_INVERT if rule.invert else 0
     dst_length, dst = _prefix(FRA_DST, rule.dst)
     src_length, src = _prefix(FRA_SRC, rule.src)
-    body = _FIB_RULE_HDR.pack(family, dst_length, src_length, 0, 0, rule.action, flags) + dst + src
+    body = _FIB_RULE_HDR.pack(AF[rule.family], dst_length, src_length, 0, 0, rule.action, flags) + dst + src
     body += u32(FRA_PRIORITY, rule.priority) + u32(FRA_TABLE, rule.table) + u8(FRA_PROTOCOL, rule.protocol)
     if rule.mark or rule.mask:
         body += u32(FRA_FWMARK, rule.mark) + u32(FRA_FWMASK, rule.mask or 0xFFFFFFFF)

@@ -23,39 +23,7 @@ _CHUNK: Final = 65536
 
 
 class Firewalld:
-    def __init__(self, bus: "_Bus") -> None:
-        self._bus = bus
-
-    def add(self, zone: str, addresses: Sequence[Ip]) -> None:
-        for address in addresses:
-            try:
-                self._bus.call(_ZONES, "addSource", zone, _source(address))
-            except CniError as error:
-                if _ALREADY not in error.msg:
-                    raise failure(f"failed to add the address {address} to {zone} zone: {error.msg}") from error
-
-    def remove(self, zone: str, address: Ip) -> None:
-        self._bus.call(_ZONES, "removeSource", zone, _source(address))
-
-    def has(self, zone: str, address: Ip) -> bool:
-        return bool(self._bus.call(_ZONES, "querySource", zone, _source(address))[0])
-
-
-@contextmanager
-def opened(files: RootedFiles) -> Iterator[Firewalld | None]:
-    """None if there is no bus, or firewalld is not on it."""
-    try:
-        sock = files.connect(_BUS, seconds=_SECONDS)
-    except OSError:
-        yield None
-        return
-    with sock:
-        bus = _Bus(sock)
-        yield Firewalld(bus) if bus.call(_DBUS, "NameHasOwner", _NAME)[0] else None
-
-
-class _Bus:
-    """Calls whose arguments are strings, and their answers, one at a time."""
+    """On the bus, called with strings, one call at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         # Late: only a node with firewalld needs it, and it takes 30 ms.
@@ -76,6 +44,20 @@ class _Bus:
         except (OSError, AuthenticationError) as error:
             raise failure(f"D-Bus: {error}") from error
         self.call(_DBUS, "Hello")
+
+    def add(self, zone: str, addresses: Sequence[Ip]) -> None:
+        for address in addresses:
+            try:
+                self.call(_ZONES, "addSource", zone, _source(address))
+            except CniError as error:
+                if _ALREADY not in error.msg:
+                    raise failure(f"failed to add the address {address} to {zone} zone: {error.msg}") from error
+
+    def remove(self, zone: str, address: Ip) -> None:
+        self.call(_ZONES, "removeSource", zone, _source(address))
+
+    def has(self, zone: str, address: Ip) -> bool:
+        return bool(self.call(_ZONES, "querySource", zone, _source(address))[0])
 
     def call(self, address: tuple[str, str, str], method: str, *arguments: str) -> tuple[Any, ...]:
         """A method's error is a `CniError` with the error's name and text."""
@@ -110,6 +92,19 @@ class _Bus:
         if not data:
             raise ConnectionError("the bus has closed the connection")
         return data
+
+
+@contextmanager
+def opened(files: RootedFiles) -> Iterator[Firewalld | None]:
+    """None if there is no bus, or firewalld is not on it."""
+    try:
+        sock = files.connect(_BUS, seconds=_SECONDS)
+    except OSError:
+        yield None
+        return
+    with sock:
+        bus = Firewalld(sock)
+        yield bus if bus.call(_DBUS, "NameHasOwner", _NAME)[0] else None
 
 
 def _source(address: Ip) -> str:

@@ -93,13 +93,9 @@ class PortMap(Value):
     def ips(self) -> list[Ip]:
         return [address.ip for address in self.addresses]
 
-    def of_family(self, family: int) -> "tuple[Cidr, tuple[Mapping, ...]] | None":
+    def mappings_to(self, address: Cidr) -> list[Mapping]:
         """A mapping of a host's address belongs to that address' family, any other to both."""
-        address = next((each for each in self.addresses if each.version == family), None)
-        if address is None:
-            return None
-        mappings = (each for each in self.conf.mappings if each.host_ip is None or each.host_ip.version == family)
-        return address, tuple(mappings)
+        return [each for each in self.conf.mappings if each.host_ip is None or each.host_ip.version == address.version]
 
 
 def target(address: Cidr, mapping: Mapping) -> str:

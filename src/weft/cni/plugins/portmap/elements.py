@@ -76,12 +76,9 @@ def container_addresses(result: Result, ifname: str) -> tuple[Cidr, ...]:
 def elements(wanted: PortMap, comment: str) -> tuple[Element, ...]:
     """Of mappings of the same port the first counts."""
     found: dict[tuple[str, bytes], Element] = {}
-    for family in NFT_WORD:
-        mapped = wanted.of_family(family)
-        if mapped is None:
-            continue
-        address, mappings = mapped
-        made = [_port(mapping, address.ip, comment) for mapping in mappings]
+    for address in wanted.addresses:
+        family = address.version
+        made = [_port(mapping, address.ip, comment) for mapping in wanted.mappings_to(address)]
         if wanted.conf.snat and made:
             sources = [(ip_network((0 if family == 4 else "::", 0)) if wanted.conf.masq_all else address.network)]
             if family == 4 and not wanted.conf.masq_all:

@@ -38,11 +38,13 @@ def comment_of(network: str, container_id: str) -> str:
 
 
 def chain_rules(wanted: PortMap, family: int) -> list[str]:
-    mapped = wanted.of_family(family)
-    if mapped is None:
-        return []
-    address, mappings = mapped
-    return [rule for mapping in mappings for rule in _chain_rules(wanted.conf, mapping, address)]
+    return [
+        rule
+        for address in wanted.addresses
+        if address.version == family
+        for mapping in wanted.mappings_to(address)
+        for rule in _chain_rules(wanted.conf, mapping, address)
+    ]
 
 
 def _chain_rules(conf: PortmapConf, mapping: Mapping, address: Cidr) -> list[str]:

@@ -34,13 +34,12 @@ def table_of(family: int) -> Table:
 
 
 def rules_of(wanted: PortMap, family: int, comment: str) -> dict[str, list[str]]:
-    mapped = wanted.of_family(family)
-    if mapped is None:
+    address = next((each for each in wanted.addresses if each.version == family), None)
+    if address is None:
         return {}
-    address, mappings = mapped
     prefix, conf = NFT_WORD[family], wanted.conf
     rules: dict[str, list[str]] = {_PORTS: []}
-    for mapping in mappings:
+    for mapping in wanted.mappings_to(address):
         host = mapping.host_ip
         to_host = "" if host is None or host.is_unspecified else f"{prefix} daddr {host} "
         leads = target(address, mapping)

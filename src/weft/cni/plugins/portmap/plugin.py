@@ -12,7 +12,7 @@ from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
 from weft.cni.host.programs import FAMILIES
-from weft.cni.plugins.portmap import backends, elements, iptables, maps, nft, rules, strangers
+from weft.cni.plugins.portmap import backends, elements, iptables, maps, nft, strangers
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap.backends import BACKENDS, MAPS, KeptPorts
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap, PortmapConf
@@ -138,10 +138,10 @@ def _remove_strangers(call: Call, *, mapped: bool) -> None:
     for family, prefix in NFT_WORD.items():
         nat, hostports = Table(prefix, "nat"), nft.table_of(family)
         if nf is not None and any(nf.has_chain(nat, chain) for chain in chains):
-            rules.remove_container(call.host, family, call.attachment)
+            backends.remove_container(call.host, family, call.attachment)
         elif mapped:
             with suppress(CniError):  # no iptables: no rules of it
-                rules.remove_container(call.host, family, call.attachment)
+                backends.remove_container(call.host, family, call.attachment)
         if nf is not None and any(comment == container for _, comment in nf.comments(hostports)):
             BACKENDS[NFTABLES].remove(call.host, call.attachment, None)
     if mapped:
@@ -190,7 +190,7 @@ def _collect_strangers(call: Call) -> None:
         maps.remove_all(nf, owners.lost(call.network, valid))
     for family in FAMILIES:
         try:
-            rules.remove_gone(call.host, family, call.network, [container for container, _ in valid])
+            backends.remove_gone(call.host, family, call.network, [container for container, _ in valid])
         except CniError as error:
             call.note(f"portmap: no iptables rules looked at: {error}")
     for problem in strangers.collect(call.host, frozenset(container for container, _ in valid)):

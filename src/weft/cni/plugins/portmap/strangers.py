@@ -12,7 +12,7 @@ from typing import Final
 from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
 from weft.cni.host.host import Host
-from weft.cni.plugins.portmap import iptables, nft, rules
+from weft.cni.plugins.portmap import backends, iptables, nft
 from weft.cni.plugins.portmap.conf import Mapping, PortMap
 from weft.kernel.netfilter.iptables import legacy_tables
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -115,9 +115,9 @@ def netfilter_if_any(host: Host) -> NfSocket | None:
 
 def in_the_way(host: Host, attachment: Attachment, wanted: PortMap) -> Iterator[tuple[Mapping, Stray]]:
     for address in wanted.addresses:
-        mapped = wanted.of_family(address.version)
-        for stray in look(netfilter_if_any(host), address.version) if mapped and mapped[1] else ():
-            taken = [mapping for mapping in mapped[1] if stray.takes(mapping)] if mapped else []
+        mappings = wanted.mappings_to(address)
+        for stray in look(netfilter_if_any(host), address.version) if mappings else ():
+            taken = [mapping for mapping in mappings if stray.takes(mapping)]
             if taken and not _is_shared(host, attachment, stray, address.ip):
                 yield from ((mapping, stray) for mapping in taken)
 
@@ -142,9 +142,9 @@ def clear(host: Host, attachment: Attachment, wanted: PortMap) -> list[Stray]:
 
 def remove(host: Host, stray: Stray) -> None:
     if stray.chain:
-        rules.remove_chain(host, stray.family, stray.chain, [stray.pod])
+        backends.remove_chain(host, stray.family, stray.chain, [stray.pod])
     else:
-        rules.remove_comment(host, stray.family, stray.container, [stray.pod])
+        backends.remove_comment(host, stray.family, stray.container, [stray.pod])
 
 
 def collect(host: Host, valid: frozenset[str]) -> list[str]:
