@@ -42,7 +42,7 @@ class Route:
         self._held = ExitStack()
         netns.bridge("eth0", "10.0.0.1/24")
         netns.run(f"ip route add 10.9.0.0/24 via 10.0.0.2 proto {PROTOCOL}")
-        monitor = lambda: Monitor.open(netns.rtnl, devices={}, uplinks=set(), ports={netns.rtnl.port})  # noqa: E731
+        monitor = lambda: Monitor(netns.rtnl, devices={}, uplinks=set(), ports={netns.rtnl.port})  # noqa: E731
         self.monitor = netns.call(monitor)
         self._held.callback(self.monitor.close)
 

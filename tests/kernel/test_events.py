@@ -70,9 +70,7 @@ class Watched:
         self.put(VTEP, *ADDRESSES, *PEER)
         self.ports = {netns.rtnl.port}
         self.uplinks = {"eth0"}
-        self.monitor = netns.call(
-            lambda: Monitor.open(netns.rtnl, devices=DEVICES, uplinks=self.uplinks, ports=self.ports)
-        )
+        self.monitor = netns.call(lambda: Monitor(netns.rtnl, devices=DEVICES, uplinks=self.uplinks, ports=self.ports))
         link = netns.rtnl.link("flannel.1")
         assert link is not None
         self.index = link.index
@@ -367,7 +365,7 @@ def test_the_carrier_of_the_uplink_takes_no_routes_along(netns: Netns) -> None:
     netns.run("ip addr add 10.0.0.1/24 dev eth0")
     routes = [Route(dst=ip_network(f"10.1.{number}.0/24"), via=ip_address("10.0.0.9"), dev="eth0") for number in (3, 4)]
     assert apply(netns.rtnl, [Put(routes[0])]) == []
-    made = netns.call(lambda: Monitor.open(netns.rtnl, devices={}, uplinks={"eth0"}, ports={netns.rtnl.port}))
+    made = netns.call(lambda: Monitor(netns.rtnl, devices={}, uplinks={"eth0"}, ports={netns.rtnl.port}))
     with closing(made) as monitor:
         netns.run("ip link set far0 down")
         eventually(lambda: "linkdown" in netns.run("ip route"))  # the kernel says so some time later

@@ -112,7 +112,7 @@ class Running(Value):
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""
-        monitor = Monitor.open(
+        monitor = Monitor(
             held.enter_context(Rtnl.open()),
             devices=devices_of(self.network.inputs),
             uplinks=self.network.uplinks,

@@ -159,21 +159,20 @@ def run(plugin: Plugin, request: Request, host: Host, *, build: Build, delegated
         return Ran(exit=0, stderr=_lines([plugin.about, versions]))
     notes: list[str] = []
     try:
-        return Ran(
-            exit=0, stdout=_dispatch(plugin, request, host, build, notes, delegated=delegated), stderr=_lines(notes)
-        )
+        done = _dispatch(plugin, request, host, build, notes, delegated=delegated)
+        return Ran(exit=0, stdout=done, stderr=_lines(notes))
     except CniError as error:
-        return Ran(exit=1, stdout=error.render(), stderr=_lines(notes))
+        said = error
+    except BlockingIOError as error:  # a lock that another program keeps
+        said = CniError(cni.TRY_AGAIN, f"{error.filename} is {error.strerror}")
     except (OSError, JsonError) as error:
         said = cni.failure(str(error))
-        if isinstance(error, BlockingIOError):  # a lock that another program keeps
-            said = CniError(cni.TRY_AGAIN, f"{error.filename} is {error.strerror}")
-        return Ran(exit=1, stdout=said.render(), stderr=_lines(notes))
     except ClientGone:
-        return Ran(exit=1, stdout=CniError(cni.TRY_AGAIN, "the client went away").render(), stderr=_lines(notes))
+        said = CniError(cni.TRY_AGAIN, "the client went away")
     except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours is an error object too
         notes.append(traceback.format_exc())
-        return Ran(exit=1, stdout=cni.failure(f"internal fault: {error!r}").render(), stderr=_lines(notes))
+        said = cni.failure(f"internal fault: {error!r}")
+    return Ran(exit=1, stdout=said.render(), stderr=_lines(notes))
 
 
 def _lines(notes: list[str]) -> bytes:

@@ -52,11 +52,10 @@ class Firewall:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._nft = {family: Nft(tools, family) for family in nft.TABLES}
-        self._iptables = {family: Iptables(tools, family) for family in iptables.PROGRAMS}
-        self._variants = {
-            (f"{iptables.KIND}-{variant}", family): Iptables(tools, family, variant)
+        self._iptables = {
+            (f"{iptables.KIND}{ending}", family): Iptables(tools, family, ending.removeprefix("-"))
             for family in iptables.PROGRAMS
-            for variant in ("nft", "legacy")
+            for ending in ("", "-nft", "-legacy")
         }
 
     async def tooling(self, kind: str, families: Collection[int]) -> Tooling:
@@ -80,8 +79,8 @@ class Firewall:
         nf_tables is asked itself. Of legacy iptables the kernel tells only the tables, which may be anybody's.
         """
         shown, looked_at = set(present), set(await self._readable())
-        for family, default in self._iptables.items():
-            variant = await _variant(default)
+        for family in iptables.PROGRAMS:
+            variant = await self._variant(family)
             for keys in (shown, looked_at):
                 if ("ruleset", iptables.KIND, family) in keys:
                     keys.add(("ruleset", variant, family))
@@ -110,22 +109,26 @@ class Firewall:
     def _rules(self, ruleset: RuleSet) -> _Rules:
         if ruleset.kind == nft.KIND:
             return self._nft[ruleset.family]
-        if ruleset.kind == iptables.KIND:
-            return self._iptables[ruleset.family]
-        return self._variants[ruleset.kind, ruleset.family]
+        return self._iptables[ruleset.kind, ruleset.family]
 
     async def _readable(self) -> dict[Key, _Rules]:
         rules: dict[Key, _Rules] = {}
         if self._tools.has("nft"):
             rules |= {("ruleset", nft.KIND, family): table for family, table in self._nft.items()}
-        for family, default in self._iptables.items():
-            used = await _variant(default)
-            if used:
-                rules["ruleset", iptables.KIND, family] = default
-            for (kind, number), other in self._variants.items():
-                if number == family and kind != used and other.installed:
-                    rules["ruleset", kind, number] = other
+        used = {family: await self._variant(family) for family in iptables.PROGRAMS}
+        for (kind, family), each in self._iptables.items():
+            is_default = kind == iptables.KIND
+            if (is_default and used[family]) or (not is_default and kind != used[family] and each.installed):
+                rules["ruleset", kind, family] = each
         return rules
+
+    async def _variant(self, family: int) -> str:
+        """The kind that names the same rules as the host's own iptables, "" when it has none."""
+        try:
+            legacy = (await self._iptables[iptables.KIND, family].version()).legacy
+        except ToolError:
+            return ""
+        return _LEGACY if legacy else IPTABLES_NFT
 
     async def _nft_tooling(self, families: Collection[int]) -> Tooling:
         try:
@@ -150,7 +153,7 @@ class Firewall:
         problems: list[Problem] = []
         for family in sorted(families):
             try:
-                versions.append(await self._iptables[family].version())
+                versions.append(await self._iptables[iptables.KIND, family].version())
             except ToolError as error:
                 problems.append(self._unusable(iptables.PROGRAMS[family], error))
         if not versions:
@@ -196,15 +199,6 @@ async def _replace(rules: _Rules, want: RuleSet | None) -> ToolError | None:
     except ToolError as error:
         return error
     return None
-
-
-async def _variant(default: Iptables) -> str:
-    """The kind that names the same rules as the host's own iptables, "" when it has none."""
-    try:
-        legacy = (await default.version()).legacy
-    except ToolError:
-        return ""
-    return _LEGACY if legacy else IPTABLES_NFT
 
 
 def _mixed(version: iptables.Version | None, families: Collection[int]) -> tuple[Problem, ...]:

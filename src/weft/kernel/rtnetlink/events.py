@@ -14,8 +14,9 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from struct import Struct
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from weft.kernel.rtnetlink import link, neigh, notices, route
 from weft.kernel.rtnetlink.attributes import Malformed
@@ -68,50 +69,38 @@ class Monitor:
     def __init__(
         self,
         rtnl: Rtnl,
-        sock: socket.socket,
+        sock: socket.socket | None = None,
         *,
         devices: Devices,
         uplinks: AbstractSet[str | int],
         ports: AbstractSet[int],
         rest: float = 0.0,
     ) -> None:
-        """Take over `sock`, in the namespace of `rtnl`, which lists links."""
+        """Take over `sock`, or open one in the calling thread's namespace, which must be that of `rtnl`."""
         self._rtnl = rtnl
         self._reader = NoticeReader(devices=devices, uplinks=uplinks, ports=ports)
-        self._socket = sock
+        self._socket = sock or socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
         self._buffer = bytearray(_DATAGRAM)
         self._rest = rest
         self._drained = True  # by the last read
         self._astray = False  # the links have changed, and could not be listed since
         self._begun = False
-        sock.setblocking(False)  # noqa: FBT003  that is how socket has it
-        if sock.getsockname()[0] == 0:
-            # Without a port it would get nothing, and binding it later would take it out of the groups.
-            sock.bind((0, 0))
-        spare(sock, ports=ports, kinds=_SPARED)
-        for group in _GROUPS:
-            sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
-        # From here on notices are kept for us, so that nothing falls between the list and the first of them.
-        self.known = self._reader.learn(rtnl.links())
-
-    @classmethod
-    def open(
-        cls,
-        rtnl: Rtnl,
-        *,
-        devices: Devices,
-        uplinks: AbstractSet[str | int],
-        ports: AbstractSet[int],
-        rest: float = 0.0,
-    ) -> Self:
-        """In the calling thread's namespace, which must be that of `rtnl`."""
-        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        try:
-            widen(sock, _RECEIVE_BYTES)
-            return cls(rtnl, sock, devices=devices, uplinks=uplinks, ports=ports, rest=rest)
-        except BaseException:
-            sock.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            if sock is None:
+                widen(self._socket, _RECEIVE_BYTES)
+            self._socket.setblocking(False)  # noqa: FBT003  that is how socket has it
+            if self._socket.getsockname()[0] == 0:
+                # Without a port it would get nothing, and binding it later would take it out of the groups.
+                self._socket.bind((0, 0))
+            spare(self._socket, ports=ports, kinds=_SPARED)
+            for group in _GROUPS:
+                self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+            # From here on notices are kept for us, so that nothing falls between the list and the first of them.
+            self.known = self._reader.learn(rtnl.links())
+            undo.pop_all()
 
     def close(self) -> None:
         self._socket.close()

@@ -24,7 +24,7 @@ async def _measure(text: str) -> float:
     """Return the milliseconds from the request to delete the route until it is there again."""
     wanted = ip_network(text)
     with Rtnl.open() as rtnl:
-        monitor = Monitor.open(rtnl, devices={}, uplinks=frozenset(), ports=frozenset())
+        monitor = Monitor(rtnl, devices={}, uplinks=frozenset(), ports=frozenset())
         try:
             async with asyncio.timeout(_PATIENCE):
                 start = time.perf_counter()

@@ -56,11 +56,8 @@ class Store:
     def all(self) -> dict[Ip, bytes]:
         return dict(self._view.owners)
 
-    def owner(self, ip: Ip) -> bytes | None:
-        return self._owner(str(ip))
-
     def made(self, ip: Ip) -> int:
-        return self._files.modified(self._path(str(ip)))
+        return self._files.modified(self._path(ip))
 
     def is_taken(self, ip: Ip) -> bool:
         """As far as we remember: `reserve` has the last word."""
@@ -79,16 +76,16 @@ class Store:
     def reserve(self, ip: Ip, owner: bytes, *, range_id: int) -> bool:
         """Take an address if no attachment has it; remember it as the last one of its range set."""
         try:
-            self._files.write_new(self._path(str(ip)), owner)
+            self._files.write_new(self._path(ip), owner)
             self._remember(ip, owner)
             # A hint, which upstream writes in place as well: torn, it is none.
             self._files.rewrite(self._path(f"last_reserved_ip.{range_id}"), str(ip).encode())
         except FileExistsError:
-            self._remember(ip, self._owner(str(ip)) or b"")
+            self._remember(ip, self.owner(ip) or b"")
             return False
         except BaseException:
             # Whether the file was made or not: if it says that it is this owner's, it goes.
-            if self._owner(str(ip)) == owner:
+            if self.owner(ip) == owner:
                 self.release(ip)
             raise
         return True
@@ -96,12 +93,12 @@ class Store:
     def release(self, ip: Ip) -> None:
         """One that is free already is fine."""
         with suppress(FileNotFoundError):
-            self._files.unlink(self._path(str(ip)))
+            self._files.unlink(self._path(ip))
         self._forget(ip)
 
     def release_from(self, ip: Ip, owner: bytes) -> bool:
         """Free an address if it is this owner's: the file decides, not our memory."""
-        if self._owner(str(ip)) != owner:
+        if self.owner(ip) != owner:
             return False
         self.release(ip)
         return True
@@ -131,7 +128,7 @@ class Store:
             self._view.stamp = stamp
             self._views[stamp[:2]] = self._view
 
-    def _owner(self, name: str) -> bytes | None:
+    def owner(self, name: Ip | str) -> bytes | None:
         try:
             return self._files.read(self._path(name)).strip()
         except OSError:
@@ -162,13 +159,13 @@ class Store:
                 ip = cnijson.parse_ip(name)
             except ValueError:
                 continue
-            owner = self._owner(name)
+            owner = self.owner(name)
             if owner is not None:
                 view.owners[ip] = owner
                 view.addresses.setdefault(owner, set()).add(ip)
         return view
 
-    def _path(self, name: str) -> str:
+    def _path(self, name: Ip | str) -> str:
         return f"{self._directory}/{name}"
 
 
