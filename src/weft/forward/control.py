@@ -56,8 +56,6 @@ DONE: Final = Struct("=IxxxxQ")
 
 
 class State(Value):
-    """A relay's state."""
-
     protocol: int
     pid: int
     confined: bool  # the kernel has taken its unneeded rights
@@ -131,7 +129,6 @@ class Call:
         return self._change([encode(change) for change in changes])
 
     def clear(self) -> int:
-        """Delete all routes."""
         return self._change([CHANGE.pack(CLEAR, 0, bytes(16), bytes(16))])
 
     def routes(self) -> dict[Net, Ip]:
@@ -147,7 +144,6 @@ class Call:
         return found
 
     def end(self) -> None:
-        """Have it end, and wait for that."""
         self._connection.send(b"E\0\0\0")
         with suppress(ConnectionResetError):
             self._connection.recv(1)

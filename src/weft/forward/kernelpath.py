@@ -73,8 +73,6 @@ class Forward(Value, kw_only=False):
 
 
 class Attached(NamedTuple):
-    """A program at a device (by index)."""
-
     device: int
     direction: str
     priority: int
@@ -84,8 +82,6 @@ class Attached(NamedTuple):
 
 
 class Hooks:
-    """The programs attached to the devices of a network namespace."""
-
     def __enter__(self) -> Self:
         self._socket = NetlinkSocket.open()
         return self
@@ -297,7 +293,6 @@ def _load(held: ExitStack, loading: ExitStack) -> tuple[dict[str, int], dict[str
 
 
 def _build() -> str:
-    """A digest of the object file."""
     file = PATH.built()
     return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
@@ -324,6 +319,5 @@ def detach_all(*, wholly: bool = False) -> list[str]:
 
 
 def present() -> list[str]:
-    """The names of the devices at which our programs are attached."""
     with Hooks() as hooks:
         return [socket.if_indextoname(each.device) for each in hooks.attached()]

@@ -21,7 +21,6 @@ def at_once(work: Slices[T]) -> T:
 
 
 async def in_turns(work: Slices[T]) -> T:
-    """Give the event loop a turn after each slice."""
     while True:
         try:
             next(work)

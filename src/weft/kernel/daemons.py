@@ -144,14 +144,12 @@ def state(name: str) -> NodeState:
 
 
 def events(name: str, after: int) -> "EventsSince":
-    """What happened after the event of that number."""
     from weft.model.node.history import EventsSince
 
     return _read(name, ask_events(after), EventsSince)
 
 
 def plan(name: str) -> Plan:
-    """What it would do now."""
     answer = _read(name, ASK_PLAN, PlanAnswer)
     if answer.plan is None:
         raise Unavailable(*answer.unable)

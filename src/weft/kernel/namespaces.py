@@ -28,12 +28,10 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 
 def unshare(flags: int) -> None:
-    """Give the calling thread namespaces of its own. Raises `OSError`."""
     checked(_libc.unshare(flags), "unshare")
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move the calling thread into the descriptor's namespace. Raises `OSError`."""
     checked(_libc.setns(descriptor, kind), "setns")
 
 
@@ -49,7 +47,6 @@ def processes(proc: Path) -> dict[int, str]:
 
 
 def checked(result: int, what: str) -> None:
-    """Raise the `OSError` of a failed call into libc."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)

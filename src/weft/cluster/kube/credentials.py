@@ -28,8 +28,6 @@ _VERSIONS: Final = (f"{_GROUP}v1", f"{_GROUP}v1beta1")
 
 
 class Credentials(Protocol):
-    """Returns the current token."""
-
     async def token(self) -> Secret | None:
         """None to send none. Raises `Unavailable` while there is none."""
         ...

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from weft.cni.install import judging
 from weft.cni.install.executables import SETTINGS
-from weft.cni.install.inventory import Inventory
-from weft.cni.install.replaced import Replaced
+from weft.cni.install.inventory import Inventory, Replaced
 from weft.cni.runtime import execute
 from weft.cni.runtime.library import NetworkList, load_all
 from weft.model.errors import ConfigError, Problem

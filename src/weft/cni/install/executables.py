@@ -14,9 +14,8 @@ from typing import Final, Literal
 from weft.cni import build
 from weft.cni.install import judging
 from weft.cni.install.files import lasting, put, remove
-from weft.cni.install.inventory import Inventory
+from weft.cni.install.inventory import Inventory, Replaced
 from weft.cni.install.judging import NAMES, Found
-from weft.cni.install.replaced import Replaced
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 

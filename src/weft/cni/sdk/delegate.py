@@ -101,7 +101,6 @@ def _defer_delete(call: Call, ipam_type: str) -> None:
 
 
 def _run_deferred(call: Call, ipam_type: str) -> None:
-    """Run the DELs that were deferred until a client could run programs."""
     try:
         names = call.host.state.list(_OWED)
     except (FileNotFoundError, NotADirectoryError):

@@ -34,8 +34,6 @@ class _Rules(Protocol):
 
 
 class Tooling(Value):
-    """What the programs of one kind can do here."""
-
     version: str = ""
     random_fully: bool = False
     notices: bool = True  # nf_tables announces changes; else somebody must look now and then

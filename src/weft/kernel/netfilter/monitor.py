@@ -75,8 +75,6 @@ class Touched(Value):
 
 
 class Resync(Value):
-    """Notices were lost: anything may have changed."""
-
     reason: str
 
 
@@ -100,7 +98,6 @@ class Generations:
                 self._open |= _touched(kind, message.body)
 
     def take(self) -> Touched | None:
-        """What finished changes touched since the last call."""
         if not self._by:
             return None
         by = {key: " or ".join(names) for key, names in self._by.items() if len(names) <= _NAMED}
@@ -109,7 +106,6 @@ class Generations:
         return touched
 
     def forget(self) -> None:
-        """Drop everything: notices were lost."""
         self._open.clear()
         self._by.clear()
 

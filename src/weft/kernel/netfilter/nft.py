@@ -38,7 +38,6 @@ class Nft:
             await self._tools.run("nft", ("-f", "-"), transaction)
 
     async def can_be_random(self) -> bool:
-        """Try `masquerade fully-random` in a dry run."""
         probe = RuleSet(
             kind=KIND,
             family=self._family,

@@ -58,7 +58,6 @@ class _Work:
         return len(self._pending) >= CHUNK
 
     def add(self, step: Step, thing: Plain) -> None:
-        """Encode one step; the next `flush` sends it."""
         index = self._index_for(thing)
         if index is None:
             if isinstance(step, Put):
@@ -82,7 +81,6 @@ class _Work:
         self._after_removal(again)
 
     def single(self, step: Step, thing: Object) -> None:
-        """A step on a link or a setting."""
         match step, thing:
             case Put(), Sysctl():
                 failure = sysctl.write(thing)

@@ -110,7 +110,6 @@ def parse_list(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def fixed(layout: Struct, data: bytes) -> tuple[int, ...]:
-    """Unpack the fixed head of a message."""
     if len(data) < layout.size:
         raise Malformed(f"message of {len(data)} bytes, at least {layout.size} needed")
     return layout.unpack_from(data)

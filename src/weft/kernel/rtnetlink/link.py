@@ -123,7 +123,6 @@ def parse_link(body: bytes) -> LinkInfo:
 
 
 def list_counters() -> tuple[int, bytes]:
-    """All links with their counters."""
     return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)
 
 

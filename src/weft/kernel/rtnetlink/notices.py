@@ -37,8 +37,6 @@ _FAMILIES: Final = {int(socket.AF_INET): 4, int(socket.AF_INET6): 6}
 
 
 class ObjectChanged(Value, kw_only=False):
-    """Someone changed the object of `key`."""
-
     key: Key
     thing: Object | None  # None if it is gone or no longer ours
     port: int = 0  # the netlink port that asked for it; 0 where the kernel does not say, as for links
@@ -75,8 +73,6 @@ class PodCut(Value, kw_only=False):
 
 
 class Resync(Value, kw_only=False):
-    """Notices were lost; everything has to be looked at again."""
-
     reason: str = ""
 
 

@@ -205,8 +205,10 @@ def _target(dst: Net, table: int, via: Ip | None, index: int, priority: int) -> 
     body = attribute(RTA_DST, dst.network_address.packed)
     if table > _LARGEST_SHORT_TABLE:
         body += u32(RTA_TABLE, table)
-    if via is not None:
-        body += _encode_gateway(via, dst)
+    if via is not None and via.version == dst.version:
+        body += attribute(RTA_GATEWAY, via.packed)
+    elif via is not None:
+        body += attribute(RTA_VIA, _RTVIA.pack(AF[via.version]) + via.packed)
     if index:
         body += u32(RTA_OIF, index)
     if priority:
@@ -217,12 +219,6 @@ def _target(dst: Net, table: int, via: Ip | None, index: int, priority: int) -> 
 def _head(dst: Net, table: int, protocol: int, scope: int, kind: int, *, flags: int = 0) -> bytes:
     short = table if table <= _LARGEST_SHORT_TABLE else 0
     return RTMSG.pack(AF[dst.version], dst.prefixlen, 0, 0, short, protocol, scope, kind, flags)
-
-
-def _encode_gateway(via: Ip, dst: Net) -> bytes:
-    if via.version == dst.version:
-        return attribute(RTA_GATEWAY, via.packed)
-    return attribute(RTA_VIA, _RTVIA.pack(AF[via.version]) + via.packed)
 
 
 def gateway(attrs: Attributes) -> Ip | None:

@@ -86,7 +86,6 @@ class PortMap(Value):
 
     @property
     def families(self) -> list[int]:
-        """The families, 4 and 6, of which there are addresses."""
         return sorted({address.version for address in self.addresses})
 
     @property

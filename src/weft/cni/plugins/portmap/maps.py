@@ -88,7 +88,13 @@ def remove(host: Host, attachment: Attachment, wanted: PortMap | None) -> None:
     if wanted is None:
         remove_all(nf, lambda comment: comment.startswith(owner))
     else:
-        nftsets.remove(nf, TABLE, lambda: _present(nf, _elements(attachment, wanted), owner))
+        ours = _elements(attachment, wanted)
+
+        def present() -> list[Element]:
+            found = [nf.element(TABLE, element.set, element.key) for element in ours]
+            return [element for element in found if element is not None and is_of(element, owner)]
+
+        nftsets.remove(nf, TABLE, present)
 
 
 def remove_all(nf: NfSocket, unwanted: Callable[[str], bool]) -> int:
@@ -122,8 +128,3 @@ def _elements(attachment: Attachment, wanted: PortMap) -> tuple[Element, ...]:
 
 def _siblings(host: Host, attachment: Attachment) -> tuple[str, ...]:
     return tuple(owners.owner_of(sibling) for sibling in siblings(host, attachment))
-
-
-def _present(nf: NfSocket, wanted: Sequence[Element], owner: str) -> list[Element]:
-    found = [nf.element(TABLE, element.set, element.key) for element in wanted]
-    return [element for element in found if element is not None and is_of(element, owner)]

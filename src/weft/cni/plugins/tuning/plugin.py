@@ -34,6 +34,13 @@ from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object
 
 NAME: Final = "tuning"
+_WORDS: Final = {
+    "mac": "the MAC {}",
+    "promisc": "promiscuous mode",
+    "mtu": "the MTU {}",
+    "allmulti": "all-multicast mode",
+    "queue_length": "the queue length {}",
+}
 
 
 def _add(call: Call) -> bytes:
@@ -113,16 +120,8 @@ def _path(call: Call, data_dir: str) -> str:
 
 
 def _messages(index: int, wanted: LinkTuning) -> Iterator[tuple[str, Message]]:
-    if wanted.mac is not None:
-        yield f"the MAC {wanted.mac}", set_link(index, mac=wanted.mac)
-    if wanted.promisc is not None:
-        yield "promiscuous mode", set_link(index, promisc=wanted.promisc)
-    if wanted.mtu is not None:
-        yield f"the MTU {wanted.mtu}", set_link(index, mtu=wanted.mtu)
-    if wanted.allmulti is not None:
-        yield "all-multicast mode", set_link(index, allmulti=wanted.allmulti)
-    if wanted.queue_length is not None:
-        yield f"the queue length {wanted.queue_length}", set_link(index, queue_length=wanted.queue_length)
+    for name, value in wanted.given.items():
+        yield _WORDS[name].format(value), set_link(index, **{name: value})
 
 
 def _restore(call: Call, container: Container, index: int, before: LinkTuning) -> None:
