@@ -19,7 +19,7 @@ from weft.cni.plugins.flannel import conf as flannelconf
 from weft.cni.plugins.hostlocal.conf import IpamConf
 from weft.cni.plugins.portmap.conf import PortmapConf
 from weft.cni.plugins.ptp import PtpConf
-from weft.cni.plugins.sbr.conf import SbrKeys
+from weft.cni.plugins.sbr.conf import SbrConf
 from weft.cni.plugins.static import StaticKeys
 from weft.cni.plugins.tuning.conf import TuningKeys
 from weft.cni.sdk.startup import Plugin
@@ -126,7 +126,7 @@ PAGES = {
             "Routes what a container with several interfaces sends by its source address. "
             "It comes behind the plugin that has made the further interface."
         ),
-        conf=SbrKeys,
+        conf=SbrConf,
         example={"type": "sbr"},
         first=_BRIDGE,
     ),

@@ -12,7 +12,7 @@ from weft.wire.cni import CniError
 def test_keys():
     assert sbr.parse({}) == SbrConf()
     config = {"table": 7, "gateways": ["10.0.0.1", "fd00::1", "10.0.0.1"], "addSourceHints": True}
-    gateways = {4: ip_address("10.0.0.1"), 6: ip_address("fd00::1")}
+    gateways = tuple(map(ip_address, config["gateways"]))
     assert sbr.parse(config) == SbrConf(table=7, gateways=gateways, source_hints=True)
 
 

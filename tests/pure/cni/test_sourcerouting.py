@@ -43,7 +43,7 @@ def test_a_table_of_the_operators_gets_no_routes():
 
 
 def test_gateways_of_the_operators_count_more():
-    conf = SbrConf(gateways={4: ip_address("10.0.0.9"), 6: ip_address("fd00::9")})
+    conf = SbrConf(gateways=(ip_address("10.0.0.9"), ip_address("fd00::9")))
     found = sbr.plan([V4, V6], conf, routes=(), rules=(), used=set())
     assert [source.gateway for source in found] == [ip_address("10.0.0.9"), ip_address("fd00::9")]
 

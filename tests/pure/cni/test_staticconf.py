@@ -29,7 +29,7 @@ def test_addresses_routes_and_dns():
             "dns": {"domain": "d"},
         }
     )
-    assert conf.addresses == (
+    assert conf.ips == (
         IpConfig(address=ip_interface("10.0.0.1/24"), gateway=ip_address("10.0.0.254")),
         IpConfig(address=ip_interface("fd00::1/64")),
     )
@@ -39,13 +39,13 @@ def test_addresses_routes_and_dns():
 
 def test_who_counts_most():
     ipam = {"addresses": [{"address": "10.0.0.9/24"}]}
-    assert [str(one.address) for one in parse(ipam, args="IP=10.0.0.1/24").addresses] == ["10.0.0.9/24", "10.0.0.1/24"]
+    assert [str(one.address) for one in parse(ipam, args="IP=10.0.0.1/24").ips] == ["10.0.0.9/24", "10.0.0.1/24"]
     runtime = {"runtimeConfig": {"ips": ["10.0.0.1/24"]}}
-    assert parse(ipam, args="IP=10.0.0.2/24", **runtime).addresses == (ONE,)
+    assert parse(ipam, args="IP=10.0.0.2/24", **runtime).ips == (ONE,)
 
 
 def test_gateways_of_the_environment():
-    [first, second] = parse({}, args="IP=10.0.0.1/24,fd00::1/64;GATEWAY=10.0.0.254").addresses
+    [first, second] = parse({}, args="IP=10.0.0.1/24,fd00::1/64;GATEWAY=10.0.0.254").ips
     assert (first.gateway, second.gateway) == (ip_address("10.0.0.254"), None)
 
 
@@ -55,5 +55,5 @@ def test_what_is_refused():
     assert refused({}, args="IP=10.0.0.1/24;GATEWAY=zz") == "invalid gateway address: zz"
     two = {"addresses": [{"address": "10.0.0.1/24"}, {"address": "10.0.0.2/24"}]}
     assert refused(two, version="0.2.0") == "CNI version 0.2.0 does not support more than 1 address per family"
-    assert len(parse(two, version="0.3.0").addresses) == 2
-    assert parse({"addresses": [{"address": "10.0.0.1/24"}]}, version="0.1.0").addresses == (ONE,)
+    assert len(parse(two, version="0.3.0").ips) == 2
+    assert parse({"addresses": [{"address": "10.0.0.1/24"}]}, version="0.1.0").ips == (ONE,)

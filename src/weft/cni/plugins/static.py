@@ -47,13 +47,7 @@ class StaticKeys(Value):
     ] = ""
 
 
-class StaticConf(Value):
-    addresses: tuple[IpConfig, ...]
-    routes: tuple[RouteConfig, ...]
-    dns: Dns
-
-
-def parse(config: Object, version: str, args: str) -> StaticConf:
+def parse(config: Object, version: str, args: str) -> Result:
     """`version` is the request's dialect, `args` CNI_ARGS. Raises `CniError` or `JsonError`."""
     if cnijson.value_of(config, "ipam") is None:
         raise failure("IPAM config missing 'ipam' key")
@@ -66,7 +60,7 @@ def parse(config: Object, version: str, args: str) -> StaticConf:
     families = Counter(one.address.version for one in addresses)
     if not at_least(version, _LISTS_SINCE) and any(count > 1 for count in families.values()):
         raise failure(f"CNI version {version} does not support more than 1 address per family")
-    return StaticConf(addresses=addresses, routes=keys.routes, dns=keys.dns)
+    return Result(ips=addresses, routes=keys.routes, dns=keys.dns)
 
 
 def _requested(ips: tuple[str, ...]) -> tuple[IpConfig, ...]:
@@ -100,13 +94,12 @@ def _address(text: str, wrong: str, gateway: Ip | None = None) -> IpConfig:
 
 def _read(call: Call) -> None:
     """Refuse what no plugin of ours can set up. Called by others, we return it as upstream does."""
-    conf = parse(call.config, call.version, call.args)
-    cniresult.check_families(conf.addresses, conf.routes)
+    result = parse(call.config, call.version, call.args)
+    cniresult.check_families(result.ips, result.routes)
 
 
 def _add(call: Call) -> bytes:
-    conf = parse(call.config, call.version, call.args)
-    return cniresult.render(Result(ips=conf.addresses, routes=conf.routes, dns=conf.dns), call.version)
+    return cniresult.render(parse(call.config, call.version, call.args), call.version)
 
 
 def _delete(_: Call) -> None:
@@ -114,9 +107,9 @@ def _delete(_: Call) -> None:
 
 
 def _check(call: Call) -> None:
-    conf = parse(call.config, call.version, call.args)
+    asked = parse(call.config, call.version, call.args)
     previous = call.previous()
-    for wanted in conf.addresses:
+    for wanted in asked.ips:
         there = [ip for ip in previous.ips if ip.address.ip == wanted.address.ip]
         if not any(wanted.gateway in (None, ip.gateway) for ip in there):
             raise failure(

@@ -8,7 +8,7 @@ from weft.model.attachment import Cidr, IpConfig, Result
 from weft.model.kernel.reported import RouteInfo, RuleInfo
 from weft.model.keyed import Key
 from weft.model.net import Ip
-from weft.model.value import Value, field
+from weft.model.value import Value
 from weft.wire.cni import failure
 from weft.wire.cnijson import Object
 from weft.wire.cnivalue import decode_or_fail
@@ -18,7 +18,7 @@ _FIRST_TABLE: Final = 100
 _MAIN_PRIORITY: Final = 32766
 
 
-class SbrKeys(Value):
+class SbrConf(Value):
     table: Annotated[
         int | None,
         Key(
@@ -39,25 +39,21 @@ class SbrKeys(Value):
         ),
     ] = False
 
-
-class SbrConf(Value):
-    """`table` None: a free one for each address; `gateways` are by family, 4 or 6."""
-
-    table: int | None = None
-    gateways: dict[int, Ip] = field(default_factory=dict)
-    source_hints: bool = False
+    def gateway_for(self, ip: IpConfig) -> Ip | None:
+        own = (gateway for gateway in self.gateways if gateway.version == ip.address.version)
+        return next(own, ip.gateway)
 
 
 def parse(config: Object) -> SbrConf:
-    keys = decode_or_fail(SbrKeys, config, failed="failed to parse network configuration")
-    if keys.table is not None and not 0 < keys.table <= _LARGEST_TABLE:
-        raise failure(f"invalid table {keys.table} (must be between 1 and {_LARGEST_TABLE})")
+    conf = decode_or_fail(SbrConf, config, failed="failed to parse network configuration")
+    if conf.table is not None and not 0 < conf.table <= _LARGEST_TABLE:
+        raise failure(f"invalid table {conf.table} (must be between 1 and {_LARGEST_TABLE})")
     found: dict[int, Ip] = {}
-    for gateway in keys.gateways:
+    for gateway in conf.gateways:
         other = found.setdefault(gateway.version, gateway)
         if other != gateway:
             raise failure(f"more than one IPv{gateway.version} gateway: {other} and {gateway}")
-    return SbrConf(table=keys.table, gateways=found, source_hints=keys.source_hints)
+    return conf
 
 
 class Source(Value):
@@ -95,7 +91,7 @@ def plan(
                 address=ip.address,
                 table=next(tables),
                 priority=priority,
-                gateway=conf.gateways.get(family, ip.gateway),
+                gateway=conf.gateway_for(ip),
                 routes=tuple(number for number, route in enumerate(routes) if _serves(route, ip.address)),
             )
         )

@@ -140,7 +140,7 @@ def _check(call: Call) -> None:
             there = ", ".join(f"table {table}" for table in sorted(tables)) or "no rule"
             raise failure(f"Failed to find rule for source {ip.address.ip}", f"expected {expected}, there is {there}")
         if conf.table is None:
-            _check_default(rtnl, ip.address, tables, conf.gateways.get(ip.address.version, ip.gateway))
+            _check_default(rtnl, ip.address, tables, conf.gateway_for(ip))
 
 
 def _check_default(rtnl: Rtnl, address: Cidr, tables: set[int], gateway: Ip | None) -> None:
