@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -29,6 +30,7 @@ class Node:
         self.downs: list[int] = []
         self.heard: list[tuple[int, Message]] = []
         self.undialled_: list[tuple[str, Problem]] = []
+        self.refused: Counter[str] = Counter()
         private = os.urandom(32)
         self.hello = Hello(key=noise.public(private), run=7, name=name, ring=None)
         self.links = TcpLinks(
@@ -39,6 +41,7 @@ class Node:
             passwords=self._read,
             random=os.urandom,
             holder=lambda port: f"process 1 (the holder of {port})",
+            refused=self.refused,
         )
 
     async def _read(self) -> tuple[Secret, ...]:

@@ -48,8 +48,8 @@ async def test_two_peers_meet_and_part(passwords: tuple[str, ...]):
         one.links.send(here, Ping(number=2))
         await asyncio.sleep(0.1)
         assert one.downs == []  # who closes a link is not told
-        assert not one.links.counts
-        assert not two.links.counts
+        assert not one.refused
+        assert not two.refused
 
 
 async def test_an_end_of_the_daemon_takes_its_links_down():
@@ -130,9 +130,9 @@ async def test_another_password_is_told_on_both_sides_and_tried_again_after_a_mi
         for turn in (1, 2):  # the second at once
             one.links.dial(two.address)
             await comes(lambda turn=turn: len(one.undialled_) == turn)
-        await comes(lambda: two.links.counts["password"])
+        await comes(lambda: two.refused["password"])
         assert [(why.code, why.seen) for _, why in one.undialled_] == [("MESH-002", seen[0])] * 2
-        assert (one.links.counts, two.links.counts) == ({"password": 1},) * 2
+        assert (one.refused, two.refused) == ({"password": 1},) * 2
         told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
         hint = "Give all nodes the same --password-file. They try again in a minute"
         hosts = (two.address, "127.0.0.1")
@@ -141,7 +141,7 @@ async def test_another_password_is_told_on_both_sides_and_tried_again_after_a_mi
         )
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: time.monotonic() + 60)
         one.links.dial(two.address)
-        await comes(lambda: one.links.counts["password"] == 2)
+        await comes(lambda: one.refused["password"] == 2)
         assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2  # once an hour
         assert not one.ups
         assert not two.ups
@@ -194,12 +194,12 @@ async def test_hostile_input_ends_that_link_alone_and_is_counted(data: bytes, ki
             hostile = Raw(one)
             await hostile.send(data)
             await hostile.closed()
-        assert one.links.counts == {kind: 3}
+        assert one.refused == {kind: 3}
         [told] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
         assert re.match(r"MESH-006 mesh: 127\.0\.0\.1: ", told)
         assert says in told
         await answers(one, two, here, there)
-        assert not two.links.counts
+        assert not two.refused
 
 
 @pytest.mark.parametrize("data, kind", [(framed(bytes(40)), "seal"), ((MAX_FRAME + 1).to_bytes(4, "big"), "length")])
@@ -212,7 +212,7 @@ async def test_so_does_garbage_on_a_link_that_is_up(data: bytes, kind: str):
         await hostile.send(data)
         await hostile.closed()
         await comes(lambda: node.downs)
-        assert node.links.counts == {kind: 1}
+        assert node.refused == {kind: 1}
 
 
 async def test_a_handshake_has_its_time(monkeypatch):
@@ -227,7 +227,7 @@ async def test_a_handshake_has_its_time(monkeypatch):
         await silent.closed()
         await slow.closed()
         assert time.monotonic() - began > 0.25
-        assert one.links.counts == {"late": 2}
+        assert one.refused == {"late": 2}
     with socket.create_server(("127.0.0.1", two.port)):  # which accepts and says nothing
         one.links.dial(two.address)
         await comes(lambda: one.undialled_)
@@ -245,9 +245,9 @@ async def test_of_unfinished_handshakes_there_are_so_many():
             for raw in many:
                 stack.callback(raw.socket.close)
             assert all([await raw.read() for raw in many])  # each was greeted
-            assert not one.links.counts
+            assert not one.refused
             await two.linked(one)
-            assert one.links.counts == {"many": 1}
+            assert one.refused == {"many": 1}
             await many[0].closed()
             await other.meet()
             await comes(lambda: len(one.ups) == 2)
@@ -384,7 +384,7 @@ async def test_a_link_that_cannot_be_made_anew_stays(monkeypatch):
     async with running(one, two):
         first = await one.linked(two)
         two.passwords = (OTHER,)
-        await comes(lambda: two.links.counts["password"] > 2)
+        await comes(lambda: two.refused["password"] > 2)
         await answers(one, two, *first)
         assert not one.undialled_  # the core has not asked for it
         two.passwords = (SECRET,)

@@ -29,14 +29,16 @@ def problem(host: str, error: Hostile | OtherPassword) -> Problem:
 
 
 class Complaints:
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.counts: Counter[str] = Counter()  # by the kind of what is hostile, and "password"
+    """`counts` is by the kind of what is hostile, and "password"."""
+
+    def __init__(self, now: Callable[[], float], counts: Counter[str]) -> None:
+        self._counts = counts
         self._now = now
         self._said: dict[tuple[str, str], float] = {}
 
     def take(self, host: str, error: Hostile | OtherPassword) -> Problem:
         kind = "password" if isinstance(error, OtherPassword) else error.kind
-        self.counts[kind] += 1
+        self._counts[kind] += 1
         found = problem(host, error)
         if self._is_new(host, kind):
             log.warning("%s", found)

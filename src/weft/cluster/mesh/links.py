@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
 from typing import Any, Final, NoReturn, Protocol
 
@@ -60,7 +60,10 @@ class _Unreached(Exception):
 
 
 class TcpLinks:
-    """`passwords` gives the present ones: none, one or two; `holder` names the process that has a port."""
+    """`passwords` gives the present ones: none, one or two; `holder` names the process that has a port.
+
+    `refused` counts links by why they were closed: by kind, the hostile ones, and `password`.
+    """
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class TcpLinks:
         passwords: Callable[[], Awaitable[tuple[Secret, ...]]],
         random: Callable[[int], bytes],
         holder: Callable[[int], str],
+        refused: Counter[str],
     ) -> None:
         self._private = private
         self._ears = ears
@@ -81,17 +85,12 @@ class TcpLinks:
         self._random = random
         self._holder = holder
         self._reach = Reach(HANDSHAKE_SECONDS)
-        self._complaints = Complaints(time.monotonic)
+        self._complaints = Complaints(time.monotonic, refused)
         self._numbers = count(1)
         self._links: dict[int, Link] = {}  # those that are up
         self._unfinished: dict[asyncio.Task[None], str] = {}  # handshakes that others have begun: with which host
         self._refused: dict[str, tuple[float, Problem]] = {}  # addresses, until when
         self._tasks = set[asyncio.Task[None]]()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Of links that were refused, by kind: hostile ones, and those with another password."""
-        return self._complaints.counts
 
     async def run(self) -> NoReturn:
         """Listen until cancelled. Raises `ConfigError` (INST-001) when another program has the port."""

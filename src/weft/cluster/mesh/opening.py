@@ -1,5 +1,6 @@
 """Makes the mesh's store of what the flags say."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -49,13 +50,14 @@ def open_mesh(
         machine=machine_print(),
         boot=boot_id(),
     )
-    links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder)
+    refused: Counter[str] = Counter()
+    links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
     parts = Parts(core=Core, links=links)
     peer = Peer(
         me, Disk(directory, kept), parts, now=now, random=random, used=lambda home: had_a_pod(book.subnets(home))
     )
     book = Leasebook(peer)
-    report = Report(peer, book)
+    report = Report(peer, book, refused)
     return Store(
         settings=MeshSettings(peer),
         tenure=MeshTenure(peer, book),

@@ -1,5 +1,7 @@
 """What this node knows of its mesh, for people: `weft mesh`, status and metrics."""
 
+from collections.abc import Mapping
+
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.store import Leasebook, lease_id
 from weft.mesh.ring import Tokens
@@ -8,9 +10,10 @@ from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
 
 
 class Report:
-    def __init__(self, peer: Peer, book: Leasebook) -> None:
+    def __init__(self, peer: Peer, book: Leasebook, refused: Mapping[str, int]) -> None:
         self._peer = peer
         self._book = book
+        self._refused = refused
 
     def __call__(self) -> MeshState | None:
         """None before the disk was read."""
@@ -44,6 +47,7 @@ class Report:
             waits=peer.own.waits,
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
             unwritten=peer.unwritten,
+            refused=dict(self._refused),
             said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said),
         )
 

@@ -41,6 +41,7 @@ class MeshState(Value):
     `strangers` are peers without our ring that were linked with us, by their ring or under an empty name. `unreached`
     are addresses that were dialled in vain, and why. `waits` says what the own block waits for, or another one;
     `removing` are the ids of those whom we have proposed to remove. `unwritten` is why the disk takes nothing.
+    `refused` counts links that were closed: by what was hostile in them, and for another `password`.
     """
 
     id: str
@@ -55,6 +56,7 @@ class MeshState(Value):
     removing: tuple[str, ...] = ()
     unwritten: Problem | None = None
     said: tuple[str, ...] = ()
+    refused: dict[str, int] = field(default_factory=dict)
 
 
 class MeshDone(Value):

@@ -89,7 +89,7 @@ class Node:
         book = Leasebook(self.peer)
         self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer, book)
         self.directory = MeshDirectory(self.peer, book)
-        self.look = Report(self.peer, book)
+        self.look = Report(self.peer, book, {})
         layout = layout_of(NET_CONF, NETCONF)
         self.operator = Operator(self.peer, self.look, layout, os.urandom)
 
