@@ -1,5 +1,6 @@
 """A mesh of real daemons on vxlan: it is made by one command, and no packet is lost when daemons die or are cut off."""
 
+import json
 import re
 import shlex
 import signal
@@ -46,6 +47,16 @@ def test_three_nodes_find_each_other_and_all_pods_reach_all(cluster: Cluster):
     assert cluster.leases() == {}, "nothing is in etcd"
     [file] = nodes[0].state_dir.glob("mesh-*/store/mesh.json")
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_pods_of_both_families_reach_each_other(cluster: Cluster, tmp_path: Path):
+    config = {"Network": "10.32.0.0/12", "EnableIPv6": True, "IPv6Network": "fd05::/48", "Backend": {"Type": "mesh"}}
+    file = tmp_path / "net-conf.json"
+    file.write_text(json.dumps(config))
+    one, two = created(cluster, 1, 2, more=(f"--net-config-path={file}",))
+    here, there = one.pod(), two.pod()
+    assert len(there.ips) == 2
+    assert all(reaches(source, target) for source in (here, one.netns) for target in there.ips)
 
 
 def test_every_daemon_is_killed_and_started_again_and_no_packet_is_lost(cluster: Cluster):
