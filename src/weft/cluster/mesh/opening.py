@@ -11,6 +11,7 @@ from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
 from weft.cluster.mesh.passwords import Passwords
+from weft.cluster.mesh.paths import MeshPaths
 from weft.cluster.mesh.peer import Parts, Peer, Self
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
@@ -65,6 +66,7 @@ def open_mesh(
         tallies={},
         close=lambda: None,
         run=peer.run,
+        paths=MeshPaths(peer, book),
         mesh=report,
         command=Operator(peer, report, layout, random).command,
     )

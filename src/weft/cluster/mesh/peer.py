@@ -23,15 +23,18 @@ from weft.model.mesh.effects import (
     Command,
     Dial,
     Effect,
+    Hop,
     Keep,
     Kept,
     Leases,
     Options,
     Own,
+    Probe,
     Publish,
     Rekey,
     Say,
     Send,
+    Sights,
     Used,
 )
 from weft.model.mesh.messages import Hello, Message
@@ -80,6 +83,7 @@ class Core(Protocol):
     def undialled(self, address: str, now: float) -> list[Effect]: ...
     def received(self, link: int, message: Message, now: float) -> list[Effect]: ...
     def asked(self, command: Command, now: float) -> list[Effect]: ...
+    def saw(self, sights: Sights, now: float) -> list[Effect]: ...
     def tick(self, now: float) -> list[Effect]: ...
 
 
@@ -132,6 +136,7 @@ class Peer:
         self.key = b""
         self.own = Own(home=None, usable=False)
         self.leases: dict[bytes, Member] = {}  # of others
+        self.hops: dict[bytes, Hop] = {}  # where packets for some of them go
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
@@ -140,6 +145,7 @@ class Peer:
         self.heard: float | None = None
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
         self.hears: Callable[[Leases], None] = lambda _: None  # of leases that have changed
+        self.asks: Callable[[bytes], None] = lambda _: None  # whether the path to a peer carries packets
         self._disk = disk
         self._parts = parts
         self._now = now
@@ -171,6 +177,10 @@ class Peer:
         if self.core is None:
             raise Unavailable(Problem(code="MESH-001", where="mesh", seen="weftd has not read its disk yet"))
         self._do(self.core.asked(command, self._now()))
+
+    def saw(self, sights: Sights) -> None:
+        if self.core is not None:
+            self._do(self.core.saw(sights, self._now()))
 
     def publish(self, publish: Publish) -> None:
         """At once or once there is a core, and again whenever another begins."""
@@ -318,8 +328,18 @@ class Peer:
         elif isinstance(effect, Close):
             links.close(effect.link, effect.why)
             self.down(effect.link)
-        elif isinstance(effect, Leases):
+        else:
+            self._show(effect)
+
+    def _show(self, effect: Effect) -> None:
+        if isinstance(effect, Leases):
             self._took(effect)
+        elif isinstance(effect, Hop):
+            self.hops[effect.key] = effect
+            if lease := self.leases.get(effect.key):
+                self._took(Leases(changed=(lease,)))
+        elif isinstance(effect, Probe):
+            self.asks(effect.key)
         elif isinstance(effect, Own):
             self.own = effect
             self._tell()
@@ -334,6 +354,7 @@ class Peer:
             self.leases[member.key] = member
         for key in leases.gone:
             self.leases.pop(key, None)
+            self.hops.pop(key, None)
         self._untold.set()
         self.hears(leases)
         self._tell()

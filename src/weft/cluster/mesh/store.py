@@ -18,7 +18,7 @@ from weft.desired.allocate import Choice, Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, Word, changed
 from weft.model.errors import PeerError, Problem, Unavailable
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.mesh.effects import Leases, Publish
 from weft.model.mesh.records import Member, Ring
 from weft.model.net import Addresses
@@ -60,9 +60,28 @@ class Leasebook:
             return name, None
         v4, v6 = subnets_of(netconf, member.home)
         try:
-            return name, Lease(id=name, v4=v4, v6=v6, attrs=decode_attrs(member.attrs, name))
+            attrs = decode_attrs(member.attrs, name)
         except PeerError as error:
             return name, Malformed(id=name, problem=error.problems[0])
+        return name, Lease(id=name, v4=v4, v6=v6, attrs=attrs, way=self._way(member, attrs, netconf))
+
+    def lease(self, key: bytes) -> Lease | None:
+        """Of a peer, if it can be used."""
+        member = self._peer.leases.get(key)
+        word = None if member is None else self.word(member)[1]
+        return word if isinstance(word, Lease) else None
+
+    def _way(self, member: Member, attrs: LeaseAttrs, netconf: NetConf) -> Way:
+        hop = self._peer.hops.get(member.key)
+        relay = member if hop is None else hop.next
+        bases = () if relay.home is None else subnets_of(netconf, relay.home)
+        return Way(
+            kind="vxlan" if relay.key == member.key else "via",
+            hop=relay.name,
+            bases=tuple(base.network_address for base in bases if base is not None),
+            remotes=tuple(ip for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None),
+            reason="" if hop is None else hop.reason,
+        )
 
     def subnets(self, home: int | None) -> tuple[str, ...]:
         """Of a block, for people."""
