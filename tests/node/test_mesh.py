@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.meshnode import MeshNode, created, mesh_of
+from tests.node.meshnode import WEFT, MeshNode, created, mesh_of
 from tests.support.traffic import nothing_lost, reaches
 from tests.support.weftd import Cluster, eventually
 
@@ -141,3 +141,43 @@ def test_the_five_commands_of_the_page_make_a_cluster(cluster: Cluster):
             said = eventually(lambda node=node, words=words: node.mesh(*words))
     assert {line.split("-")[0] for line in said.splitlines()[1:]} == {"node1", "node2", "node3"}
     assert reaches(nodes["node2"].pod(), nodes["node3"].pod().ips[0])
+
+
+def vxlan_blocked(node: MeshNode, *others: MeshNode) -> None:
+    node.netns.run("nft add table ip blocked")
+    node.netns.run("nft 'add chain ip blocked input { type filter hook prerouting priority -400; }'")
+    for other in others:
+        node.netns.run(f"nft add rule ip blocked input ip saddr {other.public_v4} udp dport 8472 drop")
+
+
+def goes_by(here: MeshNode, there: MeshNode, relay: MeshNode) -> bool:
+    """Tell whether packets for pods of `there` go to `relay`, perhaps itself, first."""
+    return f"via {relay.v4.network_address} " in here.ip(f"route show {there.v4}")
+
+
+def test_n2_packets_go_by_a_relay_while_vxlan_is_blocked_and_straight_again_after_it(cluster: Cluster):
+    one, other, relay = created(cluster, 1, 2, 3)
+    here, there = one.pod(), other.pod()
+    with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])]) as pings:
+        vxlan_blocked(one, other)
+        eventually(lambda: goes_by(one, other, relay) and goes_by(other, one, relay), seconds=40)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+        eventually(lambda: "port-filtered" in one.netns.run(f"{WEFT} peers"), seconds=40)
+        one.netns.run("nft delete table ip blocked")
+        eventually(lambda: goes_by(one, other, other) and goes_by(other, one, one), seconds=60)
+        assert reaches(here, there.ips[0])
+        pings.terminate()
+
+
+def test_n1_another_relay_is_taken_when_the_first_one_is_lost(cluster: Cluster):
+    one, other, *relays = created(cluster, 1, 2, 3, 4)
+    here, there = one.pod(), other.pod()
+    with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])]) as pings:
+        vxlan_blocked(one, other)
+        eventually(lambda: any(goes_by(one, other, relay) for relay in relays), seconds=40)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+        first, second = relays if goes_by(one, other, relays[0]) else relays[::-1]
+        vxlan_blocked(first, one, other, second)
+        eventually(lambda: goes_by(one, other, second) and goes_by(other, one, second), seconds=40)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+        pings.terminate()

@@ -122,8 +122,12 @@ class Waying:
         fallen = (short(key) for key, path in self._paths.items() if path.usable is False)
         cannot = tuple(sorted(fallen)[:MAX_CANNOT])
         if cannot != self.cannot:
+            differ = {*cannot} ^ {*self.cannot}
             self.cannot = cannot
             self._state.stale = True
+            for key in self._ways:
+                if short(key) in differ:
+                    self._state.mark(key)  # the reason of its way is another
 
     def _solve(self, now: float) -> None:
         self._solve_at = inf

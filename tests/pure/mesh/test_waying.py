@@ -117,6 +117,7 @@ def test_a_pair_of_which_one_alone_hears_nothing_goes_by_a_relay_too():
     paths.block(("n0", "n1"))
     assert paths.until(10, both("n0", "n1"), ["n2"])
     assert paths.hops["n1"]["n0"] == ("n2", "one-way")
+    assert paths.world.run(180, until=lambda: paths.hops["n1"]["n0"] == ("n2", "port-filtered"))
 
 
 def test_a_path_in_use_is_asked_each_second_and_one_without_traffic_once_a_minute():
