@@ -143,18 +143,16 @@ class Estate:
         state.keep(promise=taken.promise, number=number)
         return True
 
-    def acknowledged(self, ask: Ask, ack: Ack, now: float) -> None:
+    def acknowledged(self, taken: Grant, by: bytes, ack: Ack, now: float) -> None:
         """The answer of a witness."""
-        state, taken = self._state, self._state.kept.grant
-        if ask.number != self._ask or taken is None:
-            return
+        state = self._state
         self._ask = None
         self.due = now
         against = objection(taken, state.known.tokens, self._removing.bound, state.known.removals)
         if against:
             state.keep(grant=None)
         elif ack.refused:
-            self._refusals[ask.target] = ack.refused
+            self._refusals[by] = ack.refused
         else:
             self._settle(taken)
 

@@ -8,6 +8,7 @@ from weft.mesh.links import Link
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
 from weft.model.errors import Problem
+from weft.model.mesh.effects import Send
 from weft.model.mesh.messages import Buckets, Pull, Records, Root, Versions
 from weft.model.mesh.records import Member
 
@@ -43,14 +44,11 @@ class Gossip:
         state = self._state
         same: dict[tuple[tuple[object, ...], ...], list[Records]] = {}  # most links are sent the same
         for number, names in state.flood.take():
-            link = state.links.get(number)
-            if link is None:
-                continue
             key = (tuple(names.members), tuple(names.tokens), tuple(names.removals))
             if key not in same:
                 same[key] = state.known.records(names)
             for records in same[key]:
-                state.send(link, records)
+                state.out.append(Send(link=number, message=records))
 
     def received(self, message: Records | Root | Buckets | Versions | Pull, link: Link, now: float) -> None:
         state = self._state

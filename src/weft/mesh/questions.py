@@ -28,7 +28,7 @@ class Questions:
         elif isinstance(ask.body, Propose):
             self._removing.answered(ask, body, now)
         elif isinstance(ask.body, Note):
-            self._estate.acknowledged(ask, body, now)
+            self._estate.acknowledged(ask.body.grant, ask.target, body, now)
         else:
             self._leaving.answered(ask, now)
 
