@@ -229,10 +229,10 @@ class Core:
         """A peer has begun again, and its old link does not answer."""
         state = self._state
         held, link.held = link.held, []
-        if state.links.up(link, now):
-            self._met(link, now)
-            for message in held:
-                self._take(link, message, now)
+        state.links.up(link, now)
+        self._met(link, now)
+        for message in held:
+            self._take(link, message, now)
 
     def _down(self, number: int, now: float) -> None:
         state = self._state

@@ -26,7 +26,7 @@ class Questions:
         if isinstance(body, Grant):
             self._estate.granted(ask, body, now)
         elif isinstance(ask.body, Propose):
-            self._removing.answered(ask, body, now)
+            self._removing.answered(ask.body.promise, ask.target, body, now)
         elif isinstance(ask.body, Note):
             self._estate.acknowledged(ask.body.grant, ask.target, body, now)
         else:

@@ -5,7 +5,6 @@ from typing import Final
 
 from weft.mesh.flood import Names
 from weft.mesh.removal import NUMBERS, Bound, ended, inherited, late, missing, propose
-from weft.mesh.routing import Ask
 from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.effects import Rekey, Remove
@@ -183,16 +182,13 @@ class Removing:
         if names:
             self._propose(names, now)
 
-    def answered(self, ask: Ask, ack: Ack, now: float) -> None:
+    def answered(self, proposal: Promise, by: bytes, ack: Ack, now: float) -> None:
         """One of the others has answered our proposal."""
         state = self._state
-        proposal = state.kept.proposal
-        if proposal is None or self._asks.pop(ask.target, None) != ask.number:
-            return
         if ack.refused:
-            self._refused(proposal, ask.target, ack, now)
+            self._refused(proposal, by, ack, now)
             return
-        self._promised[ask.target] = None
+        self._promised[by] = None
         self._heard.update(dict.fromkeys(ack.peers))
         for removal in ack.removals:
             if self.hear(removal, now):
