@@ -23,11 +23,11 @@ def searched(blocks: int, limits: Limits, depth: int, begun: str = "") -> Found:
 
 
 CASES = {
-    "joins": (4, Limits(peers=3), "", 7, 14),
-    "a death": (4, Limits(peers=3, deaths=1, removals=2, kills=1), _TWO, 4, 8),
-    "a removal": (6, Limits(peers=3, deaths=1, removals=2, kills=1), _DEAD, 4, 9),
-    "cut off": (4, Limits(peers=3, cuts=2, removals=1), _TWO, 4, 7),
-    "four": (3, Limits(peers=4, deaths=1, removals=1), "", 3, 6),
+    "joins": (4, Limits(peers=3), "", 10, 16),
+    "a death": (4, Limits(peers=3, deaths=1, removals=2, kills=1), _TWO, 6, 9),
+    "a removal": (6, Limits(peers=3, deaths=1, removals=2, kills=1), _DEAD, 7, 11),
+    "cut off": (4, Limits(peers=3, cuts=2, removals=1), _TWO, 6, 9),
+    "four": (3, Limits(peers=4, deaths=1, removals=1), "", 4, 6),
 }
 
 
@@ -36,6 +36,7 @@ def test_no_history_of_cores_gives_a_block_to_two(case):
     blocks, limits, begun, depth, _ = case
     found = searched(blocks, limits, depth, begun)
     assert found.why == "", found.trail
+    assert found.depth == depth
 
 
 @pytest.mark.soak
@@ -44,6 +45,7 @@ def test_no_longer_history_of_cores_either(case):
     blocks, limits, begun, _, depth = case
     found = searched(blocks, limits, depth, begun)
     assert found.why == "", found.trail
+    assert found.depth == depth
 
 
 # --- What happens without one of the rules
