@@ -16,7 +16,8 @@ from weft.model.value import replace
 
 ALONE: Final = 10.0  # seconds after a start in which we wait for a word of others
 PATIENCE: Final = 6.0  # seconds until somebody else is asked
-PAUSE: Final = 1.0  # after a refusal
+PAUSES: Final = (0.25, 4.0)  # after a refusal: the first, and the longest
+LOOK: Final = 0.1  # while there is nobody who can be asked
 
 
 class Estate:
@@ -27,6 +28,7 @@ class Estate:
         self._refusals: dict[bytes, str] = {}  # by giver or witness, since our last block
         self._ask: int | None = None
         self._asked = 0.0
+        self._pause = PAUSES[0]
         self._alone_until = self._waited = inf
         self._own: Own | None = None
         self.due = inf
@@ -92,8 +94,8 @@ class Estate:
         if self._ask is not None:
             state.routing.cancel(self._ask)
             self._ask = None
-        elif now < self._asked + PAUSE:
-            self.due = self._asked + PAUSE
+        elif now < self._asked + self._pause:
+            self.due = self._asked + self._pause
             return
         hops = state.routing.hops(state.known, now)
         named = self._removing.bound.named
@@ -105,11 +107,13 @@ class Estate:
             body = Note(grant=replace(state.kept.grant, ring=()))
             able = sorted(key for key in witnesses(state.kept.grant, state.known.removals) if key in hops)
             target = able[int(state.chance() * len(able))] if able else None
+        if target is None:
+            self.due = now + LOOK
+            return
         self._asked = now
-        self.due = now + PAUSE
-        if target is not None:
-            self._ask = state.routing.ask(target, body, state.known, now)
-            self.due = now + PATIENCE
+        self._pause = min(1.5 * self._pause, PAUSES[1])
+        self._ask = state.routing.ask(target, body, state.known, now)
+        self.due = now + PATIENCE
 
     def granted(self, ask: Ask, answer: Grant, now: float) -> None:
         """The answer to our `Want`."""
@@ -161,6 +165,7 @@ class Estate:
         state.keep(home=taken.home, settled=True, grant=None)
         state.stale = True
         self._refusals.clear()
+        self._pause = PAUSES[0]
 
     # --- To others
 

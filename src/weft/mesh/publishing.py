@@ -1,4 +1,4 @@
-"""Our own record, at most once a second, and which leases the others' records give."""
+"""Our own record, as a rule at most once a second, and which leases the others' records give."""
 
 from collections.abc import Iterable
 from math import inf
@@ -14,6 +14,7 @@ PAUSE: Final = 1.0  # seconds between two versions of our record
 FOR_EACH: Final = 0.02  # and if nothing but links has changed, so many for each member,
 LONGEST: Final = 10.0  # at most this,
 FIRST: Final = 2  # after so many versions
+URGENT: Final = frozenset(("attrs", "home", "settled", "cannot"))  # what others wait for, and is rare
 
 
 class Publishing:
@@ -23,7 +24,6 @@ class Publishing:
         self._shown: dict[bytes, Member] = {}
         self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
-        self._later = inf  # when links are to be told that have changed
         self._count = 0
         self.attrs = b""
         self.endpoints: tuple[str, ...] = ()
@@ -31,23 +31,19 @@ class Publishing:
 
     def tick(self, now: float) -> None:
         state = self._state
-        self.due = self._later
-        if state.ring is None or not (state.stale or now >= self._later):
+        if state.ring is None or not (state.stale or now >= self.due):
             return
         if state.kept.home is not None and not self.attrs:
             return  # others have our record of before, and would take our lease for one that is gone
-        known = state.known.members.get(state.me)
-        if now < self._last + PAUSE and (known is None or known.cannot == self._waying.cannot):
-            self.due = min(self.due, self._last + PAUSE)
-            return
         state.stale = False
+        self.due = inf
         made = self._record(state.version + 1)
         changed = self._changed(made)
-        self._later = self._last + self._patience() if changed == ["links"] else -inf
-        if not changed or now < self._later:
-            self.due = self._later = self._later if changed else inf
+        if not changed:
             return
-        self.due = self._later = inf
+        if now < self._last + self._patience(changed):
+            self.due = self._last + self._patience(changed)
+            return
         self._last = now
         self._count += 1
         state.version += 1
@@ -56,9 +52,13 @@ class Publishing:
         state.put(made)
         state.flood.tell(Names(members={state.me: None}), now)
 
-    def _patience(self) -> float:
+    def _patience(self, changed: list[str]) -> float:
         """Many peers that begin at once have other links each second, of which nobody needs to hear."""
-        return min(LONGEST, len(self._state.known.members) * FOR_EACH) if self._count >= FIRST else PAUSE
+        if not URGENT.isdisjoint(changed):
+            return 0.0
+        if changed == ["links"] and self._count >= FIRST:
+            return min(LONGEST, len(self._state.known.members) * FOR_EACH)
+        return PAUSE
 
     def _record(self, version: int) -> Member:
         state = self._state
