@@ -181,3 +181,28 @@ def test_n1_another_relay_is_taken_when_the_first_one_is_lost(cluster: Cluster):
         eventually(lambda: goes_by(one, other, second) and goes_by(other, one, second), seconds=40)
         eventually(lambda: reaches(here, there.ips[0]), seconds=20)
         pings.terminate()
+
+
+def test_a_node_leaves_and_one_that_is_lost_is_removed(cluster: Cluster):
+    stays, leaves, lost, other = created(cluster, 1, 2, 3, 4)
+    here, there = stays.pod(), other.pod()
+    with nothing_lost(here, there, there.ips[0]):
+        subnet = str(leaves.v4)
+        leaves.mesh("leave", "--yes")
+        for node in (stays, other):
+            eventually(lambda node=node: subnet not in node.routes(), seconds=20)
+        leaves.says("MESH-007 mesh: this node has left the mesh", seconds=20)
+        leaves.stop()
+
+        subnet = str(lost.v4)
+        lost.kill()
+        assert "answers" in stays.netns.run(f"{WEFT} mesh rmpeer node4 --yes 2>&1", check=False)
+        eventually(lambda: not any(lost.name in link for peer in stays.state["peers"] for link in peer["links"]))
+        eventually(lambda: "weftd does so" in stays.mesh("rmpeer", lost.name, "--yes", check=False), seconds=20)
+        for node in (stays, other):
+            eventually(lambda node=node: subnet not in node.routes(), seconds=40)
+        assert stays.state["ring"]["resting"] > 0
+        lost.spawn().says("MESH-005.*this node was removed from the mesh", seconds=60)
+        eventually(lambda: str(lost.v4) != subnet, seconds=20)
+        lost.wait_ready()
+        eventually(lambda: str(lost.v4) in stays.routes(), seconds=20)

@@ -23,7 +23,7 @@ from weft.config.options import MESH_PORT, Options
 from weft.desired.backends import BACKENDS
 from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem
-from weft.model.mesh.records import Layout
+from weft.model.mesh.records import MAX_NAME, Layout
 
 _DEFAULT: Final = '{"Network": "10.32.0.0/12", "SubnetLen": 24, "Backend": {"Type": "mesh"}}'
 
@@ -45,7 +45,7 @@ def open_mesh(
     passwords = Passwords(options.password_file)
     layout = _layout(options.mesh_config)
     me = Self(
-        name=name,
+        name=_printable(name),
         peers=tuple(map(str, options.peer)),
         founding=layout if options.mesh_create else None,
         machine=machine_print(),
@@ -70,6 +70,11 @@ def open_mesh(
         mesh=report,
         command=Operator(peer, report, layout, random).command,
     )
+
+
+def _printable(name: str) -> str:
+    """What records may hold as a name."""
+    return "".join(each if " " <= each <= "~" else "?" for each in name[:MAX_NAME]) or "?"
 
 
 def _layout(path: str) -> Layout:

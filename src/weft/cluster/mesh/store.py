@@ -344,6 +344,9 @@ def _no_ring(peer: Peer) -> Problem:
 def _waits(peer: Peer) -> Problem:
     if peer.own.waits is not None:
         return peer.own.waits
+    if peer.kept.left:
+        seen, hint = "this node has left the mesh", "Stop weftd; with an empty --state-dir it can join as a new node"
+        return Problem("MESH-007", "mesh", seen, hint=hint)
     seen = "no block of the ring is this node's yet"
     hint = "'weft mesh status' says who was asked"
     return Problem(code="LEASE-003", where="mesh", seen=seen, expected="a peer that gives one", hint=hint)
