@@ -119,13 +119,13 @@ async def mesh(count):
     """So many nodes, of which the first has made the ring, and their disks."""
     hub = Hub()
     disks = [FakeDisk() for _ in range(count)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):  # neighbours compare what they know every 30 seconds or so
         async with _all(hub, disks) as nodes:
             await nodes[0].operator.command("create", ["--yes"])
             for node in nodes:
                 await node.lease()
             for node in nodes:
-                await comes(lambda node=node: len(node.look().peers) == count and node.look().agreed)
+                await comes(lambda node=node: len(node.look().peers) == count and node.look().agreed, seconds=30)
             yield hub, nodes
 
 
