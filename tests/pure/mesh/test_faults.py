@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support.mesh.checks import Checks
-from tests.support.mesh.world import Node, Weather, World
+from tests.support.mesh.nodes import Node, Weather
+from tests.support.mesh.world import World
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Ack, Grant, Note, Routed
 from weft.model.mesh.records import Layout

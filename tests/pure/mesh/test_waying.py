@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.mesh.world import Node, World
+from tests.support.mesh.nodes import Node
+from tests.support.mesh.world import World
 from weft.model.mesh import effects as do
 from weft.model.mesh.records import Layout, short
 

@@ -5,7 +5,7 @@ C2: the tokens on a disk are in order, do not overlap and are blocks of the ring
 C3: versions rise, of a node's own record and of each block.
 """
 
-from tests.support.mesh.world import Node
+from tests.support.mesh.nodes import Node
 from weft.model.mesh.effects import Kept
 
 

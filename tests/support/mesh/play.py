@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.support.mesh.checks import Broken, Checks
+from tests.support.mesh.nodes import Node, Weather
 from tests.support.mesh.sealed import Sealed
-from tests.support.mesh.world import Node, Weather, World
+from tests.support.mesh.world import World
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
 from weft.model.mesh.records import Layout
 
-HEALED = 60.0  # seconds in which all must know the same, after the last fault
+HEALED = 20.0  # seconds in which all must know the same, after the last fault
 SEALED = 0.1  # of all histories: their messages are encoded and sealed on the way
 MOST = 10  # nodes that are up or may come back
 

@@ -5,75 +5,20 @@ A node can be killed at any point: between two effects, while its disk writes, w
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from math import inf
 from random import Random
 from typing import Any
 
+from tests.support.mesh.nodes import End, Node, Weather
 from weft.mesh.core import Core
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Founders, Message, Offer
-from weft.model.mesh.records import Layout, Member
+from weft.model.mesh.records import Layout
 
 TIMEOUT = 10.0  # seconds until a dial to nobody is given up
 FAILED = 0.01  # until a machine without a daemon refuses
 RETRIES = (0.0, 1.0, 3.0, 7.0)  # when TCP asks again for a connection
-TCP_DEAD = 30.0  # until a link that carries nothing is told to be broken, if the core has not closed it before
-
-
-@dataclass(eq=False)
-class End:
-    """One side of a link."""
-
-    node: "Node"
-    life: int
-    number: int
-    peer: "End" = None  # type: ignore[assignment]
-    last: float = 0.0  # when what was sent last arrives
-    open: bool = True
-    early: list[Message] | None = field(default_factory=list)  # what came before our side was done with the handshake
-
-
-@dataclass(eq=False)
-class Node:
-    name: str
-    key: bytes
-    address: str
-    peers: tuple[str, ...] = ()
-    founding: Layout | None = None
-    skew: float = 0.0  # its clock against the world's
-    core: Core | None = None
-    life: int = 0
-    disk: do.Kept = field(default_factory=do.Kept)
-    disks: list[do.Kept] = field(default_factory=list)  # all that it ever was
-    late: tuple[Member, ...] = ()
-    links: dict[int, End] = field(default_factory=dict)
-    waiting: deque[do.Effect] = field(default_factory=deque)
-    writing: bool = False
-    wakes: float = inf
-    own: do.Own | None = None
-    leases: dict[bytes, Member] = field(default_factory=dict)
-    said: list[do.Say] = field(default_factory=list)
-    sent: int = 0
-    attrs: bytes = b"{}"
-
-    @property
-    def up(self) -> bool:
-        return self.core is not None
-
-
-@dataclass
-class Weather:
-    """How bad links and disks are."""
-
-    delay: float = 0.01
-    disk: float = 0.002
-    loss: float = 0.0
-    twice: float = 0.0
-    reorder: float = 0.0
-    late: float = 0.0  # how often a node's loop sleeps for seconds
 
 
 class World:
@@ -354,20 +299,9 @@ class World:
             if end := node.links.get(effect.link):
                 self._break(end)
         else:
-            self._show(node, effect)
-
-    def _show(self, node: Node, effect: do.Effect) -> None:
-        if isinstance(effect, do.Own):
-            node.own = effect
-        elif isinstance(effect, do.Leases):
-            node.leases.update((member.key, member) for member in effect.changed)
-            for key in effect.gone:
-                node.leases.pop(key, None)
-        elif isinstance(effect, do.Say):
-            node.said.append(effect)
-        elif isinstance(effect, do.Rekey):
-            node.said.append(do.Say(text="rekey", problem=effect.why))
-            self.at(self.now, self._rekey, node, node.life)
+            node.show(effect)
+            if isinstance(effect, do.Rekey):
+                self.at(self.now, self._rekey, node, node.life)
 
     def _rekey(self, node: Node, life: int) -> None:
         if node.life == life and node.up:
