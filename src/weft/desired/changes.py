@@ -41,12 +41,7 @@ def _told(lease: Lease) -> dict[str, str]:
 
 
 def _way(way: Way) -> dict[str, str]:
-    port = f" port {way.port}" if way.port else ""
-    return {
-        "way": str(way),
-        "its address": (" ".join(map(str, way.remotes)) or "none") + port,
-        "its MTU": str(way.mtu or "none"),
-    }
+    return {"way": str(way), "its address": " ".join(map(str, way.remotes)) or "none"}
 
 
 def _link(facts: Facts) -> dict[str, str]:

@@ -30,13 +30,10 @@ class Way(Value, gc=False):
     one address a family.
     """
 
-    kind: Literal["vxlan", "direct", "via"]
+    kind: Literal["vxlan", "via"]
     hop: str
     bases: tuple[Ip, ...] = ()  # the first addresses of the hop's subnets
-    key: str = ""  # the hop's of WireGuard, in base64; empty where vxlan leads to it
     remotes: tuple[Ip, ...] = ()  # the peer's own addresses outside of the tunnel, `via` another node, too
-    port: int = 0  # 0 for the same as ours
-    mtu: int = 0  # of a packet of pods, 0 for the device's
     reason: str = ""  # why it is no better one
 
     def __str__(self) -> str:

@@ -87,13 +87,10 @@ def test_an_id_that_is_no_subnet_is_remembered(tmp_path: Path):
 
 
 WAY = Way(
-    kind="direct",
+    kind="via",
     hop="node2",
     bases=(ip_address("10.5.2.0"), ip_address("fc00:0:0:2::")),
-    key=builders.key(2),
     remotes=(ip_address("fd00::2"),),
-    port=4100,
-    mtu=1400,
     reason="port-filtered",
 )
 

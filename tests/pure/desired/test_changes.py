@@ -59,13 +59,6 @@ RELAYED = Way(kind="via", hop="node2", reason="port-filtered")
             "way vxlan, its address 172.31.0.2",
             "way via node2: port-filtered, its address none",
         ),
-        (WAY, replace(WAY, mtu=1400), "its MTU none", "its MTU 1400"),
-        (
-            replace(WAY, kind="direct", port=51820),
-            replace(WAY, kind="direct", port=4100),
-            "its address 172.31.0.2 port 51820",
-            "its address 172.31.0.2 port 4100",
-        ),
         (RELAYED, replace(RELAYED, hop="node4"), "way via node2: port-filtered", "way via node4: port-filtered"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_node_publishes_what_vxlan_does_under_a_name_of_its_own():
 
 
 def test_packets_go_where_the_way_says_and_come_from_the_base_of_our_block():
-    assert mesh.peer(own(), peer("198.51.100.7", mtu=1380)) == {
+    assert mesh.peer(own(), peer("198.51.100.7")) == {
         Neighbour(dev="flannel.1", ip=IPv4Address("10.5.2.0"), mac=builders.mac(2)),
         FdbEntry(dev="flannel.1", mac=builders.mac(2), remote=IPv4Address("198.51.100.7")),
         Route(
@@ -87,7 +87,6 @@ def test_packets_go_where_the_way_says_and_come_from_the_base_of_our_block():
             dev="flannel.1",
             onlink=True,
             source=BASES[0],
-            mtu=1380,
         ),
         ASKED,
     }
@@ -113,11 +112,6 @@ def test_a_peer_on_the_uplinks_segment_may_get_a_plain_route():
     [route] = pods_routes(mesh.peer(own(direct_routing=True), peer("192.168.0.2")))
     assert route == Route(dst=builders.subnet_v4(2), via=IPv4Address("192.168.0.2"), dev="eth0", source=BASES[0])
     assert mesh.peer(own(direct_routing=True), peer("198.51.100.7")) == mesh.peer(own(), peer("198.51.100.7"))
-
-
-def test_a_way_that_this_release_has_not_costs_that_peer():
-    with pytest.raises(PeerError, match="the way direct: port-filtered"):
-        mesh.peer(own(), peer(kind="direct", reason="port-filtered"))
 
 
 def test_via_another_node_the_route_is_that_nodes_and_the_rest_stays():

@@ -29,7 +29,7 @@ _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
 _MAX_BYTES: Final = 256 << 20
 _WORDS: Final = 200
-_WAYS: Final = frozenset({"vxlan", "direct", "via"})
+_WAYS: Final = frozenset({"vxlan", "via"})
 
 
 class Memory(Value):

@@ -13,7 +13,7 @@ from typing import Final
 
 from weft.config.blocks import asked_at
 from weft.config.jsonfields import Fields
-from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, options_of, unusable
+from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, options_of
 from weft.desired.tunnels import vxlan
 from weft.desired.tunnels.vxlan import Tunnel, VxlanLink
 from weft.model.kernel.marks import FORWARDING
@@ -76,8 +76,6 @@ def shared(inputs: Inputs) -> KernelState:
 def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """What leads to the peer's own VTEP, whichever way pods' packets take, and the route of these."""
     check_type(lease, "mesh")
-    if lease.way is not None and lease.way.kind == "direct":
-        raise unusable(lease, f"the way {lease.way}", "vxlan, or a node that it leads to")
     chosen, state = _options(inputs), set[Object]()
     remotes = {ip.version: ip for ip in lease.remotes}
     for own, subnet, data in ((inputs.v4, lease.v4, lease.attrs.data), (inputs.v6, lease.v6, lease.attrs.data_v6)):
@@ -101,15 +99,15 @@ def _alone(ip: Ip) -> Net:
 def _route(inputs: Inputs, lease: Lease, subnet: Net, source: Ip, remote: Ip | None) -> Route | None:
     """None to a peer that no way leads to."""
     chosen, way = _options(inputs), lease.way
-    dev, mtu = chosen.device(subnet.version), 0 if way is None else way.mtu
+    dev = chosen.device(subnet.version)
     if way is not None and way.kind == "via":
         bases = [base for base in way.bases if base.version == subnet.version]
-        return Route(dst=subnet, via=bases[0], dev=dev, onlink=True, source=source, mtu=mtu) if bases else None
+        return Route(dst=subnet, via=bases[0], dev=dev, onlink=True, source=source) if bases else None
     if remote is None:
         return None
     if chosen.direct_routing and inputs.facts.is_on_link(remote):
-        return Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name, source=source, mtu=mtu)
-    return Route(dst=subnet, via=subnet.network_address, dev=dev, onlink=True, source=source, mtu=mtu)
+        return Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name, source=source)
+    return Route(dst=subnet, via=subnet.network_address, dev=dev, onlink=True, source=source)
 
 
 def _options(inputs: Inputs) -> MeshOptions:

@@ -60,7 +60,7 @@ class Layout(Value, array_like=True):
 
 
 class Ring(Value, array_like=True):
-    """What is fixed when a ring is created. `secret` is WireGuard's pre-shared key."""
+    """What is fixed at a ring's creation, so `secret`, too: WireGuard's pre-shared key is to be made of it."""
 
     id: RingId
     layout: Layout
