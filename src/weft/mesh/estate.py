@@ -6,12 +6,13 @@ from typing import Final
 from weft.mesh.grants import Giver, choose, grant, keeps, objection, take, witnesses
 from weft.mesh.removal import epoch
 from weft.mesh.removing import Removing
+from weft.mesh.ring import founded
 from weft.mesh.routing import Ask
 from weft.mesh.state import State
 from weft.model.errors import Problem
 from weft.model.mesh.effects import Own
 from weft.model.mesh.messages import Ack, Grant, Note, Want
-from weft.model.mesh.records import Layout, Ring, Token
+from weft.model.mesh.records import Layout, Ring
 from weft.model.value import replace
 
 ALONE: Final = 10.0  # seconds after a start in which we wait for a word of others
@@ -51,7 +52,7 @@ class Estate:
         state = self._state
         state.belong(Ring(id=ring, layout=layout, secret=secret))
         state.keep(home=layout.first, settled=True)
-        state.write([Token(start=layout.first, stop=layout.blocks, owner=state.me, version=1)], now)
+        state.write([founded(layout, state.me)], now)
         self.due = now
 
     def tick(self, now: float) -> None:

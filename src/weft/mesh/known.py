@@ -73,13 +73,6 @@ class Known:
             self.epoch += 1
         return True
 
-    def everything(self) -> Names:
-        return Names(
-            members=dict.fromkeys(self.members),
-            tokens=dict.fromkeys(token.start for token in self.tokens),
-            removals=dict.fromkeys(removal.key for removal in self.removals),
-        )
-
     def records(self, names: Names) -> list[Records]:
         """What is known now under these names."""
         tokens = (self.tokens.at(start) for start in names.tokens)

@@ -35,14 +35,14 @@ class Meeting:
         if state.lone and not (link.hello.lone and ours < other):
             state.say(f"drops its empty ring {ours.hex()} for {other.hex()}")
             state.belong(None)
-            state.close(link, "joins the other ring")
+            state.links.close(link, "joins the other ring")
             return
         if now >= self._said.get(other, 0.0):
             self._said[other] = now + QUIET
             seen = f"{link.hello.name} is of ring {other.hex()}, this node of {ours.hex()}"
             hint = "Type 'weft mesh adopt' on the nodes that are to change."
             state.say("two rings", Problem(code="MESH-003", where="the mesh", seen=seen, hint=hint))
-        state.close(link, "another ring")
+        state.links.close(link, "another ring")
 
     def offered(self, link: Link, message: Offer, now: float) -> None:
         state, ring = self._state, message.ring
@@ -52,7 +52,7 @@ class Meeting:
                 self.met(link, now)
             return
         if self._wanted not in {None, ring.id}:
-            state.close(link, "another ring is to be adopted")
+            state.links.close(link, "another ring is to be adopted")
             return
         self._wanted = None
         state.belong(ring)
@@ -69,4 +69,4 @@ class Meeting:
         self._wanted = command.ring
         state.belong(None)
         for link in list(state.links):
-            state.close(link, "adopts another ring")
+            state.links.close(link, "adopts another ring")

@@ -124,4 +124,4 @@ class Reach:
         for link in list(state.links):
             old = link.dialled is not None and now - link.since >= UNWANTED
             if old and link.key not in wanted and link.key in state.known.members:
-                state.close(link, "the order of keys does not ask for it")
+                state.links.close(link, "the order of keys does not ask for it")

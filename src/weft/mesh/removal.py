@@ -24,10 +24,8 @@ class Removals:
 
     __slots__ = ("_by_key",)
 
-    def __init__(self, removals: Iterable[Removal] = ()) -> None:
+    def __init__(self) -> None:
         self._by_key: dict[bytes, Removal] = {}
-        for removal in removals:
-            self.merge(removal)
 
     def merge(self, removal: Removal) -> Removal | None:
         """Take it if it is the later one; of two of one number the lower heir's. What is taken is returned."""

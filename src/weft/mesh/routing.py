@@ -1,7 +1,7 @@
 """Questions and answers between any two peers: by next hop, at most 8 hops, repeated every 2 s until answered."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
@@ -22,12 +22,9 @@ Answer = Grant | Ack
 
 
 class Ask(Value, frozen=False):
-    """`since` is when it was put first."""
-
     number: int
     target: bytes
     body: Question
-    since: float
     next: float
 
 
@@ -67,7 +64,7 @@ class Routing:
 
     def ask(self, target: bytes, body: Question, known: Known, now: float) -> int:
         self._number += 1
-        ask = Ask(number=self._number, target=target, body=body, since=now, next=now)
+        ask = Ask(number=self._number, target=target, body=body, next=now)
         self._asks[ask.number] = ask
         self._put(ask, known, now)
         return ask.number
@@ -80,9 +77,6 @@ class Routing:
         self._asks.clear()
         self._answers.clear()
         self._hops = None
-
-    def asked(self) -> Iterable[Ask]:
-        return self._asks.values()
 
     def tick(self, known: Known, now: float) -> None:
         self.due = inf

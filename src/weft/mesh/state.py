@@ -96,9 +96,6 @@ class State:
     def send(self, link: Link, message: Message) -> None:
         self.out.append(Send(link=link.number, message=message))
 
-    def close(self, link: Link, why: str) -> None:
-        self.links.close(link, why)
-
     def say(self, text: str, problem: Problem | None = None) -> None:
         self.out.append(Say(text=text, problem=problem))
 

@@ -30,7 +30,6 @@ class Waying:
         self._sees = False
         self._ways: dict[bytes, Way] = {}
         self._active = frozenset[bytes]()
-        self._number = 0
         self._solving: Iterator[dict[bytes, Way | None]] | None = None
         self._solve_at = inf
         self.cannot: tuple[int, ...] = ()
@@ -98,8 +97,7 @@ class Waying:
         if self._sees:
             for key, path in self._paths.items():
                 if now >= path.due and path.tick(now, self._interval(key)):
-                    self._number += 1
-                    self._state.out.append(Probe(key=key, number=self._number))
+                    self._state.out.append(Probe(key=key))
             self._judge()
         if now >= self._solve_at:
             self._solve(now)

@@ -191,11 +191,6 @@ def decode(data: bytes) -> Message | None:
     return message
 
 
-def record_size(member: Member) -> int:
-    """In bytes; of more than MAX_RECORD nobody takes it."""
-    return len(_member_bytes(member))
-
-
 def _member_bytes(member: Member) -> bytes:
     fields = fields_of(member)
     for name in _PACKED:

@@ -107,7 +107,7 @@ class CoreSearch:
             (one.key, one.home, one.settled, one.over, one.done, one.links)
             for one in sorted(core.members.values(), key=lambda one: one.key)
         )
-        asks = frozenset((ask.target, ask.body) for ask in state.routing.asked())
+        asks = frozenset((ask.target, ask.body) for ask in state.routing._asks.values())
         kept = replace(core.kept, version=0, tokens=tuple(core.tokens), removals=tuple(core.removals))
         heard = (frozenset(removing._promised), frozenset(removing._heard), removing._again)
         links = (frozenset(core.links), state.stale)

@@ -5,6 +5,7 @@ may be delivered in any order, or never; a peer that is killed loses what it has
 (links, floods, digests, repeats) only chooses among these steps.
 """
 
+from collections.abc import Iterable
 from functools import cache
 
 from weft.mesh.grants import Giver, grant, objection, parting, take, witnesses
@@ -13,6 +14,13 @@ from weft.mesh.ring import Tokens, founded
 from weft.model.mesh.messages import Ack, Grant, Promise
 from weft.model.mesh.records import Layout, Removal, Token
 from weft.model.value import Value, replace
+
+
+def removals_of(all_: Iterable[Removal]) -> Removals:
+    known = Removals()
+    for removal in all_:
+        known.merge(removal)
+    return known
 
 
 class Peer(Value):
@@ -61,7 +69,7 @@ class Rules:
 
     def merged(self, peer: Peer, tokens: tuple[Token, ...], removals: tuple[Removal, ...] = ()) -> Peer:
         """Tokens as far as no promise freezes them, removals with their claims at once, and what follows."""
-        ring, known = Tokens(self.layout, peer.tokens), Removals(peer.removals)
+        ring, known = Tokens(self.layout, peer.tokens), removals_of(peer.removals)
         for removal in removals:
             if known.merge(removal) is not None:
                 ring.merge(removal.tokens)
@@ -74,7 +82,7 @@ class Rules:
         return self.freed(peer)
 
     def freed(self, peer: Peer) -> Peer:
-        known = Removals(peer.removals)
+        known = removals_of(peer.removals)
         promise = peer.promise
         if promise is not None and ended(promise, known, **peer.over(promise.proposer)):
             peer = replace(peer, promise=None)
@@ -97,7 +105,7 @@ class Rules:
 
     def wanted(self, peer: Peer, taker: bytes) -> tuple[Peer, Grant]:
         before = next((one for one in peer.given if one.taker == taker), None)
-        made = grant(self.ring(peer.tokens), self.giver(peer), taker, Removals(peer.removals), given=before)
+        made = grant(self.ring(peer.tokens), self.giver(peer), taker, removals_of(peer.removals), given=before)
         if made.refused:
             return peer, made
         others = tuple(one for one in peer.given if one.taker != taker)
@@ -115,7 +123,7 @@ class Rules:
         if peer.waiting is not None or (made.home is None) != peer.settled:
             return peer
         met = self.merged(peer, made.ring)
-        removals, promiser = Removals(met.removals), made.promise and made.promise.proposer
+        removals, promiser = removals_of(met.removals), made.promise and made.promise.proposer
         taken = take(made, self.ring(met.tokens), met.bound, removals, **met.over(promiser))
         if taken.refused:
             return met
@@ -131,7 +139,7 @@ class Rules:
 
     def noted(self, peer: Peer, made: Grant) -> Peer | None:
         """The witness; None if it refuses."""
-        if not peer.settled or objection(made, self.ring(peer.tokens), peer.bound, Removals(peer.removals)):
+        if not peer.settled or objection(made, self.ring(peer.tokens), peer.bound, removals_of(peer.removals)):
             return None
         return self.merged(peer, made.tokens)
 
@@ -156,7 +164,7 @@ class Rules:
         return replace(peer, members=tuple(sorted([*others, mine])))
 
     def asked(self, peer: Peer, asked: Promise) -> tuple[Peer, Ack]:
-        answer = peer.bound.answer(asked, Removals(peer.removals))
+        answer = peer.bound.answer(asked, removals_of(peer.removals))
         if answer.refused:
             return peer, Ack(refused=answer.refused, holder=answer.holder, number=peer.number)
         peer = replace(peer, promise=asked, number=max(asked.number, peer.number))
@@ -173,14 +181,14 @@ class Rules:
         return peer if peer.proposal is None else self.completed(peer)
 
     def missing(self, peer: Peer, proposal: Promise) -> frozenset[bytes]:
-        return missing(proposal, peer.known, peer.promised, Removals(peer.removals))
+        return missing(proposal, peer.known, peer.promised, removals_of(peer.removals))
 
     def completed(self, peer: Peer) -> Peer:
         proposal = peer.proposal
         assert proposal is not None
         if self.missing(peer, proposal):
             return peer
-        made = tuple(inherited(proposal, self.ring(peer.tokens), Removals(peer.removals)))
+        made = tuple(inherited(proposal, self.ring(peer.tokens), removals_of(peer.removals)))
         peer = self.over(replace(peer, proposal=None, promised=frozenset()), proposal.number, proposal.number)
         return self.merged(peer, (), made)
 

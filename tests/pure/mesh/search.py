@@ -9,8 +9,7 @@ from collections.abc import Hashable, Iterator
 from itertools import permutations
 from typing import Any, NamedTuple, Protocol
 
-from tests.pure.mesh.rules import Peer, Rules
-from weft.mesh.removal import Removals
+from tests.pure.mesh.rules import Peer, Rules, removals_of
 from weft.model.value import Value
 
 
@@ -137,7 +136,7 @@ class Search:
         return sum(1 << block for block in self.rules.uses(peer))
 
     def _gone(self, peer: Peer) -> int:
-        removals = Removals(peer.removals)
+        removals = removals_of(peer.removals)
         return sum(1 << index for index, key in enumerate(self.keys) if key in removals)
 
     # --- Steps of the world
@@ -274,7 +273,7 @@ class Search:
         If there is any, the operator has removed all that knew of a living peer: nothing is promised then.
         """
         peer = self.values[after.peers[proposer]]
-        removals = Removals(peer.removals)
+        removals = removals_of(peer.removals)
         if not names or any(name not in removals for name in names):
             return after
         if self.values[before.peers[proposer]].removals == peer.removals:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.pure.mesh.rules import removals_of
 from weft.mesh.grants import Giver, Taken, choose, grant, keeps, objection, parting, share, take, witnesses
 from weft.mesh.removal import Bound, Removals
 from weft.mesh.ring import Tokens, founded
@@ -68,7 +69,7 @@ def test_the_same_want_is_answered_by_the_same_grant_while_it_holds():
 def test_who_gives_nothing_says_why():
     tokens = founder()
     assert "witness" in grant(tokens, Giver(bound=Bound(me=A), home=2, settled=False), B, NONE).refused
-    assert "removed" in grant(tokens, giver(2), B, Removals([Removal(key=B, heir=A, number=1)])).refused
+    assert "removed" in grant(tokens, giver(2), B, removals_of([Removal(key=B, heir=A, number=1)])).refused
     bound = Bound(me=A, promise=Promise(proposer=C, number=1, names=(B,)))
     assert "removed" in grant(tokens, replace(giver(2), bound=bound), B, NONE).refused
     assert "spare" in grant(Tokens(LAYOUT), giver(2), B, NONE).refused
@@ -110,7 +111,7 @@ def test_nobody_relies_on_a_grant_of_or_to_one_that_is_removed_or_about_to_be():
         named = Promise(proposer=X, number=1, names=(key,))
         assert objection(one, tokens, Bound(me=C, promise=named), NONE)
         assert objection(one, tokens, Bound(me=C, proposal=named), NONE)
-        assert objection(one, tokens, Bound(me=C), Removals([Removal(key=key, heir=X, number=1)]))
+        assert objection(one, tokens, Bound(me=C), removals_of([Removal(key=key, heir=X, number=1)]))
 
 
 def test_nobody_relies_on_a_grant_of_what_another_has():
@@ -122,7 +123,7 @@ def test_nobody_relies_on_a_grant_of_what_another_has():
 
 def test_any_other_owner_is_a_witness():
     ring = (token(2, 6, A, 1), token(6, 7, B, 1), token(7, 9, C, 1), token(9, 10, X, 1))
-    assert witnesses(given_to(B, ring=ring), Removals([Removal(key=X, heir=C, number=1)])) == {C}
+    assert witnesses(given_to(B, ring=ring), removals_of([Removal(key=X, heir=C, number=1)])) == {C}
     assert witnesses(given_to(B), NONE) == frozenset()
 
 

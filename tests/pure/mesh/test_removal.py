@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure.mesh.rules import removals_of
 from weft.mesh.removal import NUMBERS, Answer, Bound, Removals, ended, inherited, late, missing, propose
 from weft.mesh.ring import Tokens
 from weft.model.errors import ConfigError
@@ -36,30 +37,30 @@ removals = st.lists(
 
 @given(removals, removals)
 def test_the_order_in_which_removals_are_heard_of_does_not_matter(one, two):
-    known = Removals([*one, *two])
-    assert list(known) == list(Removals([*two, *one]))
+    known = removals_of([*one, *two])
+    assert list(known) == list(removals_of([*two, *one]))
     assert all(known.merge(again) is None for again in known)
 
 
 @given(removals)
 def test_every_peer_has_one_heir_that_is_there(heard):
-    known = Removals(heard)
+    known = removals_of(heard)
     for key in (A, B, C, X, Y):
         assert known.heir(key) not in known
     assert Y not in known
 
 
 def test_an_heir_of_an_heir_has_all():
-    known = Removals([removal(X, B), removal(B, A, 2)])
+    known = removals_of([removal(X, B), removal(B, A, 2)])
     assert known.heir(X) == A
     assert known.get(X) == removal(X, B)
     assert known.get(A) is None
 
 
 def test_of_two_that_have_removed_each_other_the_later_heir_stays():
-    assert Removals([removal(A, B, 1), removal(B, A, 2)]).heir(B) == A
-    assert Removals([removal(A, B, 1), removal(B, A, 1)]).heir(B) == A
-    assert Removals([removal(A, B, 3), removal(B, A, 2), removal(X, A)]).heir(X) == B
+    assert removals_of([removal(A, B, 1), removal(B, A, 2)]).heir(B) == A
+    assert removals_of([removal(A, B, 1), removal(B, A, 1)]).heir(B) == A
+    assert removals_of([removal(A, B, 3), removal(B, A, 2), removal(X, A)]).heir(X) == B
 
 
 def test_a_number_that_no_version_can_hold_is_ignored():
@@ -67,7 +68,7 @@ def test_a_number_that_no_version_can_hold_is_ignored():
 
 
 def test_the_later_removal_of_one_peer_counts_then_the_lower_heir():
-    known = Removals([removal(X, B, 1)])
+    known = removals_of([removal(X, B, 1)])
     assert known.merge(removal(X, C, 1)) is None
     assert known.merge(removal(X, C, 2)) == removal(X, C, 2)
     assert known.merge(removal(X, A, 2)) == removal(X, A, 2)
@@ -101,14 +102,14 @@ def test_a_proposer_promises_nobody_and_goes_on_hearing_all():
     ids=["named", "removed", "no-number", "low"],
 )
 def test_what_is_never_promised(asked):
-    answer = Bound(me=C, number=1).answer(asked, Removals([removal(B, A)]))
+    answer = Bound(me=C, number=1).answer(asked, removals_of([removal(B, A)]))
     assert answer.refused
     assert answer.holder is None
 
 
 def test_a_removal_ends_a_promise_when_all_its_names_are_removed():
     given = promise(A, 2, X, Y)
-    known = Removals([removal(X, A, 2)])
+    known = removals_of([removal(X, A, 2)])
     assert not ended(given, known, over=2, done=2)
     known.merge(removal(Y, A, 1))
     assert not ended(given, known, over=2, done=2)
@@ -121,12 +122,12 @@ def test_a_promise_ends_when_its_proposer_withdraws_or_is_removed():
     assert not ended(given, Removals(), over=1, done=0)
     assert ended(given, Removals(), over=2, done=0)
     assert ended(given, Removals(), over=3, done=1)
-    assert ended(given, Removals([removal(A, B)]), over=0, done=0)
+    assert ended(given, removals_of([removal(A, B)]), over=0, done=0)
 
 
 def test_all_that_are_not_named_have_to_promise():
     known = {A, B, C, X, Y}
-    assert missing(promise(A, 1, X), known, {B}, Removals([removal(Y, A)])) == {C}
+    assert missing(promise(A, 1, X), known, {B}, removals_of([removal(Y, A)])) == {C}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_all_that_are_not_named_have_to_promise():
     ],
 )
 def test_what_is_not_proposed(names, changed, seen):
-    known, removals = {A, B, C, X, Y}, Removals([removal(Y, B)])
+    known, removals = {A, B, C, X, Y}, removals_of([removal(Y, B)])
     given = {"bound": Bound(me=A), "settled": True, **changed}
     bound, settled = given["bound"], given["settled"]
     with pytest.raises(ConfigError, match=seen):
@@ -157,7 +158,7 @@ def test_a_proposal_has_a_number_above_all():
 
 def test_an_heir_claims_all_with_versions_that_the_removed_never_reach():
     tokens = Tokens(LAYOUT, [token(0, 4, X, 1), token(4, 6, X, 2), token(6, 8, A, 1), token(8, 9, Y, 9)])
-    known = Removals([removal(Y, X)])
+    known = removals_of([removal(Y, X)])
     made = inherited(promise(A, 2, X), tokens, known)
     claims = (token(0, 6, A, 2 << 32), token(8, 9, A, 2 << 32))
     assert made == [Removal(key=X, heir=A, number=2, tokens=claims)]
@@ -168,7 +169,7 @@ def test_an_heir_claims_all_with_versions_that_the_removed_never_reach():
 
 def test_what_turns_up_later_is_the_heirs():
     tokens = Tokens(LAYOUT, [token(0, 4, X, 5 << 32), token(4, 5, Y, 1), token(5, 6, A, 1)])
-    known = Removals([removal(X, A, 2), removal(A, X, 1), removal(Y, B)])
+    known = removals_of([removal(X, A, 2), removal(A, X, 1), removal(Y, B)])
     assert late(tokens, known, A) == [token(0, 4, A, (5 << 32) + 1)]
     assert late(tokens, known, B) == [token(4, 5, B, 1 << 32)]
     assert late(tokens, known, C) == []

@@ -157,7 +157,6 @@ class Probe(Value, gc=False):
     """Send an echo to a peer by the path that is its own, whatever way packets go; it is heard of by `Sights`."""
 
     key: bytes
-    number: int
 
 
 class Own(Value):
