@@ -84,9 +84,10 @@ class Founding:
         if state.ring is not None:
             return None
         if not self.wanted:
-            answer = ", ".join(sorted(link.hello.name for link in state.links)) or "nobody"
+            names = ", ".join(sorted(link.hello.name for link in state.links))
+            seen = f"no ring here, nor on {names}" if names else "no ring here, and no other node answers"
             hint = "Type 'weft mesh create' on one node."
-            return Problem(code="MESH-001", where="the mesh", seen=f"no ring: {answer} answers, without one", hint=hint)
+            return Problem(code="MESH-001", where="the mesh", seen=seen, hint=hint)
         away = sorted(address for address in state.options.peers if address not in self._keys)
         missing = [link.hello.name for link in state.links if link.key in self._missing(self._list())]
         seen = "the ring waits for " + ", ".join((*away, *sorted(missing)) or ("the peer with the lowest key",))

@@ -67,7 +67,7 @@ def test_the_state_on_one_screen(daemon: Daemon):
         "subnet   10.32.32.0/24, and 33 in reserve, 2 of them resting",
         "links    1 with 1 other peer; this node knows what they know",
     ]
-    waits = Problem("MESH-001", "the mesh", "no ring: node2 answers, without one")
+    waits = Problem("MESH-001", "the mesh", "no ring here, nor on node2")
     daemon.state = replace(
         NODE,
         mesh=replace(
