@@ -1,4 +1,4 @@
-"""Flags and `FLANNELD_*` variables → `Options` (flannel.md §1.1–1.3), with all mistakes at once.
+"""Reads flags and `FLANNELD_*` variables into `Options` (flannel.md §1.1–1.3), with all mistakes at once.
 
 A flag wins over its variable; an empty variable counts as absent.
 """

@@ -1,4 +1,4 @@
-"""All flags of the daemon, and what they were given as (flannel.md §1.2), as one value.
+"""Declares each flag of the daemon, and holds what they were given as (flannel.md §1.2), as one value.
 
 Names, defaults and meanings are flanneld's, but for those whose `origin` is weft. Parsing, help text and docs are made
 from the annotations of `Options`. Nothing here reads argv or the environment.

@@ -1,4 +1,4 @@
-"""What a rule of iptables-nft asks of xtables, in nft's words: nft shows its name alone, iptables-save the rest. Pure.
+"""Puts each match and target of iptables into nft's words: nft shows its name alone, iptables-save the rest. Pure.
 
 It knows what kube-proxy's and portmap's rules need. A rule that asks one thing twice stays unknown.
 """
