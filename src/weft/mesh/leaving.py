@@ -27,10 +27,10 @@ class Leaving:
         """Raises `ConfigError`."""
         state = self._state
         if state.ring is None or state.alone:
-            hint = "Stop the daemon; there is nobody to whom its blocks could go."
+            hint = "Stop the daemon; no other node can take its subnets."
             raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is alone", hint=hint))
         if state.kept.grant or (state.known.tokens.count(state.me) and not state.kept.settled):
-            hint = "Try again when it has its block."
+            hint = "Try again when it has its subnet."
             raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is just joining", hint=hint))
         if state.kept.promise or state.kept.proposal:
             hint = "Try again when it is over."
