@@ -10,10 +10,11 @@ from weft.mesh.state import State
 from weft.model.errors import Problem
 from weft.model.mesh.effects import Send
 from weft.model.mesh.messages import Buckets, Pull, Records, Root, Versions
-from weft.model.mesh.records import Member
+from weft.model.mesh.records import VERSIONS, Member
 
 COMPARED: Final = 30.0  # seconds, and half of it more or less
 SAME: Final = Buckets(digests=())
+WRITTEN: Final = VERSIONS >> 1  # no record of ours has come to that version: who says so has made it up
 SOON: Final = 1.0  # before the first time that all was equal; doubled each time
 
 
@@ -101,7 +102,7 @@ class Gossip:
     def _ours(self, member: Member) -> None:
         """Others hold a record of ours that we did not write in this run: go beyond it."""
         state = self._state
-        if member.run == state.options.run or member.version < state.version:
+        if member.run == state.options.run or not state.version <= member.version < WRITTEN:
             return
         if member.version > state.began and self._copies.beyond(member.run):
             seen = f"a peer has version {member.version} of our record, our disk had {state.began}"

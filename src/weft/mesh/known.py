@@ -12,6 +12,7 @@ from weft.model.mesh.messages import Buckets, Message, Pull, Records, Root, Vers
 from weft.model.mesh.records import (
     BUCKETS,
     MAX_PEERS,
+    VERSIONS,
     Layout,
     Member,
     Removal,
@@ -38,6 +39,8 @@ class Known:
         """Take a member if it is newer than ours."""
         key = member.key
         old = self.members.get(key)
+        if member.version >= VERSIONS:
+            return False
         if old is None:
             if key in self.removals or len(self.members) >= MAX_PEERS:
                 return False

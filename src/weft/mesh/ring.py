@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from weft.model.mesh.records import Layout, Token
+from weft.model.mesh.records import VERSIONS, Layout, Token
 from weft.model.value import Value, replace
 
 NOBODY: Final = b""  # owns what we have not heard of yet, with version 0
-VERSIONS: Final = 1 << 63  # what is not below is ignored: nobody could write a higher one
 
 Run = tuple[int, int]  # blocks, from the first up to the second
 

@@ -10,7 +10,8 @@ from weft.mesh.links import Link, Links
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Ack, Grant, Note, Offer, Promise, Propose, Records, Routed, Want
-from weft.model.mesh.records import Member, Removal, Token, short
+from weft.model.mesh.records import VERSIONS, Member, Removal, Token, short
+from weft.model.value import replace
 
 GIVER = Token(start=2, stop=32, owner=key(1), version=1)
 OTHER = Token(start=32, stop=60, owner=key(2), version=2)
@@ -233,3 +234,17 @@ def test_s11_of_two_that_both_have_links_the_higher_run_gives_way():
         effects += one.received(1, Records(), float(second))
         effects += one.tick(float(second))
     assert [effect.why.code for effect in effects if isinstance(effect, do.Rekey)][:1] == ["MESH-004"]
+
+
+@pytest.mark.parametrize("version", [VERSIONS // 2, VERSIONS - 1, VERSIONS, 2 * VERSIONS - 1])
+def test_a_record_of_ours_that_nobody_can_have_written_stops_nothing(version):
+    one = core()
+    one.asked(do.Publish(attrs=b"{}", endpoints=()), 100.0)
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    tell(one, 1, 100.2, Member(key=ME, run=1, version=version, name="me"))
+    one.asked(do.Publish(attrs=b"{1}", endpoints=()), 101.0)
+    one.tick(103.0)
+    assert one.members[ME].attrs == b"{1}"
+    assert one.members[ME].version < 1000
+    tell(one, 1, 104.0, replace(member(1), version=VERSIONS))
+    assert key(1) not in one.members

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.mesh.ring import NOBODY, VERSIONS, Tokens, founded
-from weft.model.mesh.records import Layout, Token
+from weft.mesh.ring import NOBODY, Tokens, founded
+from weft.model.mesh.records import VERSIONS, Layout, Token
 
 LAYOUT = Layout(net_conf="{}", blocks=18, first=2)
 A, B, C = b"a", b"b", b"c"

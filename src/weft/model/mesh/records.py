@@ -34,9 +34,11 @@ MAX_MEMBERS_AT_ONCE: Final = 200  # in one message of records, so that it is wit
 MAX_TOKENS_AT_ONCE: Final = 8192
 MAX_REDIRECTS: Final = 4
 BUCKETS: Final = 64
+VERSIONS: Final = 1 << 63  # what is not below is refused: nobody could write a higher one
 
 # New fields come last and have defaults: a peer of an earlier weft leaves them out.
 Number = Annotated[int, Meta(ge=0)]  # of 64 bits, which is the most that msgpack has
+Version = Annotated[int, Meta(ge=0, le=VERSIONS - 1)]
 Short = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Block = Annotated[int, Meta(ge=0, lt=MAX_BLOCKS)]
 Key = Annotated[bytes, Meta(min_length=KEY_SIZE, max_length=KEY_SIZE)]
@@ -83,7 +85,7 @@ class Member(Value, array_like=True, gc=False):
 
     key: Key
     run: Number
-    version: Number
+    version: Version
     name: Name
     endpoints: Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)] = ()
     attrs: Annotated[bytes, Meta(max_length=MAX_ATTRS)] = b""
