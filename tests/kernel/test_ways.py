@@ -54,8 +54,8 @@ class Wants:
         return set().union(*(active for _, active in self.heard))
 
 
-def where(lease: Lease) -> Ip:
-    return ip_address(f"10.9.0.{PEERS[lease.id]}")
+def where(lease: Lease) -> list[Ip]:
+    return [ip_address(f"10.9.0.{PEERS[lease.id]}")]
 
 
 def tunnel(other: Namespace) -> None:
@@ -76,9 +76,9 @@ def tunnel(other: Namespace) -> None:
                 do("ip", "route", "add", subnet, "via", f"10.9.{peer}.0", "dev", "v", "onlink")
 
 
-def serve(wants: Wants, seconds: float, *, own: Ip | None = OWN, pings: str = "") -> None:
+def serve(wants: Wants, seconds: float, *, own: Ip = OWN, pings: str = "") -> None:
     """Ask for so long, while a pod sends packets to an address."""
-    ways = Ways(wants, own=lambda: own, where=where, now=time.monotonic, random=secrets.token_bytes)
+    ways = Ways(wants, own=lambda: [own], where=where, now=time.monotonic, random=secrets.token_bytes)
 
     async def serving() -> None:
         pod = await asyncio.create_subprocess_exec("ping", "-q", "-i", "0.1", pings, stdout=DEVNULL) if pings else None
@@ -112,7 +112,7 @@ def test_what_a_peer_asks_is_no_traffic_of_pods_either():
     def work() -> None:
         with namespace() as other, ThreadPoolExecutor(1) as thread:
             tunnel(other)
-            asking = thread.submit(other.do, lambda: serve(peer_wants, 4, own=where(LEASES["there"])))
+            asking = thread.submit(other.do, lambda: serve(peer_wants, 4, own=where(LEASES["there"])[0]))
             serve(wants, 4)
             asking.result()
 

@@ -78,7 +78,7 @@ class Running(Value):
             ways = Ways(
                 paths,
                 own=lambda: self._asked_at(network.inputs.v4, network.inputs.v6),
-                where=lambda lease: self._asked_at(lease.v4, lease.v6),
+                where=lambda lease: self._asked_at(*lease.subnets),
                 now=self.world.now,
                 random=self.world.random,
             )
@@ -106,9 +106,9 @@ class Running(Value):
         note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
         return replace(plan, notes=(note, *plan.notes))
 
-    def _asked_at(self, v4: Net | None, v6: Net | None) -> Ip | None:
-        subnet = v4 or v6
-        return None if subnet is None else asked_at(self.network.inputs.netconf, subnet)
+    def _asked_at(self, *subnets: Net | None) -> list[Ip]:
+        netconf = self.network.inputs.netconf
+        return [asked_at(netconf, subnet) for subnet in subnets if subnet is not None]
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""

@@ -6,8 +6,8 @@ if packets went by its forwarding entry that are no echoes, of ours or of the pe
 
 import asyncio
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from math import inf
 from typing import Final
@@ -27,14 +27,17 @@ _ROOM: Final = 512
 
 
 class Ways:
-    """`own` is the address at which this node is asked, `where` that of a lease's node; None while there is none."""
+    """`own` gives the addresses at which this node is asked, `where` those of a lease's node: one a family.
+
+    A path has answered when it has done so in each family that both have. `now` counts seconds and cannot be set.
+    """
 
     def __init__(
         self,
         paths: Paths,
         *,
-        own: Callable[[], Ip | None],
-        where: Callable[[Lease], Ip | None],
+        own: Callable[[], Sequence[Ip]],
+        where: Callable[[Lease], Sequence[Ip]],
         now: Callable[[], float],
         random: Callable[[int], bytes],
     ) -> None:
@@ -45,51 +48,54 @@ class Ways:
         self._first = int.from_bytes(random(7))  # so that nobody knows the numbers of our echoes
         self._number = self._first
         self._leases: dict[Ip, Lease] = {}  # by the address at which the node was asked
+        self._awaited: dict[str, set[int]] = {}  # by id, the families that have not answered yet
         self._echoed: dict[str, float] = {}  # by id, when the last echo of either side went by
         self._used: dict[str, float] = {}  # by id, when a pod's packet was seen last
         self._answered = set[str]()
 
     async def run(self) -> None:
-        """Begins again where the node's own block is another, and where its address is not there yet."""
+        """Begins again where the node's own block is another, and where its addresses are not there yet."""
         with Rtnl.open() as rtnl:
             while True:
-                if own := self._own():
-                    kinds = (REQUEST[own.version], REPLY[own.version])
-                    with (
-                        icmp.listen(own.version, kinds) as sock,
-                        suppress(OSError),
-                    ):  # the address comes with the device
-                        sock.bind((str(own), 0))
-                        await self._serve(sock, own, rtnl)
+                own = self._own()
+                with ExitStack() as held:
+                    try:
+                        socks = {ip.version: held.enter_context(_bound(ip)) for ip in own}
+                    except OSError:  # addresses come with the devices
+                        socks = {}
+                    if socks:
+                        await self._serve(socks, own, rtnl)
                 await asyncio.sleep(_LOOK)
 
-    async def _serve(self, sock: socket.socket, own: Ip, rtnl: Rtnl) -> None:
+    async def _serve(self, socks: Mapping[Family, socket.socket], own: Sequence[Ip], rtnl: Rtnl) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_reader(sock, self._hear, sock, own.version)
+        for version, sock in socks.items():
+            loop.add_reader(sock, self._hear, sock, version)
         try:
             async with asyncio.TaskGroup() as tasks:
-                asking = tasks.create_task(self._ask(sock, own.version))
+                asking = tasks.create_task(self._ask(socks))
                 looked = -inf
                 while self._own() == own:
                     if self._answered or self._now() >= looked + _LOOK:
-                        self._paths.saw(self._answered, self._active(rtnl))
+                        self._paths.saw(self._answered, self._active(socks, rtnl))
                         self._answered, looked = set(), self._now()
                     await asyncio.sleep(_TURN)
                 asking.cancel()
         finally:
-            loop.remove_reader(sock)
+            for sock in socks.values():
+                loop.remove_reader(sock)
 
-    async def _ask(self, sock: socket.socket, version: Family) -> None:
+    async def _ask(self, socks: Mapping[Family, socket.socket]) -> None:
         while True:
             lease = await self._paths.next()
-            address = self._where(lease)
-            if address is None:
-                continue
-            self._leases[address] = lease
+            addresses = [ip for ip in self._where(lease) if ip.version in socks]
+            self._awaited[lease.id] = {ip.version for ip in addresses}
             self._echoed[lease.id] = self._now()
             self._number += 1
-            with suppress(OSError):  # there is no route yet: it is missed, as one that is lost
-                sock.sendto(marked_request(version, self._number), (str(address), 0))
+            for ip in addresses:
+                self._leases[ip] = lease
+                with suppress(OSError):  # there is no route yet: it is missed, as one that is lost
+                    socks[ip.version].sendto(marked_request(ip.version, self._number), (str(ip), 0))
 
     def _hear(self, sock: socket.socket, version: Family) -> None:
         with suppress(OSError):  # nothing more; or what came back of an echo, which is no answer
@@ -101,12 +107,32 @@ class Ways:
                     continue
                 self._echoed[lease.id] = self._now()
                 if kind == REPLY[version] and self._first < number <= self._number:
-                    self._answered.add(lease.id)
+                    awaited = self._awaited[lease.id]
+                    awaited.discard(version)
+                    if not awaited:
+                        self._answered.add(lease.id)
 
-    def _active(self, rtnl: Rtnl) -> set[str]:
-        now, sent = self._now(), rtnl.fdb_used()
+    def _active(self, socks: Mapping[Family, socket.socket], rtnl: Rtnl) -> set[str]:
+        now = self._now()
+        try:
+            sent = rtnl.fdb_used()
+        except OSError:  # the next look sees more
+            sent = {}
+        for version, sock in socks.items():  # a peer's echo that our kernel has answered, and nobody has read yet
+            self._hear(sock, version)
         for lease in self._leases.values():
             echoed = self._echoed[lease.id] + _SAME
             if any(remote in sent and now - sent[remote] > echoed for remote in lease.remotes):
                 self._used[lease.id] = now
         return {name for name, used in self._used.items() if now < used + _LATELY}
+
+
+def _bound(ip: Ip) -> socket.socket:
+    """Raises `OSError` while this node does not have the address."""
+    sock = icmp.listen(ip.version, (REQUEST[ip.version], REPLY[ip.version]))
+    try:
+        sock.bind((str(ip), 0))
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -61,6 +61,7 @@ def test_the_devices_are_those_of_vxlan_with_room_for_the_largest_way():
     settings = {thing.name: thing.value for thing in mesh.shared(own(vni=7)) if isinstance(thing, Sysctl)}
     assert settings == {
         "net/ipv4/ip_forward": "1",
+        "net/ipv4/conf/all/send_redirects": "0",
         "net/ipv4/conf/flannel.7/rp_filter": "2",
         "net/ipv4/conf/flannel.7/send_redirects": "0",
         "net/ipv6/conf/flannel.7/accept_ra": "0",
@@ -111,6 +112,8 @@ def test_without_a_way_the_public_address_counts():
 def test_a_peer_on_the_uplinks_segment_may_get_a_plain_route():
     [route] = pods_routes(mesh.peer(own(direct_routing=True), peer("192.168.0.2")))
     assert route == Route(dst=builders.subnet_v4(2), via=IPv4Address("192.168.0.2"), dev="eth0", source=BASES[0])
+    asked = replace(ASKED, via=IPv4Address("192.168.0.2"), dev="eth0", onlink=False)
+    assert asked in mesh.peer(own(direct_routing=True), peer("192.168.0.2")), "the path that pods' packets take"
     assert mesh.peer(own(direct_routing=True), peer("198.51.100.7")) == mesh.peer(own(), peer("198.51.100.7"))
 
 
@@ -120,7 +123,7 @@ def test_via_another_node_the_route_is_that_nodes_and_the_rest_stays():
     straight = peer("192.168.0.2", "fd00::2", family="46")
     relayed = replace(straight, way=replace(straight.way, kind="via", hop="node3", bases=bases))
     for options in ({}, {"direct_routing": True}):
-        before, after = mesh.peer(own("46"), straight), mesh.peer(own("46", **options), relayed)
+        before, after = (mesh.peer(own("46", **options), lease) for lease in (straight, relayed))
         assert {(thing.dst, thing.via) for thing in pods_routes(after - before)} == {
             (builders.subnet_v4(2), bases[0]),
             (builders.subnet_v6(2), bases[1]),

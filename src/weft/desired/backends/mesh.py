@@ -66,10 +66,14 @@ def shared(inputs: Inputs) -> KernelState:
     for subnet in (inputs.v4, inputs.v6):
         if subnet is not None and (dev := _options(inputs).device(subnet.version)) in names:
             state.add(Address(dev=dev, ip=asked_at(inputs.netconf, subnet), prefixlen=subnet.max_prefixlen))
-    for name in names:
-        # Packets of a peer may come by another node than they go (2 is loose), and the way by us is meant.
-        settings = {"rp_filter": "2", "send_redirects": "0"}
-        state |= {Sysctl(name=f"net/ipv4/conf/{name}/{key}", value=value) for key, value in settings.items()}
+    # Packets of a peer may come by another node than they go (2 is loose), and the way by us is meant. Redirects are
+    # sent if the setting of all devices or that of this one says so (IN_DEV_TX_REDIRECTS in linux/inetdevice.h).
+    settings = {
+        f"{name}/{key}": value for name in names for key, value in (("rp_filter", "2"), ("send_redirects", "0"))
+    }
+    if names:
+        settings["all/send_redirects"] = "0"
+    state |= {Sysctl(name=f"net/ipv4/conf/{name}", value=value) for name, value in settings.items()}
     return frozenset(state)
 
 
@@ -85,7 +89,7 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
         if remote is not None:
             state |= set(vxlan.entries(lease, data, dev=dev, base=base, remote=remote))
             asked, source = (asked_at(inputs.netconf, each) for each in (subnet, own))
-            state.add(Route(dst=_alone(asked), via=base, dev=dev, onlink=True, source=source))
+            state.add(_straight(inputs, _alone(asked), remote, base, source))
         route = _route(inputs, lease, subnet, own.network_address, remote)
         if route is not None:
             state.add(route)
@@ -98,16 +102,22 @@ def _alone(ip: Ip) -> Net:
 
 def _route(inputs: Inputs, lease: Lease, subnet: Net, source: Ip, remote: Ip | None) -> Route | None:
     """None to a peer that no way leads to."""
-    chosen, way = _options(inputs), lease.way
-    dev = chosen.device(subnet.version)
+    way = lease.way
     if way is not None and way.kind == "via":
         bases = [base for base in way.bases if base.version == subnet.version]
+        dev = _options(inputs).device(subnet.version)
         return Route(dst=subnet, via=bases[0], dev=dev, onlink=True, source=source) if bases else None
     if remote is None:
         return None
+    return _straight(inputs, subnet, remote, subnet.network_address, source)
+
+
+def _straight(inputs: Inputs, subnet: Net, remote: Ip, base: Ip, source: Ip) -> Route:
+    """To a peer itself; what asks the path goes as pods' packets do."""
+    chosen = _options(inputs)
     if chosen.direct_routing and inputs.facts.is_on_link(remote):
         return Route(dst=subnet, via=remote, dev=inputs.facts.uplink.name, source=source)
-    return Route(dst=subnet, via=subnet.network_address, dev=dev, onlink=True, source=source)
+    return Route(dst=subnet, via=base, dev=chosen.device(subnet.version), onlink=True, source=source)
 
 
 def _options(inputs: Inputs) -> MeshOptions:
