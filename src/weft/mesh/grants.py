@@ -88,6 +88,8 @@ def objection(grant: Grant, tokens: Tokens, bound: Bound, removals: Removals) ->
         return f"{gone[0].hex()} has been removed, or is about to be"
     if not all(token.owner == grant.taker and tokens.accepts(token) for token in grant.tokens):
         return "others have these blocks"
+    if not all(tokens.accepts(token, bound.frozen) for token in grant.tokens):
+        return "these blocks are of one that is about to be removed"
     return ""
 
 

@@ -90,12 +90,15 @@ class Tokens:
         found = self.within(block, block + 1)
         return found[0] if found and found[0].owner != NOBODY else None
 
-    def accepts(self, token: Token) -> bool:
-        """Tell whether all of it would win, or is there: nobody else has written the same version, or a higher one."""
+    def accepts(self, token: Token, frozen: Collection[bytes] = ()) -> bool:
+        """Tell whether a merge would take all of it, or it is there.
+
+        Nobody else has written the same version, or a higher one, nor are the blocks of an owner that is frozen.
+        """
         mine = (token.owner, token.version)
-        inside = self._layout.first <= token.start < token.stop <= self._layout.blocks
-        runs = self.within(token.start, token.stop)
-        return inside and all(run.version < token.version or (run.owner, run.version) == mine for run in runs)
+        possible = self._layout.first <= token.start < token.stop <= self._layout.blocks and token.version < VERSIONS
+        others = [run for run in self.within(token.start, token.stop) if (run.owner, run.version) != mine]
+        return possible and all(run.version < token.version and run.owner not in frozen for run in others)
 
     def written(self, owner: bytes, start: int, stop: int) -> Token:
         """What the owner of these blocks writes to give them to `owner`."""

@@ -248,3 +248,15 @@ def test_a_record_of_ours_that_nobody_can_have_written_stops_nothing(version):
     assert one.members[ME].version < 1000
     tell(one, 1, 104.0, replace(member(1), version=VERSIONS))
     assert key(1) not in one.members
+
+
+def test_a_witness_acknowledges_no_grant_that_its_promise_keeps_from_its_disk():
+    held = (Token(start=2, stop=40, owner=key(2), version=1), Token(start=40, stop=64, owner=ME, version=2))
+    promise = Promise(proposer=key(9), number=1, names=(key(2),))
+    one = made(do.Kept(ring=RING, tokens=held, home=40, settled=True, promise=promise, number=1))
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    tokens = (Token(start=10, stop=11, owner=key(1), version=3),)
+    note = Note(grant=Grant(giver=key(3), taker=key(1), home=10, tokens=tokens))
+    [answer] = answers(one.received(1, to_us(1, note), 100.2))
+    assert answer.refused
+    assert tokens[0] not in one.kept.tokens

@@ -121,6 +121,17 @@ def test_nobody_relies_on_a_grant_of_what_another_has():
     assert objection(given_to(B, tokens=(token(4, 5, C, 9),)), founder(), Bound(me=C), NONE)
 
 
+def test_nobody_relies_on_a_grant_that_a_promise_keeps_from_its_tokens():
+    """Here the blocks are still of the one that is named: the grant by which the giver has them was not heard of."""
+    tokens = Tokens(LAYOUT, [token(2, 512, X, 1)])
+    one = given_to(B)
+    bound = Bound(me=C, promise=Promise(proposer=A, number=1, names=(X,)))
+    assert objection(one, tokens, bound, NONE)
+    assert not objection(one, tokens, Bound(me=C), NONE)
+    tokens.merge(one.tokens)
+    assert not objection(one, tokens, bound, NONE)
+
+
 def test_any_other_owner_is_a_witness():
     ring = (token(2, 6, A, 1), token(6, 7, B, 1), token(7, 9, C, 1), token(9, 10, X, 1))
     assert witnesses(given_to(B, ring=ring), removals_of([Removal(key=X, heir=C, number=1)])) == {C}

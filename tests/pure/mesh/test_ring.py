@@ -131,4 +131,5 @@ def test_a_founder_has_every_block_that_may_be_given():
 
 def test_a_version_that_none_could_exceed_is_ignored():
     ring = Tokens(LAYOUT, [token(2, 6, A, VERSIONS)])
+    assert not ring.accepts(token(2, 6, A, VERSIONS))
     assert list(ring) == []
