@@ -74,15 +74,18 @@ class Estate:
         if epoch(token) > state.kept.number:
             return  # a removal that we have not heard of: it may be ours, and then it is no conflict
         rival = state.known.members.get(token.owner)
-        seen = f"{state.name(token.owner)} has block {home}, too"
+        seen = f"{state.name(token.owner)} has this subnet, too"
         if keeps(state.known.tokens, state.me, home, rival.home if rival else None):
             state.write([state.known.tokens.written(state.me, home, home + 1)], now)
             seen += "; this node keeps it"
+            hint = "The other node takes another one, and its pods must be started again."
         else:
             state.keep(home=None, settled=False, grant=None)
             seen += "; this node takes another"
+            hint = "Start its pods again: those that run have addresses of the other node."
         state.stale = True
-        state.say("conflict", Problem(code="MESH-009", where="the ring", seen=seen))
+        problem = Problem(code="MESH-009", where="the ring", seen=seen, hint=hint)
+        state.say("conflict", problem, [(home, home + 1)])
 
     # --- From others
 

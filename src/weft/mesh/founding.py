@@ -47,11 +47,11 @@ class Founding:
     def asked(self, command: Create, now: float) -> None:
         """Raises `ConfigError`."""
         state = self._state
-        rings = [f"{link.hello.name} is of ring {link.ring.hex()}" for link in state.links if link.ring]
         if state.ring is not None:
-            rings = [f"this node is of ring {state.ring.id.hex()}"]
-        if rings:
-            raise ConfigError(Problem(code="MESH-001", where="create", seen=rings[0], expected="no ring"))
+            raise _refused("this node", state.ring.id, "'weft mesh status' shows it.")
+        for link in state.links:
+            if link.ring:
+                raise _refused(link.id, link.ring, f"'weft mesh adopt {link.ring[:4].hex()}' joins it.")
         self._estate.create(command.layout, command.ring, command.secret, now)
 
     def tell(self, now: float) -> None:
@@ -84,15 +84,20 @@ class Founding:
         if state.ring is not None:
             return None
         if not self.wanted:
-            names = ", ".join(sorted(link.hello.name for link in state.links))
+            names = ", ".join(sorted(link.id for link in state.links))
             seen = f"no ring here, nor on {names}" if names else "no ring here, and no other node answers"
             hint = "Type 'weft mesh create' on one node."
             return Problem(code="MESH-001", where="the mesh", seen=seen, hint=hint)
         away = sorted(address for address in state.options.peers if address not in self._keys)
-        missing = [link.hello.name for link in state.links if link.key in self._missing(self._list())]
+        missing = [link.id for link in state.links if link.key in self._missing(self._list())]
         seen = "the ring waits for " + ", ".join((*away, *sorted(missing)) or ("the peer with the lowest key",))
         hint = "All that are listed must be there, with the same list; 'weft mesh create' goes on without them."
         return Problem(code="MESH-001", where="--mesh-create", seen=seen, hint=hint)
+
+
+def _refused(who: str, ring: bytes, hint: str) -> ConfigError:
+    seen = f"{who} is of ring {ring[:4].hex()}"
+    return ConfigError(Problem("MESH-001", "weft mesh create", seen, "no ring", hint))
 
 
 def _drawn(chance: Callable[[], float], size: int) -> bytes:

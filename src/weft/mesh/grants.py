@@ -85,7 +85,7 @@ def objection(grant: Grant, tokens: Tokens, bound: Bound, removals: Removals) ->
     """Why its taker or a witness may not rely on it; empty if nothing is against it. `grant.ring` is merged before."""
     gone = [key for key in (grant.giver, grant.taker) if key in removals or key in bound.named]
     if gone:
-        return f"{gone[0].hex()} has been removed, or is about to be"
+        return f"{gone[0][:4].hex()} has been removed, or is about to be"
     if not all(token.owner == grant.taker and tokens.accepts(token) for token in grant.tokens):
         return "others have these blocks"
     if not all(tokens.accepts(token, bound.frozen) for token in grant.tokens):

@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.model.mesh.effects import Close, Effect, Send
 from weft.model.mesh.messages import Copied, Hello, Message, Ping
-from weft.model.mesh.records import MAX_LINKS
+from weft.model.mesh.records import MAX_LINKS, peer_id
 from weft.model.value import Value, field
 
 PING: Final = 5.0  # seconds of silence before we ask
@@ -38,6 +38,11 @@ class Link(Value, frozen=False):
     @property
     def key(self) -> bytes:
         return self.hello.key
+
+    @property
+    def id(self) -> str:
+        """For people."""
+        return peer_id(self.hello.name, self.hello.key)
 
 
 class Links:

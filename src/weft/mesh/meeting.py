@@ -33,14 +33,15 @@ class Meeting:
             return
         other, ours = link.ring, state.ring.id
         if state.lone and not (link.hello.lone and ours < other):
-            state.say(f"drops its empty ring {ours.hex()} for {other.hex()}")
+            state.say(f"drops its empty ring {ours[:4].hex()} for {other[:4].hex()}")
             state.belong(None)
             state.links.close(link, "joins the other ring")
             return
         if now >= self._said.get(other, 0.0):
             self._said[other] = now + QUIET
-            seen = f"{link.hello.name} is of ring {other.hex()}, this node of {ours.hex()}"
-            hint = "Type 'weft mesh adopt' on the nodes that are to change."
+            rings = other[:4].hex(), ours[:4].hex()
+            seen = f"{link.id} is of ring {rings[0]}, this node of {rings[1]}"
+            hint = f"Type 'weft mesh adopt {rings[0]}' on all nodes of this ring, or adopt {rings[1]} on theirs."
             state.say("two rings", Problem(code="MESH-003", where="the mesh", seen=seen, hint=hint))
         state.links.close(link, "another ring")
 
@@ -64,8 +65,9 @@ class Meeting:
         """Raises `ConfigError`."""
         state = self._state
         if state.ring is not None and state.ring.id == command.ring:
-            seen = f"this node is of ring {command.ring.hex()}"
-            raise ConfigError(Problem(code="MESH-001", where="adopt", seen=seen, expected="another ring"))
+            seen, expected = f"this node is of ring {command.ring[:4].hex()}", "another ring"
+            where, hint = "weft mesh adopt", "Type it on the nodes that are of another one."
+            raise ConfigError(Problem(code="MESH-001", where=where, seen=seen, expected=expected, hint=hint))
         self._wanted = command.ring
         state.belong(None)
         for link in list(state.links):

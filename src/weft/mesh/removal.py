@@ -6,7 +6,7 @@ will ever rely on, and it can write down what it inherits. A majority would not 
 and c, d while three peers join on either side, each side has five of the eight that it knows.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from weft.mesh.ring import Tokens, append
@@ -126,36 +126,44 @@ def missing(
 
 
 def propose(
-    bound: Bound, names: Collection[bytes], known: Collection[bytes], removals: Removals, *, settled: bool, force: bool
+    bound: Bound,
+    names: Collection[bytes],
+    known: Collection[bytes],
+    removals: Removals,
+    *,
+    settled: bool,
+    force: bool,
+    name: Callable[[bytes], str],
 ) -> Promise:
-    """What to ask of all that are not named; `known` as above. Raises `ConfigError` (MESH-005).
+    """What to ask of all that are not named; `known` as above, `name` is for people. Raises `ConfigError` (MESH-005).
 
     Who answers must not be named, which the caller knows.
     """
     rest = [key for key in known if key not in names and key not in removals]
     strangers = [key for key in names if key not in known or key in removals]
     if strangers:
-        raise _refused(
-            f"{strangers[0].hex()} is no peer of this mesh", "the key of one that is, as 'weft mesh peers' says"
-        )
+        raise _refused(f"{name(strangers[0])} is no peer of this mesh", "one that is", "'weft mesh peers' lists them.")
     if bound.me in names:
-        raise _refused("this node itself is named", "another peer", hint="'weft mesh leave' gives everything away.")
+        raise _refused("this node itself is named", "another peer", "'weft mesh leave' gives everything away.")
     if not settled:
-        raise _refused("this node has no block of its own yet", "a peer that has one")
+        hint = "Type it on another node, or wait: 'weft mesh status' says for what this one waits."
+        raise _refused("this node has no block of its own yet", "a peer that has one", hint)
     if bound.promise is not None:
         raise _refused(
-            f"a removal by {bound.promise.proposer.hex()} is under way", "that it is over, or names that peer, too"
+            f"a removal by {name(bound.promise.proposer)} is under way",
+            "that it is over, or names that peer, too",
+            "'weft mesh status' there says for whom it waits.",
         )
     if 2 * len(rest) < len(rest) + len(names) and not force:
         raise _refused(
             f"only {len(rest)} of {len(rest) + len(names)} peers would remain",
             "half of them",
-            hint="If others of them live apart from these, addresses may be given twice; else take --force.",
+            "If others of them live apart from these, addresses may be given twice; else take --force.",
         )
     return Promise(proposer=bound.me, number=bound.number + 1, names=tuple(sorted(names)))
 
 
-def _refused(seen: str, expected: str, hint: str = "") -> ConfigError:
+def _refused(seen: str, expected: str, hint: str) -> ConfigError:
     return ConfigError(Problem(code="MESH-005", where="weft mesh rmpeer", seen=seen, expected=expected, hint=hint))
 
 

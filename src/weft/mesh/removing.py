@@ -54,10 +54,10 @@ class Removing:
 
     def _lost(self, lost: list[Token]) -> None:
         """Others have blocks of ours that we have not given: we did, and our disk does not know of it."""
-        runs = ", ".join(f"{token.start} to {token.stop - 1}" for token in lost)
         hint = "The disk holds an older state of this node, or another machine has a copy of it."
-        seen = f"blocks {runs} were given away, which the disk of this node did not know"
-        self._state.say("rolled back", Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint))
+        seen = "this node gave it away, which its disk does not know"
+        problem = Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint)
+        self._state.say("rolled back", problem, ((token.start, token.stop) for token in lost))
 
     def hear(self, removal: Removal, now: float) -> bool:
         """Whether it is news."""
@@ -111,13 +111,21 @@ class Removing:
         """Raises `ConfigError`."""
         state = self._state
         if state.left:
-            raise ConfigError(Problem(code="MESH-005", where="rmpeer", seen="this node is leaving the mesh"))
+            seen, hint = "this node is leaving the mesh", "Type it on another node."
+            raise ConfigError(Problem(code="MESH-005", where="weft mesh rmpeer", seen=seen, hint=hint))
         for key in command.keys:
             if key != state.me and key in state.routing.hops(state.known, now):
-                seen, hint = "it answers", "Type 'weft mesh leave' there."
-                raise ConfigError(Problem(code="MESH-005", where=f"rmpeer {state.name(key)}", seen=seen, hint=hint))
-        known, removals = self._known(), state.known.removals
-        propose(self.bound, command.keys, known, removals, settled=state.kept.settled, force=command.force)
+                seen, hint = f"{state.name(key)} answers", "Type 'weft mesh leave' there."
+                raise ConfigError(Problem(code="MESH-005", where="weft mesh rmpeer", seen=seen, hint=hint))
+        propose(
+            self.bound,
+            command.keys,
+            self._known(),
+            state.known.removals,
+            settled=state.kept.settled,
+            force=command.force,
+            name=state.name,
+        )
         self._propose(tuple(sorted(command.keys)), now)
         self._forced = now + FORCED if command.force else inf
 
@@ -212,6 +220,7 @@ class Removing:
     def _complete(self, proposal: Promise, now: float) -> None:
         state = self._state
         removals = inherited(proposal, state.known.tokens, state.known.removals)
+        names = ", ".join(map(state.name, proposal.names))
         self._withdraw()
         state.keep(done=proposal.number)
         runs = [(token.start, token.stop) for removal in removals for token in removal.tokens]
@@ -219,4 +228,4 @@ class Removing:
         for removal in removals:
             self.hear(removal, now)
             state.flood.tell(Names(removals={removal.key: None}), now)
-        state.say("removed: " + ", ".join(state.name(name) for name in proposal.names))
+        state.say(f"removed: {names}")

@@ -1,6 +1,6 @@
 """What the parts of a core share: the records it knows, its links, what is on disk, and the effects of this call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
@@ -12,7 +12,7 @@ from weft.mesh.routing import Routing
 from weft.model.errors import Problem
 from weft.model.mesh.effects import Effect, Keep, Kept, Options, Say, Send
 from weft.model.mesh.messages import Message, Offer, Root
-from weft.model.mesh.records import Member, Ring, Token
+from weft.model.mesh.records import Member, Ring, Token, peer_id
 from weft.model.value import replace
 
 RESTING: Final = 3600.0  # seconds in which nobody is given what was inherited
@@ -72,7 +72,7 @@ class State:
     def name(self, key: bytes) -> str:
         """For people."""
         member = self.known.members.get(key)
-        return f"{member.name} ({key.hex()[:8]})" if member else key.hex()[:8]
+        return peer_id(member.name, key) if member else key[:4].hex()
 
     @property
     def resting(self) -> tuple[Run, ...]:
@@ -96,8 +96,8 @@ class State:
     def send(self, link: Link, message: Message) -> None:
         self.out.append(Send(link=link.number, message=message))
 
-    def say(self, text: str, problem: Problem | None = None) -> None:
-        self.out.append(Say(text=text, problem=problem))
+    def say(self, text: str, problem: Problem | None = None, blocks: Iterable[Run] = ()) -> None:
+        self.out.append(Say(text=text, problem=problem, blocks=tuple(blocks)))
 
     def keep(self, **changes: object) -> None:
         """What has changed on disk; before anything that this call sends."""

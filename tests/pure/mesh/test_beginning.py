@@ -156,6 +156,9 @@ def test_s14_two_rings_stay_two_and_do_not_flap():
     assert {name: node.own.home for name, node in world.nodes.items()} == homes
     said = [say for say in world.nodes["a"].said if say.problem and say.problem.code == "MESH-003"]
     assert 1 <= len(said) <= 3
+    other = world.nodes["d"]
+    assert said[0].problem.seen.startswith(f"d-{other.key[:4].hex()} is of ring {other.core.ring.id[:4].hex()}, ")
+    assert f"'weft mesh adopt {other.core.ring.id[:4].hex()}'" in said[0].problem.hint
     assert (sum(node.sent for node in world.nodes.values()) - sent) / 600 / 6 < 3  # messages a node and second
 
 

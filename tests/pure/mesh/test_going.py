@@ -127,6 +127,10 @@ def test_of_two_that_live_in_one_block_the_lower_key_stays(lower):
     tell(world, other.name, node.name, Records(tokens=(theirs,)))
     assert world.run(1, until=lambda: "MESH-009" in codes(node))
     assert (node.core.kept.home == home) == lower
+    [said] = [say for say in node.said if say.problem and say.problem.code == "MESH-009"]
+    assert said.blocks == ((home, home + 1),)
+    assert said.problem.seen.startswith(f"{other.name}-{other.key[:4].hex()} has this subnet, too")
+    assert ("other node takes" if lower else "Start its pods again") in said.problem.hint
 
 
 @pytest.mark.parametrize("groups", [("a", "bcde"), ("ab", "cde")])

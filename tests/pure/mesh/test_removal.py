@@ -145,15 +145,16 @@ def test_what_is_not_proposed(names, changed, seen):
     known, removals = {A, B, C, X, Y}, removals_of([removal(Y, B)])
     given = {"bound": Bound(me=A), "settled": True, **changed}
     bound, settled = given["bound"], given["settled"]
-    with pytest.raises(ConfigError, match=seen):
-        propose(bound, names, known, removals, settled=settled, force=False)
+    with pytest.raises(ConfigError, match=seen) as refused:
+        propose(bound, names, known, removals, settled=settled, force=False, name=bytes.hex)
+    assert refused.value.problems[0].hint
 
 
 def test_a_proposal_has_a_number_above_all():
     bound = Bound(me=A, number=7)
-    asked = propose(bound, {X, C, B}, {A, B, C, X}, Removals(), settled=True, force=True)
+    asked = propose(bound, {X, C, B}, {A, B, C, X}, Removals(), settled=True, force=True, name=bytes.hex)
     assert asked == promise(A, 8, B, C, X)
-    assert propose(bound, {C, X}, {A, B, C, X}, Removals(), settled=True, force=False).names == (C, X)
+    assert propose(bound, {C, X}, {A, B, C, X}, Removals(), settled=True, force=False, name=bytes.hex).names == (C, X)
 
 
 def test_an_heir_claims_all_with_versions_that_the_removed_never_reach():

@@ -146,6 +146,7 @@ class Peer:
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
         self.hears: Callable[[Leases], None] = lambda _: None  # of leases that have changed
         self.asks: Callable[[bytes], None] = lambda _: None  # whether the path to a peer carries packets
+        self.subnets: Callable[[int], Sequence[str]] = lambda block: (f"block {block}",)  # of a block, for people
         self._disk = disk
         self._parts = parts
         self._now = now
@@ -360,12 +361,19 @@ class Peer:
         self._tell()
 
     def _say(self, said: Say) -> None:
+        if said.blocks and said.problem is not None:
+            runs = ", ".join(map(self._run, said.blocks))
+            said = replace(said, problem=replace(said.problem, seen=f"{runs}: {said.problem.seen}"))
         self.said.append(said)
         if said.problem is None:
             log.info("mesh: %s", said.text)
         else:
             log.warning("%s", said.problem)
         self._tell()
+
+    def _run(self, blocks: tuple[int, int]) -> str:
+        ends = dict.fromkeys((blocks[0], blocks[1] - 1))
+        return " to ".join(" ".join(self.subnets(end)) for end in ends)
 
     async def _keep(self, saved: Saved) -> None:
         """However long that takes: what depends on it is not said before."""

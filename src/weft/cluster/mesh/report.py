@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from weft.cluster.mesh.peer import Peer
-from weft.cluster.mesh.store import Leasebook, lease_id
+from weft.cluster.mesh.store import Leasebook
 from weft.mesh.ring import Tokens
-from weft.model.mesh.records import Member, short
+from weft.model.mesh.records import Member, peer_id, short
 from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
 
 
@@ -25,15 +25,15 @@ class Report:
         strangers: dict[str, list[str]] = {}
         for hello in peer.strangers.values():
             if hello.key not in core.members and hello.ring != (None if ring is None else ring.id):
-                name = lease_id(hello.name, hello.key)
+                name = peer_id(hello.name, hello.key)
                 strangers.setdefault("" if hello.ring is None else hello.ring.hex(), []).append(name)
         if ring is None:
-            strangers[""] = [lease_id(hello.name, hello.key) for hello in core.links.values()]
+            strangers[""] = [peer_id(hello.name, hello.key) for hello in core.links.values()]
         tokens = None if ring is None else Tokens(ring.layout, core.tokens)
-        names = {short(member.key): lease_id(member.name, member.key) for member in core.members.values()}
+        names = {short(member.key): peer_id(member.name, member.key) for member in core.members.values()}
         proposal = peer.kept.proposal
         return MeshState(
-            id=lease_id(peer.me.name, peer.key),
+            id=peer_id(peer.me.name, peer.key),
             key=peer.key.hex(),
             ring=None if ring is None or tokens is None else self._ring(tokens, names),
             usable=peer.own.usable,
@@ -69,7 +69,7 @@ class Report:
 
     def _peer_state(self, member: Member, tokens: Tokens | None, names: dict[int, str], *, linked: bool) -> MeshPeer:
         return MeshPeer(
-            id=lease_id(member.name, member.key),
+            id=peer_id(member.name, member.key),
             name=member.name,
             key=member.key.hex(),
             us=member.key == self._peer.key,
@@ -83,4 +83,4 @@ class Report:
     def _id(self, key: bytes) -> str:
         core = self._peer.core
         member = None if core is None else core.members.get(key)
-        return key[:4].hex() if member is None else lease_id(member.name, key)
+        return key[:4].hex() if member is None else peer_id(member.name, key)

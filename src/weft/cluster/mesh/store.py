@@ -20,7 +20,7 @@ from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent,
 from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.mesh.effects import Leases, Publish
-from weft.model.mesh.records import Member, Ring
+from weft.model.mesh.records import Member, Ring, peer_id
 from weft.model.net import Addresses
 from weft.model.value import Value, replace
 from weft.plan.announce import Event
@@ -38,6 +38,7 @@ class Leasebook:
         self._peer = peer
         self._ring: Ring | None = None
         self._netconf: NetConf | None = None
+        peer.subnets = self.subnets
 
     @property
     def netconf(self) -> NetConf | None:
@@ -55,7 +56,7 @@ class Leasebook:
 
     def word(self, member: Member) -> tuple[str, Word]:
         """What the leases of others have for a peer, under its id."""
-        name, netconf = lease_id(member.name, member.key), self.netconf
+        name, netconf = peer_id(member.name, member.key), self.netconf
         if member.home is None or not member.attrs or netconf is None:  # it has a block, and says nothing of it yet
             return name, None
         v4, v6 = subnets_of(netconf, member.home)
@@ -96,13 +97,8 @@ class Leasebook:
     def own(self, home: int, attrs: LeaseAttrs) -> OwnLease:
         netconf = self.netconf
         v4, v6 = (None, None) if netconf is None else subnets_of(netconf, home)
-        lease = Lease(id=lease_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
+        lease = Lease(id=peer_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
         return OwnLease(lease=lease, expires=None, token=self.mark or ())
-
-
-def lease_id(name: str, key: bytes) -> str:
-    """Two nodes may have one name."""
-    return f"{name}-{key[:4].hex()}"
 
 
 class MeshListing(Value):

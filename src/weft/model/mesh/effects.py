@@ -174,10 +174,14 @@ class Rekey(Value):
 
 
 class Say(Value):
-    """For people: an event, and the fault if it is one."""
+    """For people: an event, and the fault if it is one, of some `blocks`, from start up to stop.
+
+    Only the I/O side knows which subnets these are.
+    """
 
     text: str
     problem: Problem | None = None
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 Effect = Dial | Send | Close | Keep | Leases | Hop | Probe | Own | Rekey | Say

@@ -53,6 +53,11 @@ def short(key: bytes) -> int:
     return int.from_bytes(key[:4], "big")
 
 
+def peer_id(name: str, key: bytes) -> str:
+    """What people, and leases, call a peer: two nodes may have one name."""
+    return f"{name}-{key[:4].hex()}"
+
+
 class Layout(Value, array_like=True):
     """What a network configuration means for a ring: so many blocks, of which the first are never given."""
 

@@ -16,7 +16,7 @@ from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
+from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish, Say
 from weft.model.mesh.messages import Hello, Ping
 from weft.model.mesh.records import Token
 from weft.model.value import replace
@@ -83,6 +83,17 @@ async def test_without_a_ring_it_is_said_what_to_do():
         await comes(lambda: mesh.peer.own.waits)
         with pytest.raises(Unavailable, match="a answers"):
             await mesh.directory.list()
+
+
+async def test_what_is_said_of_blocks_is_said_of_subnets():
+    """Operators know no blocks; until there is a network nothing else can be said."""
+    mesh, problem = Mesh(), Problem(code="MESH-009", where="the ring", seen="n2 has it, too")
+    async with running(mesh):
+        mesh.say(Say(text="conflict", problem=problem, blocks=((40, 41), (50, 53))))
+        await comes(lambda: mesh.peer.said)
+        said = "10.32.40.0/24, 10.32.50.0/24 to 10.32.52.0/24: n2 has it, too"
+        assert mesh.peer.said[0].problem == replace(problem, seen=said)
+    assert World(FakeDisk()).peer.subnets(40) == ("block 40",)
 
 
 async def test_a_question_waits_a_moment_for_the_ring():
