@@ -86,6 +86,8 @@ def objection(grant: Grant, tokens: Tokens, bound: Bound, removals: Removals) ->
     gone = [key for key in (grant.giver, grant.taker) if key in removals or key in bound.named]
     if gone:
         return f"{gone[0][:4].hex()} has been removed, or is about to be"
+    if grant.home is not None and not any(token.start <= grant.home < token.stop for token in grant.tokens):
+        return f"block {grant.home} is not in it"
     if not all(token.owner == grant.taker and tokens.accepts(token) for token in grant.tokens):
         return "others have these blocks"
     if not all(tokens.accepts(token, bound.frozen) for token in grant.tokens):

@@ -132,6 +132,11 @@ def test_nobody_relies_on_a_grant_that_a_promise_keeps_from_its_tokens():
     assert not objection(one, tokens, bound, NONE)
 
 
+@pytest.mark.parametrize("home, fine", [(506, False), (507, True), (511, True), (512, False), (None, True)])
+def test_nobody_relies_on_a_home_that_was_not_given(home, fine):
+    assert bool(objection(replace(given_to(B), home=home), founder(), Bound(me=B), NONE)) != fine
+
+
 def test_any_other_owner_is_a_witness():
     ring = (token(2, 6, A, 1), token(6, 7, B, 1), token(7, 9, C, 1), token(9, 10, X, 1))
     assert witnesses(given_to(B, ring=ring), removals_of([Removal(key=X, heir=C, number=1)])) == {C}
