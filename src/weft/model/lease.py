@@ -24,7 +24,7 @@ class LeaseAttrs(Value, gc=False):
 
 
 class Way(Value, gc=False):
-    """How this node reaches a peer, as its store has found out. With it a lease says all that the peer's objects need.
+    """How this node reaches a peer, as its store says. With it a lease says all that the peer's objects need.
 
     `hop` is the node that packets go to next, the peer itself unless `via` another. `bases` and `remotes` hold at most
     one address a family.
