@@ -235,7 +235,8 @@ class Options(Value):
         bool,
         Flag(
             _MESH,
-            "create the mesh's ring once all of --peer say that they know none; give it and the same list to each node",
+            "create the mesh's ring once all of --peer say that they know none (at once without --peer); "
+            "give it and the same list to each node",
             origin="weft",
         ),
     ]
