@@ -2,12 +2,13 @@
 
 The I/O side makes one core and tells it everything, one call at a time:
 
-    core = Core(kept, options, chance)              # chance() is in [0, 1)
+    core = Core(kept, options, chance, members)     # chance() is in [0, 1); members as an earlier run knew them
     core.start(now)
     core.link_up(link, hello, now, dialled=address) # None for a link that the other side has made
     core.link_down(link, now)                       # also after our own Close
     core.undialled(address, now)                    # a Dial that came to nothing
     core.received(link, message, now)
+    core.saw(sights, now)                           # what came back on paths; before the first, all carry packets
     core.asked(command, now)                        # raises ConfigError for what it refuses
     core.tick(now)                                  # wanted at core.due
 
@@ -15,4 +16,13 @@ Each returns the list of effects to carry out, in order. What comes after a `Kee
 waits until that `Keep` is on disk. Messages of a link are sent in order or not at all; a link that loses one is down.
 `now` is in seconds of any clock that only goes forward; one that leaps between two calls of `tick` makes the core
 judge nobody for that time. The same calls with the same chance give the same effects.
+
+`core` has a part for each concern, and `state` what they share:
+
+    blocks      `ring` (tokens), `grants` and `removal` are the rules; `estate`, `removing` and `leaving` follow them
+    records     `known` (all, with `digest`), `gossip` and `flood` (to and from neighbours), `publishing` (our own)
+    links       `links` (those that are up), `reach` and `dialling` (whom to dial), `graph` (who is linked with whom)
+    questions   `routing` (over several links), `questions` (whose part answers)
+    rings       `founding` (how one begins), `meeting` (two that meet), `copies` (two peers of one key)
+    ways        `health` (of one path), `waying` (whom we cannot reach), `ways` (by whom packets go instead)
 """
