@@ -218,8 +218,12 @@ class Estate:
     def given(self, part: Grant, now: float) -> Ack:
         """From one that leaves."""
         state = self._state
+        if state.left:
+            return Ack(refused="I am leaving, too")
         if not state.kept.settled or part.taker != state.me:
             return Ack(refused="I have no block of my own yet")
+        if state.kept.promise is not None:  # it would keep us from what the giver alone may know
+            return Ack(refused="a removal is under way, try later")
         return Ack() if self._taken(part, now) else Ack(refused=self._refusals[part.giver])
 
     # --- For people

@@ -1,4 +1,7 @@
-"""Leaving: everything goes to one other peer, the reserve first, the home block last, and then our own removal."""
+"""Leaving: everything goes to another peer, the reserve first, the home block last, and then our own removal.
+
+Who is lost or cannot take more keeps what it was given; the next one has the rest, and hears of all that we know.
+"""
 
 from collections.abc import Callable
 from math import inf
@@ -9,6 +12,7 @@ from weft.mesh.removing import Removing
 from weft.mesh.routing import Ask
 from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
+from weft.model.mesh.messages import Ack, Grant
 from weft.model.mesh.records import Removal
 
 PATIENCE = 6.0  # seconds until somebody else is asked
@@ -21,6 +25,7 @@ class Leaving:
         self._parted = parted
         self._heir: bytes | None = None
         self._ask: int | None = None
+        self._told = False  # the heir has taken a part, and with it heard of all that we know
         self.due = 0.0 if state.left else inf
 
     def asked(self, now: float) -> None:
@@ -44,10 +49,14 @@ class Leaving:
         if not state.left or state.me in state.known.removals:
             return
         self.due = now + PATIENCE
+        hops = state.routing.hops(state.known, now)
         if self._ask is not None:
-            return
+            if self._heir is not None and self._heir in hops:
+                return
+            state.routing.cancel(self._ask)
+            self._ask = self._heir = None
         if self._heir is None or self._heir in state.known.removals:
-            hops = state.routing.hops(state.known, now)
+            self._told = False
             members = state.known.members.values()
             able = sorted(one.key for one in members if one.settled and one.key in hops and one.key != state.me)
             if not able:
@@ -55,15 +64,23 @@ class Leaving:
             self._heir = able[int(state.chance() * len(able))]
         giver = Giver(bound=self._removing.bound, home=state.kept.home, settled=state.kept.settled)
         parts = parting(state.known.tokens, giver, self._heir)
-        if not parts:
+        if not parts and self._told:
             self._part(now)
             return
-        state.write(list(parts[0].tokens), now)
-        self._ask = state.routing.ask(self._heir, parts[0], state.known, now)
+        ring, promise = tuple(state.known.tokens), giver.bound.promise
+        part = parts[0] if parts else Grant(giver=state.me, taker=self._heir, ring=ring, promise=promise)
+        state.write(list(part.tokens), now)
+        self._ask = state.routing.ask(self._heir, part, state.known, now)
 
-    def answered(self, ask: Ask, now: float) -> None:
-        if ask.number == self._ask:
-            self._ask = None
+    def answered(self, ask: Ask, ack: Ack, now: float) -> None:
+        if ask.number != self._ask:
+            return
+        self._ask = None
+        if ack.refused:
+            self._heir = None
+            self.due = now + PATIENCE
+        else:
+            self._told = True
             self.due = now
 
     def _part(self, now: float) -> None:

@@ -30,15 +30,16 @@ class Questions:
         elif isinstance(ask.body, Note):
             self._estate.acknowledged(ask.body.grant, ask.target, body, now)
         else:
-            self._leaving.answered(ask, now)
+            self._leaving.answered(ask, body, now)
 
     def _answer(self, source: bytes, body: Want | Note | Propose | Grant, now: float) -> Grant | Ack | None:
-        if self._state.left:
+        state = self._state
+        if state.me in state.known.removals:
             return None
-        if isinstance(body, Want):
-            return self._estate.wanted(source, body, now)
-        if isinstance(body, Note):
-            return self._estate.noted(body, now)
         if isinstance(body, Propose):
             return self._removing.answer(body.promise)
-        return self._estate.given(body, now)
+        if isinstance(body, Grant):
+            return self._estate.given(body, now)
+        if state.left:
+            return None
+        return self._estate.wanted(source, body, now) if isinstance(body, Want) else self._estate.noted(body, now)

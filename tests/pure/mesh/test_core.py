@@ -9,7 +9,7 @@ from weft.mesh.core import Core
 from weft.mesh.links import Link, Links
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
-from weft.model.mesh.messages import Ack, Grant, Note, Offer, Promise, Propose, Records, Routed, Want
+from weft.model.mesh.messages import Ack, Grant, Note, Offer, Ping, Promise, Propose, Records, Routed, Want
 from weft.model.mesh.records import VERSIONS, Member, Removal, Token, short
 from weft.model.value import replace
 
@@ -100,6 +100,71 @@ def test_an_answer_of_another_kind_changes_nothing():
     before = one.kept
     one.received(target, to_us(target, Ack(), question=want), 110.0)
     assert one.kept == before
+
+
+def test_who_has_promised_a_removal_takes_nothing_from_one_that_leaves():
+    held = (Token(start=2, stop=40, owner=key(2), version=1), Token(start=40, stop=64, owner=ME, version=2))
+    promise = Promise(proposer=key(9), number=1, names=(key(2),))
+    one = made(do.Kept(ring=RING, tokens=held, home=40, settled=True, promise=promise, number=1))
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    [answer] = answers(one.received(1, to_us(1, Grant(giver=key(1), taker=ME)), 100.2))
+    assert answer.refused
+
+
+def leaver(**more: object) -> tuple[Core, Routed]:
+    """One that leaves, linked to two that have blocks, and what it gives one of them."""
+    held = (GIVER, OTHER, GRANTED)
+    one = made(do.Kept(ring=RING, tokens=held, home=60, settled=True, **more))
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    one.link_up(2, hello(2), 100.1, dialled=None)
+    tell(one, 1, 100.2, replace(member(1), links=(short(ME),)), replace(member(2), links=(short(ME),)))
+    [given] = questions(one.asked(do.Leave(), 101.0), Grant)
+    return one, given
+
+
+def of(routed: Routed) -> int:
+    return 1 if routed.target == key(1) else 2
+
+
+def until(one: Core, start: int, stop: int) -> list[do.Effect]:
+    """What a core does while its neighbours answer."""
+    effects = []
+    for second in range(start, stop):
+        effects += one.tick(float(second))
+        for link in list(one.links):
+            effects += one.received(link, Ping(number=1), float(second))
+    return effects
+
+
+def test_who_leaves_does_not_go_while_its_heir_refuses():
+    one, given = leaver()
+    again = given
+    for second in range(102, 162, 10):
+        one.received(of(again), to_us(of(again), Ack(refused="try later"), question=again), float(second))
+        again = questions(until(one, second, second + 10), Grant)[-1]
+    assert not list(one.removals)
+    blocks = {token.owner for token in again.body.ring}
+    assert given.target in blocks  # the next heir hears of what was given to the one before
+    one.received(of(again), to_us(of(again), Ack(), question=again), 162.0)
+    assert [removal.heir for removal in one.removals] == [again.target]
+
+
+def test_who_leaves_gives_the_rest_to_another_when_its_heir_is_lost():
+    one, given = leaver()
+    one.link_down(of(given), 101.5)
+    again = questions(until(one, 102, 112), Grant)[-1]
+    assert again.target != given.target
+
+
+def test_who_leaves_promises_removals_and_takes_nothing_from_others_that_leave():
+    one, given = leaver()
+    other = 3 - of(given)
+    promise = Promise(proposer=key(other), number=1, names=(given.target,))
+    [answer] = answers(one.received(other, to_us(other, Propose(promise=promise)), 101.1))
+    assert not answer.refused
+    [answer] = answers(one.received(other, to_us(other, Grant(giver=key(other), taker=ME), count=2), 101.2))
+    assert answer.refused
+    assert not answers(one.received(other, to_us(other, Want(home=True), count=3), 101.3))
 
 
 def test_one_that_has_left_stays_so_after_a_restart():
