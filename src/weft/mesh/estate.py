@@ -222,6 +222,8 @@ class Estate:
             return Ack(refused="I am leaving, too")
         if not state.kept.settled or part.taker != state.me:
             return Ack(refused="I have no block of my own yet")
+        # Pods there may use these still, and what rested there has not rested enough. Refused parts come by records.
+        state.rest([(token.start, token.stop) for token in part.tokens if token.owner == state.me], now)
         if state.kept.promise is not None:  # it would keep us from what the giver alone may know
             return Ack(refused="a removal is under way, try later")
         return Ack() if self._taken(part, now) else Ack(refused=self._refusals[part.giver])

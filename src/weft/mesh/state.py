@@ -88,7 +88,12 @@ class State:
         self._rests = dict.fromkeys(self._rests, now + RESTING)
 
     def rest(self, runs: list[Run], now: float) -> None:
-        self._rests.update(dict.fromkeys(runs, now + RESTING))
+        for start, stop in runs:
+            over = [run for run in self._rests if run[0] < stop and start < run[1]]
+            for run in over:
+                del self._rests[run]
+            whole = (min([start, *(run[0] for run in over)]), max([stop, *(run[1] for run in over)]))
+            self._rests[whole] = now + RESTING
         self.keep(resting=tuple(sorted(self._rests)))
 
     # --- Effects

@@ -102,6 +102,17 @@ def test_an_answer_of_another_kind_changes_nothing():
     assert one.kept == before
 
 
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_one_that_leaves_gives_rests(bound):
+    promise = Promise(proposer=key(9), number=1, names=(key(8),)) if bound else None
+    held = (replace(OTHER, owner=key(1)), GRANTED)
+    one = made(do.Kept(ring=RING, tokens=held, home=60, settled=True, promise=promise, number=1, resting=((30, 33),)))
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    parts = tuple(Token(start=start, stop=start + 2, owner=ME, version=9) for start in (32, 40))
+    one.received(1, to_us(1, Grant(giver=key(1), taker=ME, tokens=parts)), 100.2)
+    assert one.kept.resting == ((30, 34), (40, 42))
+
+
 def test_who_has_promised_a_removal_takes_nothing_from_one_that_leaves():
     held = (Token(start=2, stop=40, owner=key(2), version=1), Token(start=40, stop=64, owner=ME, version=2))
     promise = Promise(proposer=key(9), number=1, names=(key(2),))
