@@ -1,7 +1,7 @@
 """This node in the mesh: tells its core all that happens, in turn, and carries out what the core wants.
 
-What the core wants is carried out in its order by one task. What follows a `Keep` waits for the disk: so a peer never
-says what a restart would not know. Knows nothing of leases; the store reads here.
+What the core wants is carried out in its order, at once or by one task (`held`): what follows a `Keep` and could tell
+of it waits for the disk. Knows nothing of leases; the store reads here.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
+from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.links import Ears
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
@@ -154,7 +155,8 @@ class Peer:
         self._used = used
         self._published: Publish | None = None
         self._turn = asyncio.Event()
-        self._wanted: deque[Effect] = deque()
+        self._links: Links
+        self._held = Held()
         self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._unlinked = now()
 
@@ -265,11 +267,11 @@ class Peer:
             booted=saved.boot != me.boot,
         )
         self.kept = saved.kept
-        self._wanted.clear()
+        self._held.clear()
         members = await beside(self._disk.members)
         self.core = self._parts.core(saved.kept, options, self._chance, members)
         core = self.core
-        links = self._parts.links(saved.secret, self, lambda: core.hello)
+        self._links = links = self._parts.links(saved.secret, self, lambda: core.hello)
         self._saved = replace(saved, machine=me.machine, boot=me.boot)
         self._unlinked = self._now()
         self._do(self.core.start(self._now()))
@@ -278,7 +280,7 @@ class Peer:
         self._tell()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(links.run())
-            tasks.create_task(self._carry_out(links))
+            tasks.create_task(self._carry_out())
             tasks.create_task(self._tick(self.core))
             tasks.create_task(self._remember(self.core))
             tasks.create_task(self._follow_use())
@@ -287,10 +289,12 @@ class Peer:
         return int.from_bytes(self._random(7)) / (1 << 56)
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        self._wanted.extend(effects)
+        at_once = self._held.take(effects)
         self._fed.set()
-        if self._wanted:
+        if self._held:
             self._to_do.set()
+        for effect in at_once:
+            self._carry_out_one(effect)
 
     async def _tick(self, core: Core) -> NoReturn:
         while True:
@@ -304,30 +308,30 @@ class Peer:
                 async with asyncio.timeout(left):
                     await self._fed.wait()
 
-    async def _carry_out(self, links: Links) -> NoReturn:
+    async def _carry_out(self) -> NoReturn:
         while True:
             await self._to_do.wait()
             self._to_do.clear()
-            while self._wanted:
-                effect = self._wanted.popleft()
+            while self._held:
+                effect = self._held.popleft()
                 if isinstance(effect, Keep):
                     # A later one says all that this one does: what was wanted meanwhile is one write.
-                    newest = next((each for each in reversed(self._wanted) if isinstance(each, Keep)), effect)
+                    newest = next((each for each in reversed(self._held) if isinstance(each, Keep)), effect)
                     if newest.kept != self.kept:
                         self._saved = replace(self._saved, kept=newest.kept)
                         await self._keep(self._saved)
                         self.kept = newest.kept
                         self._tell()
                 else:
-                    self._carry_out_one(effect, links)
+                    self._carry_out_one(effect)
 
-    def _carry_out_one(self, effect: Effect, links: Links) -> None:
+    def _carry_out_one(self, effect: Effect) -> None:
         if isinstance(effect, Send):
-            links.send(effect.link, effect.message)
+            self._links.send(effect.link, effect.message)
         elif isinstance(effect, Dial):
-            links.dial(effect.address)
+            self._links.dial(effect.address)
         elif isinstance(effect, Close):
-            links.close(effect.link, effect.why)
+            self._links.close(effect.link, effect.why)
             self.down(effect.link)
         else:
             self._show(effect)

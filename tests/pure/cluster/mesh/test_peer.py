@@ -5,13 +5,28 @@ import logging
 
 import pytest
 
-from tests.pure.cluster.mesh.meshparts import HELD, RING, FakeDisk, World, running, saved
+from tests.pure.cluster.mesh.meshparts import HELD, RING, FakeDisk, World, member, running, saved
 from tests.support.waiting import comes
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.mesh.effects import Close, Connect, Dial, Keep, Kept, Publish, Rekey, Say, Send
-from weft.model.mesh.messages import Hello, Ping
+from weft.model.mesh.effects import (
+    Close,
+    Connect,
+    Dial,
+    Hop,
+    Keep,
+    Kept,
+    Leases,
+    Own,
+    Probe,
+    Publish,
+    Rekey,
+    Say,
+    Send,
+)
+from weft.model.mesh.messages import Hello, Ping, Pong, Root
 from weft.model.value import replace
 
+ROOT = Root(digest=7)
 STRANGER = Hello(key=b"x" * 32, run=1, name="x", ring=None)
 
 
@@ -44,25 +59,80 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
         world.disk.full = True
         newer = replace(HELD, version=2)
         with caplog.at_level(logging.WARNING):
-            world.say(Dial(address="a"), Keep(kept=newer), Send(link=1, message=Ping(number=7)))
+            world.say(Send(link=1, message=ROOT), Keep(kept=newer), Send(link=1, message=Root(digest=8)))
             await comes(lambda: world.peer.unwritten is not None)
-        assert world.links.did == [("dial", "a")]
+        assert world.links.did == [("send", 1, ROOT)]
         assert caplog.text.count("STATE-002") == 1
-        world.say(Dial(address="b"))
+        world.say(Send(link=1, message=ROOT), Close(link=1, why="it has heard all"))
         await asyncio.sleep(0.02)
-        assert world.links.did == [("dial", "a")]
+        assert world.links.did == [("send", 1, ROOT)]
         world.disk.full = False
-        await comes(lambda: len(world.links.did) == 3)
-        assert world.links.did[1:] == [("send", 1, Ping(number=7)), ("dial", "b")]
+        await comes(lambda: len(world.links.did) == 4)
+        assert world.links.did[1:] == [
+            ("send", 1, Root(digest=8)),
+            ("send", 1, ROOT),
+            ("close", 1, "it has heard all"),
+        ]
         assert world.peer.unwritten is None
         assert world.disk.saved.kept == newer
+
+
+async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_take_it():
+    world = World(FakeDisk(saved()))
+    asked = []
+    world.peer.asks = asked.append
+    async with running(world):
+        other, signs = member(2), [Ping(number=1), Pong(number=2)]
+        world.say(Leases(changed=(other,)))
+        await comes(lambda: world.peer.leases)
+        world.disk.full = True
+        world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT), Own(home=None, usable=False))
+        world.say(*(Send(link=1, message=sign) for sign in signs), Dial(address="a"), Close(link=2, why="silent"))
+        world.say(Probe(key=other.key), Hop(key=other.key, next=member(3), reason="one-way"), Say(text="so it is"))
+        await comes(lambda: world.peer.unwritten is not None)
+        assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
+        assert asked == [other.key]
+        assert world.peer.hops[other.key].next == member(3)
+        assert world.peer.said[-1].text == "so it is"
+        assert world.peer.own.home == HELD.home
+        world.say(Leases(gone=(other.key,)))
+        world.say(Leases(changed=(other,)), Hop(key=other.key, next=member(4), reason=""))
+        assert world.peer.hops[other.key].next == member(3)
+        world.disk.full = False
+        await comes(lambda: world.peer.own.home is None)
+        await comes(lambda: world.peer.hops[other.key].next == member(4))
+        assert world.links.did[-1] == ("send", 1, ROOT)
+
+
+async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_newest_words(monkeypatch):
+    monkeypatch.setattr("weft.cluster.mesh.held._MOST", 9)
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.disk.full = True
+        world.say(Keep(kept=replace(HELD, version=2)))
+        await comes(lambda: world.peer.unwritten is not None)
+        world.say(Keep(kept=replace(HELD, version=3)), Leases(changed=(member(2), member(3))), Own(home=1, usable=True))
+        world.say(
+            Leases(changed=(member(4),), gone=(member(2).key,)), Hop(key=member(2).key, next=member(3), reason="")
+        )
+        world.say(Send(link=1, message=ROOT), Send(link=2, message=ROOT), Close(link=2, why="it is over"))
+        assert world.links.did == []
+        world.say(Own(home=2, usable=True), Keep(kept=replace(HELD, version=4)))
+        closed = "too much waits for the disk"
+        assert world.links.did == [("close", 1, closed), ("close", 2, closed)]
+        assert ("down", 1) in world.core.calls
+        world.disk.full = False
+        await comes(lambda: world.peer.own.home == 2)
+        assert world.disk.saved.kept.version == 4
+        assert world.peer.leases == {each.key: each for each in (member(3), member(4))}
+        assert len(world.links.did) == 2
 
 
 async def test_many_keeps_at_once_are_one_write():
     world = World(FakeDisk(saved()))
     async with running(world):
         keeps = [Keep(kept=replace(HELD, version=number)) for number in range(2, 9)]
-        world.say(*keeps, Dial(address="a"))
+        world.say(*keeps, Send(link=1, message=ROOT))
         await comes(lambda: world.links.did)
         assert [kept.version for kept in world.disk.writes] == [8]
 
