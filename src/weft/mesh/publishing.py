@@ -8,12 +8,13 @@ from weft.mesh.flood import Names
 from weft.mesh.state import AHEAD, State
 from weft.mesh.waying import Waying
 from weft.model.mesh.effects import Hop, Leases
-from weft.model.mesh.records import MAX_LINKS, Member, short
+from weft.model.mesh.records import MAX_LINKS, MAX_RECORD, Member, short
 
 PAUSE: Final = 1.0  # seconds between two versions of our record
 FOR_EACH: Final = 0.02  # and if nothing but links has changed, so many for each member,
 LONGEST: Final = 10.0  # at most this,
 FIRST: Final = 2  # after so many versions
+PLAIN: Final = 160  # bytes of a record, at most, that are not counted below
 URGENT: Final = frozenset(("attrs", "home", "settled", "cannot"))  # what others wait for, and is rare
 
 
@@ -63,6 +64,7 @@ class Publishing:
     def _record(self, version: int) -> Member:
         state = self._state
         links = sorted(short(link.key) for link in state.links.of(state.known.ring))
+        others = len(self.attrs) + sum(2 + len(address) for address in self.endpoints) + 4 * MAX_LINKS
         return Member(
             key=state.me,
             run=state.options.run,
@@ -73,7 +75,7 @@ class Publishing:
             home=state.kept.home,
             settled=state.kept.settled,
             links=tuple(links[:MAX_LINKS]),
-            cannot=self._waying.cannot,
+            cannot=self._waying.cannot[: (MAX_RECORD - PLAIN - others) // 4],
             over=state.kept.over,
             done=state.kept.done,
         )

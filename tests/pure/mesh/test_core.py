@@ -4,14 +4,27 @@ from random import Random
 
 import pytest
 
-from tests.pure.mesh.test_links import ME, RING, closed, core, hello, key, sent
+from tests.pure.mesh.test_links import HOME, ME, RING, closed, core, hello, key, sent
 from weft.mesh.core import Core
 from weft.mesh.links import Link, Links
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Ack, Grant, Note, Offer, Ping, Promise, Propose, Records, Routed, Want
-from weft.model.mesh.records import VERSIONS, Member, Removal, Token, short
+from weft.model.mesh.records import (
+    MAX_ATTRS,
+    MAX_CANNOT,
+    MAX_ENDPOINTS,
+    MAX_LINKS,
+    MAX_NAME,
+    MAX_RECORD,
+    VERSIONS,
+    Member,
+    Removal,
+    Token,
+    short,
+)
 from weft.model.value import replace
+from weft.wire.mesh import decode, encode
 
 GIVER = Token(start=2, stop=32, owner=key(1), version=1)
 OTHER = Token(start=32, stop=60, owner=key(2), version=2)
@@ -336,3 +349,21 @@ def test_a_witness_acknowledges_no_grant_that_its_promise_keeps_from_its_disk():
     [answer] = answers(one.received(1, to_us(1, note), 100.2))
     assert answer.refused
     assert tokens[0] not in one.kept.tokens
+
+
+def test_the_longest_record_of_ours_is_one_that_others_take():
+    numbers = do.Options(key=ME, run=2 * VERSIONS - 1, name="n" * MAX_NAME, booted=False)
+    kept = do.Kept(ring=RING, tokens=HOME, home=2, settled=True, version=VERSIONS // 4, over=1 << 40, done=1 << 40)
+    one = Core(kept, numbers, Random(1).random)
+    one.start(100.0)
+    for number in range(MAX_LINKS):
+        one.link_up(number, hello(number), 100.1, dialled=None)
+    one._waying.cannot = tuple(range(MAX_CANNOT))
+    endpoints = (f"[{'0:' * 26}0]:51820",) * MAX_ENDPOINTS
+    one.asked(do.Publish(attrs=bytes(MAX_ATTRS), endpoints=endpoints), 101.0)
+    one.tick(113.0)
+    told = Records(members=(one.members[ME],))
+    assert decode(encode(told)) == told
+    assert len(encode(told)) > MAX_RECORD - 64
+    one.asked(do.Publish(attrs=b"{}", endpoints=()), 114.0)
+    assert len(one.members[ME].cannot) == MAX_CANNOT
