@@ -181,12 +181,20 @@ class MeshTenure:
 
     async def keep(self, own: OwnLease, *, margin: float) -> AsyncGenerator[OwnEvent, None]:  # noqa: ARG002 - no end
         peer = self._peer
-        held = peer.own.home
-        yield Held(own=own)
-        while peer.own.home == held:
+        if self._is_ours(own):
+            yield Held(own=own)
+        while self._is_ours(own):
             await peer.changed()
         reason = "" if peer.own.waits is None else f" ({peer.own.waits.seen})"
         yield Revoked(reason=f"the ring does not give its block to this node any more{reason}")
+
+    def _is_ours(self, own: OwnLease) -> bool:
+        """The ring may have changed since it was acquired, and our key."""
+        home, lease = self._peer.own.home, own.lease
+        if home is None:
+            return False
+        now = self._book.own(home, lease.attrs)
+        return (now.token, now.lease.id, now.lease.subnets) == (own.token, lease.id, lease.subnets)
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
         self._publish(attrs)

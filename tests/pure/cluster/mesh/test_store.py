@@ -158,6 +158,20 @@ async def test_a_lease_is_held_until_the_ring_gives_it_to_another():
             await anext(events)
 
 
+@pytest.mark.parametrize("changes", [{"home": 41}, {"ring": replace(RING, id=b"2" * 16)}])
+async def test_a_lease_that_was_another_before_it_is_kept_is_not_held(changes):
+    mesh = Mesh()
+    async with running(mesh):
+        own = await mesh.tenure.acquire(chooser())
+        kept = replace(HELD, version=2, **changes)
+        mesh.say(Keep(kept=kept), Own(home=kept.home, usable=True))
+        await comes(lambda: mesh.disk.writes and mesh.peer.own.home == kept.home)
+        events = [event async for event in mesh.tenure.keep(own, margin=1)]
+        assert [type(event) for event in events] == [Revoked]
+        another = await mesh.tenure.acquire(chooser())
+        assert await anext(mesh.tenure.keep(another, margin=1)) == Held(own=another)
+
+
 async def test_a_full_disk_is_said_of_the_own_lease():
     mesh = Mesh()
     async with running(mesh):
