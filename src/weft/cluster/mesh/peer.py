@@ -156,6 +156,7 @@ class Peer:
         self._published: Publish | None = None
         self._turn = asyncio.Event()
         self._links: Links
+        self._fault: Exception | None = None  # of the core
         self._held = Held()
         self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._unlinked = now()
@@ -179,11 +180,12 @@ class Peer:
         """Raises `ConfigError` for what the core refuses, `Unavailable` while there is none."""
         if self.core is None:
             raise Unavailable(Problem(code="MESH-001", where="mesh", seen="weftd has not read its disk yet"))
-        self._do(self.core.asked(command, self._now()))
+        self._have(lambda core: core.asked(command, self._now()))
+        if self._fault is not None:
+            raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {self._fault!r}"))
 
     def saw(self, sights: Sights) -> None:
-        if self.core is not None:
-            self._do(self.core.saw(sights, self._now()))
+        self._have(lambda core: core.saw(sights, self._now()))
 
     def publish(self, publish: Publish) -> None:
         """At once or once there is a core, and again whenever another begins."""
@@ -198,33 +200,33 @@ class Peer:
             self.unreached.pop(dialled or "", None)
             self.strangers[link] = hello
             _shorten(self.strangers)
-            self._do(self.core.link_up(link, hello, self._now(), dialled=dialled))
+            self._have(lambda core: core.link_up(link, hello, self._now(), dialled=dialled))
             self._tell()
 
     def down(self, link: int) -> None:
         if self.core is not None:
-            self._do(self.core.link_down(link, self._now()))
+            self._have(lambda core: core.link_down(link, self._now()))
             self._unlinked = self._now()
             self._tell()
 
     def received(self, link: int, message: Message) -> None:
-        if self.core is not None:
-            self.heard = self._now()
-            before = self.core.agreed
-            self._do(self.core.received(link, message, self.heard))
-            if self.core.agreed != before:
+        if (core := self.core) is not None:
+            self.heard = now = self._now()
+            before = core.agreed
+            self._have(lambda core: core.received(link, message, now))
+            if core.agreed != before:
                 self._tell()
 
     def undialled(self, address: str, why: Problem) -> None:
         if self.core is not None:
             self.unreached[address] = why
             _shorten(self.unreached)
-            self._do(self.core.undialled(address, self._now()))
+            self._have(lambda core: core.undialled(address, self._now()))
 
     # --- its life
 
     async def run(self) -> None:
-        """Raises `ConfigError` when another program has the port."""
+        """Raises `ConfigError` when another program has the port, and what the core has raised; then begin again."""
         saved = await self._load()
         while True:
             if saved is None:
@@ -268,25 +270,41 @@ class Peer:
         )
         self.kept = saved.kept
         self._held.clear()
+        self._fault = None
         members = await beside(self._disk.members)
         self.core = self._parts.core(saved.kept, options, self._chance, members)
         core = self.core
         self._links = links = self._parts.links(saved.secret, self, lambda: core.hello)
         self._saved = replace(saved, machine=me.machine, boot=me.boot)
         self._unlinked = self._now()
-        self._do(self.core.start(self._now()))
+        self._have(lambda core: core.start(self._now()))
         if self._published is not None:
-            self.ask(self._published)
+            published = self._published
+            self._have(lambda core: core.asked(published, self._now()))
         self._tell()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(links.run())
             tasks.create_task(self._carry_out())
-            tasks.create_task(self._tick(self.core))
-            tasks.create_task(self._remember(self.core))
+            tasks.create_task(self._tick(core))
+            tasks.create_task(self._remember(core))
             tasks.create_task(self._follow_use())
 
     def _chance(self) -> float:
         return int.from_bytes(self._random(7)) / (1 << 56)
+
+    def _have(self, done: Callable[[Core], Iterable[Effect]]) -> None:
+        """Every call of the core. One that has raised may have changed by half: it is asked no more."""
+        if self.core is None:
+            return
+        try:
+            self._do(done(self.core))
+        except ConfigError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - `run` ends with it
+            self.core, self._fault = None, fault
+            self._held.clear()
+            self._fed.set()
+            self._to_do.set()
 
     def _do(self, effects: Iterable[Effect]) -> None:
         at_once = self._held.take(effects)
@@ -296,12 +314,16 @@ class Peer:
         for effect in at_once:
             self._carry_out_one(effect)
 
-    async def _tick(self, core: Core) -> NoReturn:
-        while True:
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    async def _tick(self, core: Core) -> None:
+        while self.core is core:
             self._fed.clear()
             left = None if core.due is None else core.due - self._now()
             if left is not None and left <= 0:
-                self._do(core.tick(self._now()))
+                self._have(lambda core: core.tick(self._now()))
                 await asyncio.sleep(0)
                 continue
             with suppress(TimeoutError):
@@ -312,6 +334,7 @@ class Peer:
         while True:
             await self._to_do.wait()
             self._to_do.clear()
+            self._check()
             while self._held:
                 effect = self._held.popleft()
                 if isinstance(effect, Keep):
@@ -395,6 +418,7 @@ class Peer:
                 self.unwritten = None
                 return
             await asyncio.sleep(_RETRY_SECONDS)
+            self._check()
 
     async def _follow_use(self) -> NoReturn:
         """Tell the core whether a pod had an address of the block that is ours now."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import nullcontext
 
 import pytest
 
@@ -22,6 +23,7 @@ from weft.model.mesh.effects import (
     Rekey,
     Say,
     Send,
+    Sights,
 )
 from weft.model.mesh.messages import Hello, Ping, Pong, Root
 from weft.model.value import replace
@@ -175,6 +177,41 @@ async def test_a_copy_begins_again_with_another_key_and_nothing(caplog):
         assert world.core.kept == world.disk.saved.kept == Kept()
         assert ("asked", Publish(attrs=b"{}")) in world.core.calls
         assert "MESH-004 mesh: the disk is a copy" in caplog.text
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("call", ["tick", "received", "link_up", "saw", "asked"])
+async def test_a_core_that_has_raised_is_asked_no_more_and_another_begins_from_the_disk(call, full):
+    world = World(FakeDisk(saved()))
+
+    def broken(*_, **__):
+        raise KeyError("half done")
+
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - it ends with what the peer has raised
+        async with running(world) as task:
+            if full:
+                world.disk.full = True
+                world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT))
+                await comes(lambda: world.peer.unwritten is not None)
+            setattr(world.core, call, broken)
+            world.core.due = 0 if call == "tick" else None
+            calls = {
+                "tick": world.say,
+                "received": lambda: world.peer.received(1, ROOT),
+                "link_up": lambda: world.peer.up(1, STRANGER, None),
+                "saw": lambda: world.peer.saw(Sights()),
+                "asked": lambda: world.peer.ask(Connect(address="a")),
+            }
+            with pytest.raises(Unavailable, match="INST-002") if call == "asked" else nullcontext():
+                calls[call]()
+            await comes(task.done)
+    assert caught.group_contains(KeyError, match="half done")
+    assert world.peer.core is None
+    assert world.links.did == []
+    world.disk.full = False
+    async with running(world):
+        assert len(world.cores) == 2
+        assert world.core.kept == HELD
 
 
 async def test_another_programs_port_ends_it():
