@@ -8,6 +8,7 @@ this key that it does not have.
 from math import inf
 from typing import Final
 
+from weft.mesh.recent import Recent
 from weft.mesh.state import State
 from weft.model.errors import Problem
 from weft.model.mesh.effects import Rekey
@@ -21,8 +22,8 @@ class Copies:
     def __init__(self, state: State) -> None:
         self._state = state
         self._since: dict[bytes, float] = {}  # by peer that publishes a link to us
-        self._told: dict[int, int] = {}  # by run: how often a peer had a link to it
-        self._beyond: dict[int, int] = {}  # by run: how often it went beyond our record
+        self._told = Recent[int, int]()  # by run: how often a peer had a link to it
+        self._beyond = Recent[int, int]()  # by run: how often it went beyond our record
         self.due = inf
 
     def told(self, run: int) -> None:

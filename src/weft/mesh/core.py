@@ -264,6 +264,7 @@ class Core:
             self._copies.told(message.run)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
+            state.links.close(link, "the peer has links enough")
             self._reach.soon(now)
 
     # --- The end of each call

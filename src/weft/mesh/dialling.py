@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Final
 
+from weft.mesh.recent import Recent
 from weft.model.value import Value
 
 FIRST: Final = 1.0  # seconds
@@ -24,9 +25,9 @@ class Dialling:
 
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
-        self._paces: dict[bytes | str, _Pace] = {}
+        self._paces = Recent[bytes | str, _Pace]()
         self._calls: dict[str, bytes | str] = {}  # addresses that are being dialled
-        self._attempts: dict[bytes | str, int] = {}
+        self._attempts = Recent[bytes | str, int]()
         self._unreached = 0.0
 
     def dial(self, wanted: Iterable[tuple[bytes | str, Sequence[str]]], now: float) -> tuple[list[str], float]:

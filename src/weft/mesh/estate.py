@@ -4,6 +4,7 @@ from math import inf
 from typing import Final
 
 from weft.mesh.grants import Giver, choose, grant, keeps, objection, take, witnesses
+from weft.mesh.recent import Recent
 from weft.mesh.removal import epoch
 from weft.mesh.removing import Removing
 from weft.mesh.ring import founded
@@ -26,7 +27,7 @@ class Estate:
         self._state = state
         self._removing = removing
         self._given: dict[bytes, Grant] = {}
-        self._refusals: dict[bytes, str] = {}  # by giver or witness, since our last block
+        self._refusals = Recent[bytes, str]()  # by giver or witness, since our last block
         self._ask: int | None = None
         self._asked = 0.0
         self._pause = PAUSES[0]

@@ -6,6 +6,7 @@ the one whose ring has the higher id.
 
 from weft.mesh.flood import in_frames
 from weft.mesh.links import Link
+from weft.mesh.recent import Recent
 from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.effects import Adopt
@@ -17,7 +18,7 @@ QUIET = 300.0  # seconds between two words about one other ring
 class Meeting:
     def __init__(self, state: State) -> None:
         self._state = state
-        self._said: dict[bytes, float] = {}
+        self._said = Recent[bytes, float]()
         self._wanted: bytes | None = None  # the ring to adopt, and no other
 
     def met(self, link: Link, now: float) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from weft.mesh.dialling import ALONE, UNREACHED, Dialling
 from weft.mesh.graph import FULL
 from weft.mesh.links import Link
+from weft.mesh.recent import Recent
 from weft.mesh.state import State
 from weft.model.mesh.effects import Dial
 from weft.model.mesh.records import MAX_REDIRECTS, Member
@@ -21,7 +22,7 @@ class Reach:
         self._state = state
         self._dialling = Dialling(state.chance)
         self.addresses = dict.fromkeys(state.options.peers)  # for ever, or until they are forgotten
-        self._keys: dict[str, bytes] = {}  # who answered there
+        self._keys = Recent[str, bytes]()  # who answered there
         self._advised: dict[str, None] = {}  # by one that has links enough
         self._members = 0
         self._began = self._grew = -inf  # since when members have come, and when the last one did

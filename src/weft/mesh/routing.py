@@ -1,6 +1,5 @@
 """Questions and answers between any two peers: by next hop, at most 8 hops, repeated every 2 s until answered."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from weft.mesh.graph import Hops
 from weft.mesh.known import Known
 from weft.mesh.links import Links
+from weft.mesh.recent import Recent
 from weft.model.mesh.effects import Effect, Send
 from weft.model.mesh.messages import Ack, Grant, Note, Propose, Routed, Want
 from weft.model.mesh.records import MAX_HOPS
@@ -35,8 +35,8 @@ class Routing:
         self._out = out
         self._number = (run & 0x7FFFFFFF) << 32  # answers to an earlier run's questions are not for ours
         self._asks: dict[int, Ask] = {}
-        self._answers: OrderedDict[tuple[bytes, int], Answer] = OrderedDict()
-        self._came: dict[bytes, bytes] = {}  # by which neighbour a peer's message came last
+        self._answers = Recent[tuple[bytes, int], Answer](REMEMBERED)
+        self._came = Recent[bytes, bytes]()  # by which neighbour a peer's message came last
         self._hops: tuple[Known, int, int, float, Hops] | None = None
         self.due = inf
 
@@ -125,8 +125,6 @@ class Routing:
         made = self._answers.get(place)
         if made is None and isinstance(message.body, Question) and (made := answer(message.source, message.body)):
             self._answers[place] = made
-            if len(self._answers) > REMEMBERED:
-                self._answers.popitem(last=False)
         if made:
             self._send(self._routed(message.source, message.number, made, known, answer=True), known, now)
         return None

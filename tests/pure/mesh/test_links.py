@@ -9,9 +9,24 @@ from tests.support.mesh.checks import Checks
 from tests.support.mesh.world import World
 from weft.mesh.core import Core
 from weft.mesh.known import Known
+from weft.mesh.recent import Recent
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
-from weft.model.mesh.messages import Buckets, Hello, Offer, Ping, Pong, Pull, Records, Redirect, Root, Versions
+from weft.model.mesh.messages import (
+    Buckets,
+    Copied,
+    Hello,
+    Offer,
+    Ping,
+    Pong,
+    Pull,
+    Records,
+    Redirect,
+    Root,
+    Routed,
+    Versions,
+    Want,
+)
 from weft.model.mesh.records import MAX_LINKS, Layout, Member, Removal, Ring, Token, short
 
 LAYOUT = Layout(net_conf="{}", blocks=64, first=2)
@@ -266,3 +281,32 @@ def test_s13_peers_that_all_start_within_10_seconds_know_each_other_at_once():
     world.run(10)
     assert world.run(15, until=lambda: all(len(node.core.members) == count for node in world.nodes.values()))
     assert max(len(node.core.links) for node in world.nodes.values()) <= MAX_LINKS
+
+
+def test_a_peer_cannot_make_us_remember_without_bound():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    came, told = made._state.routing._came, made._copies._told
+    came._most = told._most = 10
+    for number in range(20):
+        name = key(1000 + number)
+        question = Routed(source=name, target=name, ring=RING.id, number=1, answer=False, hops=0, body=Want(home=True))
+        made.received(1, question, 100.2)
+        made.received(1, Copied(run=number + 10), 100.2)
+    assert len(came) == len(told) == 10
+
+
+def test_who_says_where_else_to_go_is_left():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled="10.0.0.1:51820")
+    assert closed(made.received(1, Redirect(addresses=("10.0.0.7:51820",)), 100.2)) == [1]
+    assert not made.received(1, Redirect(addresses=("10.0.0.8:51820",)), 100.3)
+
+
+def test_what_was_put_in_first_is_forgotten_first():
+    recent = Recent[str, int](2)
+    recent["a"] = 1
+    recent["b"] = 2
+    recent["a"] = 3
+    assert recent.setdefault("c", 4) == 4
+    assert dict(recent) == {"a": 3, "c": 4}
