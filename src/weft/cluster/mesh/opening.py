@@ -10,9 +10,10 @@ from weft.beside import files
 from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
+from weft.cluster.mesh.parts import Parts, Self
 from weft.cluster.mesh.passwords import Passwords
 from weft.cluster.mesh.paths import MeshPaths
-from weft.cluster.mesh.peer import Parts, Peer, Self
+from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
 from weft.cluster.mesh.use import had_a_pod

@@ -7,17 +7,17 @@ of it waits for the disk. Knows nothing of leases; the store reads here.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
 from weft.cluster.mesh.held import Held
-from weft.cluster.mesh.links import Ears
+from weft.cluster.mesh.parts import Core, Links, Parts, Self
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
     Close,
@@ -39,8 +39,8 @@ from weft.model.mesh.effects import (
     Used,
 )
 from weft.model.mesh.messages import Hello, Message
-from weft.model.mesh.records import KEY_SIZE, Layout, Member, Ring, Token
-from weft.model.value import Value, replace
+from weft.model.mesh.records import KEY_SIZE, Member
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
@@ -49,70 +49,6 @@ _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
 _REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
 _SHOWN: Final = 64  # addresses that do not answer, and peers of other rings
 _SAID: Final = 200  # of the newest words of the core, for a report
-
-
-class Core(Protocol):
-    """What `weft.mesh.core.Core` is, as far as it is used here. Each call returns what has to be done, in order."""
-
-    @property
-    def due(self) -> float | None: ...
-    @property
-    def hello(self) -> Hello:
-        """What we say of ourselves in a handshake now."""
-        ...
-
-    @property
-    def ring(self) -> Ring | None: ...
-    @property
-    def agreed(self) -> bool:
-        """A neighbour has the records that we have, or had since the start; or nobody else owns blocks."""
-        ...
-
-    @property
-    def members(self) -> Mapping[bytes, Member]: ...
-    @property
-    def links(self) -> Mapping[int, Hello]:
-        """Those to peers of our ring."""
-        ...
-
-    @property
-    def tokens(self) -> Iterable[Token]: ...
-
-    def start(self, now: float) -> list[Effect]: ...
-    def link_up(self, link: int, hello: Hello, now: float, *, dialled: str | None) -> list[Effect]: ...
-    def link_down(self, link: int, now: float) -> list[Effect]: ...
-    def undialled(self, address: str, now: float) -> list[Effect]: ...
-    def received(self, link: int, message: Message, now: float) -> list[Effect]: ...
-    def asked(self, command: Command, now: float) -> list[Effect]: ...
-    def saw(self, sights: Sights, now: float) -> list[Effect]: ...
-    def tick(self, now: float) -> list[Effect]: ...
-
-
-class Links(Protocol):
-    async def run(self) -> NoReturn:
-        """Listen and dial. Raises `ConfigError` (INST-001) when the port is another program's."""
-        ...
-
-    def dial(self, address: str) -> None: ...
-    def send(self, link: int, message: Message) -> None: ...
-    def close(self, link: int, why: str) -> None: ...
-
-
-class Parts(Value):
-    """What a peer is made of. `links` gets the private key, who hears, and what we say of ourselves."""
-
-    core: Callable[[Kept, Options, Callable[[], float], Sequence[Member]], Core]
-    links: Callable[[bytes, Ears, Callable[[], Hello]], Links]
-
-
-class Self(Value):
-    """What the flags and the machine say of this node."""
-
-    name: str
-    peers: tuple[str, ...]
-    founding: Layout | None
-    machine: str
-    boot: str
 
 
 class _Again(Exception):

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.disk import Saved
-from weft.cluster.mesh.peer import Parts, Peer, Self
+from weft.cluster.mesh.parts import Parts, Self
+from weft.cluster.mesh.peer import Peer
 from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
 from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Layout, Member, Ring

@@ -14,7 +14,8 @@ from tests.pure.cluster.mesh.meshparts import NET_CONF, FakeDisk, FakeLinks
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.commands import Operator
-from weft.cluster.mesh.peer import Parts, Peer, Self
+from weft.cluster.mesh.parts import Parts, Self
+from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
 from weft.config.blocks import layout_of
