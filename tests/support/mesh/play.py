@@ -105,7 +105,8 @@ class Play:
                 world.kill_at[name] = int(8 * move.two)
         elif move.what in {"start", "start without a disk"} and down:
             node = down[int(move.one * len(down))]
-            if move.what != "start" and len(down) + len(up) > 2:
+            others = self._some(lambda other: other is not node and other.disk.settled and not self.left(other))
+            if move.what != "start" and others:  # with the last disk that knows the ring it would be lost
                 world.forget(node.name)
             world.start(node.name, booted=move.two < 0.5)
         elif move.what == "heal":
