@@ -15,6 +15,7 @@ from weft.model.mesh.effects import Rekey
 from weft.model.mesh.records import Member, short
 
 PROOF: Final = 15.0  # seconds that a peer publishes a link which we do not have
+PEERS: Final = 2  # that tell of a link to another: one alone may be wrong, unless there is no other
 TIMES: Final = 3  # that a sign is seen: once may be what a dead run has left behind
 
 
@@ -22,13 +23,16 @@ class Copies:
     def __init__(self, state: State) -> None:
         self._state = state
         self._since: dict[bytes, float] = {}  # by peer that publishes a link to us
-        self._told = Recent[int, int]()  # by run: how often a peer had a link to it
+        self._told = Recent[int, dict[bytes, int]]()  # by run: how often which peers had a link to it
         self._beyond = Recent[int, int]()  # by run: how often it went beyond our record
         self.due = inf
 
-    def told(self, run: int) -> None:
-        self._told[run] = self._told.get(run, 0) + 1
-        if self._lower(self._told):
+    def told(self, run: int, by: bytes) -> None:
+        times = self._told.setdefault(run, {})
+        if by in times or len(times) < PEERS:
+            times[by] = times.get(by, 0) + 1
+        others = len(self._state.known.members.keys() - {self._state.me})
+        if len(times) >= min(PEERS, max(1, others)) and self._lower({run: sum(times.values())}):
             self._give_way()
 
     def beyond(self, run: int) -> bool:

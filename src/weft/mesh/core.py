@@ -261,7 +261,7 @@ class Core:
         elif isinstance(message, Founders):
             self._founding.heard(link, message)
         elif isinstance(message, Copied):
-            self._copies.told(message.run)
+            self._copies.told(message.run, link.key)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
             state.links.close(link, "the peer has links enough")
