@@ -205,8 +205,7 @@ class Peer:
             booted=saved.boot != me.boot,
         )
         self.kept = saved.kept
-        self._held.clear()
-        self._fault = None
+        self._forget()
         members = await beside(self._disk.members)
         self.core = self._parts.core(saved.kept, options, self._chance, members)
         core = self.core
@@ -224,6 +223,14 @@ class Peer:
             tasks.create_task(self._tick(core))
             tasks.create_task(self._remember(core))
             tasks.create_task(self._follow_use())
+
+    def _forget(self) -> None:
+        """What an earlier core has said."""
+        self.own = Own(home=self.kept.home, usable=False)
+        for said in (self.leases, self.hops, self.strangers, self.unreached):
+            said.clear()
+        self._held.clear()
+        self._fault = None
 
     def _chance(self) -> float:
         return int.from_bytes(self._random(7)) / (1 << 56)

@@ -252,8 +252,11 @@ class MeshDirectory:
         """Until the list is complete nothing that was there is gone."""
         listed, complete, lost = False, False, False
         ring: Token | None = None
+        core = self._peer.core
         while True:
             alone = self._alone
+            if self._peer.core not in {None, core}:  # it has begun again, and does not know of all yet
+                listed, core = False, self._peer.core
             if not listed or self._book.mark != ring or (not complete and self._complete):
                 listed, complete, ring = True, self._complete, self._book.mark
                 self._news.clear()

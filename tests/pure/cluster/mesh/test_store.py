@@ -16,7 +16,7 @@ from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish, Say
+from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Say
 from weft.model.mesh.messages import Hello, Ping
 from weft.model.mesh.records import Token
 from weft.model.value import replace
@@ -227,6 +227,53 @@ async def test_nor_before_there_is_a_word_of_each_that_owns_blocks():
         mesh.say(Leases(changed=(member(3),)))
         await comes(lambda: any(event.complete for event in mesh.told if isinstance(event, Listed)))
         assert {lease.id for lease in mesh.told[-1].leases} == {"n2-02020202", "n3-03030303"}
+        watching.cancel()
+
+
+async def _with_leases_of_others(mesh):
+    """Returns the keeping of the own lease and the watch, which go on."""
+    own = await mesh.tenure.acquire(chooser())
+    mesh.peer.up(1, NEIGHBOUR, None)
+    mesh.agree()
+    mesh.say(Leases(changed=(member(2), member(3))), Hop(key=member(2).key, next=member(3), reason="one-way"))
+    await comes(lambda: mesh.peer.leases)
+    watching = mesh.watch()
+    await comes(lambda: mesh.told and mesh.told[-1].leases)
+    assert mesh.told[-1].complete
+    events = mesh.tenure.keep(own, margin=1)
+    await anext(events)
+    return awaited(anext(events)), watching
+
+
+async def _all_is_forgotten(mesh):
+    await comes(lambda: len(mesh.cores) == 2)
+    await comes(lambda: mesh.told[-1].leases == ())
+    assert not mesh.told[-1].complete
+    assert (mesh.peer.leases, mesh.peer.hops, mesh.peer.strangers) == ({}, {}, {})
+
+
+async def test_a_core_that_begins_again_keeps_the_block_and_tells_others_leases_anew():
+    mesh = Mesh()
+    async with running(mesh):
+        ending, watching = await _with_leases_of_others(mesh)
+    async with running(mesh):
+        await _all_is_forgotten(mesh)
+        mesh.say(Leases(changed=(member(2),)))
+        mesh.agree()
+        await comes(lambda: mesh.told[-1].complete)
+        assert [lease.id for lease in mesh.told[-1].leases] == ["n2-02020202"]
+        assert not ending.done()
+        ending.cancel()
+        watching.cancel()
+
+
+async def test_a_peer_with_another_key_has_nothing_of_what_it_was():
+    mesh = Mesh()
+    async with running(mesh):
+        ending, watching = await _with_leases_of_others(mesh)
+        mesh.say(Rekey(why=Problem(code="MESH-004", where="mesh", seen="a copy")))
+        await _all_is_forgotten(mesh)
+        assert isinstance(await ending, Revoked)
         watching.cancel()
 
 
