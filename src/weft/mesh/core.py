@@ -211,6 +211,7 @@ class Core:
             self._removing.asked(command, now)
         else:
             self._meeting.adopt(command)
+            self._reach.hasten(now)
         return self._done(now)
 
     # --- Links

@@ -33,8 +33,9 @@ class Meeting:
             state.greet(link)
             return
         other, ours = link.ring, state.ring.id
-        if state.lone and not (link.hello.lone and ours < other):
-            state.say(f"drops its empty ring {ours[:4].hex()} for {other[:4].hex()}")
+        empty = state.lone and not (link.hello.lone and ours < other)
+        if empty or other == self._wanted:
+            state.say(f"drops its {'empty ' * empty}ring {ours[:4].hex()} for {other[:4].hex()}")
             state.belong(None)
             state.links.close(link, "joins the other ring")
             return
@@ -69,7 +70,4 @@ class Meeting:
             seen, expected = f"this node is of ring {command.ring[:4].hex()}", "another ring"
             where, hint = "weft mesh adopt", "Type it on the nodes that are of another one."
             raise ConfigError(Problem(code="MESH-001", where=where, seen=seen, expected=expected, hint=hint))
-        self._wanted = command.ring
-        state.belong(None)
-        for link in list(state.links):
-            state.links.close(link, "adopts another ring")
+        self._wanted = command.ring  # ours is kept until somebody of that one answers

@@ -209,9 +209,25 @@ def test_a_conflict_about_a_block_that_is_nobody_elses_home_is_won_by_who_lives_
 def test_who_waits_for_another_ring_takes_no_other():
     made = core()
     made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
-    made.link_up(1, hello(1, ring=None), 100.2, dialled=None)
-    assert closed(made.received(1, Offer(ring=RING), 100.3)) == [1]
+    made.link_up(1, hello(1, ring=bytes([7]) * 16), 100.2, dialled=None)
+    made.link_down(1, 100.3)
+    made.link_up(2, hello(2, ring=None), 100.4, dialled=None)
+    assert closed(made.received(2, Offer(ring=RING), 100.5)) == [2]
     assert made.ring is None
+
+
+def test_who_adopts_another_ring_keeps_its_own_until_somebody_of_that_one_answers():
+    made = core(peers=("10.0.0.7:51820",))
+    made.asked(do.Used(ever=True), 100.0)
+    made.undialled("10.0.0.7:51820", 100.0)
+    effects = made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
+    assert do.Dial(address="10.0.0.7:51820") in effects
+    assert made.kept.home == 2
+    made.link_up(1, hello(1, ring=bytes([8]) * 16), 100.2, dialled=None)
+    assert made.kept.home == 2
+    assert closed(made.link_up(2, hello(2, ring=bytes([7]) * 16), 100.3, dialled="10.0.0.7:51820")) == [2]
+    assert made.ring is None
+    assert made.kept.home is None
 
 
 def test_an_offer_of_another_ring_is_as_meeting_it():
