@@ -202,7 +202,7 @@ class Peer:
             name=me.name,
             peers=me.peers,
             founding=me.founding,
-            booted=saved.boot != me.boot,
+            booted=(saved.boot, saved.machine) != (me.boot, me.machine),
         )
         self.kept = saved.kept
         self._forget()
@@ -210,7 +210,7 @@ class Peer:
         self.core = self._parts.core(saved.kept, options, self._chance, members)
         core = self.core
         self._links = links = self._parts.links(saved.secret, self, lambda: core.hello)
-        self._saved = replace(saved, machine=me.machine, boot=me.boot)
+        self._saved = saved
         self._unlinked = self._now()
         self._have(lambda core: core.start(self._now()))
         if self._published is not None:
@@ -290,6 +290,14 @@ class Peer:
                         self._tell()
                 else:
                     self._carry_out_one(effect)
+                    await self._settle()
+
+    async def _settle(self) -> None:
+        """A start before our block was usable here counts for nothing: the next one waits and warns as this one has."""
+        settled = replace(self._saved, machine=self.me.machine, boot=self.me.boot)
+        if self.own.usable and self._saved != settled:
+            self._saved = settled
+            await self._keep(settled)
 
     def _carry_out_one(self, effect: Effect) -> None:
         if isinstance(effect, Send):

@@ -50,9 +50,26 @@ async def test_a_restart_is_the_same_peer_and_knows_of_a_boot():
         assert world.core.options.booted
         assert world.links.secret == b"k" * 32
         assert world.links.hello().ring == RING.id
-        world.say(Keep(kept=replace(HELD, version=2)))
-        await comes(lambda: world.disk.writes)
-        assert world.disk.saved.boot == "another"
+
+
+async def test_a_boot_and_another_machine_are_over_once_the_block_is_usable(caplog):
+    disk, newer = FakeDisk(saved(machine="before")), replace(HELD, version=2)
+    for usable in (False, False, True):
+        world = World(disk, boot="another")
+        async with running(world):
+            assert world.core.options.booted
+            assert caplog.text.count("MESH-004 mesh.json was written on another machine") == 1
+            world.say(Keep(kept=newer), Own(home=HELD.home, usable=usable), Send(link=1, message=ROOT))
+            await comes(lambda world=world: world.links.did)
+        caplog.clear()
+    await comes(lambda: disk.saved == saved(newer, boot="another"))
+    world = World(disk, boot="another")
+    async with running(world):
+        assert not world.core.options.booted
+    world = World(disk, boot="another")
+    world.peer.me = replace(world.peer.me, machine="a third")
+    async with running(world):
+        assert world.core.options.booted
 
 
 async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_not(caplog):
