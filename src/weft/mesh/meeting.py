@@ -33,7 +33,7 @@ class Meeting:
             state.greet(link)
             return
         other, ours = link.ring, state.ring.id
-        empty = state.lone and not (link.hello.lone and ours < other)
+        empty = state.lone and self._wanted is None and not (link.hello.lone and ours < other)
         if empty or other == self._wanted:
             state.say(f"drops its {'empty ' * empty}ring {ours[:4].hex()} for {other[:4].hex()}")
             state.belong(None)

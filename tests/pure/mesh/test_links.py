@@ -216,9 +216,10 @@ def test_who_waits_for_another_ring_takes_no_other():
     assert made.ring is None
 
 
-def test_who_adopts_another_ring_keeps_its_own_until_somebody_of_that_one_answers():
+@pytest.mark.parametrize("used", [True, False])
+def test_who_adopts_another_ring_keeps_its_own_until_somebody_of_that_one_answers(used):
     made = core(peers=("10.0.0.7:51820",))
-    made.asked(do.Used(ever=True), 100.0)
+    made.asked(do.Used(ever=used), 100.0)
     made.undialled("10.0.0.7:51820", 100.0)
     effects = made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
     assert do.Dial(address="10.0.0.7:51820") in effects
