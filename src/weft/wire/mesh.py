@@ -59,7 +59,7 @@ _MAGIC: Final = b"weft"
 _HAS_PASSWORD: Final = 1
 
 # What is wrong with what a peer has sent: MESH-006 is counted by these.
-Kind = Literal["greeting", "version", "handshake", "length", "seal", "message", "late", "many"]
+Kind = Literal["greeting", "version", "handshake", "length", "seal", "message", "ring", "late", "many"]
 
 
 class Hostile(ValueError):

@@ -38,9 +38,10 @@ from weft.model.mesh.effects import (
     Sights,
     Used,
 )
-from weft.model.mesh.messages import Hello, Message
-from weft.model.mesh.records import KEY_SIZE, Member
+from weft.model.mesh.messages import Hello, Message, Offer
+from weft.model.mesh.records import KEY_SIZE, Layout, Member
 from weft.model.value import replace
+from weft.wire.mesh import Hostile
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Peer:
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
         self.hears: Callable[[Leases], None] = lambda _: None  # of leases that have changed
         self.asks: Callable[[bytes], None] = lambda _: None  # whether the path to a peer carries packets
+        self.unfit: Callable[[Layout], str] = lambda _: ""  # why a ring cannot be used, if so
         self.subnets: Callable[[int], Sequence[str]] = lambda block: (f"block {block}",)  # of a block, for people
         self._disk = disk
         self._parts = parts
@@ -146,6 +148,9 @@ class Peer:
             self._tell()
 
     def received(self, link: int, message: Message) -> None:
+        """Raises `Hostile` for a ring that this node could not use."""
+        if isinstance(message, Offer) and (why := self.unfit(message.ring.layout)):
+            raise Hostile("ring", f"a ring that cannot be used: {why}")
         if (core := self.core) is not None:
             self.heard = now = self._now()
             before = core.agreed

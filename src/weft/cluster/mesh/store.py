@@ -11,16 +11,16 @@ from typing import Final, NoReturn
 
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.store import Take
-from weft.config.blocks import subnets_of
+from weft.config.blocks import layout_of, subnets_of
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import MESH_PORT
 from weft.desired.allocate import Choice, Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, Word, changed
-from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.errors import ConfigError, PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.mesh.effects import Leases, Publish
-from weft.model.mesh.records import Member, Ring, peer_id
+from weft.model.mesh.records import Layout, Member, Ring, peer_id
 from weft.model.net import Addresses
 from weft.model.value import Value, replace
 from weft.plan.announce import Event
@@ -39,6 +39,7 @@ class Leasebook:
         self._ring: Ring | None = None
         self._netconf: NetConf | None = None
         peer.subnets = self.subnets
+        peer.unfit = unfit
 
     @property
     def netconf(self) -> NetConf | None:
@@ -99,6 +100,15 @@ class Leasebook:
         v4, v6 = (None, None) if netconf is None else subnets_of(netconf, home)
         lease = Lease(id=peer_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
         return OwnLease(lease=lease, expires=None, token=self.mark or ())
+
+
+def unfit(layout: Layout) -> str:
+    """Why a ring of this layout cannot be used here; empty if it can."""
+    try:
+        of_network = layout_of(layout.net_conf, parse_netconf(layout.net_conf, SOURCE, backends=BACKENDS, mesh=True))
+    except ConfigError as error:
+        return str(error)
+    return "" if of_network == layout else "it has other subnets than its network"
 
 
 class MeshListing(Value):

@@ -17,9 +17,10 @@ from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import Problem, Unavailable
 from weft.model.lease import LeaseAttrs
 from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Say
-from weft.model.mesh.messages import Hello, Ping
+from weft.model.mesh.messages import Hello, Offer, Ping
 from weft.model.mesh.records import Token
 from weft.model.value import replace
+from weft.wire.mesh import Hostile
 
 SUBNET = IPv4Network("10.32.40.0/24")
 OURS = LeaseAttrs(public_ip=IPv4Address("192.0.2.1"), backend="vxlan")
@@ -70,6 +71,25 @@ async def test_the_network_is_the_rings_and_changes_with_it_alone():
         layout = replace(RING.layout, net_conf=other)
         mesh.say(Keep(kept=replace(HELD, ring=replace(RING, id=b"2" * 16, layout=layout))))
         assert await waiting == other
+
+
+@pytest.mark.parametrize(
+    "layout, why",
+    [
+        ({"blocks": 1 << 16}, "other subnets than its network"),
+        ({"first": 31}, "other subnets than its network"),
+        ({"net_conf": "{"}, "expected one JSON object"),
+        ({"net_conf": NET_CONF.replace("mesh", "of-tomorrow")}, "CONF-002"),
+    ],
+)
+async def test_a_ring_that_cannot_be_used_ends_its_link_and_is_not_taken(layout, why):
+    mesh = Mesh(Kept())
+    async with running(mesh):
+        with pytest.raises(Hostile, match=why) as caught:
+            mesh.peer.received(1, Offer(ring=replace(RING, layout=replace(RING.layout, **layout))))
+        assert caught.value.kind == "ring"
+        mesh.peer.received(1, Offer(ring=RING))
+        assert [call for call in mesh.core.calls if call[0] == "received"] == [("received", 1, Offer(ring=RING))]
 
 
 async def test_without_a_ring_it_is_said_what_to_do():
