@@ -1,6 +1,6 @@
 """What this node knows of its mesh, for people: `weft mesh`, status and metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.store import Leasebook
@@ -38,9 +38,12 @@ class Report:
             ring=None if ring is None or tokens is None else self._ring(tokens, names),
             usable=peer.own.usable,
             agreed=core.agreed,
-            peers=tuple(
-                self._peer_state(member, tokens, names, linked=member.key in linked)
-                for member in sorted(core.members.values(), key=lambda member: (member.name, member.key))
+            peers=(
+                *(
+                    self._peer_state(member, tokens, names, linked=member.key in linked)
+                    for member in sorted(core.members.values(), key=lambda member: (member.name, member.key))
+                ),
+                *self._recordless(tokens, core.members),
             ),
             strangers=strangers,
             unreached={address: str(why) for address, why in peer.unreached.items()},
@@ -66,6 +69,13 @@ class Report:
             resting=sum(stop - start for start, stop in kept.resting),
             removed=removed,
         )
+
+    def _recordless(self, tokens: Tokens | None, members: Collection[bytes]) -> Iterator[MeshPeer]:
+        """Owners of blocks whose records are lost."""
+        if tokens is not None:
+            for key in sorted(tokens.owners - {*members, self._peer.key}):
+                id_ = self._id(key)
+                yield MeshPeer(id=id_, name=id_, key=key.hex(), us=False, linked=False, blocks=tokens.count(key))
 
     def _peer_state(self, member: Member, tokens: Tokens | None, names: dict[int, str], *, linked: bool) -> MeshPeer:
         return MeshPeer(

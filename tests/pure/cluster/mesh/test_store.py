@@ -9,14 +9,16 @@ from tests.pure.cluster.mesh.meshparts import ATTRS, HELD, NET_CONF, RING, FakeD
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh import store as module
+from weft.cluster.mesh.commands import Operator
+from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
 from weft.config.netconf import parse_netconf
 from weft.desired.allocate import Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
-from weft.model.errors import Problem, Unavailable
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs
-from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Say
+from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Remove, Say
 from weft.model.mesh.messages import Hello, Offer, Ping
 from weft.model.mesh.records import Token
 from weft.model.value import replace
@@ -295,6 +297,27 @@ async def test_a_peer_with_another_key_has_nothing_of_what_it_was():
         await _all_is_forgotten(mesh)
         assert isinstance(await ending, Revoked)
         watching.cancel()
+
+
+async def test_an_owner_whose_record_is_lost_is_shown_and_removed_by_its_key():
+    mesh = Mesh()
+    async with running(mesh):
+        ours, lost = mesh.peer.key, b"\x0a\xbc" * 16
+        mesh.core.members = {ours: member(1, key=ours), member(2).key: member(2)}
+        owners = (ours, member(2).key, lost)
+        mesh.core.tokens = tuple(
+            Token(start=32 + at, stop=33 + at, owner=key, version=1) for at, key in enumerate(owners)
+        )
+        look = Report(mesh.peer, Leasebook(mesh.peer), {})
+        operator = Operator(mesh.peer, look, RING.layout, bytes)
+        [shown] = [peer for peer in look().peers if peer.key == lost.hex()]
+        assert (shown.id, shown.blocks) == ("0abc0abc", 1)
+        with pytest.raises(ConfigError, match="no peer is called 0abc0ab"):
+            await operator.command("rmpeer", ["0abc0ab", "--yes"])
+        for name in ("0abc0abc", "0abc0abc0a"):
+            lines = await operator.command("rmpeer", [name, "--yes"])
+            assert "1 " in lines[0]
+            assert mesh.core.calls[-1] == ("asked", Remove(keys=(lost,)))
 
 
 async def test_changes_are_told_by_lease_and_those_of_a_name_as_another():
