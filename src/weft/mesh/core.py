@@ -262,7 +262,7 @@ class Core:
         elif isinstance(message, Founders):
             self._founding.heard(link, message)
         elif isinstance(message, Copied):
-            self._copies.told(message.run, link.key)
+            self._copies.told(message.run, link.key, now)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
             state.links.close(link, "the peer has links enough")
