@@ -25,13 +25,30 @@ BLOCK = ("10.32.40.0/24", "fd00:40::/64")
 def test_a_block_had_a_pod_if_an_address_of_it_was_given(tmp_path, name, content, ever):
     (tmp_path / "cbr0").mkdir()
     (tmp_path / "cbr0" / name).write_text(content)
-    assert had_a_pod(BLOCK, tmp_path) is ever
+    assert had_a_pod(BLOCK, tmp_path, neighbours(tmp_path)) is ever
+
+
+def neighbours(tmp_path, *addresses):
+    """A file of neighbours, with these alone."""
+    file = tmp_path / "arp"
+    lines = [f"{address:16} 0x1         0x2         0a:58:0a:20:28:02     *        cni0" for address in addresses]
+    file.write_text(
+        "\n".join(["IP address       HW type     Flags       HW address            Mask     Device", *lines, ""])
+    )
+    return file
+
+
+@pytest.mark.parametrize("address, ever", [("10.32.40.7", True), ("192.168.1.1", False)])
+def test_or_if_an_address_of_it_is_a_neighbours(tmp_path, address, ever):
+    """Another plugin than host-local has given it."""
+    assert had_a_pod(BLOCK, tmp_path / "none", neighbours(tmp_path, "192.168.1.2", address)) is ever
 
 
 def test_without_records_there_was_none_and_what_cannot_be_read_counts_as_one(tmp_path):
-    assert not had_a_pod(BLOCK, tmp_path / "none")
+    assert not had_a_pod(BLOCK, tmp_path / "none", neighbours(tmp_path))
+    assert had_a_pod(BLOCK, tmp_path / "none", tmp_path / "unreadable")
     (tmp_path / "cbr0" / "last_reserved_ip.0").mkdir(parents=True)
-    assert had_a_pod(BLOCK, tmp_path)
+    assert had_a_pod(BLOCK, tmp_path, neighbours(tmp_path))
 
 
 async def test_the_core_is_told_of_each_block_and_when_that_changes(monkeypatch):
