@@ -32,12 +32,13 @@ class Publishing:
 
     def tick(self, now: float) -> None:
         state = self._state
-        if state.ring is None or not (state.stale or now >= self.due):
+        if not (state.stale or now >= self.due):
             return
-        if state.kept.home is not None and not self.attrs:
-            return  # others have our record of before, and would take our lease for one that is gone
-        state.stale = False
         self.due = inf
+        # Without attributes others have our record of before, and would take our lease for one that is gone.
+        state.stale = state.ring is None or (state.kept.home is not None and not self.attrs)
+        if state.stale:
+            return
         made = self._record(state.version + 1)
         changed = self._changed(made)
         if not changed:
