@@ -1,8 +1,9 @@
 """One peer of a mesh: what happens goes in, effects come out. Each part of it is a module beside this one."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from weft.mesh.commands import Commands
 from weft.mesh.copies import Copies
 from weft.mesh.estate import Estate
 from weft.mesh.founding import Founding
@@ -16,21 +17,7 @@ from weft.mesh.reach import Reach
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
 from weft.mesh.waying import Waying
-from weft.model.mesh.effects import (
-    Command,
-    Connect,
-    Create,
-    Effect,
-    Forget,
-    Kept,
-    Leave,
-    Options,
-    Publish,
-    Remove,
-    Send,
-    Sights,
-    Used,
-)
+from weft.model.mesh.effects import Command, Effect, Kept, Options, Send, Sights
 from weft.model.mesh.messages import (
     Buckets,
     Copied,
@@ -71,6 +58,15 @@ class Core:
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)
         self._reach = Reach(state)
+        self._commands = Commands(
+            state,
+            founding=self._founding,
+            leaving=self._leaving,
+            meeting=self._meeting,
+            publishing=self._publishing,
+            reach=self._reach,
+            removing=self._removing,
+        )
         self._parts = (
             self._removing,
             self._leaving,
@@ -108,6 +104,16 @@ class Core:
     def links(self) -> Mapping[int, Hello]:
         """Those to peers of our ring."""
         return {link.number: link.hello for link in self._state.links.of(self._state.known.ring)}
+
+    def strangers(self, now: float) -> list[Hello]:
+        """Peers without our ring: those that have a link with us, and those of other rings that lately had one."""
+        return self._meeting.strangers(now)
+
+    @property
+    def dialled(self) -> Collection[str]:
+        """Addresses that are dialled, while no link leads to who is there."""
+        members = self._state.known.members.values()
+        return {*self._reach.addresses, *(address for member in members for address in member.endpoints)}
 
     @property
     def tokens(self) -> Iterable[Token]:
@@ -190,28 +196,14 @@ class Core:
         self._waying.saw(sights, now)
         return self._done(now)
 
+    def check(self, command: Command, now: float) -> None:
+        """Raises `ConfigError` for what `asked` would refuse now."""
+        self._commands.check(command, now)
+
     def asked(self, command: Command, now: float) -> list[Effect]:
         """Raises `ConfigError`."""
-        state = self._state
-        if isinstance(command, Create):
-            self._founding.asked(command, now)
-        elif isinstance(command, Publish):
-            self._publishing.attrs, self._publishing.endpoints = command.attrs, command.endpoints
-            state.stale = True
-        elif isinstance(command, Used):
-            state.used = command.ever
-        elif isinstance(command, Connect):
-            self._reach.connect(command.address)
-            self._reach.soon(now)
-        elif isinstance(command, Forget):
-            self._reach.forget(command.address)
-        elif isinstance(command, Leave):
-            self._leaving.asked(now)
-        elif isinstance(command, Remove):
-            self._removing.asked(command, now)
-        else:
-            self._meeting.adopt(command)
-            self._reach.hasten(now)
+        self._commands.check(command, now)
+        self._commands.do(command, now)
         return self._done(now)
 
     # --- Links

@@ -44,7 +44,7 @@ class Founding:
     def _whole(self) -> bool:
         return all(address in self._keys for address in self._state.options.peers)
 
-    def asked(self, command: Create, now: float) -> None:
+    def check(self) -> None:
         """Raises `ConfigError`."""
         state = self._state
         if state.ring is not None:
@@ -52,6 +52,8 @@ class Founding:
         for link in state.links:
             if link.ring:
                 raise _refused(link.id, link.ring, f"'weft mesh adopt {link.ring[:4].hex()}' joins it.")
+
+    def create(self, command: Create, now: float) -> None:
         self._estate.create(command.layout, command.ring, command.secret, now)
 
     def tell(self, now: float) -> None:

@@ -28,19 +28,30 @@ class Leaving:
         self._told = False  # the heir has taken a part, and with it heard of all that we know
         self.due = 0.0 if state.left else inf
 
-    def asked(self, now: float) -> None:
+    def check(self) -> None:
         """Raises `ConfigError`."""
         state = self._state
-        if state.ring is None or state.alone:
+        if state.ring is None:
+            hint = "Stop the daemon; it has no subnets."
+            raise ConfigError(
+                Problem(code="MESH-007", where="weft mesh leave", seen="this node is in no ring", hint=hint)
+            )
+        if state.alone:
             hint = "Stop the daemon; no other node can take its subnets."
-            raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is alone", hint=hint))
+            raise ConfigError(Problem(code="MESH-007", where="weft mesh leave", seen="this node is alone", hint=hint))
         if state.kept.grant or (state.known.tokens.count(state.me) and not state.kept.settled):
             hint = "Try again when it has its subnet."
-            raise ConfigError(Problem(code="MESH-007", where="leave", seen="this node is just joining", hint=hint))
+            raise ConfigError(
+                Problem(code="MESH-007", where="weft mesh leave", seen="this node is just joining", hint=hint)
+            )
         if state.kept.promise or state.kept.proposal:
             hint = "Try again when it is over."
-            raise ConfigError(Problem(code="MESH-007", where="leave", seen="a removal is under way", hint=hint))
-        state.keep(left=True)
+            raise ConfigError(
+                Problem(code="MESH-007", where="weft mesh leave", seen="a removal is under way", hint=hint)
+            )
+
+    def leave(self, now: float) -> None:
+        self._state.keep(left=True)
         self.due = now
 
     def tick(self, now: float) -> None:

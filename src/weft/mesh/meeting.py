@@ -4,22 +4,29 @@ A peer that owns all blocks alone, and whose block never had a pod, drops its ri
 the one whose ring has the higher id.
 """
 
+from math import inf
+from typing import Final
+
 from weft.mesh.flood import in_frames
 from weft.mesh.links import Link
 from weft.mesh.recent import Recent
 from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.effects import Adopt
-from weft.model.mesh.messages import Offer
+from weft.model.mesh.messages import Hello, Offer
+from weft.model.value import replace
 
-QUIET = 300.0  # seconds between two words about one other ring
+QUIET: Final = 300.0  # seconds between two words about one other ring
+LATELY: Final = 180.0  # twice the longest pause between two dials: links to other rings do not last
 
 
 class Meeting:
     def __init__(self, state: State) -> None:
         self._state = state
         self._said = Recent[bytes, float]()
+        self._seen = Recent[bytes, tuple[Hello, float]]()  # peers of other rings, and when they had a link last
         self._wanted: bytes | None = None  # the ring to adopt, and no other
+        self._until = -inf  # when our own is not dropped for it any more
 
     def met(self, link: Link, now: float) -> None:
         """A link is new, or belongs to a ring now."""
@@ -33,11 +40,16 @@ class Meeting:
             state.greet(link)
             return
         other, ours = link.ring, state.ring.id
+        self._saw(link, other, now)
+        if now >= self._until:
+            self._wanted = None
+        wanted = other == self._wanted
         empty = state.lone and self._wanted is None and not (link.hello.lone and ours < other)
-        if empty or other == self._wanted:
+        if wanted or empty:
             state.say(f"drops its {'empty ' * empty}ring {ours[:4].hex()} for {other[:4].hex()}")
             state.belong(None)
-            state.links.close(link, "joins the other ring")
+            for each in list(state.links) if wanted else [link]:
+                state.links.close(each, "joins the other ring")
             return
         if now >= self._said.get(other, 0.0):
             self._said[other] = now + QUIET
@@ -55,6 +67,7 @@ class Meeting:
                 self.met(link, now)
             return
         if self._wanted not in {None, ring.id}:
+            self._saw(link, ring.id, now)
             state.links.close(link, "another ring is to be adopted")
             return
         self._wanted = None
@@ -63,11 +76,29 @@ class Meeting:
             if other.ring not in {None, ring.id}:
                 self.met(other, now)
 
-    def adopt(self, command: Adopt) -> None:
+    def _saw(self, link: Link, ring: bytes, now: float) -> None:
+        self._seen[link.key] = replace(link.hello, ring=ring), now
+
+    def strangers(self, now: float) -> list[Hello]:
+        ours = self._state.known.ring
+        found = {key: hello for key, (hello, when) in self._seen.items() if hello.ring != ours and now < when + LATELY}
+        for link in self._state.links:
+            found.pop(link.key, None)
+            if link.ring is None or link.ring != ours:
+                found[link.key] = replace(link.hello, ring=link.ring)
+        return list(found.values())
+
+    def check(self, command: Adopt, now: float) -> None:
         """Raises `ConfigError`."""
-        state = self._state
-        if state.ring is not None and state.ring.id == command.ring:
-            seen, expected = f"this node is of ring {command.ring[:4].hex()}", "another ring"
-            where, hint = "weft mesh adopt", "Type it on the nodes that are of another one."
-            raise ConfigError(Problem(code="MESH-001", where=where, seen=seen, expected=expected, hint=hint))
-        self._wanted = command.ring  # ours is kept until somebody of that one answers
+        seen = "no neighbour is of that ring"
+        rings = {hello.ring for hello in self.strangers(now) if hello.ring is not None}
+        if command.ring == self._state.known.ring:
+            seen = f"this node is of ring {command.ring[:4].hex()}"
+        elif command.ring in rings:
+            return
+        hint = f"Neighbours are of these: {', '.join(sorted(ring[:4].hex() for ring in rings)) or 'none'}."
+        raise ConfigError(Problem("MESH-001", "weft mesh adopt", seen, "another ring", hint=hint))
+
+    def adopt(self, command: Adopt, now: float) -> None:
+        """Our own ring is dropped when a link with the other one is up, not before."""
+        self._wanted, self._until = command.ring, now + LATELY

@@ -9,7 +9,8 @@ from weft.mesh.graph import FULL
 from weft.mesh.links import Link
 from weft.mesh.recent import Recent
 from weft.mesh.state import State
-from weft.model.mesh.effects import Dial
+from weft.model.errors import ConfigError, Problem
+from weft.model.mesh.effects import Dial, Forget
 from weft.model.mesh.records import MAX_REDIRECTS, Member
 
 UNWANTED: Final = 10.0  # seconds, after which a link of ours that the order does not ask for is closed
@@ -39,8 +40,15 @@ class Reach:
     def connect(self, address: str) -> None:
         self.addresses[address] = None
 
+    def check(self, command: Forget) -> None:
+        """Raises `ConfigError`."""
+        if command.address not in self.addresses:
+            hint = f"It dials {', '.join(self.addresses) or 'no address that it was given'}"
+            seen = f"this node was not told to dial {command.address}"
+            raise ConfigError(Problem("FLAG-001", "weft mesh forget", seen, hint=hint))
+
     def forget(self, address: str) -> None:
-        self.addresses.pop(address, None)
+        del self.addresses[address]
 
     def advised(self, addresses: Sequence[str]) -> None:
         self._advised.update(dict.fromkeys(addresses))

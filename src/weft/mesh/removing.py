@@ -107,7 +107,7 @@ class Removing:
 
     # --- Our own
 
-    def asked(self, command: Remove, now: float) -> None:
+    def check(self, command: Remove, now: float) -> None:
         """Raises `ConfigError`."""
         state = self._state
         if state.left:
@@ -126,6 +126,8 @@ class Removing:
             force=command.force,
             name=state.name,
         )
+
+    def remove(self, command: Remove, now: float) -> None:
         self._propose(tuple(sorted(command.keys)), now)
         self._forced = now + FORCED if command.force else inf
 

@@ -173,8 +173,10 @@ def test_s14_adopting_the_other_ring():
     other = world.nodes["d"].core.ring.id
     for name in "abc":
         world.ask(name, do.Connect(address=world.nodes["d"].address))
+    world.run(1)
+    for name in "abc":
         world.ask(name, do.Adopt(ring=other))
-    assert all(world.nodes[name].own.home is not None for name in "abc")
+    assert all(world.nodes[name].own.home for name in "abc"), "the old ring serves until the other is there"
     assert world.run(120, until=lambda: rings(world) == {other} and everybody_has_a_block(world))
     with pytest.raises(ConfigError, match="another ring"):
         world.ask("a", do.Adopt(ring=other))

@@ -91,7 +91,7 @@ def test_s7_killed_in_the_middle_of_a_grant(case):
     world = mesh(f"S7 {case}", 2)
     world.add("c", ["a"])
     if name == "b":
-        world.nodes["b"].core.asked(do.Forget(address="none"), world.now)
+        world.nodes["b"].core.asked(do.Connect(address="none"), world.now)
     died = []
 
     def kill(node: Node, effect: do.Effect) -> None:

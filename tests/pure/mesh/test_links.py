@@ -28,6 +28,7 @@ from weft.model.mesh.messages import (
     Want,
 )
 from weft.model.mesh.records import MAX_LINKS, Layout, Member, Removal, Ring, Token, short
+from weft.model.value import replace
 
 LAYOUT = Layout(net_conf="{}", blocks=64, first=2)
 RING = Ring(id=bytes(16), layout=LAYOUT, secret=bytes(32))
@@ -166,6 +167,10 @@ def test_an_address_is_dialled_until_it_is_forgotten():
     made.asked(do.Forget(address="10.0.0.9:51820"), 102.2)
     later = [effect for second in range(103, 400) for effect in made.tick(float(second))]
     assert not any(isinstance(effect, do.Dial) for effect in later)
+    made.asked(do.Connect(address="10.0.0.8:51820"), 400.0)
+    with pytest.raises(ConfigError, match=r"not told to dial 10\.0\.0\.9:51820.*dials 10\.0\.0\.8:51820"):
+        made.asked(do.Forget(address="10.0.0.9:51820"), 400.1)
+    assert made.dialled == {"10.0.0.8:51820"}
 
 
 def test_a_member_may_have_several_addresses_and_is_dialled_at_one_after_the_other():
@@ -207,19 +212,39 @@ def test_a_conflict_about_a_block_that_is_nobody_elses_home_is_won_by_who_lives_
 
 
 def test_who_waits_for_another_ring_takes_no_other():
-    made = core()
-    made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
-    made.link_up(1, hello(1, ring=bytes([7]) * 16), 100.2, dialled=None)
-    made.link_down(1, 100.3)
-    made.link_up(2, hello(2, ring=None), 100.4, dialled=None)
-    assert closed(made.received(2, Offer(ring=RING), 100.5)) == [2]
+    made, other = core(), bytes([7]) * 16
+    made.asked(do.Used(ever=True), 100.0)
+    with pytest.raises(ConfigError, match="no neighbour is of that ring"):
+        made.asked(do.Adopt(ring=other), 100.1)
+    assert closed(made.link_up(1, hello(1, ring=other), 100.2, dialled=None)) == [1]
+    made.asked(do.Adopt(ring=other), 100.3)
+    assert made.ring == RING, "it is kept until the other one is there"
+    assert closed(made.link_up(2, hello(1, ring=other), 101.0, dialled=None)) == [2]
     assert made.ring is None
+    made.link_up(3, hello(2, ring=None), 101.2, dialled=None)
+    assert closed(made.received(3, Offer(ring=RING), 101.3)) == [3]
+    assert made.ring is None
+    assert {stranger.ring for stranger in made.strangers(101.4)} == {other, RING.id}
+
+
+def test_another_ring_that_does_not_come_back_is_neither_waited_for_nor_remembered_for_ever():
+    made, other = core(), bytes([7]) * 16
+    made.asked(do.Used(ever=True), 100.0)
+    made.link_up(1, hello(1, ring=other), 100.2, dialled=None)
+    made.asked(do.Adopt(ring=other), 100.3)
+    assert [stranger.key for stranger in made.strangers(280.0)] == [key(1)]
+    assert not made.strangers(280.3)
+    made.link_up(2, hello(1, ring=other), 281.0, dialled=None)
+    assert made.ring == RING
+    with pytest.raises(ConfigError, match="this node is of ring"):
+        made.asked(do.Adopt(ring=RING.id), 281.1)
 
 
 @pytest.mark.parametrize("used", [True, False])
 def test_who_adopts_another_ring_keeps_its_own_until_somebody_of_that_one_answers(used):
     made = core(peers=("10.0.0.7:51820",))
     made.asked(do.Used(ever=used), 100.0)
+    made.link_up(3, replace(hello(2, ring=bytes([7]) * 16), lone=True), 100.0, dialled=None)
     made.undialled("10.0.0.7:51820", 100.0)
     effects = made.asked(do.Adopt(ring=bytes([7]) * 16), 100.1)
     assert do.Dial(address="10.0.0.7:51820") in effects

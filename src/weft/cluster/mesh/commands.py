@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.cluster.mesh.peer import Peer
+from weft.cluster.mesh.peer import Peer, unread
 from weft.config.options import peer_address
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Remove
@@ -14,7 +14,7 @@ from weft.model.text import counted
 Random = Callable[[int], bytes]
 YES: Final = "--yes"
 FORCE: Final = "--force"
-_CODES: Final = {"create": "MESH-001", "adopt": "MESH-001", "rmpeer": "MESH-005", "leave": "MESH-007"}
+_CODES: Final = {"adopt": "MESH-001", "rmpeer": "MESH-005"}
 
 
 class Operator:
@@ -32,8 +32,9 @@ class Operator:
         plain = [word for word in words if word not in (YES, FORCE)]
         state = self._look()
         if state is None:
-            raise Unavailable(_refused(verb, "weftd has not read its disk yet", "Try again in a moment"))
+            raise Unavailable(unread())
         command, lines = self._meant(verb, plain, state, force=force)
+        self._peer.check(command)
         if sure:
             self._peer.ask(command)
         return lines
@@ -48,22 +49,15 @@ class Operator:
         if verb == "forget":
             return Forget(address=_address(words[0])), (f"dials {words[0]} no more",)
         if verb == "leave":
-            return self._leave(state)
+            return _leave(state)
         if verb == "rmpeer":
             return self._remove(state, words, force=force)
         if verb == "adopt":
             return self._adopt(state, words[0])
-        raise ConfigError(_refused(verb, "no command of a mesh"))
+        raise ConfigError(_refused(verb, "no command of a mesh", "'weft mesh --help' lists them"))
 
     def _create(self, state: MeshState) -> tuple[Command, tuple[str, ...]]:
         others = [*(id_ for ids in state.strangers.values() for id_ in ids), *(p.id for p in state.peers if not p.us)]
-        if state.ring is not None:
-            seen = f"there is a ring already, {state.ring.id[:8]}, of {counted(len(state.peers), 'peer')}"
-            raise ConfigError(_refused("create", seen, "'weft mesh status' shows it"))
-        known = [ring for ring in state.strangers if ring]
-        if known:
-            seen = f"{', '.join(state.strangers[known[0]])} has a ring, {known[0][:8]}"
-            raise ConfigError(_refused("create", seen, f"'weft mesh adopt {known[0][:8]}' joins it"))
         layout = self._layout
         lines = (
             f"makes a ring of {counted(layout.blocks - layout.first, 'block')} for {layout.net_conf}",
@@ -71,27 +65,8 @@ class Operator:
         )
         return Create(layout=layout, ring=self._random(RING_SIZE), secret=self._random(SECRET_SIZE)), lines
 
-    def _leave(self, state: MeshState) -> tuple[Command, tuple[str, ...]]:
-        us = next((peer for peer in state.peers if peer.us), None)
-        if state.ring is None or us is None:
-            raise ConfigError(_refused("leave", "this node is in no ring"))
-        if len(state.peers) == 1:
-            raise ConfigError(_refused("leave", "this node is alone in its ring: there is nobody to give it to"))
-        lines = (
-            f"gives all {counted(us.blocks, 'block')} of {us.id} to other peers, {' '.join(us.subnets)} last",
-            "pods of this node lose their addresses then: end them first",
-        )
-        return Leave(), lines
-
     def _remove(self, state: MeshState, names: Sequence[str], *, force: bool) -> tuple[Command, tuple[str, ...]]:
         gone = [self._named(state, name) for name in names]
-        for peer in gone:
-            if peer.us:
-                raise ConfigError(
-                    _refused("rmpeer", f"{peer.id} is this node", "'weft mesh leave' gives its blocks away")
-                )
-            if peer.linked:
-                raise ConfigError(_refused("rmpeer", f"{peer.id} answers", f"'weft mesh leave' on {peer.name}"))
         blocks = sum(peer.blocks for peer in gone)
         left = [peer.id for peer in state.peers if not peer.us and peer not in gone]
         lines = (
@@ -120,18 +95,25 @@ class Operator:
             raise ConfigError(_refused("adopt", f"no neighbour has a ring {ring}", f"They have: {there}."))
         now = "this node is in no ring now" if state.ring is None else f"drops ring {state.ring.id[:8]}"
         lines = (
-            f"{now}, and joins {found[0][:8]}, of {', '.join(state.strangers[found[0]])}",
+            f"{now}, and joins {found[0][:8]}, of {', '.join(state.strangers[found[0]])}, once it answers again",
             "this node gets another block; pods that have an address of the old one must be started again",
         )
         return Adopt(ring=bytes.fromhex(found[0])), lines
+
+
+def _leave(state: MeshState) -> tuple[Command, tuple[str, ...]]:
+    us = next((peer for peer in state.peers if peer.us), None)
+    what = () if us is None else (f"gives all {counted(us.blocks, 'block')} of {us.id}, {' '.join(us.subnets)} last",)
+    return Leave(), (*what, "pods of this node lose their addresses then: end them first")
 
 
 def _address(text: str) -> str:
     try:
         return str(peer_address(text))
     except ValueError as error:
-        raise ConfigError(Problem(code="FLAG-001", where="ADDR", seen=repr(text), expected=str(error))) from None
+        hint = "A peer is dialled as 10.0.0.7 or node7.example:7000"
+        raise ConfigError(Problem("FLAG-001", "ADDR", repr(text), str(error), hint=hint)) from None
 
 
-def _refused(verb: str, seen: str, hint: str = "") -> Problem:
+def _refused(verb: str, seen: str, hint: str) -> Problem:
     return Problem(code=_CODES.get(verb, "FLAG-001"), where=f"weft mesh {verb}", seen=seen, hint=hint)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0  # for a disk that does not take what has to be kept
 _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
 _REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
-_SHOWN: Final = 64  # addresses that do not answer, and peers of other rings
+_SHOWN: Final = 64  # addresses that do not answer
 _SAID: Final = 200  # of the newest words of the core, for a report
 
 
@@ -78,7 +78,6 @@ class Peer:
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
-        self.strangers: dict[int, Hello] = {}  # by link: peers that are not, or were not, of our ring
         self.said: deque[Say] = deque(maxlen=_SAID)
         self.heard: float | None = None
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
@@ -114,13 +113,24 @@ class Peer:
 
     # --- what is asked of it
 
+    def check(self, command: Command) -> None:
+        """Raises as `ask` would."""
+        if self.core is None:
+            raise Unavailable(unread())
+        self.core.check(command, self._now())
+
     def ask(self, command: Command) -> None:
         """Raises `ConfigError` for what the core refuses, `Unavailable` while there is none."""
         if self.core is None:
-            raise Unavailable(Problem(code="MESH-001", where="mesh", seen="weftd has not read its disk yet"))
+            raise Unavailable(unread())
         self._have(lambda core: core.asked(command, self._now()))
         if self._fault is not None:
             raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {self._fault!r}"))
+
+    @property
+    def strangers(self) -> list[Hello]:
+        """Peers without our ring: those that have a link with us, and those of other rings that lately had one."""
+        return [] if self.core is None else self.core.strangers(self._now())
 
     def saw(self, sights: Sights) -> None:
         self._have(lambda core: core.saw(sights, self._now()))
@@ -136,8 +146,6 @@ class Peer:
     def up(self, link: int, hello: Hello, dialled: str | None) -> None:
         if self.core is not None:
             self.unreached.pop(dialled or "", None)
-            self.strangers[link] = hello
-            _shorten(self.strangers)
             self._have(lambda core: core.link_up(link, hello, self._now(), dialled=dialled))
             self._tell()
 
@@ -161,7 +169,8 @@ class Peer:
     def undialled(self, address: str, why: Problem) -> None:
         if self.core is not None:
             self.unreached[address] = why
-            _shorten(self.unreached)
+            if len(self.unreached) > _SHOWN:
+                del self.unreached[next(iter(self.unreached))]
             self._have(lambda core: core.undialled(address, self._now()))
 
     # --- its life
@@ -195,7 +204,8 @@ class Peer:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if saved is not None and saved.machine != self.me.machine:
-                log.warning("MESH-004 mesh.json was written on another machine: if that runs on, one of us gives way")
+                hint = "If that one runs on, one of the two gets a new key and another subnet"
+                log.warning("%s", Problem("MESH-004", "mesh.json", "it was written on another machine", hint=hint))
             return saved
 
     async def _live(self, saved: Saved) -> None:
@@ -232,7 +242,7 @@ class Peer:
     def _forget(self) -> None:
         """What an earlier core has said."""
         self.own = Own(home=self.kept.home, usable=False)
-        for said in (self.leases, self.hops, self.strangers, self.unreached):
+        for said in (self.leases, self.hops, self.unreached):
             said.clear()
         self._held.clear()
         self._fault = None
@@ -398,7 +408,6 @@ class Peer:
                 log.debug("members.bin cannot be written: %s", error)
 
 
-def _shorten(news: dict[Any, Any]) -> None:
-    """The newest few are enough for people."""
-    while len(news) > _SHOWN:
-        del news[next(iter(news))]
+def unread() -> Problem:
+    hint = "Try again in a moment; 'weft mesh status' says what is wrong with the disk"
+    return Problem(code="MESH-001", where="mesh", seen="weftd has not read its disk yet", hint=hint)

@@ -23,15 +23,12 @@ class Report:
         ring = core.ring
         linked = {hello.key for hello in core.links.values()} if ring is not None else set[bytes]()
         strangers: dict[str, list[str]] = {}
-        for hello in peer.strangers.values():
-            if hello.key not in core.members and hello.ring != (None if ring is None else ring.id):
-                name = peer_id(hello.name, hello.key)
-                strangers.setdefault("" if hello.ring is None else hello.ring.hex(), []).append(name)
-        if ring is None:
-            strangers[""] = [peer_id(hello.name, hello.key) for hello in core.links.values()]
+        for hello in peer.strangers:
+            name = peer_id(hello.name, hello.key)
+            strangers.setdefault("" if hello.ring is None else hello.ring.hex(), []).append(name)
         tokens = None if ring is None else Tokens(ring.layout, core.tokens)
         names = {short(member.key): peer_id(member.name, member.key) for member in core.members.values()}
-        proposal = peer.kept.proposal
+        proposal, dialled = peer.kept.proposal, core.dialled
         return MeshState(
             id=peer_id(peer.me.name, peer.key),
             key=peer.key.hex(),
@@ -46,7 +43,7 @@ class Report:
                 *self._recordless(tokens, core.members),
             ),
             strangers=strangers,
-            unreached={address: str(why) for address, why in peer.unreached.items()},
+            unreached={address: str(why) for address, why in peer.unreached.items() if address in dialled},
             waits=peer.own.waits,
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
             unwritten=peer.unwritten,

@@ -40,6 +40,7 @@ class FakeCore:
         self.members = {each.key: each for each in members}
         self.links = {}
         self.tokens = ()
+        self.dialled = {"nowhere"}
         self.calls = []
         self.says = []
 
@@ -70,6 +71,12 @@ class FakeCore:
 
     def received(self, link, message, now):
         return self._call("received", link, message)
+
+    def strangers(self, now):
+        return []
+
+    def check(self, command, now):
+        pass
 
     def asked(self, command, now):
         return self._call("asked", command)

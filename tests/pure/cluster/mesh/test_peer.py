@@ -58,7 +58,7 @@ async def test_a_boot_and_another_machine_are_over_once_the_block_is_usable(capl
         world = World(disk, boot="another")
         async with running(world):
             assert world.core.options.booted
-            assert caplog.text.count("MESH-004 mesh.json was written on another machine") == 1
+            assert caplog.text.count("MESH-004 mesh.json: it was written on another machine") == 1
             world.say(Keep(kept=newer), Own(home=HELD.home, usable=usable), Send(link=1, message=ROOT))
             await comes(lambda world=world: world.links.did)
         caplog.clear()
@@ -274,4 +274,4 @@ async def test_the_core_is_quoted_and_a_moved_disk_is_warned_of(caplog):
             world.say(Say(text="node2 has come"))
             await comes(lambda: world.peer.said)
     assert "mesh: node2 has come" in caplog.text
-    assert "MESH-004 mesh.json was written on another machine" in caplog.text
+    assert "MESH-004 mesh.json: it was written on another machine" in caplog.text

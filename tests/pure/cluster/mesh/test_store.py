@@ -271,7 +271,7 @@ async def _all_is_forgotten(mesh):
     await comes(lambda: len(mesh.cores) == 2)
     await comes(lambda: mesh.told[-1].leases == ())
     assert not mesh.told[-1].complete
-    assert (mesh.peer.leases, mesh.peer.hops, mesh.peer.strangers) == ({}, {}, {})
+    assert (mesh.peer.leases, mesh.peer.hops) == ({}, {})
 
 
 async def test_a_core_that_begins_again_keeps_the_block_and_tells_others_leases_anew():
