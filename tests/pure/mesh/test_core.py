@@ -213,6 +213,14 @@ def test_messages_of_another_ring_our_own_and_those_of_too_many_hops_go_nowhere(
     assert not passed(source=ME)
 
 
+def test_no_ring_is_made_beside_one_that_a_neighbour_has():
+    one = made(do.Kept())
+    one.link_up(1, hello(1, ring=bytes([7]) * 16), 100.1, dialled=None)
+    with pytest.raises(ConfigError, match="is of ring 07070707") as refused:
+        one.asked(do.Create(layout=RING.layout, ring=RING.id, secret=RING.secret), 100.2)
+    assert "'weft mesh adopt 07070707'" in refused.value.problems[0].hint
+
+
 def test_links_of_other_rings_are_met_when_a_ring_is_adopted():
     one = made(do.Kept())
     one.link_up(1, hello(1, ring=bytes([7]) * 16), 100.1, dialled=None)
