@@ -150,7 +150,7 @@ def report(instance: str | None) -> None:
     """Print all that this node knows of its mesh, as one JSON object without secrets.
 
     \b
-      weft mesh report > mesh.json
+      weft mesh report > mesh-report.json
     """  # noqa: D301 - as above
     click.echo(document("json", _state(instance)), nl=False)
 
