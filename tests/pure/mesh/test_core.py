@@ -196,6 +196,9 @@ def test_one_that_has_left_stays_so_after_a_restart():
     assert not sent(one.tick(101.0), Routed)
     with pytest.raises(ConfigError, match="leaving"):
         one.asked(do.Remove(keys=(key(1),)), 102.0)
+    one.link_up(1, hello(1), 102.1, dialled=None)
+    promise = Promise(proposer=key(1), number=1, names=(key(2),))
+    assert not answers(one.received(1, to_us(1, Propose(promise=promise)), 102.2))
 
 
 def test_messages_of_another_ring_our_own_and_those_of_too_many_hops_go_nowhere():
@@ -219,6 +222,14 @@ def test_no_ring_is_made_beside_one_that_a_neighbour_has():
     with pytest.raises(ConfigError, match="is of ring 07070707") as refused:
         one.asked(do.Create(layout=RING.layout, ring=RING.id, secret=RING.secret), 100.2)
     assert "'weft mesh adopt 07070707'" in refused.value.problems[0].hint
+
+
+def test_records_of_a_peer_without_a_ring_are_ignored():
+    one = core()
+    one.link_up(1, hello(1, ring=None), 100.1, dialled=None)
+    one._state.links.get(1).ring = None  # our offer has not come
+    tell(one, 1, 100.2, member(1))
+    assert key(1) not in one.members
 
 
 def test_links_of_other_rings_are_met_when_a_ring_is_adopted():

@@ -363,4 +363,6 @@ def test_s11_one_peer_of_several_cannot_have_us_join_anew(links, gives_way):
     assert any(isinstance(effect, do.Rekey) for effect in effects) == gives_way
     made.link_up(3, hello(2), 100.3, dialled=None)
     effects = made.received(3, Copied(run=8), 100.4)
+    made.link_up(4, hello(3), 100.5, dialled=None)
+    made.received(4, Copied(run=8), 100.6)
     assert any(isinstance(effect, do.Rekey) for effect in effects)
