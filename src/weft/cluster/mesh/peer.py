@@ -232,12 +232,15 @@ class Peer:
             published = self._published
             self._have(lambda core: core.asked(published, self._now()))
         self._tell()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(links.run())
-            tasks.create_task(self._carry_out())
-            tasks.create_task(self._tick(core))
-            tasks.create_task(self._remember(core))
-            tasks.create_task(self._follow_use())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(links.run())
+                tasks.create_task(self._carry_out())
+                tasks.create_task(self._tick(core))
+                tasks.create_task(self._remember(core))
+                tasks.create_task(self._follow_use())
+        finally:
+            self.core = None  # its links have ended
 
     def _forget(self) -> None:
         """What an earlier core has said."""

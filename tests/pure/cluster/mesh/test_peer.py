@@ -231,6 +231,14 @@ async def test_a_core_that_has_raised_is_asked_no_more_and_another_begins_from_t
         assert world.core.kept == HELD
 
 
+async def test_what_comes_after_the_end_dials_by_no_link_that_has_ended():
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        pass
+    world.say(Dial(address="a"))
+    assert world.links.did == []
+
+
 async def test_another_programs_port_ends_it():
     world = World(FakeDisk(saved()))
 
