@@ -17,7 +17,7 @@ waits until that `Keep` is on disk. Messages of a link are sent in order or not 
 `now` is in seconds of any clock that only goes forward; one that leaps between two calls of `tick` makes the core
 judge nobody for that time. The same calls with the same chance give the same effects.
 
-`core` has a part for each concern, and `state` what they share:
+`core` has a part for each concern, `state` is what they share, and `recent` how much they remember of anybody:
 
     blocks      `ring` (tokens), `grants` and `removal` are the rules; `estate`, `removing` and `leaving` follow them
     records     `known` (all, with `digest`), `gossip` and `flood` (to and from neighbours), `publishing` (our own)
