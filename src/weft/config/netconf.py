@@ -3,7 +3,7 @@
 Whether it fits this node is `weft.desired.facts`' question.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
@@ -135,7 +135,8 @@ def parse_netconf(
     v6 = _pool(fields, _V6, enabled=want_v6, etcd=etcd)
     present, value = fields.last("Backend")
     options = Fields(value, where, problems, prefix="Backend.")
-    name = _backend_type(options, backends) if present else _DEFAULT
+    there = [each for each in backends if mesh is None or mesh == (each == _OF_A_MESH)]
+    name = _backend_type(options, backends, there) if present else _DEFAULT
     if mesh is not None and name in backends and mesh != (name == _OF_A_MESH):
         seen, expected = (name, _OF_A_MESH) if mesh else (f"{name}, and the store is no mesh", "another back end")
         hint = "In a mesh there is no other" if mesh else "Start weftd with --mesh, or choose vxlan"
@@ -229,19 +230,19 @@ def _check_order(fields: Fields, prefix: str, pool: Pool[NetT, IpT]) -> None:
         fields.problem(f"{prefix}SubnetMin", f"{pool.first} is above {prefix}SubnetMax {pool.last}")
 
 
-def _backend_type(options: Fields, backends: Mapping[str, Backend]) -> str:
-    """In lower case; one that this build has not is a problem."""
+def _backend_type(options: Fields, backends: Mapping[str, Backend], there: Sequence[str]) -> str:
+    """In lower case; one that this build has not is a problem. `there` are those that go with the store."""
     text = options.text("Type")
     if text is None and (not options.is_object or options.last("Type")[1] is not None):
         return ""  # not an object, not a text: that is said already
     name = (text or "").lower()
     if name not in backends:
-        *others, last = backends
+        *others, last = there
         here = f"{', '.join(others)} or {last}" if others else last
         if name in _CLOUDS:
             hint = "Use extension with commands of your own, or alloc beside the cloud's own controller of routes"
             options.problem("Type", f"{name}: weft keeps no route tables of clouds", expected=here, hint=hint)
         else:
-            hint = did_you_mean(name, backends)
+            hint = did_you_mean(name, there)
             options.problem("Type", f"unknown backend {shown(name)}", expected=here, hint=hint)
     return name

@@ -58,11 +58,10 @@ class Ways:
         with Rtnl.open() as rtnl:
             while True:
                 own = self._own()
+                socks: dict[Family, socket.socket] = {}
                 with ExitStack() as held:
-                    try:
+                    with suppress(OSError):  # addresses come with the devices
                         socks = {ip.version: held.enter_context(_bound(ip)) for ip in own}
-                    except OSError:  # addresses come with the devices
-                        socks = {}
                     if socks:
                         await self._serve(socks, own, rtnl)
                 await asyncio.sleep(_LOOK)
