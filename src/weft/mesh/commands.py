@@ -1,4 +1,4 @@
-"""What this peer is told to do, by people and by its daemon, and whose part of a core does it or refuses."""
+"""The commands of people and of the daemon: which part of a core carries out or refuses each."""
 
 from weft.mesh.founding import Founding
 from weft.mesh.leaving import Leaving
