@@ -24,6 +24,6 @@ judge nobody for that time. The same calls with the same chance give the same ef
     links       `links` (those that are up), `reach` and `dialling` (whom to dial), `graph` (who is linked with whom)
     questions   `routing` (over several links), `questions` (whose part answers)
     rings       `founding` (how one begins), `meeting` (two that meet), `copies` (two peers of one key)
-    commands    `commands` (whose part does what it is told, or refuses)
+    commands    `commands` (which part carries out or refuses each)
     ways        `health` (of one path), `waying` (whom we cannot reach), `ways` (by whom packets go instead)
 """
