@@ -32,8 +32,6 @@ class Publishing:
 
     def tick(self, now: float) -> None:
         state = self._state
-        if not (state.stale or now >= self.due):
-            return
         self.due = inf
         # Without attributes others have our record of before, and would take our lease for one that is gone.
         state.stale = state.ring is None or (state.kept.home is not None and not self.attrs)
