@@ -29,7 +29,7 @@ from weft.lab.report import (
 )
 from weft.model.errors import Problem
 from weft.model.node.history import Event
-from weft.model.node.meshstate import MeshDone, MeshPeer, MeshRing, MeshState
+from weft.model.node.meshstate import MeshDone, MeshOwners, MeshPeer, MeshState
 from weft.model.node.nodestate import NodeState, Plan
 
 _MESH_VERBS: Final = ("create", "connect", "forget", "leave", "rmpeer", "adopt")
@@ -68,7 +68,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
     "weft mesh status": MeshState,
     "weft mesh peers": list[MeshPeer],
-    "weft mesh ring": MeshRing | None,
+    "weft mesh ring": MeshOwners,
     **dict.fromkeys((f"weft mesh {verb}" for verb in _MESH_VERBS), MeshDone),
     "weft plan": Plan,
     "weft cleanup": {

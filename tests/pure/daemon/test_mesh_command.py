@@ -62,7 +62,7 @@ def test_the_state_on_one_screen(daemon: Daemon):
     assert code == 0
     assert text.splitlines() == [
         "peer     node1-0a0a0a0a, key 0a0a0a0a0a0a0a0a…",
-        "ring     4f2a91c3, 2 peers, 40 blocks, 5 of owners not heard of",
+        "ring     4f2a91c3, 2 peers, 40 blocks, the owners of 5 unknown",
         "network  {}",
         "subnet   10.32.32.0/24, and 33 in reserve, 2 of them resting",
         "links    1 with 1 other peer; this node knows what they know",
@@ -102,10 +102,21 @@ def test_peers_and_ring_as_tables_and_as_json(daemon: Daemon):
     ]
     assert [peer["name"] for peer in json.loads(run("peers", "-o", "json")[1])] == ["node1", "node2"]
     _, text = run("ring")
-    assert "40 blocks, 5 of owners not heard of, 2 of this node's resting" in text
+    assert "40 blocks, the owners of 5 unknown, 2 of this node's resting" in text
     assert "node1-0a0a0a0a has what was of cc" in text
-    assert json.loads(run("ring", "-o", "json")[1])["id"] == RING.id
+    told = json.loads(run("ring", "-o", "json")[1])
+    assert told["ring"]["id"] == RING.id
+    assert told["owners"] == [
+        {"id": "node1-0a0a0a0a", "home": ["10.32.32.0/24"], "reserve": 33},
+        {"id": "node2-0b0b0b0b", "home": [], "reserve": 1},
+    ]
     assert json.loads(run("report")[1])["peers"][0]["us"] is True
+
+
+def test_without_a_ring_nobody_owns_anything(daemon: Daemon):
+    daemon.state = replace(NODE, mesh=replace(STATE, ring=None, peers=()))
+    with pytest.raises(Unavailable, match="in no ring"):
+        run("ring", "-o", "json")
 
 
 def test_a_daemon_with_another_store_has_no_mesh(daemon: Daemon):

@@ -9,7 +9,7 @@ import click
 
 from weft.kernel import daemons
 from weft.model.errors import ConfigError, Problem, Unavailable, typed
-from weft.model.node.meshstate import MeshDone, MeshPeer, MeshState
+from weft.model.node.meshstate import MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshRing, MeshState
 from weft.model.text import counted, one_line, table
 from weft.screen.documents import DOCUMENTS, PEOPLE, document, output_option, redraw, show_report, watch_option
 from weft.screen.groups import INSTANCE, Group, need_root
@@ -68,8 +68,8 @@ def status_lines(state: MeshState) -> Iterator[str]:
     ring, us = state.ring, next((peer for peer in state.peers if peer.us), None)
     yield f"peer     {state.id}, key {state.key[:16]}…"
     if ring is not None:
-        free = f", {ring.unknown} of owners not heard of" if ring.unknown else ""
-        yield f"ring     {ring.id[:8]}, {counted(len(state.peers), 'peer')}, {counted(ring.blocks, 'block')}{free}"
+        blocks = f"{counted(ring.blocks, 'block')}{_unknown(ring)}"
+        yield f"ring     {ring.id[:8]}, {counted(len(state.peers), 'peer')}, {blocks}"
         yield f"network  {ring.network}"
     if us is not None and us.subnets:
         reserve = f", and {us.blocks - 1} in reserve" if us.blocks > 1 else ""
@@ -128,20 +128,27 @@ def ring(output: str, instance: str | None) -> None:
 
     \b
       weft mesh ring
-      weft mesh ring -o json
+      weft mesh ring -o json | jq '.owners[] | {id, reserve}'
     """  # noqa: D301 - as above
     state = _state(instance)
-    rows = [
-        (one_line(peer.id), " ".join(peer.subnets) or "-", str(max(0, peer.blocks - bool(peer.subnets))))
+    if state.ring is None:
+        seen, hint = "this node is in no ring", f"See '{typed('mesh status')}'"
+        raise Unavailable(state.waits or Problem("MESH-001", "the mesh", seen, hint=hint))
+    owners = tuple(
+        MeshOwner(id=peer.id, home=peer.subnets, reserve=max(0, peer.blocks - bool(peer.subnets)))
         for peer in state.peers
-    ]
+    )
+    rows = [(one_line(each.id), " ".join(each.home) or "-", str(each.reserve)) for each in owners]
     text = table(("PEER", "HOME", "RESERVE"), rows)
-    if state.ring is not None:
-        text += f"\n{counted(state.ring.blocks, 'block')}, {state.ring.unknown} of owners not heard of"
-        text += f", {state.ring.resting} of this node's resting\n"
-        for heir, gone in state.ring.removed.items():
-            text += one_line(f"{heir} has what was of {', '.join(gone)}") + "\n"
-    show_report(output, state.ring, text)
+    text += f"\n{counted(state.ring.blocks, 'block')}{_unknown(state.ring)}"
+    text += f", {state.ring.resting} of this node's resting\n"
+    for heir, gone in state.ring.removed.items():
+        text += one_line(f"{heir} has what was of {', '.join(gone)}") + "\n"
+    show_report(output, MeshOwners(ring=state.ring, owners=owners), text)
+
+
+def _unknown(ring: MeshRing) -> str:
+    return f", the owners of {ring.unknown} unknown" if ring.unknown else ""
 
 
 @mesh.command()

@@ -35,6 +35,19 @@ class MeshRing(Value):
     removed: dict[str, list[str]] = field(default_factory=dict)
 
 
+class MeshOwner(Value):
+    """A peer and what it owns: the subnets of its pods, and how many blocks beside them."""
+
+    id: str
+    home: tuple[str, ...]
+    reserve: int
+
+
+class MeshOwners(Value):
+    ring: MeshRing
+    owners: tuple[MeshOwner, ...]
+
+
 class MeshState(Value):
     """This node in its mesh. `agreed`: a neighbour knows what we know.
 
