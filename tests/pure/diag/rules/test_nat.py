@@ -241,6 +241,8 @@ def test_to_a_service_and_the_answer():
     own = AddressInfo(index=VXLAN, ip=ip_address("10.244.1.0"), prefixlen=32)
     there = way(of=PACKET, rules=ruleset(**SERVICE), addresses=(*ADDRESSES, own))
     assert (there.end, there.to) == ("sent", "192.168.0.2")
+    # Bridge netfilter changes nothing: the route of where it is sent leads to another device.
+    assert way(of=PACKET, rules=ruleset(**SERVICE), addresses=(*ADDRESSES, own), settings=ON).to == "192.168.0.2"
     assert [hop.seen for hop in there.hops if hop.what == "DNAT"] == [
         "10.96.0.9:80 becomes 10.244.2.3:8080, or by chance 10.244.2.4:8080, by rule of ip nat A (handle 0)"
     ]
