@@ -91,7 +91,8 @@ def _wireguard(node: Daemon, name: str) -> Iterator[str]:
     inside = ["nsenter", f"--mount=/proc/{node.pid}/ns/mnt"]  # its server's socket is seen from there alone
     for line in node.netns.run([*inside, "wg", "show", name, "dump"]).splitlines()[1:]:
         key, _, endpoint, allowed, *_ = line.split("\t")
-        yield f"peer {key} at {endpoint} for {allowed} dev {name}"
+        # In the order in which they came; each is an object of its own.
+        yield f"peer {key} at {endpoint} for {','.join(sorted(allowed.split(',')))} dev {name}"
 
 
 def _link(link: dict[str, Any]) -> str:
