@@ -47,8 +47,7 @@ CASES = {
     ),
     "direct routing": Case(
         options={"DirectRouting": True},
-        says=DEVICE
-        + re.sub(r"via 10.5.50.0 dev flannel.1 src (\S+) onlink", r"via 172.31.0.2 dev eth0 src \1", PEER),
+        says=DEVICE + re.sub(r"via 10.5.50.0 dev flannel.1 src (\S+) onlink", r"via 172.31.0.2 dev eth0 src \1", PEER),
     ),
 }
 
