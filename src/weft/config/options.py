@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.config.re2 import Pattern
-from weft.model.net import Ip, is_reachable
+from weft.model.net import Ip, is_reachable, with_port
 from weft.model.value import Secret, Value, replace
 
 LogFormat = Literal["text", "json"]
@@ -149,8 +149,7 @@ class PeerAddress(Value, kw_only=False):
     port: int = MESH_PORT
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return with_port(self.host, self.port)
 
 
 def peer_address(text: str) -> PeerAddress:

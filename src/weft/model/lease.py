@@ -19,6 +19,11 @@ class LeaseAttrs(Value, gc=False):
     data: Any = None  # decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent
     data_v6: Any = None
 
+    @property
+    def publics(self) -> tuple[Ip, ...]:
+        """IPv4 first."""
+        return tuple(ip for ip in (self.public_ip, self.public_ipv6) if ip is not None)
+
     def __hash__(self) -> int:
         return hash((self.public_ip, self.public_ipv6, self.backend))  # what is JSON has no hash
 
@@ -61,6 +66,4 @@ class Lease(Value, gc=False):
     @property
     def remotes(self) -> tuple[Ip, ...]:
         """Its node's addresses outside of the tunnel, which packets are sent to."""
-        if self.way is not None:
-            return self.way.remotes
-        return tuple(ip for ip in (self.attrs.public_ip, self.attrs.public_ipv6) if ip is not None)
+        return self.attrs.publics if self.way is None else self.way.remotes

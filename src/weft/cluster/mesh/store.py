@@ -21,7 +21,7 @@ from weft.model.errors import ConfigError, PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs, Way
 from weft.model.mesh.effects import Leases, Publish
 from weft.model.mesh.records import Layout, Member, Ring, peer_id
-from weft.model.net import Addresses
+from weft.model.net import Addresses, with_port
 from weft.model.value import Value, replace
 from weft.plan.announce import Event
 from weft.wire.etcd import decode_attrs, encode_attrs
@@ -81,7 +81,7 @@ class Leasebook:
             kind="vxlan" if relay.key == member.key else "via",
             hop=relay.name,
             bases=tuple(base.network_address for base in bases if base is not None),
-            remotes=tuple(ip for ip in (attrs.public_ip, attrs.public_ipv6) if ip is not None),
+            remotes=attrs.publics,
             reason="" if hop is None else hop.reason,
         )
 
@@ -211,13 +211,8 @@ class MeshTenure:
         return replace(own, lease=replace(own.lease, attrs=attrs))
 
     def _publish(self, attrs: LeaseAttrs) -> None:
-        addresses = (f"{attrs.public_ip}" * (attrs.public_ip is not None), attrs.public_ipv6)
-        endpoints = [
-            f"[{address}]:{MESH_PORT}" if ":" in str(address) else f"{address}:{MESH_PORT}"
-            for address in addresses
-            if address
-        ]
-        self._peer.publish(Publish(attrs=encode_attrs(attrs), endpoints=tuple(endpoints)))
+        endpoints = tuple(with_port(address, MESH_PORT) for address in attrs.publics)
+        self._peer.publish(Publish(attrs=encode_attrs(attrs), endpoints=endpoints))
 
     async def ready(self) -> None:
         """Peers need not know."""
