@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from tests.pure.mesh.search import Limits, Violation
+from tests.pure.mesh.search import Limits, Numbered, Violation
 from weft.mesh.core import Core
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
@@ -60,22 +60,14 @@ class World(NamedTuple):
 Step = tuple[str, World, int, tuple[Any, ...]]  # its name, the world but for the core that takes it, and what it does
 
 
-class CoreSearch:
+class CoreSearch(Numbered):
     def __init__(self, layout: Layout, limits: Limits) -> None:
+        super().__init__()
         self.limits = limits
         self.ring = Ring(id=_RING, layout=layout, secret=bytes(32))
         self.keys = [bytes([97 + number]) * 32 for number in range(limits.peers)]
-        self.values: list[Any] = []
-        self.numbers: dict[Any, int] = {}
         self.done: dict[Any, Any] = {}
         self.pruned = 0
-
-    def number(self, value: Any) -> int:
-        found = self.numbers.get(value)
-        if found is None:
-            found = self.numbers[value] = len(self.values)
-            self.values.append(value)
-        return found
 
     # --- One core
 

@@ -55,14 +55,12 @@ class Found(Value):
     pruned: int = 0
 
 
-class Search:
-    def __init__(self, rules: Rules, limits: Limits) -> None:
-        self.rules, self.limits = rules, limits
-        self.keys = [bytes([97 + number]) for number in range(limits.peers)]
+class Numbered:
+    """Values by number: worlds are compared by what they are made of, each of which is held once."""
+
+    def __init__(self) -> None:
         self.values: list[Any] = []
         self.numbers: dict[Any, int] = {}
-        self.done: dict[Hashable, Any] = {}
-        self.pruned = 0
 
     def number(self, value: Any) -> int:
         found = self.numbers.get(value)
@@ -70,6 +68,15 @@ class Search:
             found = self.numbers[value] = len(self.values)
             self.values.append(value)
         return found
+
+
+class Search(Numbered):
+    def __init__(self, rules: Rules, limits: Limits) -> None:
+        super().__init__()
+        self.rules, self.limits = rules, limits
+        self.keys = [bytes([97 + number]) for number in range(limits.peers)]
+        self.done: dict[Hashable, Any] = {}
+        self.pruned = 0
 
     def once(self, what: str, *numbers: int) -> Any:
         """A step of one peer, by numbers; each is computed once."""
