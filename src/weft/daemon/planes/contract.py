@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.model.errors import Failure
-from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.objects import Key, Object, Objects, Ownership
 from weft.model.value import Value
 from weft.plan.diff import Step
 
@@ -15,6 +15,16 @@ class Place(Value):
 
     directory: Path
     boot: str
+
+
+class Wanting(Protocol):
+    """What decides, as far as a keeper asks it; `wanted` is the same mapping for ever."""
+
+    @property
+    def wanted(self) -> Objects: ...
+
+    @property
+    def ownership(self) -> Ownership: ...
 
 
 class Plane(Protocol):

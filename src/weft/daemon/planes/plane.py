@@ -15,10 +15,9 @@ from typing import Final
 
 from weft.beside.tasks import awaited
 from weft.daemon.planes import repairs
-from weft.daemon.planes.contract import Plane
+from weft.daemon.planes.contract import Plane, Wanting
 from weft.daemon.planes.present import Present, differences
 from weft.daemon.planes.retries import FIRST_SECONDS, Retries
-from weft.desired.decide import Decider
 from weft.model.errors import Failure
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import Key, Object, Objects
@@ -86,7 +85,7 @@ class Keeper:
     def __init__(
         self,
         plane: Plane,
-        decider: Decider,
+        decider: Wanting,
         *,
         may_remove: Callable[[], bool],
         clock: Callable[[], float],
