@@ -108,8 +108,8 @@ class Mesh(asyncio.DatagramProtocol):
         public = lease.attrs.public_ipv6
         remotes = (IPv4Address(self._nodes[lease.id]), *([] if public is None else [public]))
         bases = tuple(net.network_address for net in hop.subnets)
-        way = Way(kind="vxlan", hop=hop.id, bases=bases, remotes=remotes)
-        return replace(lease, way=way if hop is lease else replace(way, kind="via", reason="port-filtered"))
+        way = Way(kind="vxlan", bases=bases, remotes=remotes)
+        return replace(lease, way=way if hop is lease else replace(way, via=hop.id, reason="port-filtered"))
 
     def _word(self, own: Lease) -> bytes:
         return json.dumps([own.id, str(own.v4), encode_attrs(own.attrs).decode()]).encode()

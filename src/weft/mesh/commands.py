@@ -48,8 +48,7 @@ class Commands:
         if isinstance(command, Create):
             self._founding.create(command, now)
         elif isinstance(command, Publish):
-            self._publishing.attrs, self._publishing.endpoints = command.attrs, command.endpoints
-            self._state.stale = True
+            self._publishing.publish(command)
         elif isinstance(command, Used):
             self._state.used = command.ever
         elif isinstance(command, Connect):

@@ -7,15 +7,18 @@ from typing import Final
 from weft.mesh.flood import Names
 from weft.mesh.state import AHEAD, State
 from weft.mesh.waying import Waying
-from weft.model.mesh.effects import Hop, Leases
+from weft.model.mesh.effects import Hop, Leases, Publish
 from weft.model.mesh.records import MAX_LINKS, MAX_RECORD, Member, short
+from weft.model.value import fields_of
 
 PAUSE: Final = 1.0  # seconds between two versions of our record
 FOR_EACH: Final = 0.02  # and if nothing but links has changed, so many for each member,
 LONGEST: Final = 10.0  # at most this,
 FIRST: Final = 2  # after so many versions
+SHOWN: Final = ("home", "attrs", "name", "tunnels", "clear")  # what leases, and ways by such a peer, are made of
 PLAIN: Final = 160  # bytes of a record, at most, that are not counted below
-URGENT: Final = frozenset(("attrs", "home", "settled", "cannot"))  # what others wait for, and is rare
+# What others wait for, and is rare.
+URGENT: Final = frozenset(("attrs", "home", "settled", "cannot", "clear", "relays"))
 
 
 class Publishing:
@@ -26,15 +29,21 @@ class Publishing:
         self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
         self._count = 0
-        self.attrs = b""
-        self.endpoints: tuple[str, ...] = ()
+        self.told = Publish(attrs=b"")
         self.due = inf
+
+    def publish(self, told: Publish) -> None:
+        before, self.told = self.told, told
+        self._state.stale = True
+        if before.clear != told.clear:
+            for key in self._shown:
+                self._state.mark(key)
 
     def tick(self, now: float) -> None:
         state = self._state
         self.due = inf
         # Without attributes others have our record of before, and would take our lease for one that is gone.
-        state.stale = state.ring is None or (state.kept.home is not None and not self.attrs)
+        state.stale = state.ring is None or (state.kept.home is not None and not self.told.attrs)
         if state.stale:
             return
         made = self._record(state.version + 1)
@@ -61,22 +70,26 @@ class Publishing:
         return PAUSE
 
     def _record(self, version: int) -> Member:
-        state = self._state
+        state, told = self._state, self.told
         links = sorted(short(link.key) for link in state.links.of(state.known.ring))
-        others = len(self.attrs) + sum(2 + len(address) for address in self.endpoints) + 4 * MAX_LINKS
+        addresses = sum(2 + len(address) for address in (*told.endpoints, *told.tunnels))
+        others = len(told.attrs) + addresses + 4 * MAX_LINKS
         return Member(
             key=state.me,
             run=state.options.run,
             version=version,
             name=state.options.name,
-            endpoints=self.endpoints,
-            attrs=self.attrs,
+            endpoints=told.endpoints,
+            attrs=told.attrs,
             home=state.kept.home,
             settled=state.kept.settled,
             links=tuple(links[:MAX_LINKS]),
             cannot=self._waying.cannot[: (MAX_RECORD - PLAIN - others) // 4],
             over=state.kept.over,
             done=state.kept.done,
+            tunnels=told.tunnels,
+            clear=told.clear,
+            relays=told.relays,
         )
 
     def _changed(self, made: Member) -> list[str]:
@@ -84,8 +97,7 @@ class Publishing:
         old = state.known.members.get(state.me)
         if old is None or old.version != state.version:
             return ["version"]
-        parts = ("run", "endpoints", "attrs", "home", "settled", "links", "cannot", "over", "done")
-        return [part for part in parts if getattr(old, part) != getattr(made, part)]
+        return [part for part in fields_of(made) if part != "version" and getattr(old, part) != getattr(made, part)]
 
     def leases(self, now: float) -> None:
         """Show the leases that have changed, and the next hop to each: the ring gives its member the home block."""
@@ -102,7 +114,7 @@ class Publishing:
                     del self._shown[key]
                     self._hops.pop(key, None)
                     gone.append(key)
-            elif shown is None or (shown.home, shown.attrs, shown.name) != (lease.home, lease.attrs, lease.name):
+            elif shown is None or any(getattr(shown, each) != getattr(lease, each) for each in SHOWN):
                 self._shown[key] = lease
                 changed.append(lease)
         if changed or gone:
@@ -112,10 +124,20 @@ class Publishing:
     def _show_hops(self, keys: Iterable[bytes]) -> None:
         for key in keys:
             if lease := self._shown.get(key):
-                hop = Hop(key=key, next=self._shown[self._waying.way(key)[0]], reason=self._waying.reason(key))
-                if hop != self._hops.get(key, Hop(key=key, next=lease, reason="")):
+                hop = self._hop(lease)
+                if hop != self._hops.get(key, Hop(key=key, next=lease, kind="vxlan", reason="")):
                     self._hops[key] = hop
                     self._state.out.append(hop)
+
+    def _hop(self, lease: Member) -> Hop:
+        relay = self._shown[self._waying.way(lease.key)[0]]
+        return Hop(
+            key=lease.key,
+            next=relay,
+            kind="vxlan" if self.told.clear and relay.clear else "direct",
+            reason=self._waying.reason(lease.key),
+            endpoint=lease.tunnels[0] if lease.tunnels else "",
+        )
 
     def _holds(self, member: Member) -> bool:
         if member.home is None:

@@ -76,9 +76,9 @@ class Waying:
             for key, path in self._paths.items():
                 if self.way(key)[0] in new:
                     path.hasten(now)
-        for key in sights.answered:
-            if known := self._paths.get(key):
-                known.answered(now, self._interval(key))
+        for answer in sights.answered:
+            if known := self._paths.get(answer.key):
+                known.answered(now, self._interval(answer.key))
         self.due = now
 
     def forgive(self, now: float) -> None:
@@ -97,7 +97,7 @@ class Waying:
         if self._sees:
             for key, path in self._paths.items():
                 if now >= path.due and path.tick(now, self._interval(key)):
-                    self._state.out.append(Probe(key=key))
+                    self._state.out.append(Probe(key=key, kind="vxlan"))
             self._judge()
         if now >= self._solve_at:
             self._solve(now)

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, Literal
 
-from weft.model.net import Ip, Net
+from weft.model.net import Endpoint, Ip, Net
 from weft.model.value import Value
 
 # Seconds that a lease lasts without renewal (flannel.md §4.3).
@@ -28,21 +28,36 @@ class LeaseAttrs(Value, gc=False):
         return hash((self.public_ip, self.public_ipv6, self.backend))  # what is JSON has no hash
 
 
+WayKind = Literal["vxlan", "direct"]  # how a node sends packets to the next one: in clear, or by WireGuard
+
+
+class Tunnel(Value, gc=False):
+    """A peer's own WireGuard as this node reaches it: its key in base64, and where it is; None if it has to begin."""
+
+    key: str
+    endpoint: Endpoint | None = None
+    keepalive: bool = False
+
+
 class Way(Value, gc=False):
     """How this node reaches a peer, as its store says. With it a lease says all that the peer's objects need.
 
-    `hop` is the node that packets go to next, the peer itself unless `via` another. `bases` and `remotes` hold at most
+    Packets go to the next hop, the peer itself unless `via` another node, whose id that is. Of the hop are `kind`,
+    `bases` and `hop_key`; of the peer, whoever its hop is, `remotes` and `tunnel`. `bases` and `remotes` hold at most
     one address a family.
     """
 
-    kind: Literal["vxlan", "via"]
-    hop: str
+    kind: WayKind
+    via: str = ""
     bases: tuple[Ip, ...] = ()  # the first addresses of the hop's subnets
-    remotes: tuple[Ip, ...] = ()  # the peer's own addresses outside of the tunnel, `via` another node, too
+    remotes: tuple[Ip, ...] = ()  # the peer's addresses outside of the tunnel
+    hop_key: str = ""  # of its WireGuard; empty if it has none
+    tunnel: Tunnel | None = None
+    mtu: int = 0  # of an IP packet, on all of the way; 0 is the device's
     reason: str = ""  # why it is no better one
 
     def __str__(self) -> str:
-        name = f"via {self.hop}" if self.kind == "via" else self.kind
+        name = f"via {self.via} ({self.kind})" if self.via else self.kind
         return f"{name}: {self.reason}" if self.reason else name
 
 

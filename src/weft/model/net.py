@@ -5,6 +5,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal, NamedTuple, Self
 
+from weft.model.value import Value
+
 Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
 Family = Literal[4, 6]
@@ -12,6 +14,7 @@ Family = Literal[4, 6]
 Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
 _IPV6 = 1 << 128
+_PORT_MAX = 65535
 _HEX_DIGITS = 12
 _USUAL_LENGTH = 17
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -23,6 +26,22 @@ class Addresses(NamedTuple):
     v4: IPv4Address | None = None
     v6: IPv6Address | None = None
     where: tuple[str, str] = ("", "")
+
+
+class Endpoint(Value, kw_only=False):
+    ip: Ip
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `10.0.0.1:80` or `[fd00::1]:80`. Raises `ValueError`."""
+        ip, _, port = text.rpartition(":")
+        if not 0 < int(port) <= _PORT_MAX:
+            raise ValueError(f"no port: {port}")
+        return cls(ip_address(ip.strip("[]")), int(port))
+
+    def __str__(self) -> str:
+        return with_port(self.ip, self.port)
 
 
 def is_reachable(ip: Ip) -> bool:

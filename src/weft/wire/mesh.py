@@ -37,6 +37,7 @@ from weft.model.mesh.messages import (
     Removals,
     Root,
     Routed,
+    Seen,
     Tokens,
     Versions,
 )
@@ -132,7 +133,7 @@ class _Records(Value, array_like=True, tag=Records.__struct_config__.tag):
     removals: Removals = ()
 
 
-_OTHERS: Final = Offer | Founders | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Routed
+_OTHERS: Final = Offer | Founders | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Seen | Routed
 _encode: Final = msgpack.Encoder().encode
 _decode_message: Final = msgpack.Decoder(_Records | _OTHERS).decode
 _decode_member: Final = msgpack.Decoder(_Member).decode

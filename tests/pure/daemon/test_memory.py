@@ -12,7 +12,8 @@ from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.backends import vxlan
 from weft.model.cluster import OwnLease
-from weft.model.lease import Way
+from weft.model.lease import Tunnel, Way
+from weft.model.net import Endpoint
 from weft.model.value import replace
 
 OWN = OwnLease(lease=builders.lease(1, vxlan), expires=12.5, token=(7, 9))
@@ -87,17 +88,21 @@ def test_an_id_that_is_no_subnet_is_remembered(tmp_path: Path):
 
 
 WAY = Way(
-    kind="via",
-    hop="node2",
+    kind="direct",
+    via="node2",
     bases=(ip_address("10.5.2.0"), ip_address("fc00:0:0:2::")),
     remotes=(ip_address("fd00::2"),),
+    hop_key="aGVhcmQ=",
+    tunnel=Tunnel(key="c2Vlbg==", endpoint=Endpoint(ip_address("fd00::2"), 51820), keepalive=True),
+    mtu=1380,
     reason="port-filtered",
 )
 
 
-def test_the_way_to_a_peer_is_remembered(tmp_path: Path):
+@pytest.mark.parametrize("way", [WAY, Way(kind="vxlan"), replace(WAY, tunnel=Tunnel(key="c2Vlbg=="))])
+def test_the_way_to_a_peer_is_remembered(tmp_path: Path, way: Way):
     """So what is in the kernel is wanted by the next run as well."""
-    known = replace(FULL, leases=tuple(replace(lease, way=WAY) for lease in FULL.leases))
+    known = replace(FULL, leases=tuple(replace(lease, way=way) for lease in FULL.leases))
     memory.file(tmp_path, lambda: known, lambda: MOMENT).write_now()
     assert memory.load(tmp_path, MOMENT) == known
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.inprocess import _device, _hex
-from weft.desired.tunnels.wireguard import Device, Endpoint, LivePeer, Peer
+from weft.desired.tunnels.wireguard import Device, LivePeer, Peer
+from weft.model.net import Endpoint
 from weft.model.value import Secret
 
 ENDPOINTS = st.builds(Endpoint, st.ip_addresses(), st.integers(1, 65535))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
-from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
+from weft.model.net import Endpoint
 from weft.model.value import Secret
 
 

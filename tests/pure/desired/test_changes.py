@@ -45,8 +45,8 @@ def test_a_lease_made_anew_says_the_same():
     assert changes.of_lease(BEFORE, replace(BEFORE, created=99)) == ("", "")
 
 
-WAY = Way(kind="vxlan", hop="node3", remotes=(ip_address("172.31.0.2"),))
-RELAYED = Way(kind="via", hop="node2", reason="port-filtered")
+WAY = Way(kind="vxlan", remotes=(ip_address("172.31.0.2"),))
+RELAYED = Way(kind="direct", via="node2", reason="port-filtered")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,14 @@ RELAYED = Way(kind="via", hop="node2", reason="port-filtered")
             WAY,
             RELAYED,
             "way vxlan, its address 172.31.0.2",
-            "way via node2: port-filtered, its address none",
+            "way via node2 (direct): port-filtered, its address none",
         ),
-        (RELAYED, replace(RELAYED, hop="node4"), "way via node2: port-filtered", "way via node4: port-filtered"),
+        (
+            RELAYED,
+            replace(RELAYED, via="node4", kind="vxlan"),
+            "way via node2 (direct): port-filtered",
+            "way via node4 (vxlan): port-filtered",
+        ),
     ],
 )
 def test_another_way_to_a_peer(before: Way, after: Way, was: str, now: str):
@@ -69,7 +74,7 @@ def test_another_way_to_a_peer(before: Way, after: Way, was: str, now: str):
 
 def test_how_a_peer_is_reached_by_a_way():
     lease = replace(BEFORE, v6=None, way=RELAYED)
-    assert changes.reached(lease).endswith("back end vxlan, way via node2: port-filtered")
+    assert changes.reached(lease).endswith("back end vxlan, way via node2 (direct): port-filtered")
 
 
 def test_how_a_peer_is_reached():

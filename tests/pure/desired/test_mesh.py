@@ -32,7 +32,7 @@ def own(family: str = "4", **options):
 
 def peer(*remotes: str, family: str = "4", **of_way: object) -> Lease:
     """Node 2, which calls public what is public where it lives."""
-    way = Way(kind="vxlan", hop="node2", remotes=tuple(map(ip_address, remotes)))
+    way = Way(kind="vxlan", remotes=tuple(map(ip_address, remotes)))
     return replace(builders.lease(2, mesh, family=family), way=replace(way, **of_way))
 
 
@@ -48,8 +48,8 @@ def test_each_node_has_an_address_at_which_its_path_is_asked():
         Address(dev="flannel-v6.1", ip=IPv6Address("fc00::101"), prefixlen=128),
     }
     assert ASKED in mesh.peer(own(), peer("198.51.100.7"))
-    assert ASKED in mesh.peer(own(), peer("198.51.100.7", kind="via"))
-    assert ASKED not in mesh.peer(own(), peer(kind="via"))
+    assert ASKED in mesh.peer(own(), peer("198.51.100.7", via="node3"))
+    assert ASKED not in mesh.peer(own(), peer(via="node3"))
 
 
 def test_the_devices_are_those_of_vxlan_with_room_for_the_largest_way():
@@ -121,7 +121,7 @@ def test_via_another_node_the_route_is_that_nodes_and_the_rest_stays():
     """So the peer itself can be tried; with DirectRouting, too."""
     bases = tuple(net.network_address for net in (builders.subnet_v4(3), builders.subnet_v6(3)))
     straight = peer("192.168.0.2", "fd00::2", family="46")
-    relayed = replace(straight, way=replace(straight.way, kind="via", hop="node3", bases=bases))
+    relayed = replace(straight, way=replace(straight.way, via="node3", bases=bases))
     for options in ({}, {"direct_routing": True}):
         before, after = (mesh.peer(own("46", **options), lease) for lease in (straight, relayed))
         assert {(thing.dst, thing.via) for thing in pods_routes(after - before)} == {

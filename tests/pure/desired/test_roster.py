@@ -92,14 +92,14 @@ def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], r
 
 
 def way(*remotes: str) -> Way:
-    return Way(kind="vxlan", hop="node", remotes=tuple(map(ip_address, remotes)))
+    return Way(kind="vxlan", remotes=tuple(map(ip_address, remotes)))
 
 
 def test_nodes_of_two_sites_may_have_the_same_address_if_each_has_a_way():
     """Both are 192.168.1.2 at home, which is this node's as well."""
     same = {"public_ip": builders.public_v4(1), "public_ipv6": None, "data_v6": None}
     one, other = peer(2, **same, way=way("198.51.100.7")), peer(3, **same, way=way("198.51.100.7"))
-    third = peer(4, **same, way=Way(kind="via", hop="node2", bases=(ip_address("10.5.2.0"),)))
+    third = peer(4, **same, way=Way(kind="vxlan", via="node2", bases=(ip_address("10.5.2.0"),)))
     peers = roster()
     assert peers.listed([one, other, third]) == {one.id, other.id, third.id}
     assert peers.changed(put=[replace(one, way=way("198.51.100.8"))]) == {one.id}

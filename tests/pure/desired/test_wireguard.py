@@ -14,7 +14,6 @@ from weft.desired.backends import BACKENDS, wireguard
 from weft.desired.backends.wireguard import Keys, WireguardOptions
 from weft.desired.inputs import Inputs
 from weft.desired.tunnels.wireguard import (
-    Endpoint,
     Peer,
     Server,
     WireguardDevice,
@@ -26,6 +25,7 @@ from weft.desired.tunnels.wireguard import (
 from weft.model.errors import ConfigError, PeerError
 from weft.model.kernel.objects import Address, Ownership, Route
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.net import Endpoint
 from weft.model.value import Secret, replace
 
 OWN = Keys(private=Secret(key(1)), public=key(101))

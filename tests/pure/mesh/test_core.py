@@ -379,7 +379,7 @@ def test_the_longest_record_of_ours_is_one_that_others_take():
         one.link_up(number, hello(number), 100.1, dialled=None)
     one._waying.cannot = tuple(range(MAX_CANNOT))
     endpoints = (f"[{'0:' * 26}0]:51820",) * MAX_ENDPOINTS
-    one.asked(do.Publish(attrs=bytes(MAX_ATTRS), endpoints=endpoints), 101.0)
+    one.asked(do.Publish(attrs=bytes(MAX_ATTRS), endpoints=endpoints, tunnels=endpoints), 101.0)
     one.tick(113.0)
     told = Records(members=(one.members[ME],))
     assert decode(encode(told)) == told

@@ -52,7 +52,8 @@ class Paths:
     def _look(self, node: Node) -> None:
         if node.core is not None:
             others = () if node.name in self.idle else node.leases
-            sights = do.Sights(answered=tuple(self._answered.pop(node.name, ())), active=frozenset(others))
+            answers = (do.Answer(key=key, kind="vxlan") for key in self._answered.pop(node.name, ()))
+            sights = do.Sights(answered=tuple(answers), active=frozenset(others))
             self.world._call(node, node.life, lambda core, now: core.saw(sights, now))
         self.world.at(self.world.now + EYE, self._look, node)
 
@@ -77,6 +78,27 @@ def test_who_reach_each_other_need_nobody_and_say_nothing():
     paths.world.run(120)
     assert paths.hops == {}
     assert all(not member.cannot for node in paths.world.nodes.values() for member in node.core.members.values())
+
+
+def test_packets_go_by_wireguard_where_one_of_two_takes_no_vxlan():
+    paths = Paths(3)
+    seen: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def watch(node: Node, effect: do.Effect) -> None:
+        if isinstance(effect, do.Hop):
+            seen[node.name, paths.by_key(effect.key).name] = effect.kind, effect.endpoint
+
+    paths.world.watchers.append(watch)
+    sealed, where = paths.world.nodes["n1"], "192.0.2.1:51820"
+    for clear in (False, True):
+        said = do.Publish(attrs=sealed.attrs, endpoints=(sealed.address,), tunnels=(where,), clear=clear)
+        paths.world.ask("n1", said)
+        paths.world.run(5)
+        kind = "vxlan" if clear else "direct"
+        assert seen == {
+            **dict.fromkeys([("n0", "n1"), ("n2", "n1")], (kind, where)),
+            **dict.fromkeys([("n1", "n0"), ("n1", "n2")], (kind, "")),
+        }
 
 
 def test_n2_packets_go_by_a_relay_within_eight_seconds_and_back_within_twenty():
@@ -148,7 +170,7 @@ def test_what_is_said_of_peers_without_a_path_changes_nothing():
     paths = Paths(2)
     node = paths.world.nodes["n0"]
     assert node.core is not None
-    sights = do.Sights(answered=(bytes(32),), active=frozenset({bytes(32)}))
+    sights = do.Sights(answered=(do.Answer(key=bytes(32), kind="vxlan"),), active=frozenset({bytes(32)}))
     assert not [effect for effect in node.core.saw(sights, paths.world.now) if isinstance(effect, do.Probe | do.Hop)]
 
 

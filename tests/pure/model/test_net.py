@@ -2,9 +2,10 @@
 
 from ipaddress import IPv4Address, IPv6Address
 
+import pytest
 from hypothesis import given, strategies
 
-from weft.model.net import address_of, number_of, with_port
+from weft.model.net import Endpoint, address_of, number_of, with_port
 
 
 @given(strategies.ip_addresses())
@@ -22,3 +23,14 @@ def test_an_address_stands_before_its_port():
     assert with_port(IPv4Address("10.0.0.1"), 80) == "10.0.0.1:80"
     assert with_port("fd00::1", 80) == "[fd00::1]:80"
     assert with_port("fd00::1", 0) == "fd00::1"
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:80", "[fd00::1]:65535"])
+def test_an_endpoint_is_read_as_it_is_said(text: str):
+    assert str(Endpoint.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0.1", "300.0.0.1:80", "10.0.0.1:0", "10.0.0.1:65536", "[fd00::1]:"])
+def test_what_is_no_endpoint_is_refused(text: str):
+    with pytest.raises(ValueError):  # noqa: PT011 - of whoever reads a part of it
+        Endpoint.parse(text)

@@ -30,6 +30,7 @@ from weft.model.mesh.messages import (
     Redirect,
     Root,
     Routed,
+    Seen,
     Versions,
     Want,
 )
@@ -47,7 +48,7 @@ TOKENS = tuple(Token(start=at, stop=at + 3, owner=KEY, version=at << 32) for at 
 REMOVAL = Removal(key=KEY, heir=KEY, number=1, tokens=TOKENS[:3])
 MEMBER = Member(
     key=KEY, run=1 << 63, version=2, name="node1", endpoints=("10.0.0.5:51820", "[fd00::1]:51820"), attrs=b"{}" * 60,
-    home=5, settled=True, links=(1, 2, 1 << 31), cannot=(3, 4),
+    home=5, settled=True, links=(1, 2, 1 << 31), cannot=(3, 4), tunnels=("10.0.0.5:51820",),
 )  # fmt: skip
 GRANT = Grant(giver=KEY, taker=KEY, home=5, tokens=TOKENS[:2], ring=TOKENS)
 BODIES = (
@@ -59,6 +60,7 @@ SAID: tuple[Message, ...] = (
     Founders(keys=(KEY,) * 4, whole=False), Records(members=(MEMBER,) * 9, tokens=TOKENS, removals=(REMOVAL,) * 9),
     Root(digest=1 << 63), Buckets(digests=(7,) * 64), Pull(members=(KEY,) * 40), Ping(number=8),
     Versions(buckets=tuple(range(64)), members=((KEY, 1),) * 99, tokens=TOKENS), Redirect(addresses=("10.0.0.5:1",)),
+    Seen(endpoint="10.0.0.5:1"),
     *(Routed(source=KEY, target=KEY, ring=RING, number=1, answer=True, hops=3, body=body) for body in BODIES),
 )  # fmt: skip
 WHOLE = tuple(map(encode, SAID))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.store import Leasebook
 from weft.model.lease import Lease
-from weft.model.mesh.effects import Sights
+from weft.model.mesh.effects import Answer, Sights
 
 
 class MeshPaths:
@@ -37,6 +37,7 @@ class MeshPaths:
     def saw(self, answered: Collection[str], active: Collection[str]) -> None:
         keys = self._keys
         sights = Sights(
-            answered=tuple(keys[each] for each in answered), active=frozenset(keys[each] for each in active)
+            answered=tuple(Answer(key=keys[each], kind="vxlan") for each in answered),
+            active=frozenset(keys[each] for each in active),
         )
         self._peer.saw(sights)

@@ -5,6 +5,7 @@ A lease is a peer's home block with what its record says. It has no end: a peer 
 """
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Final, NoReturn
@@ -18,10 +19,10 @@ from weft.desired.allocate import Choice, Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, Word, changed
 from weft.model.errors import ConfigError, PeerError, Problem, Unavailable
-from weft.model.lease import Lease, LeaseAttrs, Way
-from weft.model.mesh.effects import Leases, Publish
+from weft.model.lease import Lease, LeaseAttrs, Tunnel, Way
+from weft.model.mesh.effects import Hop, Leases, Publish
 from weft.model.mesh.records import Layout, Member, Ring, peer_id
-from weft.model.net import Addresses, with_port
+from weft.model.net import Addresses, Endpoint, with_port
 from weft.model.value import Value, replace
 from weft.plan.announce import Event
 from weft.wire.etcd import decode_attrs, encode_attrs
@@ -74,15 +75,18 @@ class Leasebook:
         return word if isinstance(word, Lease) else None
 
     def _way(self, member: Member, attrs: LeaseAttrs, netconf: NetConf) -> Way:
-        hop = self._peer.hops.get(member.key)
-        relay = member if hop is None else hop.next
+        hop = self._peer.hops.get(member.key, Hop(key=member.key, next=member, kind="vxlan", reason=""))
+        relay = hop.next
         bases = () if relay.home is None else subnets_of(netconf, relay.home)
         return Way(
-            kind="vxlan" if relay.key == member.key else "via",
-            hop=relay.name,
+            kind=hop.kind,
+            via="" if relay.key == member.key else peer_id(relay.name, relay.key),
             bases=tuple(base.network_address for base in bases if base is not None),
             remotes=attrs.publics,
-            reason="" if hop is None else hop.reason,
+            hop_key=_text(relay.key) if relay.tunnels else "",
+            tunnel=_tunnel(member, hop),
+            mtu=hop.mtu,
+            reason=hop.reason,
         )
 
     def subnets(self, home: int | None) -> tuple[str, ...]:
@@ -100,6 +104,20 @@ class Leasebook:
         v4, v6 = (None, None) if netconf is None else subnets_of(netconf, home)
         lease = Lease(id=peer_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
         return OwnLease(lease=lease, expires=None, token=self.mark or ())
+
+
+def _tunnel(member: Member, hop: Hop) -> Tunnel | None:
+    """None if it has none. What is no address, as 300.0.0.1, is left out."""
+    if not member.tunnels:
+        return None
+    endpoint = None
+    with suppress(ValueError):
+        endpoint = Endpoint.parse(hop.endpoint)
+    return Tunnel(key=_text(member.key), endpoint=endpoint, keepalive=hop.keepalive)
+
+
+def _text(key: bytes) -> str:
+    return b64encode(key).decode()
 
 
 def unfit(layout: Layout) -> str:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
 from weft.daemon.world import Moment
 from weft.model.cluster import OwnLease, Token
-from weft.model.lease import LEASE_TTL, Lease, Way
+from weft.model.lease import LEASE_TTL, Lease, Tunnel, Way, WayKind
+from weft.model.net import Endpoint
 from weft.model.value import Value, field, fields_of, replace
 from weft.wire.etcd import decode_lease, encode_attrs, lease_id
 
@@ -29,7 +30,7 @@ _FILE: Final = "cluster.jsonl"
 # 100,000 leases take a fifth of it.
 _MAX_BYTES: Final = 256 << 20
 _WORDS: Final = 200
-_WAYS: Final = frozenset({"vxlan", "via"})
+_WAYS: Final = frozenset(get_args(WayKind))
 
 
 class Memory(Value):
@@ -119,7 +120,14 @@ def _entry(lease: Lease, until: float | None = None) -> list[Any]:
 
 
 def _way_entry(way: Way) -> dict[str, Any]:
-    return {**fields_of(way), "bases": [str(ip) for ip in way.bases], "remotes": [str(ip) for ip in way.remotes]}
+    """What is as by default is left out."""
+    entry = {name: value for name, value in fields_of(way).items() if value}
+    for name in entry.keys() & {"bases", "remotes"}:
+        entry[name] = [str(ip) for ip in entry[name]]
+    if way.tunnel is not None:
+        end = way.tunnel.endpoint
+        entry["tunnel"] = [way.tunnel.key, None if end is None else str(end), way.tunnel.keepalive]
+    return entry
 
 
 def _lease(entry: Any) -> tuple[Lease, float | None]:
@@ -133,8 +141,12 @@ def _lease(entry: Any) -> tuple[Lease, float | None]:
 def _way(data: Any) -> Way:
     if data["kind"] not in _WAYS:
         raise ValueError("no way")
-    addresses = {name: tuple(map(ip_address, data[name])) for name in ("bases", "remotes")}
-    return Way(**{**data, **addresses})
+    read: dict[str, Any] = {name: tuple(map(ip_address, data[name])) for name in data.keys() & {"bases", "remotes"}}
+    if "tunnel" in data:
+        key, end, keepalive = data["tunnel"]
+        endpoint = None if end is None else Endpoint.parse(end)
+        read["tunnel"] = Tunnel(key=key, endpoint=endpoint, keepalive=keepalive)
+    return Way(**{**data, **read})
 
 
 def _token(value: Any) -> Token:

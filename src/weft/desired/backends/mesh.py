@@ -103,7 +103,7 @@ def _alone(ip: Ip) -> Net:
 def _route(inputs: Inputs, lease: Lease, subnet: Net, source: Ip, remote: Ip | None) -> Route | None:
     """None to a peer that no way leads to."""
     way = lease.way
-    if way is not None and way.kind == "via":
+    if way is not None and way.via:
         bases = [base for base in way.bases if base.version == subnet.version]
         dev = _options(inputs).device(subnet.version)
         return Route(dst=subnet, via=bases[0], dev=dev, onlink=True, source=source) if bases else None

@@ -14,7 +14,6 @@ from weft.config.jsonfields import Fields, shown
 from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.desired.tunnels.wireguard import (
-    Endpoint,
     Peer,
     Server,
     WireguardDevice,
@@ -28,7 +27,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Address, KernelState, Object, Route
 from weft.model.keyed import Key
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.net import Family, Ip, Net
+from weft.model.net import Endpoint, Family, Ip, Net
 from weft.model.value import Secret, Value
 
 DEVICE: Final = "flannel-wg"

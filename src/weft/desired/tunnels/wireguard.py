@@ -6,7 +6,7 @@ from typing import Final
 
 from weft.model.kernel.links import Link, Tun
 from weft.model.kernel.objects import OnLink
-from weft.model.net import Ip, Net, number_of
+from weft.model.net import Endpoint, Net, number_of
 from weft.model.value import Secret, Value, put_in
 
 KEY_BYTES: Final = 32
@@ -22,14 +22,6 @@ class WireguardLink(Link):
 
 class WireguardTun(Tun):
     """What wireguard-go serves. What stands before each packet it decides."""
-
-
-class Endpoint(Value, kw_only=False):
-    ip: Ip
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.ip}]:{self.port}" if self.ip.version == 6 else f"{self.ip}:{self.port}"
 
 
 class Peer(Value):

@@ -6,6 +6,7 @@ A link is a number of the I/O side's choice, never used twice.
 from typing import Literal
 
 from weft.model.errors import Problem
+from weft.model.lease import WayKind
 from weft.model.mesh.messages import Grant, Message, Promise
 from weft.model.mesh.records import Layout, Member, Removal, Ring, Token
 from weft.model.value import Value
@@ -65,10 +66,13 @@ class Create(Value):
 
 
 class Publish(Value):
-    """What our lease says from now on, and where others may dial us."""
+    """What our record says from now on, beside what the core knows (`weft.model.mesh.records.Member`)."""
 
     attrs: bytes
     endpoints: tuple[str, ...] = ()
+    tunnels: tuple[str, ...] = ()
+    clear: bool = True
+    relays: bool = True
 
 
 class Used(Value):
@@ -77,11 +81,28 @@ class Used(Value):
     ever: bool
 
 
-class Sights(Value):
-    """What was seen of paths: the peers that have answered an echo, and those that pods speak with now."""
+class Answer(Value, gc=False):
+    """An echo came back: one of `size`, by the path that a peer has of this kind."""
 
-    answered: tuple[bytes, ...] = ()
+    key: bytes
+    kind: WayKind
+    size: int = 0
+
+
+class TunnelSeen(Value, gc=False):
+    """A peer in our WireGuard: where it is now, as `host:port` or empty, and the seconds since its last handshake."""
+
+    key: bytes
+    endpoint: str
+    handshake: float | None
+
+
+class Sights(Value):
+    """What was seen of paths: echoes that came back, the peers that pods speak with now, and all of WireGuard's."""
+
+    answered: tuple[Answer, ...] = ()
     active: frozenset[bytes] = frozenset()
+    tunnels: tuple[TunnelSeen, ...] = ()
 
 
 class Connect(Value):
@@ -146,17 +167,30 @@ Reason = Literal["", "port-filtered", "one-way"]
 
 
 class Hop(Value):
-    """Packets for the peer `key` go to `next` from now on, the peer itself or one that relays; `reason` says why."""
+    """Packets for the peer `key` go to `next` from now on, the peer itself or one that relays; `reason` says why.
+
+    They leave for `next` by `kind`. `endpoint` and `keepalive` are of the peer's own WireGuard, whatever way its pods'
+    packets take. `mtu` is of the whole way; 0 is the device's.
+    """
 
     key: bytes
     next: Member
+    kind: WayKind
     reason: Reason
+    endpoint: str = ""
+    keepalive: bool = False
+    mtu: int = 0
 
 
 class Probe(Value, gc=False):
-    """Send an echo to a peer by the path that is its own, whatever way packets go; it is heard of by `Sights`."""
+    """Send an echo to a peer by its own path of a kind, whatever way packets go; it is heard of by `Sights`.
+
+    `size` are the bytes of the IP packet, which must not be fragmented; 0 is a small one.
+    """
 
     key: bytes
+    kind: WayKind
+    size: int = 0
 
 
 class Own(Value):

@@ -113,6 +113,12 @@ class Copied(Value, array_like=True, tag=12):
     run: Number
 
 
+class Seen(Value, array_like=True, tag=13):
+    """Where the sender sees the receiver's WireGuard."""
+
+    endpoint: Address
+
+
 # --- Between any two peers, over several links -----------------------------------------------------------------------
 
 
@@ -186,4 +192,6 @@ class Routed(Value, array_like=True, tag=11):
     body: Want | Grant | Note | Propose | Ack
 
 
-Message = Offer | Founders | Records | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Routed
+Message = (
+    Offer | Founders | Records | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Seen | Routed
+)

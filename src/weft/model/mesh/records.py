@@ -46,6 +46,12 @@ RingId = Annotated[bytes, Meta(min_length=RING_SIZE, max_length=RING_SIZE)]
 Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=r"^[ -~]+\Z")]
 Address = Annotated[str, Meta(max_length=64, pattern=r"^([0-9.]+|\[[0-9a-f:.]+\]):[0-9]{1,5}\Z")]  # no name to look up
 Keys = Annotated[tuple[Key, ...], Meta(max_length=MAX_PEERS)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)]
+Nat = Annotated[int, Meta(ge=0, lt=1 << 8)]
+
+NO_NAT: Final = 0  # none was seen
+ONE_PORT: Final = 1  # a NAT that keeps one port, whoever is spoken with
+MANY_PORTS: Final = 2  # one that takes another port for each
 
 
 def short(key: bytes) -> int:
@@ -85,14 +91,15 @@ class Member(Value, array_like=True, gc=False):
 
     `links` and `cannot` are shorts. `home` is the block of its lease, `attrs` the lease's attributes as JSON, as etcd
     has them. Its own removals up to the number `over` are over: `done` was the last that came about, the others were
-    withdrawn.
+    withdrawn. `endpoints` are where it is dialled, `tunnels` where its WireGuard may be reached: empty if it has none.
+    `clear`: it takes vxlan. `relays`: others' packets may go by it.
     """
 
     key: Key
     run: Number
     version: Version
     name: Name
-    endpoints: Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)] = ()
+    endpoints: Addresses = ()
     attrs: Annotated[bytes, Meta(max_length=MAX_ATTRS)] = b""
     home: Block | None = None
     settled: bool = False  # it owns blocks, of which a witness knows, and may be a witness itself
@@ -100,6 +107,10 @@ class Member(Value, array_like=True, gc=False):
     cannot: Annotated[tuple[Short, ...], Meta(max_length=MAX_CANNOT)] = ()
     over: Number = 0
     done: Number = 0
+    tunnels: Addresses = ()
+    nat: Nat = NO_NAT
+    clear: bool = True
+    relays: bool = True
 
 
 class Token(Value, array_like=True, gc=False):

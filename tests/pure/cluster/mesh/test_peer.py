@@ -107,7 +107,8 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         world.disk.full = True
         world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT), Own(home=None, usable=False))
         world.say(*(Send(link=1, message=sign) for sign in signs), Dial(address="a"), Close(link=2, why="silent"))
-        world.say(Probe(key=other.key), Hop(key=other.key, next=member(3), reason="one-way"), Say(text="so it is"))
+        relayed = Hop(key=other.key, next=member(3), kind="vxlan", reason="one-way")
+        world.say(Probe(key=other.key, kind="vxlan"), relayed, Say(text="so it is"))
         await comes(lambda: world.peer.unwritten is not None)
         assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
         assert asked == [other.key]
@@ -115,7 +116,7 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         assert world.peer.said[-1].text == "so it is"
         assert world.peer.own.home == HELD.home
         world.say(Leases(gone=(other.key,)))
-        world.say(Leases(changed=(other,)), Hop(key=other.key, next=member(4), reason=""))
+        world.say(Leases(changed=(other,)), Hop(key=other.key, next=member(4), kind="vxlan", reason=""))
         assert world.peer.hops[other.key].next == member(3)
         world.disk.full = False
         await comes(lambda: world.peer.own.home is None)
@@ -131,9 +132,8 @@ async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_ne
         world.say(Keep(kept=replace(HELD, version=2)))
         await comes(lambda: world.peer.unwritten is not None)
         world.say(Keep(kept=replace(HELD, version=3)), Leases(changed=(member(2), member(3))), Own(home=1, usable=True))
-        world.say(
-            Leases(changed=(member(4),), gone=(member(2).key,)), Hop(key=member(2).key, next=member(3), reason="")
-        )
+        late = Hop(key=member(2).key, next=member(3), kind="vxlan", reason="")
+        world.say(Leases(changed=(member(4),), gone=(member(2).key,)), late)
         world.say(Send(link=1, message=ROOT), Send(link=2, message=ROOT), Close(link=2, why="it is over"))
         assert world.links.did == []
         world.say(Own(home=2, usable=True), Keep(kept=replace(HELD, version=4)))

@@ -1,6 +1,7 @@
 """The mesh as a store: what its settings, tenure and directory say while peers come, go and are away."""
 
 import asyncio
+from base64 import b64encode
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
 import pytest
@@ -17,10 +18,11 @@ from weft.desired.allocate import Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.lease import LeaseAttrs
+from weft.model.lease import LeaseAttrs, Tunnel, Way
 from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Remove, Say
 from weft.model.mesh.messages import Hello, Offer, Ping
 from weft.model.mesh.records import Token
+from weft.model.net import Endpoint
 from weft.model.value import replace
 from weft.wire.mesh import Hostile
 
@@ -39,7 +41,7 @@ class Mesh(World):
 
     def __init__(self, kept=HELD, **more):
         super().__init__(FakeDisk(saved(kept)), **more)
-        book = Leasebook(self.peer)
+        book = self.book = Leasebook(self.peer)
         self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer, book)
         self.directory = MeshDirectory(self.peer, book)
         self.told = []
@@ -252,12 +254,46 @@ async def test_nor_before_there_is_a_word_of_each_that_owns_blocks():
         watching.cancel()
 
 
+async def test_a_way_is_the_peers_own_wireguard_and_the_next_hop():
+    mesh = Mesh()
+    two, three = (member(number, tunnels=(f"192.0.2.{number}:51820",)) for number in (2, 3))
+    key = {each.key: b64encode(each.key).decode() for each in (two, three)}
+    async with running(mesh):
+        mesh.say(Leases(changed=(two, three, member(4))))
+        hop = Hop(key=two.key, next=three, kind="direct", reason="one-way", endpoint=two.tunnels[0], mtu=1380)
+        mesh.say(hop, Hop(key=three.key, next=three, kind="direct", reason="", endpoint="300.0.0.1:9", keepalive=True))
+        await comes(lambda: len(mesh.peer.hops) == 2 and len(mesh.peer.leases) == 3)
+        ways = [mesh.book.lease(each).way for each in (two.key, three.key, member(4).key)]
+        base = (IPv4Address("10.32.43.0"),)
+        assert ways == [
+            Way(
+                kind="direct",
+                via="n3-03030303",
+                bases=base,
+                remotes=(IPv4Address("192.0.2.2"),),
+                hop_key=key[three.key],
+                tunnel=Tunnel(key=key[two.key], endpoint=Endpoint(IPv4Address("192.0.2.2"), 51820)),
+                mtu=1380,
+                reason="one-way",
+            ),
+            Way(
+                kind="direct",
+                bases=base,
+                remotes=(IPv4Address("192.0.2.3"),),
+                hop_key=key[three.key],
+                tunnel=Tunnel(key=key[three.key], keepalive=True),
+            ),
+            Way(kind="vxlan", bases=(IPv4Address("10.32.44.0"),), remotes=(IPv4Address("192.0.2.4"),)),
+        ]
+
+
 async def _with_leases_of_others(mesh):
     """Returns the keeping of the own lease and the watch, which go on."""
     own = await mesh.tenure.acquire(chooser())
     mesh.peer.up(1, NEIGHBOUR, None)
     mesh.agree()
-    mesh.say(Leases(changed=(member(2), member(3))), Hop(key=member(2).key, next=member(3), reason="one-way"))
+    relayed = Hop(key=member(2).key, next=member(3), kind="vxlan", reason="one-way")
+    mesh.say(Leases(changed=(member(2), member(3))), relayed)
     await comes(lambda: mesh.peer.leases)
     watching = mesh.watch()
     await comes(lambda: mesh.told and mesh.told[-1].leases)

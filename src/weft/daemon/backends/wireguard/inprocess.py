@@ -9,13 +9,14 @@ import socket
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
-from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.tools import SEARCH_PATH, find
 from weft.kernel.unixsockets import peer_of
+from weft.model.net import Endpoint
 from weft.model.value import Secret
 
 PROGRAM: Final = "wireguard-go"
@@ -174,9 +175,8 @@ def _seen(said: dict[str, str], nets: list[str]) -> LivePeer:
 
 
 def _endpoint(text: str) -> Endpoint | None:
-    ip, _, port = text.rpartition(":")
     with suppress(ValueError):
-        return Endpoint(ip_address(ip.strip("[]")), int(port))
+        return Endpoint.parse(text)
     return None
 
 

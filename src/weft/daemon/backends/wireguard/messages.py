@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from struct import Struct
 from typing import Final
 
-from weft.desired.tunnels.wireguard import Change, Device, Endpoint, LivePeer, Peer, key_bytes
+from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -23,7 +23,7 @@ from weft.kernel.rtnetlink.attributes import (
     u16,
     u32,
 )
-from weft.model.net import Net
+from weft.model.net import Endpoint, Net
 from weft.model.value import Secret
 
 FAMILY: Final = "wireguard"
