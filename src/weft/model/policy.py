@@ -128,7 +128,7 @@ class Rule(Value, gc=False):
 
 
 class Policy(Value, gc=False):
-    """A NetworkPolicy. A direction that is None is not restricted by it; one without rules is shut."""
+    """A NetworkPolicy. It does not restrict a direction that is None; one without rules is shut."""
 
     namespace: str
     name: str
@@ -190,6 +190,10 @@ class Pod(Value, gc=False):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+# What policies are decided by.
+Thing = Policy | Namespace | Pod
 
 
 class Flow(Value, gc=False):

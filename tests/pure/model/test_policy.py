@@ -1,4 +1,4 @@
-"""The values of policies: what a selector means, what is left of a block, how they are written (policy.md §6)."""
+"""The values of policies: what a selector means, what is left of a block, how they are written."""
 
 from ipaddress import ip_address, ip_network
 

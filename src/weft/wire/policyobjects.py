@@ -1,0 +1,185 @@
+"""Namespaces and pods, as the API's JSON has them, and files that hold these and policies as YAML or JSON.
+
+Of the API's objects only what policies look at is decoded: a Pod takes 5 KB and more.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from weft.model.errors import ConfigError, Problem
+from weft.model.net import ip_in
+from weft.model.policy import NAME_LABEL, PROTOCOLS, Id, Labels, NamedPort, Namespace, Pod, Policy, Protocol, Thing
+from weft.model.text import one_line
+from weft.model.value import Value, field, replace
+from weft.wire.policy import Unreadable, names, read_policy
+
+_PROTOCOL: Final[Mapping[str, Protocol]] = {each.upper(): each for each in PROTOCOLS}
+_ENDED: Final = ("Succeeded", "Failed")
+# Objects of these groups are policies, but for those kinds; a misspelt kind must not leave pods open.
+_GROUPS: Final = ("networking.k8s.io", "policy.networking.k8s.io")
+_NO_POLICIES: Final = ("Ingress", "IngressClass", "IPAddress", "ServiceCIDR")
+_OTHERS: Final = "weft enforces no other kind. Leave it out, or write it as NetworkPolicies"
+
+
+class Meta(Value):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+
+
+class PortObject(Value):
+    number: int = field(name="containerPort")
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class ContainerObject(Value):
+    ports: list[PortObject] | None = None
+
+
+class SpecObject(Value):
+    containers: list[ContainerObject] | None = None
+    node: str = field(name="nodeName", default="")
+    host_network: bool = field(name="hostNetwork", default=False)
+
+
+class IpObject(Value):
+    ip: str = ""
+
+
+class StatusObject(Value):
+    phase: str = ""
+    ips: list[IpObject] | None = field(name="podIPs", default=None)
+
+
+class PodObject(Value):
+    metadata: Meta
+    spec: SpecObject = field(default_factory=SpecObject)
+    status: StatusObject = field(default_factory=StatusObject)
+
+
+class NamespaceObject(Value):
+    metadata: Meta
+
+
+class Objects(Value):
+    """What files hold. `problems` are those of policies, which are in effect as far as they are understood."""
+
+    namespaces: tuple[Namespace, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def namespace_of(found: NamespaceObject) -> Namespace:
+    name = found.metadata.name
+    return Namespace(name=name, labels=_shared((*(found.metadata.labels or {}).items(), (NAME_LABEL, name))))
+
+
+def pod_of(found: PodObject) -> Pod:
+    meta, spec, status = found.metadata, found.spec, found.status
+    ports = (port for container in spec.containers or () for port in container.ports or () if port.name)
+    ips = (ip_in(each.ip) for each in status.ips or ())
+    return Pod(
+        namespace=meta.namespace or "default",
+        name=meta.name,
+        uid=meta.uid,
+        labels=_shared(tuple((meta.labels or {}).items())),
+        ips=tuple(ip for ip in ips if ip is not None),
+        ports=tuple(
+            NamedPort(port.name, _PROTOCOL[port.protocol], port.number) for port in ports if port.protocol in _PROTOCOL
+        ),
+        node=spec.node,
+        host_network=spec.host_network,
+        ended=status.phase in _ENDED,
+    )
+
+
+@lru_cache(maxsize=1 << 14)  # the pods of a Deployment have the same
+def _shared(items: tuple[tuple[str, str], ...]) -> Labels:
+    return dict(items)
+
+
+def read_objects(texts: Mapping[str, str]) -> Objects:
+    """What files hold, by where they are: documents of YAML, lists among them. `ConfigError` has all faults.
+
+    A namespace that is named, and no object is, has no label but its name. Objects of other kinds are passed over,
+    unless they are policies of the network.
+    """
+    reader = _Reader()
+    for where, text in texts.items():
+        for obj in reader.documents(text, where):
+            reader.take(obj, where)
+    if reader.faults:
+        raise ConfigError(*reader.faults)
+    return reader.objects()
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.faults: list[Problem] = []
+        self._problems: list[Problem] = []
+        self._found: dict[Id, Thing] = {}
+
+    def documents(self, text: str, where: str) -> Iterator[Any]:
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except (yaml.YAMLError, RecursionError) as error:
+            self._fault(where, one_line(str(error)), "YAML")
+            return
+        for document in documents:
+            if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
+                items = document.get("items")
+                yield from items if isinstance(items, list) else [items]
+            elif document is not None:
+                yield document
+
+    def take(self, obj: Any, where: str) -> None:
+        if not isinstance(obj, dict) or not obj.get("kind") or not obj.get("apiVersion"):
+            self._fault(where, "a document without apiVersion and kind", "an object of Kubernetes")
+            return
+        kind, group = str(obj["kind"]), str(obj["apiVersion"])
+        try:
+            found = self._read(obj, kind, group)
+        except Unreadable as error:
+            self.faults.append(replace(error.problem, where=f"{where}: {error.problem.where}"))
+        except msgspec.ValidationError as error:
+            self._fault(f"{where}: {kind}", str(error), "the API's types")
+        else:
+            if found is not None and self._found.setdefault(found.id, found) is not found:
+                self._fault(where, f"{kind} {found} a second time", "each object once")
+
+    def _read(self, obj: dict[str, Any], kind: str, group: str) -> Thing | None:
+        if (kind, group) == ("NetworkPolicy", "networking.k8s.io/v1"):
+            policy, problems = read_policy(obj)
+            self._problems += problems
+            return policy
+        if (kind, group) in (("Namespace", "v1"), ("Pod", "v1")):
+            names(obj)
+            if kind == "Namespace":
+                return namespace_of(msgspec.convert(obj, NamespaceObject))
+            return pod_of(msgspec.convert(obj, PodObject))
+        ours = group.partition("/")[0] in _GROUPS and kind not in _NO_POLICIES
+        if ours or "NetworkPolicy" in kind:
+            seen, expected = f"{kind} of {group}", "NetworkPolicy of networking.k8s.io/v1"
+            raise Unreadable(Problem(code="POL-005", where=kind, seen=seen, expected=expected, hint=_OTHERS))
+        return None
+
+    def _fault(self, where: str, seen: str, expected: str) -> None:
+        self.faults.append(Problem(code="POL-005", where=where, seen=seen, expected=expected))
+
+    def objects(self) -> Objects:
+        found = self._found.values()
+        namespaces = {each.name: each for each in found if isinstance(each, Namespace)}
+        pods = tuple(each for each in found if isinstance(each, Pod))
+        policies = tuple(each for each in found if isinstance(each, Policy))
+        for name in sorted({pod.namespace for pod in pods} | {policy.namespace for policy in policies}):
+            namespaces.setdefault(name, namespace_of(NamespaceObject(metadata=Meta(name=name))))
+        return Objects(
+            namespaces=tuple(namespaces.values()), pods=pods, policies=policies, problems=tuple(self._problems)
+        )
