@@ -128,7 +128,7 @@ class Rule(Value, gc=False):
 
 
 class Policy(Value, gc=False):
-    """A NetworkPolicy. It does not restrict a direction that is None; one without rules is shut."""
+    """A NetworkPolicy. None: it does not restrict that direction. A direction without rules is shut."""
 
     namespace: str
     name: str
