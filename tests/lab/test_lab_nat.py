@@ -1,6 +1,9 @@
-"""A lab with a segment behind a NAT: what passes it, what does not, and that the doctor names it."""
+"""A lab with segments behind NATs: what passes them, what does not, and that the doctor names one."""
 
 import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
@@ -8,6 +11,56 @@ from tests.support.lab import Lab, lab, write_file
 from tests.support.weftd import eventually
 
 NODES = [{"name": "left", "pods": 1}, *({"name": name, "pods": 1, "segment": 2} for name in ("far", "beside"))]
+
+
+# Sends to several targets from WireGuard's port for some seconds, and prints from where anything has come.
+TALK = """
+import socket, sys, time
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.bind(("", 51820))
+sock.settimeout(0.1)
+heard, end = set(), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for target in sys.argv[2:]:
+        host, port = target.split(":")
+        sock.sendto(b"x", (host, int(port)))
+    try:
+        heard.add("%s:%s" % sock.recvfrom(9)[1])
+    except TimeoutError:
+        pass
+print(*sorted(heard))
+"""
+
+
+def talk(running: Lab, what: dict[str, Sequence[str]], seconds: float = 2.0) -> dict[str, str]:
+    """Who hears from where, of nodes that all send at once to some targets; each begins a little later."""
+    with ThreadPoolExecutor() as threads:
+        said = {
+            node: threads.submit(running.run, node, sys.executable, "-c", TALK, str(seconds + late / 2), *targets)
+            for late, (node, targets) in enumerate(what.items())
+        }
+        return {node: each.result().strip() for node, each in said.items()}
+
+
+def test_two_behind_nats_of_their_own_meet_though_one_sends_before_the_other():
+    with lab("--nodes", "3", "--pods", "0", "--nat", "cone") as running:
+        two, three = "172.31.0.2:40002", "172.31.0.3:40003"
+        running.run("node2", sys.executable, "-c", TALK, "0.3", three)  # which node3 has not asked for
+        assert talk(running, {"node2": [three], "node3": [two]}) == {"node2": three, "node3": two}
+        beyond = "172.31.0.11:51820"
+        assert talk(running, {"node1": [], "node2": [beyond], "node3": [beyond]})["node1"] == f"{two} {three}"
+        running.weft("partition", "node2", "node3")
+        heard = talk(running, {"node1": [], "node2": [three, beyond], "node3": [two, beyond]})
+        assert heard == {"node1": f"{two} {three}", "node2": "", "node3": ""}
+
+
+def test_a_hard_nat_takes_another_port_for_each_target(tmp_path: Path):
+    nodes = ["one", "other", {"name": "far", "segment": 2}]
+    with lab(write_file(tmp_path, nodes=nodes, pods=0, nat=[{"segment": 2, "kind": "hard"}])) as running:
+        heard = talk(running, {"one": [], "other": [], "far": ["172.31.0.11:51820", "172.31.0.12:51820"]})
+        assert heard["one"].startswith("172.31.0.2:")
+        assert heard["other"].startswith("172.31.0.2:")
+        assert heard["one"] != heard["other"]
 
 
 def diagnosis(running: Lab, node: str) -> dict[str, str]:
@@ -27,7 +80,7 @@ def test_a_node_outside_names_the_nat(tmp_path: Path):
         checked = json.loads(running.weft("check", "--quick", "-o", "json", check=False).stdout)
         assert checked["conclusion"].startswith("every lost packet is from left to others")
         found = diagnosis(running, "left")
-        assert "addresses that are no peer's: 172.31.0.1" in found.pop("NAT-001")
+        assert "addresses that are no peer's: 172.31.0.2" in found.pop("NAT-001")
         assert not found
 
 

@@ -90,7 +90,7 @@ class PlannedPod(Value):
 
 
 class Plan(Value):
-    """A whole lab. `network` is its net-conf, `store` what holds the leases, `nat` are the segments behind a NAT."""
+    """A whole lab. `network` is its net-conf, `store` what holds the leases, `nat` has the segments behind one."""
 
     name: str
     backend: str
@@ -101,7 +101,7 @@ class Plan(Value):
     nodes: list[PlannedNode]
     pods: list[PlannedPod]
     services: list[spec.Service]
-    nat: list[int]
+    nat: dict[int, spec.Nat]
 
 
 def planned(lab: spec.Lab) -> Plan:
@@ -137,5 +137,5 @@ def planned(lab: spec.Lab) -> Plan:
         ],
         pods=pods,
         services=list(lab.services),
-        nat=list(lab.nat),
+        nat=lab.nat,
     )

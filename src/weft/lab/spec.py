@@ -3,16 +3,18 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, Final, Literal
 
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab.links import STORE, Cut, Link
 from weft.model.errors import Problem
 from weft.model.net import Family
-from weft.model.value import Value, field
+from weft.model.value import Value, field, replace
 
 Store = Literal["etcd", "kubernetes", "mesh"]
 Protocol = Literal["TCP", "UDP"]
+Nat = Literal["cone", "hard"]  # a node's UDP port 51820 looks the same to all outside, or to each another one
 FAMILIES: Final[dict[str, tuple[Family, ...]]] = {"4": (4,), "6": (6,), "46": (4, 6)}
 
 # Flannel's usual pod network, and its IPv6 companion. Nothing outside the lab ever sees them.
@@ -92,8 +94,8 @@ class Lab(Value):
     """`network` is the net-conf, verbatim as the store will hold it.
 
     With `kubelets` each node is one of Kubernetes', and weft is a pod: the store is Kubernetes' API then. `bare` nodes
-    have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have the router's
-    address, and nothing begins a connection to them. `links` and `cuts` are set once all is up.
+    have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have its address, and
+    nothing begins a connection to them. `links` and `cuts` are set once all is up.
     """
 
     name: str
@@ -105,7 +107,7 @@ class Lab(Value):
     kubelets: bool = False
     services: tuple[Service, ...] = ()
     bare: bool = False
-    nat: tuple[int, ...] = ()
+    nat: dict[int, Nat] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
 
@@ -134,6 +136,7 @@ class Overrides(Value):
     family: str | None = None
     nft: bool = False
     store: Store | None = None
+    nat: Nat | None = None
     kubernetes: bool = False
 
     def given(self) -> list[str]:
@@ -173,11 +176,24 @@ def regular(
     pods: int,
     store: Store = "etcd",
     kubelets: bool = False,
+    nat: Nat | None = None,
 ) -> Lab:
-    """node1, node2, … with `pods` each: pod1-1, pod1-2, pod2-1 …."""
+    """node1, node2, … with `pods` each: pod1-1, pod1-2, pod2-1 …. With `nat` all but node1 are behind one of their own.
+
+    There are at most seven; further nodes share them.
+    """
     made, on_them = nodes_and_pods(nodes, pods)
+    behind = range(2, MOST_SEGMENTS + 1) if nat else range(1, 2)
+    made = (made[0], *(replace(node, segment=segment) for node, segment in zip(made[1:], cycle(behind))))
     return Lab(
-        name=name, network=network, families=tuple(families), nodes=made, pods=on_them, store=store, kubelets=kubelets
+        name=name,
+        network=network,
+        families=tuple(families),
+        nodes=made,
+        pods=on_them,
+        store=store,
+        kubelets=kubelets,
+        nat={node.segment: nat for node in made[1:]} if nat else {},
     )
 
 

@@ -1,6 +1,6 @@
 """A lab file that is written for a lab: it is read again as the same lab, and what cannot be in it is said."""
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -74,7 +74,8 @@ def labs(draw: st.DrawFn) -> spec.Lab:
     )
     links = draw(st.dictionaries(st.sampled_from(names), LINKS.filter(lambda link: link != Link())))
     cuts = tuple(Cut(source=one, target=other) for one, other in draw(CUTS) if {one, other} <= {*names, STORE})
-    nat = tuple(sorted({each.segment for each in nodes} & draw(st.sampled_from([set[int](), {2}, {2, 3}]))))
+    behind = sorted({each.segment for each in nodes} & draw(st.sampled_from([set[int](), {2}, {2, 3}])))
+    nat: dict[int, spec.Nat] = {each: draw(st.sampled_from(get_args(spec.Nat))) for each in behind}
     return spec.Lab(
         name="edge",
         network=NETWORK,

@@ -69,8 +69,15 @@ def test_everything_a_file_may_say():
 
 def test_segments_behind_a_nat():
     nodes = "nodes: [a, {name: b, segment: 3}, {name: c, segment: 2}, {name: d, segment: 2}]"
-    assert read(f"{nodes}\nnat: [3, 2, 3]").nat == (2, 3)
-    assert read(nodes).nat == ()
+    assert read(f"{nodes}\nnat: [3, 2, 3]").nat == {2: "cone", 3: "cone"}
+    assert read(f"{nodes}\nnat: [{{segment: 2, kind: hard}}, {{segment: 3}}]").nat == {2: "hard", 3: "cone"}
+    assert read(nodes).nat == {}
+
+
+def test_with_an_option_alone_each_node_but_the_first_is_behind_a_nat_of_its_own():
+    lab = labfile.regular(name="x", backend="vxlan", families=(4,), nft=False, nodes=10, pods=0, nat="hard")
+    assert [node.segment for node in lab.nodes] == [1, 2, 3, 4, 5, 6, 7, 8, 2, 3]
+    assert lab.nat == dict.fromkeys(range(2, 9), "hard")
 
 
 @pytest.mark.parametrize(

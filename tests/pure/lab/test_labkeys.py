@@ -21,6 +21,7 @@ GOOD = (
     "store: kubernetes",
     "kubernetes: true",
     "services: [{name: web, port: 80, targetPort: 8080, pods: 'pod*', nodePort: 30080}]",
+    "nodes: [a, {name: b, segment: 2}, {name: c, segment: 3}]\nnat: [2, {segment: 3, kind: hard}]",
     "services: [{name: dns, port: 53, protocol: UDP, pods: [pod1-1], clusterIP: 10.96.0.53}]",
 )
 # Bad files besides those of the reader's own tests.
@@ -29,6 +30,8 @@ BAD = (
     "services: [{name: web, port: 0, pods: x}]",
     "services: [{name: web, port: 80, pods: x, nodePort: 80}]",
     "services: {name: web}",
+    "nodes: [{name: b, segment: 2}]\nnat: [{segment: 2, kind: soft}]",
+    "nodes: [{name: b, segment: 2}]\nnat: [{kind: hard}]",
     "store: consul",
     "kubernetes: maybe",
     "network: vxlan",

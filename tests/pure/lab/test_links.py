@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from weft.lab import links
 from weft.lab.commands import show
 from weft.lab.inside.changes import rules
+from weft.lab.inside.changes.rules import Place
 from weft.lab.links import STORE, Change, Conditions, Cut, Link, group
 from weft.lab.report import LinksReport, ThingReport, TurnReport
 from weft.model.errors import ConfigError
+from weft.model.value import replace
 
 
 @pytest.mark.parametrize(
@@ -220,9 +222,39 @@ def test_what_people_see_of_things():
     )
 
 
-def test_segments_behind_a_nat_let_out_what_begins_inside_and_no_more():
-    text = rules.nat(["br1", "br2"])
-    for bridge in ("br1", "br2"):
-        assert f'forward iifname != "{bridge}" oifname "{bridge}" ct state new drop' in text
-        assert f'postrouting iifname "{bridge}" oifname != "{bridge}" masquerade' in text
-    assert text.count("add rule") == 4
+BEHIND = Place(
+    port="port2",
+    segment=2,
+    addresses=(ip_address("172.30.0.12"), ip_address("fd30::12")),
+    outside=(ip_address("172.31.0.2"), ip_address("fd31::2")),
+    wireguard=40002,
+)
+BEYOND = Place(port="port3", segment=3, addresses=(ip_address("172.29.0.13"),), outside=(ip_address("172.31.0.3"),))
+OPEN = Place(port="port1", addresses=(ip_address("172.31.0.11"),))
+
+
+def test_a_router_with_nat_drops_what_nobody_has_asked_for_and_keeps_a_port_or_does_not():
+    cone = rules.nat("cone", lab=[ip_address("172.31.0.1")], nodes=[BEHIND])
+    assert 'forward iifname "outside" ip saddr 172.31.0.1 accept' in cone
+    for chain in ("input", "forward"):
+        assert f'{chain} iifname "outside" ct state new drop' in cone
+    assert "ip saddr 172.30.0.12 udp sport 51820 snat ip to 172.31.0.2:40002" in cone
+    assert "ip6 saddr fd30::12 udp sport 51820 snat ip6 to [fd31::2]:40002" in cone
+    assert "fully-random" not in cone
+    hard = rules.nat("hard", lab=[], nodes=[BEHIND])
+    assert 'postrouting oifname "outside" masquerade fully-random' in hard
+    assert "snat" not in hard
+
+
+@pytest.mark.parametrize(
+    "source, target, rule",
+    [
+        (OPEN, BEHIND, 'forward oifname "port2" ip saddr 172.31.0.11'),
+        (BEHIND, OPEN, 'forward iifname "port2" ip daddr 172.31.0.11'),
+        (BEYOND, BEHIND, 'forward iifname "port3" ip daddr 172.31.0.2 udp dport 40002'),
+        (BEHIND, BEYOND, 'forward iifname "port2" ip daddr 172.31.0.3'),
+        (BEHIND, replace(BEHIND, port="port4"), 'forward iifname "port2" oifname "port4"'),
+    ],
+)
+def test_a_cut_of_a_node_behind_a_nat_is_made_at_its_port(source: Place, target: Place, rule: str):
+    assert f"{rule} goto lose" in rules.transaction({}, [(source, target)])

@@ -10,6 +10,8 @@ from weft.lab.network import planned
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError
 
+APART = "nodes: [{name: a, segment: 2}, {name: b, segment: 3}]"
+
 
 def read(text, **options):
     return labfile.read(text, "x.yaml", over=Overrides(**options))
@@ -43,6 +45,11 @@ def read(text, **options):
         ),
         ("store: etcd", {"store": "kubernetes"}, "store: kubernetes"),
         ("nodes: 2", {"kubernetes": True}, "nodes: 2\nkubernetes: true"),
+        (
+            f"{APART}\nnat: [2, {{segment: 3}}]",
+            {"nat": "hard"},
+            f"{APART}\nnat: [{{segment: 2, kind: hard}}, {{segment: 3, kind: hard}}]",
+        ),
     ],
 )
 def test_an_option_takes_the_place_of_what_the_file_says(text, options, same):
@@ -69,6 +76,7 @@ KIND = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4"
         ("nodes: [{name: a, pods: 1}]", {"pods": 3}, "1: --pods 3, and each node says its own"),
         ("network: {Network: 10.5.0.0/16, Backend: {Type: vxlan}}", {"family": "6"}, "1: --family 6 beside a network"),
         (KIND, {"store": "etcd"}, "1: --store beside a cluster file of kind; expected kind's own keys in the file"),
+        ("nodes: 2", {"nat": "hard"}, "1: --nat hard beside a file that has nothing behind a NAT; expected nat in"),
         ("nodes: 3", {"nodes": 3, "pods": 300}, "1: pods: 300; expected 0 to 250"),
         ("- a", {"nodes": 3}, "1: the lab is a list"),
     ],

@@ -15,5 +15,5 @@ def test_a_node_has_its_address_in_the_segment_that_it_is_in():
 
 def test_it_is_said_with_its_daemons_and_nat():
     said = show.plan(planned(labfile.read(FILE, "x.yaml")))
-    assert "\nbehind a NAT: segment 2\n" in said
+    assert "\nbehind a NAT: segment 2 (cone)\n" in said
     assert [line.split()[5] for line in said.splitlines() if line.startswith(("a ", "b "))] == ["weftd", "flanneld"]

@@ -29,6 +29,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 by default.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
 @click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd by default.")
+@click.option("--nat", type=click.Choice(get_args(spec.Nat)), help="All nodes but the first behind a NAT of their own.")
 @click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
 @click.option(
     "--name",
@@ -119,6 +120,7 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         pods=over.pods if over.pods is not None else 0 if over.kubernetes else 2,
         store="kubernetes" if over.kubernetes else over.store or "etcd",
         kubelets=over.kubernetes,
+        nat=over.nat,
     )
 
 

@@ -94,7 +94,8 @@ def plan(plan: Plan) -> str:
     kind = ", nodes of Kubernetes" if plan.kubernetes else ""
     head = f"lab {plan.name} would be: {plan.backend}, {families}, store {plan.store}{kind}\n"
     if plan.nat:
-        head += f"behind a NAT: segment {', '.join(map(str, plan.nat))}\n"
+        kinds = (f"{segment} ({kind})" for segment, kind in plan.nat.items())
+        head += f"behind a NAT: segment {', '.join(kinds)}\n"
     rows = (
         (
             node.name,

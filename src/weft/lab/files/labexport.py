@@ -98,7 +98,9 @@ def written(lab: spec.Lab) -> str:
         file["pods"] = [_pod(pod) for pod in lab.pods] or 0
         file |= {"store": lab.store} if lab.store != "etcd" else {}
     if lab.nat:
-        file["nat"] = list(lab.nat)
+        file["nat"] = [
+            segment if kind == "cone" else {"segment": segment, "kind": kind} for segment, kind in lab.nat.items()
+        ]
     if lab.services:
         file[labkeys.SERVICES] = [_service(service) for service in lab.services]
     if lab.cuts:

@@ -7,7 +7,7 @@
     nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …, daemon: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
     store: etcd                  # or kubernetes, or mesh
-    nat: [2]                     # segments that are behind one
+    nat: [2]                     # segments that are behind one; or {segment: 2, kind: hard}
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
     cuts: [{from: node1, to: node2}]
@@ -18,7 +18,6 @@ A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, b
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import yaml
@@ -26,7 +25,7 @@ import yaml
 from weft.config.netconf import NetConf
 from weft.lab import spec
 from weft.lab.files import kindfile, labkeys, yamlfile
-from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_pod, read_services
+from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_nat, read_pod, read_services
 from weft.lab.files.yamlfile import Reader
 from weft.lab.links import STORE, Link
 from weft.lab.network import misfits, understand
@@ -65,11 +64,12 @@ def regular(
     pods: int,
     store: spec.Store = "etcd",
     kubelets: bool = False,
+    nat: spec.Nat | None = None,
 ) -> spec.Lab:
     """The lab of options alone. `ConfigError` for an unknown back end or too small a network."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
     lab = spec.regular(
-        name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets
+        name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets, nat=nat
     )
     if problems := misfits(understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
         raise ConfigError(*problems)
@@ -116,7 +116,7 @@ class _Reader(yamlfile.Reader):
             pods=pods,
             store=store,
             kubelets=kubelets,
-            nat=self._nat(parts.get("nat"), {each.segment for each in nodes}),
+            nat=read_nat(self, parts.get("nat"), {each.segment for each in nodes}),
             links={name: link for name, link in self._links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
         )
@@ -192,21 +192,6 @@ class _Reader(yamlfile.Reader):
             found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
-
-    def _nat(self, node: yaml.Node | None, used: AbstractSet[int]) -> tuple[int, ...]:
-        if node is None:
-            return ()
-        if not isinstance(node, yaml.SequenceNode):
-            self.problem(node, "nat is no list", expected="a list of segments, as [2]")
-            return ()
-        found = set()
-        for item in node.value:
-            known = len(self.problems)
-            segment = self.count(item, "a segment behind a NAT", least=2, most=spec.MOST_SEGMENTS)
-            if len(self.problems) == known and segment not in used:
-                self.problem(item, f"nat: no node is in segment {segment}", expected="a segment of a node")
-            found.add(segment)
-        return tuple(sorted(found))
 
     def _daemon(self, parts: dict[str, yaml.Node]) -> str:
         """One with a slash is seen from the file's folder."""
@@ -288,6 +273,8 @@ def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
     _set_counts(root, over, reader)
     if over.store is not None:
         _set(root, "store", _TEXT, over.store)
+    if over.nat is not None:
+        _set_nat(root, over.nat, reader)
     if over.kubernetes:
         _set(root, "kubernetes", _TRUE, "true")
     _set_network(root, over, reader)
@@ -309,6 +296,21 @@ def _set_counts(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None
             reader.problem(nodes, f"--pods {over.pods}, and each node says its own", expected="one of the two")
         else:
             _set(root, "pods", _INT, str(over.pods))
+
+
+def _set_nat(root: yaml.MappingNode, kind: spec.Nat, reader: Reader) -> None:
+    """What the file has behind a NAT is behind one of this kind."""
+    behind = _get(root, "nat")
+    if behind is None:
+        reader.problem(root, f"--nat {kind} beside a file that has nothing behind a NAT", expected="nat in the file")
+    elif isinstance(behind, yaml.SequenceNode):  # else the reader complains of it
+        for place, item in enumerate(behind.value):
+            whole = item
+            if isinstance(item, yaml.ScalarNode):
+                whole = yaml.MappingNode(_MAP, [(_scalar(item, _TEXT, "segment"), item)], item.start_mark)
+            if isinstance(whole, yaml.MappingNode):
+                _set(whole, "kind", _TEXT, kind)
+            behind.value[place] = whole
 
 
 def _set_network(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None:

@@ -63,6 +63,7 @@ _NAME: Final[Schema] = {**_LAB_NAME, "not": {"enum": sorted(spec.TAKEN)}}
 _PROGRAM: Final[Schema] = {**_TEXT, "pattern": "."}
 _PORT: Final = _number(1, MOST_PORT)
 _POD_COUNT: Final = _number(0, spec.MOST_PODS)
+_BEHIND: Final = _number(2, spec.MOST_SEGMENTS)
 
 PORT: Final[Keys] = MappingProxyType(
     {
@@ -103,6 +104,14 @@ POD: Final[Keys] = MappingProxyType(
         "node": Key("The node that it runs on.", _TEXT, needed=True),
         "ip": Key("The address that it asks for: the next that is free by default.", _TEXT),
         "ports": Key("Ports of its node that lead to it.", _list(_object(HOST_PORT))),
+    }
+)
+NAT: Final[Keys] = MappingProxyType(
+    {
+        "segment": Key("The number of the segment, from 2 on.", _BEHIND, needed=True),
+        "kind": Key(
+            "`hard` if it takes another port for each target: `cone` by default.", {"enum": list(get_args(spec.Nat))}
+        ),
     }
 )
 CUT: Final[Keys] = MappingProxyType(
@@ -153,7 +162,7 @@ LAB: Final[Keys] = MappingProxyType(
         ),
         "store": Key("What holds the leases: etcd by default.", {"enum": list(get_args(spec.Store))}),
         "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
-        "nat": Key("Segments behind a NAT, from 2 on.", _list(_number(2, spec.MOST_SEGMENTS))),
+        "nat": Key("Segments behind a NAT of their own: numbers, or in detail.", _list(_either(_BEHIND, _object(NAT)))),
         "cuts": Key("Ways from a node to another on which no packet gets, once all is up.", _list(_object(CUT))),
         SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
     }

@@ -4,6 +4,7 @@ What is wrong becomes problems of the reader's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from weft.lab.files.labkeys import MOST_PORT, PORT, PORTS, SERVICE, SERVICES, ne
 from weft.lab.files.yamlfile import Reader
 from weft.lab.links import Cut, Link, read_delay, read_loss, read_rate
 from weft.lab.services import choice
-from weft.lab.spec import Port, Protocol, Service
+from weft.lab.spec import Nat, Port, Protocol, Service
 from weft.model.value import replace
 
 _QUANTITIES: Final = {"delay": read_delay, "loss": read_loss, "rate": read_rate}
@@ -54,6 +55,27 @@ def read_cuts(reader: Reader, node: yaml.Node | None, places: Sequence[str]) -> 
             if source == target:
                 reader.problem(item, f"a cut from {source} to itself", expected="two places")
             yield Cut(source=str(source), target=str(target))
+
+
+def read_nat(reader: Reader, node: yaml.Node | None, used: AbstractSet[int]) -> dict[int, Nat]:
+    """`used` are the segments that have nodes."""
+    if node is not None and not isinstance(node, yaml.SequenceNode):
+        reader.problem(node, "nat is no list", expected="a list of segments, as [2]")
+    found: dict[int, Nat] = {}
+    for item in node.value if isinstance(node, yaml.SequenceNode) else []:
+        parts = {"segment": item}
+        kind: Nat | None = "cone"
+        if isinstance(item, yaml.MappingNode):
+            parts = reader.mapping(item, tuple(labkeys.NAT), "NAT", needed=labkeys.needed(labkeys.NAT))
+        if "kind" in parts:
+            kind = reader.value(parts["kind"], Nat, "kind")  # type: ignore[arg-type] # a Literal is no type
+        known = len(reader.problems)
+        if "segment" in parts:
+            segment = reader.count(parts["segment"], "a segment behind a NAT", least=2, most=spec.MOST_SEGMENTS)
+            if len(reader.problems) == known and segment not in used:
+                reader.problem(item, f"nat: no node is in segment {segment}", expected="a segment of a node")
+            found[segment] = kind or "cone"  # it was complained of
+    return dict(sorted(found.items()))
 
 
 def read_pod(reader: Reader, parts: dict[str, yaml.Node], name: str, on: str) -> spec.Pod:

@@ -17,8 +17,7 @@ from weft.cni.install import conflist, executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.inside import daemons, etcd, filesystem, node, pod, relay, underlay
-from weft.lab.inside.changes import rules
+from weft.lab.inside import daemons, etcd, filesystem, nat, node, pod, relay, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.etcd import Store
@@ -63,7 +62,8 @@ class World:
         self.store, self._kubelets = _stores(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
         self._ways = ways
         self._arrivals = Arrivals()
-        self.switch = Switch(self.rtnl, self.processes, lab.families)
+        self.switch = Switch(self.rtnl, self.processes, lab.families, lab.nat)
+        self._routers: list[Room] = []  # with NAT
         self.history = History(time.time)  # of what commands change
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
         self._changing: set[str] = set()  # pods that come or go
@@ -97,9 +97,9 @@ class World:
     async def up(self, note: Note) -> None:
         """Build everything and wait until every pod runs. Raises the first failure."""
         families = self.lab.families
-        underlay.make_switches(self.rtnl, families, self.lab.segments)
-        if self.lab.nat:
-            await self.switch.load(rules.nat(map(spec.switch, self.lab.nat)))
+        underlay.make_switches(self.rtnl, families, self.lab.segments, self.lab.nat)
+        for segment in self.lab.nat:
+            self._routers.append(await nat.make(self.inside, self.rtnl, self.switch, self.lab, segment))
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))

@@ -1,7 +1,7 @@
 """The network below the pod network: a bridge in the lab's own namespace, and a link to each node.
 
 The bridge is the switch of a data centre, and the store listens at its address. A lab with several segments has a
-bridge for each, and the lab's namespace routes between them.
+bridge for each, and the lab's namespace routes between them, but for those that are behind a NAT (`nat`).
 """
 
 import array
@@ -9,7 +9,7 @@ import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
@@ -28,11 +28,15 @@ UPLINK: Final = "eth0"
 _BEYOND: Final = 32  # segment 1 is 172.31.0.0/16 and fd31::/64, segment 2 is 172.30.0.0/16 and fd30::/64
 _MOST_LEARNED: Final = 20  # nodes of a lab that find each other by ARP
 _BY_ADMINISTRATOR: Final = 4  # RTPROT_STATIC (linux/rtnetlink.h): not the daemon's own mark
-# A router asks for no neighbour while its own link-local address is being tried, for a second.
-_DAD: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"}
+# A router asks for no neighbour while its own link-local address is being tried, for a second. And it tells no node of
+# a shorter way, which the node would keep in mind.
+_ROUTER: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/all/accept_dad": "0"} | {
+    f"net/ipv4/conf/{which}/send_redirects": "0" for which in ("all", "default")
+}
 _SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_STXCSUM: Final = 0x17  # struct ethtool_value: the command, and 0 or 1
 _BEFORE_NODES: Final = 10  # node 1 is 172.31.0.11 and fd31::11: the last digits tell the node
+_OUTER_PORTS: Final = 40_000
 
 
 def address(family: Family, index: int = 0, segment: int = 1) -> IPv4Interface | IPv6Interface:
@@ -49,6 +53,12 @@ def address(family: Family, index: int = 0, segment: int = 1) -> IPv4Interface |
     return type(base)((base.network[number], base.network.prefixlen))
 
 
+def beyond(family: Family, segment: int) -> IPv4Interface | IPv6Interface:
+    """Of the router with NAT that a segment is behind, in the first segment: 172.31.0.2 and fd31::2 of segment 2."""
+    base = address(family)
+    return type(base)((base.network[segment], base.network.prefixlen))
+
+
 def address_of(node: Node, family: Family) -> Ip:
     return address(family, node.index, node.segment).ip
 
@@ -58,19 +68,39 @@ def endpoint(families: Sequence[Family], port: int) -> str:
     return with_port(address(families[0]).ip, port)
 
 
+def outer_port(node: Node) -> int:
+    """Where its WireGuard is seen behind a NAT that keeps ports: not the port that it has itself."""
+    return _OUTER_PORTS + node.index
+
+
 def port(node: int) -> str:
     return f"port{node}"
 
 
-def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int]) -> None:
-    """A switch for each segment in the lab's namespace, which routes between them."""
-    _bring_up(rtnl, "lo")
+def make_switches(rtnl: Rtnl, families: Sequence[Family], segments: Sequence[int], behind: Collection[int]) -> None:
+    """A switch for each segment in the lab's namespace, which routes between those that are not `behind` a NAT."""
+    bring_up(rtnl, "lo")
     if len(segments) > 1:
-        _set({FORWARDING[family]: "1" for family in families} | _DAD)
+        route_between(families)
     for segment in segments:
         # One that has no MAC of its own gets another with each node that comes: others would keep the former for long.
         index = rtnl.add_bridge(switch(segment), mac=_mac(0, segment), up=True).index
-        _add_addresses(rtnl, index, [address(family, segment=segment) for family in families])
+        if segment not in behind:
+            add_addresses(rtnl, index, [address(family, segment=segment) for family in families])
+
+
+def route_between(families: Sequence[Family]) -> None:
+    """Let the namespace of this thread, which has no links yet, pass packets on."""
+    _set({FORWARDING[family]: "1" for family in families} | _ROUTER)
+
+
+def lead_behind(rtnl: Rtnl, families: Sequence[Family], segment: int) -> None:
+    """A route to a segment behind a NAT, by which its router sees what it has to drop; `rtnl` is the lab's."""
+    bridge = rtnl.index_of(switch(1))
+    assert bridge is not None  # noqa: S101 - make_switches has run
+    for family in families:
+        there, via = address(family, segment=segment).network, beyond(family, segment).ip
+        rtnl.request(route.add_route(there, via=via, index=bridge, protocol=_BY_ADMINISTRATOR))
 
 
 def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
@@ -83,9 +113,9 @@ def plug_in(rtnl: Rtnl, node: Node, *, netns: int) -> None:
 
 def settle_node(rtnl: Rtnl, node: Node, families: Sequence[Family], segments: Iterable[int]) -> None:
     """Its addresses, and the way to other segments; `rtnl` is the node's."""
-    _bring_up(rtnl, "lo")
-    uplink = _bring_up(rtnl, UPLINK)
-    _add_addresses(rtnl, uplink, [address(family, node.index, node.segment) for family in families])
+    bring_up(rtnl, "lo")
+    uplink = bring_up(rtnl, UPLINK)
+    add_addresses(rtnl, uplink, [address(family, node.index, node.segment) for family in families])
     for other in set(segments) - {node.segment}:
         for family in families:
             via, there = address(family, segment=node.segment).ip, address(family, segment=other).network
@@ -133,15 +163,13 @@ def unplug(rtnl: Rtnl, node: int) -> None:
         rtnl.delete_link(index)
 
 
-def lead_out(rtnl: Rtnl, families: Sequence[Family]) -> None:
-    """A default route for a node: packets to Services need one to be sent at all."""
-    uplink = rtnl.link(UPLINK)
-    assert uplink is not None  # noqa: S101 - plug_in has made it
+def lead_out(rtnl: Rtnl, families: Sequence[Family], uplink: str = UPLINK) -> None:
+    """A default route by the lab: packets to Services need one to be sent at all."""
+    index = rtnl.index_of(uplink)
+    assert index is not None  # noqa: S101 - plug_in has made it
     for family in families:
         everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
-        rtnl.request(
-            route.add_route(everything, via=address(family).ip, index=uplink.index, protocol=_BY_ADMINISTRATOR)
-        )
+        rtnl.request(route.add_route(everything, via=address(family).ip, index=index, protocol=_BY_ADMINISTRATOR))
 
 
 def lead_to_services(rtnl: Rtnl, node: Node, families: Sequence[Family], *, wanted: bool) -> None:
@@ -184,13 +212,13 @@ def _set(settings: Mapping[str, str]) -> None:
             raise Unavailable(Problem("HOST-002", "the router of the lab", refused.message))
 
 
-def _bring_up(rtnl: Rtnl, name: str) -> int:
+def bring_up(rtnl: Rtnl, name: str) -> int:
     link = rtnl.link(name)
     assert link is not None, name  # noqa: S101 - the kernel or plug_in has made it
     rtnl.set_link(link.index, up=True)
     return link.index
 
 
-def _add_addresses(rtnl: Rtnl, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> None:
+def add_addresses(rtnl: Rtnl, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> None:
     for own in addresses:
         rtnl.add_address(index, own.ip, own.network.prefixlen)

@@ -1,19 +1,23 @@
 """nft rules at the lab's switch that lose, cut, count and translate packets. Pure.
 
-Their tables are in the lab's own namespace, of the family bridge but for NAT: a node sees only its own rules.
+Their tables are of the family bridge in the lab's own namespace, and for NAT in the router's: a node sees only its own
+rules.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from weft.lab.spec import Nat
 from weft.model.kernel.nftset import Table
-from weft.model.net import Ip
+from weft.model.net import Ip, with_port
 from weft.model.value import Value
 from weft.wire import nft
 
 TABLE: Final = Table("bridge", "weft-lab")
 COUNTING: Final = Table("bridge", "weft-lab-count")
 _NAT: Final = Table("inet", "weft-lab-nat")
+INSIDE, OUTSIDE = "inside", "outside"  # links of a router with NAT
+WIREGUARD: Final = 51820
 SENT, LOST = "sent", "lost"  # sets of packets by the MACs from and to which they go
 _PAIRS: Final = "{ type ether_addr . ether_addr; flags dynamic; size 65535; }"
 _PAIR: Final = "{ ether saddr . ether daddr counter }"
@@ -21,11 +25,16 @@ _PARTS: Final = 1_000_000  # the loss of a packet is drawn among so many numbers
 
 
 class Place(Value):
-    """A port of a segment's switch, or without one the lab itself, where the store is."""
+    """A port of a segment's switch, or without one the lab itself, where the store is.
+
+    Behind a NAT it has the addresses `outside` for other segments, and its WireGuard perhaps always the same port.
+    """
 
     port: str = ""
     segment: int = 1
     addresses: tuple[Ip, ...]
+    outside: tuple[Ip, ...] = ()
+    wireguard: int = 0
 
 
 def transaction(losses: Mapping[str, float], cuts: Iterable[tuple[Place, Place]]) -> str:
@@ -75,6 +84,12 @@ def counting(*, wanted: bool) -> str:
 def _cut(source: Place, target: Place) -> tuple[str, list[str]]:
     if source.port and target.port and source.segment == target.segment:
         return "forward", [f'iifname "{source.port}" oifname "{target.port}"']
+    if target.outside and not source.outside:  # its NAT hands on what it has asked for
+        return "forward", [f'oifname "{target.port}" {_family(ip)} saddr {ip}' for ip in source.addresses]
+    if source.outside:  # of one behind another NAT it sees the address of all there
+        port = f" udp dport {target.wireguard}" if target.wireguard else ""
+        seen = target.outside or target.addresses
+        return "forward", [f'iifname "{source.port}" {_family(ip)} daddr {ip}{port}' for ip in seen]
     if source.port:  # to the store, or by the router: the switch takes it in
         return "input", [f'iifname "{source.port}" {_family(ip)} daddr {ip}' for ip in target.addresses]
     return "output", [f'oifname "{target.port}" {_family(ip)} saddr {ip}' for ip in source.addresses]
@@ -84,18 +99,26 @@ def _family(ip: Ip) -> str:
     return "ip" if ip.version == 4 else "ip6"
 
 
-def nat(bridges: Iterable[str]) -> str:
-    """The router's rules for segments behind a NAT, as one transaction.
+def nat(kind: Nat, *, lab: Iterable[Ip], nodes: Iterable[Place]) -> str:
+    """The rules of a router between its links `inside` and `outside`, as one transaction.
 
-    What their nodes begin leaves with the router's address, and answers come back; what others begin is dropped. The
-    store is the router's own, so it knows nodes by their own addresses.
+    What nodes begin leaves with the router's address, and answers come back; what others than the lab itself begin is
+    dropped. So is what is for the router: it would be known as a connection of its own, and a node whose packet goes
+    the same way back would get another port than others were told (`kind` cone: the same for all).
     """
     lines = [
         f"add table {_NAT}",
+        f"add chain {_NAT} input {{ type filter hook input priority filter; }}",
         f"add chain {_NAT} forward {{ type filter hook forward priority filter; }}",
         f"add chain {_NAT} postrouting {{ type nat hook postrouting priority srcnat; }}",
+        *(f'add rule {_NAT} forward iifname "{OUTSIDE}" {_family(ip)} saddr {ip} accept' for ip in lab),
+        *(f'add rule {_NAT} {chain} iifname "{OUTSIDE}" ct state new drop' for chain in ("input", "forward")),
     ]
-    for bridge in bridges:
-        lines.append(f'add rule {_NAT} forward iifname != "{bridge}" oifname "{bridge}" ct state new drop')
-        lines.append(f'add rule {_NAT} postrouting iifname "{bridge}" oifname != "{bridge}" masquerade')
-    return nft.payload(lines)
+    leaves = f'add rule {_NAT} postrouting oifname "{OUTSIDE}"'
+    if kind == "hard":
+        return nft.payload([*lines, f"{leaves} masquerade fully-random"])
+    for node in nodes:
+        for own, seen in zip(node.addresses, node.outside, strict=True):
+            family, to = _family(own), with_port(seen, node.wireguard)
+            lines.append(f"{leaves} {family} saddr {own} udp sport {WIREGUARD} snat {family} to {to}")
+    return nft.payload([*lines, f"{leaves} masquerade"])

@@ -6,7 +6,7 @@ the lab's namespace: the node sees a slow link, and no queue.
 
 import asyncio
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
@@ -19,13 +19,15 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
 from weft.lab.inside.changes.rules import Place
+from weft.lab.inside.namespaces import Room
 from weft.lab.inside.processes import Processes
 from weft.lab.links import STORE, Conditions, Link
-from weft.lab.spec import Node
+from weft.lab.spec import Nat, Node
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.kernel.nftset import Element
 from weft.model.kernel.reported import Limit
 from weft.model.net import Family
+from weft.model.value import replace
 
 _NFT: Final = ("nft", "-f", "-")
 _HUNDREDTH: Final = 100  # of a second: what may pass at once beyond the rate, and
@@ -37,10 +39,12 @@ _COUNT_SECONDS: Final = 30.0
 class Switch:
     """`now` are the conditions that are set."""
 
-    def __init__(self, rtnl: Rtnl, processes: Processes, families: Sequence[Family]) -> None:
-        """`rtnl` is a socket of the lab's own namespace."""
+    def __init__(self, rtnl: Rtnl, processes: Processes, families: Sequence[Family], nat: Mapping[int, Nat]) -> None:
+        """`rtnl` is a socket of the lab's own namespace, `nat` has the segments that are behind one."""
         self.now = Conditions()
+        self.store = Place(addresses=tuple(underlay.address(family).ip for family in families))
         self._families = families
+        self._nat = nat
         self._rtnl = rtnl
         self._processes = processes
         self._end: asyncio.TimerHandle | None = None  # of counting, while that goes on
@@ -50,7 +54,7 @@ class Switch:
 
         Raises `ConfigError` where this machine cannot do it, else `Unavailable` or `OSError`.
         """
-        places = {node.name: self._place(node) for node in nodes}
+        places = {node.name: self.place(node) for node in nodes}
         try:
             await self._go(self.now, wanted, places)
         except (WeftError, OSError):
@@ -89,20 +93,25 @@ class Switch:
         with suppress(WeftError, OSError):
             await self.load(rules.counting(wanted=False))
 
-    def _place(self, node: Node) -> Place:
+    def place(self, node: Node) -> Place:
         addresses = tuple(underlay.address_of(node, family) for family in self._families)
-        return Place(port=underlay.port(node.index), segment=node.segment, addresses=addresses)
+        place = Place(port=underlay.port(node.index), segment=node.segment, addresses=addresses)
+        if node.segment not in self._nat:
+            return place
+        outside = tuple(underlay.beyond(family, node.segment).ip for family in self._families)
+        wireguard = underlay.outer_port(node) if self._nat[node.segment] == "cone" else 0
+        return replace(place, outside=outside, wireguard=wireguard)
 
     def _rules(self, conditions: Conditions, nodes: dict[str, Place]) -> str:
-        places = nodes | {STORE: Place(addresses=tuple(underlay.address(family).ip for family in self._families))}
+        places = nodes | {STORE: self.store}
         losses = {nodes[name].port: link.loss for name, link in conditions.links.items() if link.loss}
         cuts = [(places[cut.source], places[cut.target]) for cut in conditions.in_order()]
         return rules.transaction(losses, cuts)
 
-    async def load(self, script: str) -> None:
-        """Into the lab's own namespace. `ConfigError` without nft, `Unavailable` if it refuses."""
+    async def load(self, script: str, room: Room | None = None) -> None:
+        """Into the lab's own namespace or another. `ConfigError` without nft, `Unavailable` if it refuses."""
         try:
-            ran = await self._processes.answer(None, _NFT, {}, script.encode())
+            ran = await self._processes.answer(room, _NFT, {}, script.encode())
         except FileNotFoundError:
             hint = "'apt-get install nftables'."
             raise ConfigError(Problem("HOST-002", "nft", "no such program on PATH", hint=hint)) from None
