@@ -12,10 +12,9 @@ from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
 from weft.cluster.mesh.parts import Parts, Self
 from weft.cluster.mesh.passwords import Passwords
-from weft.cluster.mesh.paths import MeshPaths
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.report import Report
-from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
+from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.cluster.mesh.use import had_a_pod
 from weft.cluster.store import Store
 from weft.config.blocks import layout_of
@@ -55,19 +54,16 @@ def open_mesh(
     refused: Counter[str] = Counter()
     links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
     parts = Parts(core=Core, links=links)
-    peer = Peer(
-        me, Disk(directory, kept), parts, now=now, random=random, used=lambda home: had_a_pod(book.subnets(home))
-    )
-    book = Leasebook(peer)
-    report = Report(peer, book, refused)
+    peer = Peer(me, Disk(directory, kept), parts, now=now, random=random, used=had_a_pod)
+    report = Report(peer, refused)
     return Store(
         settings=MeshSettings(peer),
-        tenure=MeshTenure(peer, book),
-        directory=MeshDirectory(peer, book),
+        tenure=MeshTenure(peer),
+        directory=MeshDirectory(peer),
         tallies={},
         close=lambda: None,
         run=peer.run,
-        paths=MeshPaths(peer, book),
+        paths=peer.paths,
         mesh=report,
         command=Operator(peer, report, layout, random).command,
     )

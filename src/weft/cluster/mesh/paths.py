@@ -1,24 +1,24 @@
 """What the mesh wants to know of the paths to its peers (`weft.cluster.store.Paths`), by ids of leases."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from weft.cluster.mesh.peer import Peer
-from weft.cluster.mesh.store import Leasebook
+from weft.cluster.mesh.leases import Leasebook
 from weft.model.lease import Lease
 from weft.model.mesh.effects import Answer, Sights
 
 
 class MeshPaths:
-    def __init__(self, peer: Peer, book: Leasebook) -> None:
-        self._peer = peer
+    """`sees` gets what was seen of them."""
+
+    def __init__(self, book: Leasebook, sees: Callable[[Sights], None]) -> None:
         self._book = book
+        self._sees = sees
         self._wanted: dict[bytes, None] = {}  # in this order; one that is there already is asked once
         self._keys: dict[str, bytes] = {}  # of those that were asked, by the ids of their leases
         self._fed = asyncio.Event()
-        peer.asks = self._want
 
-    def _want(self, key: bytes) -> None:
+    def want(self, key: bytes) -> None:
         self._wanted[key] = None
         self._fed.set()
 
@@ -40,4 +40,4 @@ class MeshPaths:
             answered=tuple(Answer(key=keys[each], kind="vxlan") for each in answered),
             active=frozenset(keys[each] for each in active),
         )
-        self._peer.saw(sights)
+        self._sees(sights)

@@ -1,7 +1,7 @@
 """This node in the mesh: tells its core all that happens, in turn, and carries out what the core wants.
 
 What the core wants is carried out in its order, at once or by one task (`held`): what follows a `Keep` and could tell
-of it waits for the disk. Knows nothing of leases; the store reads here.
+of it waits for the disk. Leases are in the book (`leases`); the store reads here.
 """
 
 import asyncio
@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
 from weft.cluster.mesh.held import Held
+from weft.cluster.mesh.leases import Leasebook, unfit
 from weft.cluster.mesh.parts import Core, Links, Parts, Self
+from weft.cluster.mesh.paths import MeshPaths
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
     Close,
@@ -39,7 +41,7 @@ from weft.model.mesh.effects import (
     Used,
 )
 from weft.model.mesh.messages import Hello, Message, Offer
-from weft.model.mesh.records import KEY_SIZE, Layout, Member
+from weft.model.mesh.records import KEY_SIZE, peer_id
 from weft.model.value import replace
 from weft.wire.mesh import Hostile
 
@@ -67,24 +69,20 @@ class Peer:
         *,
         now: Callable[[], float],
         random: Callable[[int], bytes],
-        used: Callable[[int], bool],
+        used: Callable[[Sequence[str]], bool],
     ) -> None:
-        """`used` tells whether a pod ever had an address of a block."""
+        """`used` tells whether a pod ever had an address of these subnets."""
         self.me = me
         self.key = b""
         self.own = Own(home=None, usable=False)
-        self.leases: dict[bytes, Member] = {}  # of others
-        self.hops: dict[bytes, Hop] = {}  # where packets for some of them go
+        self.book = Leasebook()
+        self.paths = MeshPaths(self.book, self.saw)
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
         self.said: deque[Say] = deque(maxlen=_SAID)
         self.heard: float | None = None
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
-        self.hears: Callable[[Leases], None] = lambda _: None  # of leases that have changed
-        self.asks: Callable[[bytes], None] = lambda _: None  # whether the path to a peer carries packets
-        self.unfit: Callable[[Layout], str] = lambda _: ""  # why a ring cannot be used, if so
-        self.subnets: Callable[[int], Sequence[str]] = lambda block: (f"block {block}",)  # of a block, for people
         self._disk = disk
         self._parts = parts
         self._now = now
@@ -97,6 +95,10 @@ class Peer:
         self._held = Held()
         self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._unlinked = now()
+
+    @property
+    def id(self) -> str:
+        return peer_id(self.me.name, self.key)
 
     async def changed(self) -> None:
         """Wait for the next change of anything here."""
@@ -157,7 +159,7 @@ class Peer:
 
     def received(self, link: int, message: Message) -> None:
         """Raises `Hostile` for a ring that this node could not use."""
-        if isinstance(message, Offer) and (why := self.unfit(message.ring.layout)):
+        if isinstance(message, Offer) and (why := unfit(message.ring.layout)):
             raise Hostile("ring", f"a ring that cannot be used: {why}")
         if (core := self.core) is not None:
             self.heard = now = self._now()
@@ -219,8 +221,9 @@ class Peer:
             founding=me.founding,
             booted=(saved.boot, saved.machine) != (me.boot, me.machine),
         )
-        self.kept = saved.kept
         self._forget()
+        self._has(saved.kept)
+        self.own = Own(home=self.kept.home, usable=False)
         members = await beside(self._disk.members)
         self.core = self._parts.core(saved.kept, options, self._chance, members)
         core = self.core
@@ -244,10 +247,8 @@ class Peer:
 
     def _forget(self) -> None:
         """What an earlier core has said."""
-        self.own = Own(home=self.kept.home, usable=False)
-        for said in (self.leases, self.hops, self.unreached):
+        for said in (self.book, self.unreached, self._held):
             said.clear()
-        self._held.clear()
         self._fault = None
 
     def _chance(self) -> float:
@@ -304,11 +305,14 @@ class Peer:
                     if newest.kept != self.kept:
                         self._saved = replace(self._saved, kept=newest.kept)
                         await self._keep(self._saved)
-                        self.kept = newest.kept
+                        self._has(newest.kept)
                         self._tell()
                 else:
                     self._carry_out_one(effect)
                     await self._settle()
+
+    def _has(self, kept: Kept) -> None:
+        self.kept, self.book.ring = kept, kept.ring
 
     async def _settle(self) -> None:
         """A start before our block was usable here counts for nothing: the next one waits and warns as this one has."""
@@ -329,31 +333,21 @@ class Peer:
             self._show(effect)
 
     def _show(self, effect: Effect) -> None:
+        if isinstance(effect, Probe):
+            self.paths.want(effect.key)
+            return
         if isinstance(effect, Leases):
-            self._took(effect)
+            self.book.take(effect)
+            self._untold.set()
         elif isinstance(effect, Hop):
-            self.hops[effect.key] = effect
-            if lease := self.leases.get(effect.key):
-                self._took(Leases(changed=(lease,)))
-        elif isinstance(effect, Probe):
-            self.asks(effect.key)
+            self.book.go(effect)
         elif isinstance(effect, Own):
             self.own = effect
-            self._tell()
         elif isinstance(effect, Say):
             self._say(effect)
         elif isinstance(effect, Rekey):
             self._say(Say(text="this node is the copy of another peer", problem=effect.why))
             raise _Again
-
-    def _took(self, leases: Leases) -> None:
-        for member in leases.changed:
-            self.leases[member.key] = member
-        for key in leases.gone:
-            self.leases.pop(key, None)
-            self.hops.pop(key, None)
-        self._untold.set()
-        self.hears(leases)
         self._tell()
 
     def _say(self, said: Say) -> None:
@@ -365,11 +359,10 @@ class Peer:
             log.info("mesh: %s", said.text)
         else:
             log.warning("%s", said.problem)
-        self._tell()
 
     def _run(self, blocks: tuple[int, int]) -> str:
         ends = dict.fromkeys((blocks[0], blocks[1] - 1))
-        return " to ".join(" ".join(self.subnets(end)) for end in ends)
+        return " to ".join(" ".join(self.book.subnets(end)) or f"block {end}" for end in ends)
 
     async def _keep(self, saved: Saved) -> None:
         """However long that takes: what depends on it is not said before."""
@@ -395,9 +388,11 @@ class Peer:
         while True:
             if home != self.own.home:
                 home, ever = self.own.home, None
-            if home is not None and not ever and (now := await beside(partial(self._used, home))) != ever:
-                ever = now
-                self.ask(Used(ever=now))
+            if home is not None and not ever:
+                now = await beside(partial(self._used, self.book.subnets(home)))
+                if now != ever:
+                    ever = now
+                    self.ask(Used(ever=now))
             await asyncio.sleep(_USE_SECONDS)
 
     async def _remember(self, core: Core) -> NoReturn:

@@ -3,16 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from weft.cluster.mesh.peer import Peer
-from weft.cluster.mesh.store import Leasebook
 from weft.mesh.ring import Tokens
 from weft.model.mesh.records import Member, peer_id, short
 from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
 
 
 class Report:
-    def __init__(self, peer: Peer, book: Leasebook, refused: Mapping[str, int]) -> None:
+    def __init__(self, peer: Peer, refused: Mapping[str, int]) -> None:
         self._peer = peer
-        self._book = book
         self._refused = refused
 
     def __call__(self) -> MeshState | None:
@@ -30,7 +28,7 @@ class Report:
         names = {short(member.key): peer_id(member.name, member.key) for member in core.members.values()}
         proposal, dialled = peer.kept.proposal, core.dialled
         return MeshState(
-            id=peer_id(peer.me.name, peer.key),
+            id=peer.id,
             key=peer.key.hex(),
             ring=None if ring is None or tokens is None else self._ring(tokens, names),
             usable=peer.own.usable,
@@ -81,7 +79,7 @@ class Report:
             key=member.key.hex(),
             us=member.key == self._peer.key,
             linked=linked,
-            subnets=self._book.subnets(member.home),
+            subnets=self._peer.book.subnets(member.home),
             blocks=0 if tokens is None else tokens.count(member.key),
             addresses=member.endpoints,
             links=tuple(names.get(each, f"{each:08x}") for each in member.links),

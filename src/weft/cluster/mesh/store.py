@@ -5,128 +5,27 @@ A lease is a peer's home block with what its record says. It has no end: a peer 
 """
 
 import asyncio
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Final, NoReturn
 
+from weft.cluster.mesh.leases import SOURCE
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.store import Take
-from weft.config.blocks import layout_of, subnets_of
-from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import MESH_PORT
 from weft.desired.allocate import Choice, Chooser
-from weft.desired.backends import BACKENDS
-from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, Word, changed
-from weft.model.errors import ConfigError, PeerError, Problem, Unavailable
-from weft.model.lease import Lease, LeaseAttrs, Tunnel, Way
-from weft.model.mesh.effects import Hop, Leases, Publish
-from weft.model.mesh.records import Layout, Member, Ring, peer_id
-from weft.model.net import Addresses, Endpoint, with_port
+from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, changed
+from weft.model.errors import PeerError, Problem, Unavailable
+from weft.model.lease import Lease, LeaseAttrs
+from weft.model.mesh.effects import Publish
+from weft.model.mesh.records import Member
+from weft.model.net import Addresses, with_port
 from weft.model.value import Value, replace
 from weft.plan.announce import Event
 from weft.wire.etcd import decode_attrs, encode_attrs
 
-SOURCE: Final = "the mesh's network configuration"
 _PATIENCE: Final = 1.0  # seconds that a question waits for what is on its way
 _LOST_SECONDS: Final = 5.0  # without a link, which every start has for a moment
-
-
-class Leasebook:
-    """Peers as leases: their names, subnets and what they say."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._ring: Ring | None = None
-        self._netconf: NetConf | None = None
-        peer.subnets = self.subnets
-        peer.unfit = unfit
-
-    @property
-    def netconf(self) -> NetConf | None:
-        """The ring's; None while there is none."""
-        ring = self._peer.kept.ring
-        if ring is not None and ring is not self._ring:
-            self._netconf = parse_netconf(ring.layout.net_conf, SOURCE, backends=BACKENDS)
-        self._ring = ring
-        return None if ring is None else self._netconf
-
-    @property
-    def mark(self) -> Token | None:
-        ring = self._peer.kept.ring
-        return None if ring is None else (ring.id.hex(),)
-
-    def word(self, member: Member) -> tuple[str, Word]:
-        """What the leases of others have for a peer, under its id."""
-        name, netconf = peer_id(member.name, member.key), self.netconf
-        if member.home is None or not member.attrs or netconf is None:  # it has a block, and says nothing of it yet
-            return name, None
-        v4, v6 = subnets_of(netconf, member.home)
-        try:
-            attrs = decode_attrs(member.attrs, name)
-        except PeerError as error:
-            return name, Malformed(id=name, problem=error.problems[0])
-        return name, Lease(id=name, v4=v4, v6=v6, attrs=attrs, way=self._way(member, attrs, netconf))
-
-    def lease(self, key: bytes) -> Lease | None:
-        """Of a peer, if it can be used."""
-        member = self._peer.leases.get(key)
-        word = None if member is None else self.word(member)[1]
-        return word if isinstance(word, Lease) else None
-
-    def _way(self, member: Member, attrs: LeaseAttrs, netconf: NetConf) -> Way:
-        hop = self._peer.hops.get(member.key, Hop(key=member.key, next=member, kind="vxlan", reason=""))
-        relay = hop.next
-        bases = () if relay.home is None else subnets_of(netconf, relay.home)
-        return Way(
-            kind=hop.kind,
-            via="" if relay.key == member.key else peer_id(relay.name, relay.key),
-            bases=tuple(base.network_address for base in bases if base is not None),
-            remotes=attrs.publics,
-            hop_key=_text(relay.key) if relay.tunnels else "",
-            tunnel=_tunnel(member, hop),
-            mtu=hop.mtu,
-            reason=hop.reason,
-        )
-
-    def subnets(self, home: int | None) -> tuple[str, ...]:
-        """Of a block, for people."""
-        netconf = self.netconf
-        if home is None or netconf is None:
-            return ()
-        return tuple(str(net) for net in subnets_of(netconf, home) if net is not None)
-
-    def words(self) -> list[tuple[str, Word]]:
-        return [self.word(member) for member in self._peer.leases.values()]
-
-    def own(self, home: int, attrs: LeaseAttrs) -> OwnLease:
-        netconf = self.netconf
-        v4, v6 = (None, None) if netconf is None else subnets_of(netconf, home)
-        lease = Lease(id=peer_id(self._peer.me.name, self._peer.key), v4=v4, v6=v6, attrs=attrs)
-        return OwnLease(lease=lease, expires=None, token=self.mark or ())
-
-
-def _tunnel(member: Member, hop: Hop) -> Tunnel | None:
-    """None if it has none. What is no address, as 300.0.0.1, is left out."""
-    if not member.tunnels:
-        return None
-    endpoint = None
-    with suppress(ValueError):
-        endpoint = Endpoint.parse(hop.endpoint)
-    return Tunnel(key=_text(member.key), endpoint=endpoint, keepalive=hop.keepalive)
-
-
-def _text(key: bytes) -> str:
-    return b64encode(key).decode()
-
-
-def unfit(layout: Layout) -> str:
-    """Why a ring of this layout cannot be used here; empty if it can."""
-    try:
-        of_network = layout_of(layout.net_conf, parse_netconf(layout.net_conf, SOURCE, backends=BACKENDS, mesh=True))
-    except ConfigError as error:
-        return str(error)
-    return "" if of_network == layout else "it has other subnets than its network"
 
 
 class MeshListing(Value):
@@ -177,9 +76,8 @@ class MeshSettings:
 
 
 class MeshTenure:
-    def __init__(self, peer: Peer, book: Leasebook) -> None:
+    def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._book = book
 
     @property
     def unpublished(self) -> Problem | None:
@@ -202,7 +100,7 @@ class MeshTenure:
         home = peer.own.home
         if home is None or not peer.own.usable:
             raise Unavailable(_waits(peer))
-        return self._book.own(home, chooser.attrs)
+        return peer.book.own(peer.id, home, chooser.attrs)
 
     def hold(self, own: OwnLease) -> None:
         """The ring on our disk says what is ours."""
@@ -218,10 +116,10 @@ class MeshTenure:
 
     def _is_ours(self, own: OwnLease) -> bool:
         """The ring may have changed since it was acquired, and our key."""
-        home, lease = self._peer.own.home, own.lease
-        if home is None:
+        peer, lease = self._peer, own.lease
+        if peer.own.home is None:
             return False
-        now = self._book.own(home, lease.attrs)
+        now = peer.book.own(peer.id, peer.own.home, lease.attrs)
         return (now.token, now.lease.id, now.lease.subnets) == (own.token, lease.id, lease.subnets)
 
     async def publish(self, own: OwnLease, attrs: LeaseAttrs) -> OwnLease:
@@ -240,12 +138,8 @@ class MeshTenure:
 
 
 class MeshDirectory:
-    def __init__(self, peer: Peer, book: Leasebook) -> None:
+    def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._book = book
-        self._news: list[tuple[str, Word]] = []
-        self._names: dict[bytes, str] = {}  # of the leases that were told, by their keys
-        peer.hears = self._heard
 
     @property
     def heard(self) -> float | None:
@@ -254,12 +148,11 @@ class MeshDirectory:
     async def list(self) -> MeshListing:
         peer = self._peer
         await _until(peer, lambda: peer.kept.ring is not None)
-        mark, core = self._book.mark, peer.core
+        mark, core = peer.book.mark, peer.core
         if mark is None or core is None:
             raise Unavailable(_no_ring(peer))
-        words = [word for _, word in self._book.words()]
-        ours = core.members.get(peer.key)
-        published = _published(ours)
+        words = peer.book.words()
+        published = _published(core.members.get(peer.key))
         return MeshListing(
             leases=tuple(word for word in words if isinstance(word, Lease)),
             malformed=tuple(word for word in words if isinstance(word, Malformed)),
@@ -267,26 +160,26 @@ class MeshDirectory:
             published=published,
             home=None
             if peer.own.home is None
-            else self._book.own(peer.own.home, published or LeaseAttrs(public_ip=None)).lease,
+            else peer.book.own(peer.id, peer.own.home, published or LeaseAttrs(public_ip=None)).lease,
             waits=_waits(peer),
         )
 
     async def watch(self, take: Take, listing: MeshListing | None = None) -> NoReturn:  # noqa: ARG002 - it costs nothing
         """Until the list is complete nothing that was there is gone."""
+        peer, book = self._peer, self._peer.book
         listed, complete, lost = False, False, False
         ring: Token | None = None
-        core = self._peer.core
+        core = peer.core
         while True:
             alone = self._alone
-            if self._peer.core not in {None, core}:  # it has begun again, and does not know of all yet
-                listed, core = False, self._peer.core
-            if not listed or self._book.mark != ring or (not complete and self._complete):
-                listed, complete, ring = True, self._complete, self._book.mark
-                self._news.clear()
+            if peer.core not in {None, core}:  # it has begun again, and does not know of all yet
+                listed, core = False, peer.core
+            news = book.news()
+            if not listed or book.mark != ring or (not complete and self._complete):
+                listed, complete, ring = True, self._complete, book.mark
                 await take(self._everything(complete=complete))
-            elif self._news:
-                words, self._news = self._news, []
-                await take(changed(words, ring))
+            elif news:
+                await take(changed(news, ring))
             elif alone and not lost:
                 lost = True
                 await take(Lost(reason="no peer of the mesh answers"))
@@ -295,8 +188,8 @@ class MeshDirectory:
                 await take(Changed(mark=ring))
             else:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(None if lost or self._peer.unlinked_for is None else _LOST_SECONDS):
-                        await self._peer.changed()
+                    async with asyncio.timeout(None if lost or peer.unlinked_for is None else _LOST_SECONDS):
+                        await peer.changed()
 
     @property
     def _complete(self) -> bool:
@@ -309,7 +202,7 @@ class MeshDirectory:
 
     def _has_word(self, owner: bytes) -> bool:
         peer, core = self._peer, self._peer.core
-        if owner == peer.key or owner in peer.leases:
+        if owner == peer.key or owner in peer.book.members:
             return True
         member = None if core is None else core.members.get(owner)
         return member is not None and member.home is None
@@ -318,29 +211,19 @@ class MeshDirectory:
     def _alone(self) -> bool:
         """No link has been up for a while, and others have leases."""
         unlinked = self._peer.unlinked_for
-        return bool(self._peer.leases) and unlinked is not None and unlinked > _LOST_SECONDS
+        return bool(self._peer.book.members) and unlinked is not None and unlinked > _LOST_SECONDS
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:  # noqa: ARG002 - as of etcd
         return mark == listed.mark
 
     def _everything(self, *, complete: bool) -> Listed:
-        words = [word for _, word in self._book.words()]
+        words = self._peer.book.words()
         return Listed(
             leases=tuple(word for word in words if isinstance(word, Lease)),
             malformed=tuple(word for word in words if isinstance(word, Malformed)),
-            mark=self._book.mark,
+            mark=self._peer.book.mark,
             complete=complete,
         )
-
-    def _heard(self, leases: Leases) -> None:
-        for member in leases.changed:
-            name, word = self._book.word(member)
-            before = self._names.get(member.key, name)
-            if before != name:  # it has another name now
-                self._news.append((before, None))
-            self._names[member.key] = name
-            self._news.append((name, word))
-        self._news += [(self._names.pop(key), None) for key in leases.gone if key in self._names]
 
 
 async def _until(peer: Peer, is_so: Callable[[], bool]) -> None:

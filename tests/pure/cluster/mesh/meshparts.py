@@ -141,7 +141,10 @@ class World:
         self.used = set()
         me = Self(name="node1", peers=("10.0.0.5:51820",), founding=None, machine="machine", boot=boot)
         parts = Parts(core=self._core, links=self._links)
-        self.peer = Peer(me, disk, parts, now=lambda: self.now, random=os.urandom, used=self.used.__contains__)
+        self.peer = Peer(me, disk, parts, now=lambda: self.now, random=os.urandom, used=self._had_a_pod)
+
+    def _had_a_pod(self, subnets):
+        return not self.used.isdisjoint(subnets)
 
     def _core(self, *given):
         self.cores.append(FakeCore(*given))

@@ -98,12 +98,10 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
 
 async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_take_it():
     world = World(FakeDisk(saved()))
-    asked = []
-    world.peer.asks = asked.append
     async with running(world):
         other, signs = member(2), [Ping(number=1), Pong(number=2)]
         world.say(Leases(changed=(other,)))
-        await comes(lambda: world.peer.leases)
+        await comes(lambda: world.peer.book.members)
         world.disk.full = True
         world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT), Own(home=None, usable=False))
         world.say(*(Send(link=1, message=sign) for sign in signs), Dial(address="a"), Close(link=2, why="silent"))
@@ -111,16 +109,16 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         world.say(Probe(key=other.key, kind="vxlan"), relayed, Say(text="so it is"))
         await comes(lambda: world.peer.unwritten is not None)
         assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
-        assert asked == [other.key]
-        assert world.peer.hops[other.key].next == member(3)
+        assert (await world.peer.paths.next()).id == "n2-02020202"
+        assert world.peer.book.hops[other.key].next == member(3)
         assert world.peer.said[-1].text == "so it is"
         assert world.peer.own.home == HELD.home
         world.say(Leases(gone=(other.key,)))
         world.say(Leases(changed=(other,)), Hop(key=other.key, next=member(4), kind="vxlan", reason=""))
-        assert world.peer.hops[other.key].next == member(3)
+        assert world.peer.book.hops[other.key].next == member(3)
         world.disk.full = False
         await comes(lambda: world.peer.own.home is None)
-        await comes(lambda: world.peer.hops[other.key].next == member(4))
+        await comes(lambda: world.peer.book.hops[other.key].next == member(4))
         assert world.links.did[-1] == ("send", 1, ROOT)
 
 
@@ -143,7 +141,7 @@ async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_ne
         world.disk.full = False
         await comes(lambda: world.peer.own.home == 2)
         assert world.disk.saved.kept.version == 4
-        assert world.peer.leases == {each.key: each for each in (member(3), member(4))}
+        assert world.peer.book.members == {each.key: each for each in (member(3), member(4))}
         assert len(world.links.did) == 2
 
 

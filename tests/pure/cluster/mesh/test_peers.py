@@ -17,7 +17,7 @@ from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.parts import Parts, Self
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.mesh.report import Report
-from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
+from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.config.blocks import layout_of
 from weft.config.netconf import parse_netconf
 from weft.desired.allocate import Chooser
@@ -88,10 +88,9 @@ class Node:
         parts = Parts(core=Core, links=partial(HubLinks, hub, dialled))
         loop = asyncio.get_running_loop()
         self.peer = Peer(me, disk, parts, now=loop.time, random=os.urandom, used=lambda _: False)
-        book = Leasebook(self.peer)
-        self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer, book)
-        self.directory = MeshDirectory(self.peer, book)
-        self.look = Report(self.peer, book, {})
+        self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer)
+        self.directory = MeshDirectory(self.peer)
+        self.look = Report(self.peer, {})
         layout = layout_of(NET_CONF, NETCONF)
         self.operator = Operator(self.peer, self.look, layout, os.urandom)
 
@@ -155,8 +154,8 @@ async def test_each_node_gets_a_block_and_all_know_the_leases_of_all():
         for node in nodes:
             others = {lease for lease in leases if lease.id != (await node.lease()).lease.id}
             wanted = {(each.id, each.v4) for each in others}
-            await comes(lambda node=node: len(node.peer.leases) == 2)
-            await comes(lambda node=node: all(member.attrs for member in node.peer.leases.values()))
+            await comes(lambda node=node: len(node.peer.book.members) == 2)
+            await comes(lambda node=node: all(member.attrs for member in node.peer.book.members.values()))
             assert {(each.id, each.v4) for each in (await node.directory.list()).leases} == wanted
         state = nodes[1].look()
         assert state.usable
@@ -226,7 +225,7 @@ async def test_a_node_leaves_and_its_block_is_anothers():
         lines = await last.operator.command("leave", ["--yes"])
         assert "gives all" in lines[0]
         await comes(lambda: last.peer.own.home is None)
-        await comes(lambda: len(first.peer.leases) == 1)
+        await comes(lambda: len(first.peer.book.members) == 1)
         await comes(lambda: sum(peer.blocks for peer in first.look().peers if peer.name != "node3") == 4064)
 
 
@@ -243,5 +242,5 @@ async def test_a_lost_node_is_removed_when_all_others_agree():
         assert nodes[1].look().id in lines[2]
         await nodes[0].operator.command("rmpeer", ["node3", "--yes"])
         await comes(lambda: nodes[0].look().ring.removed == {nodes[0].look().id: [lost.peer.key[:4].hex()]})
-        await comes(lambda: len(nodes[1].peer.leases) == 1)
+        await comes(lambda: len(nodes[1].peer.book.members) == 1)
         assert nodes[0].look().ring.resting == 33

@@ -12,7 +12,7 @@ from weft.beside.tasks import awaited
 from weft.cluster.mesh import store as module
 from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.report import Report
-from weft.cluster.mesh.store import Leasebook, MeshDirectory, MeshSettings, MeshTenure
+from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.config.netconf import parse_netconf
 from weft.desired.allocate import Chooser
 from weft.desired.backends import BACKENDS
@@ -41,9 +41,8 @@ class Mesh(World):
 
     def __init__(self, kept=HELD, **more):
         super().__init__(FakeDisk(saved(kept)), **more)
-        book = self.book = Leasebook(self.peer)
-        self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer, book)
-        self.directory = MeshDirectory(self.peer, book)
+        self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer)
+        self.directory = MeshDirectory(self.peer)
         self.told = []
 
     async def take(self, event):
@@ -111,13 +110,16 @@ async def test_without_a_ring_it_is_said_what_to_do():
 
 async def test_what_is_said_of_blocks_is_said_of_subnets():
     """Operators know no blocks; until there is a network nothing else can be said."""
-    mesh, problem = Mesh(), Problem(code="MESH-009", where="the ring", seen="n2 has it, too")
-    async with running(mesh):
-        mesh.say(Say(text="conflict", problem=problem, blocks=((40, 41), (50, 53))))
-        await comes(lambda: mesh.peer.said)
-        said = "10.32.40.0/24, 10.32.50.0/24 to 10.32.52.0/24: n2 has it, too"
-        assert mesh.peer.said[0].problem == replace(problem, seen=said)
-    assert World(FakeDisk()).peer.subnets(40) == ("block 40",)
+    problem = Problem(code="MESH-009", where="the ring", seen="n2 has it, too")
+    for kept, said in (
+        (HELD, "10.32.40.0/24, 10.32.50.0/24 to 10.32.52.0/24: n2 has it, too"),
+        (Kept(), "block 40, block 50 to block 52: n2 has it, too"),
+    ):
+        mesh = Mesh(kept)
+        async with running(mesh):
+            mesh.say(Say(text="conflict", problem=problem, blocks=((40, 41), (50, 53))))
+            await comes(lambda mesh=mesh: mesh.peer.said)
+            assert mesh.peer.said[0].problem == replace(problem, seen=said)
 
 
 async def test_a_question_waits_a_moment_for_the_ring():
@@ -212,7 +214,7 @@ async def test_the_first_list_is_complete_only_when_a_neighbour_agrees():
     mesh = Mesh()
     async with running(mesh):
         mesh.say(Leases(changed=(member(2), member(3, attrs=b"{"))))
-        await comes(lambda: mesh.peer.leases)
+        await comes(lambda: mesh.peer.book.members)
         watching = mesh.watch()
         await comes(lambda: mesh.told)
         mesh.peer.up(1, NEIGHBOUR, None)
@@ -235,7 +237,7 @@ async def test_nor_before_there_is_a_word_of_each_that_owns_blocks():
     mesh = Mesh()
     async with running(mesh):
         mesh.say(Leases(changed=(member(2),)))
-        await comes(lambda: mesh.peer.leases)
+        await comes(lambda: mesh.peer.book.members)
         core = mesh.core
         core.members[b"\4" * 32] = member(4, home=None)
         owners = (core.options.key, b"\2" * 32, b"\3" * 32, b"\4" * 32)
@@ -262,8 +264,8 @@ async def test_a_way_is_the_peers_own_wireguard_and_the_next_hop():
         mesh.say(Leases(changed=(two, three, member(4))))
         hop = Hop(key=two.key, next=three, kind="direct", reason="one-way", endpoint=two.tunnels[0], mtu=1380)
         mesh.say(hop, Hop(key=three.key, next=three, kind="direct", reason="", endpoint="300.0.0.1:9", keepalive=True))
-        await comes(lambda: len(mesh.peer.hops) == 2 and len(mesh.peer.leases) == 3)
-        ways = [mesh.book.lease(each).way for each in (two.key, three.key, member(4).key)]
+        await comes(lambda: len(mesh.peer.book.hops) == 2 and len(mesh.peer.book.members) == 3)
+        ways = [mesh.peer.book.lease(each).way for each in (two.key, three.key, member(4).key)]
         base = (IPv4Address("10.32.43.0"),)
         assert ways == [
             Way(
@@ -294,7 +296,7 @@ async def _with_leases_of_others(mesh):
     mesh.agree()
     relayed = Hop(key=member(2).key, next=member(3), kind="vxlan", reason="one-way")
     mesh.say(Leases(changed=(member(2), member(3))), relayed)
-    await comes(lambda: mesh.peer.leases)
+    await comes(lambda: mesh.peer.book.members)
     watching = mesh.watch()
     await comes(lambda: mesh.told and mesh.told[-1].leases)
     assert mesh.told[-1].complete
@@ -307,7 +309,7 @@ async def _all_is_forgotten(mesh):
     await comes(lambda: len(mesh.cores) == 2)
     await comes(lambda: mesh.told[-1].leases == ())
     assert not mesh.told[-1].complete
-    assert (mesh.peer.leases, mesh.peer.hops) == ({}, {})
+    assert (mesh.peer.book.members, mesh.peer.book.hops) == ({}, {})
 
 
 async def test_a_core_that_begins_again_keeps_the_block_and_tells_others_leases_anew():
@@ -344,7 +346,7 @@ async def test_an_owner_whose_record_is_lost_is_shown_and_removed_by_its_key():
         mesh.core.tokens = tuple(
             Token(start=32 + at, stop=33 + at, owner=key, version=1) for at, key in enumerate(owners)
         )
-        look = Report(mesh.peer, Leasebook(mesh.peer), {})
+        look = Report(mesh.peer, {})
         operator = Operator(mesh.peer, look, RING.layout, bytes)
         [shown] = [peer for peer in look().peers if peer.key == lost.hex()]
         assert (shown.id, shown.blocks) == ("0abc0abc", 1)
@@ -378,7 +380,7 @@ async def test_with_no_link_the_store_is_lost_after_a_while_and_back_with_one(mo
     mesh = Mesh()
     async with running(mesh):
         mesh.say(Leases(changed=(member(2),)))
-        await comes(lambda: mesh.peer.leases)
+        await comes(lambda: mesh.peer.book.members)
         watching = mesh.watch()
         await comes(lambda: mesh.told)
         mesh.now += 1

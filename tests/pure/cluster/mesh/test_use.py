@@ -60,7 +60,7 @@ async def test_the_core_is_told_of_each_block_and_when_that_changes(monkeypatch)
 
     async with running(world):
         await comes(lambda: told() == [False])
-        world.used.add(40)
+        world.used.add("10.32.40.0/24")
         await comes(lambda: told() == [False, True])
         world.say(Own(home=41, usable=True))
         await comes(lambda: told() == [False, True, False])
