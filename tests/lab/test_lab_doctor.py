@@ -61,8 +61,11 @@ def findings(running: Lab, node: str = "node1") -> list[dict[str, str]]:
 
 def is_well(running: Lab) -> bool:
     """Tell whether nothing is found but what these tests themselves have others put right again and again."""
-    found = [*findings(running), *findings(running, "node2")]
-    return not [each for each in found if each["check"] != "repairs"]
+    return is_well_on(running, "node1") and is_well_on(running, "node2")
+
+
+def is_well_on(running: Lab, node: str) -> bool:
+    return not [each for each in findings(running, node) if each["check"] != "repairs"]
 
 
 def repairs(running: Lab) -> dict[str, int]:
@@ -90,6 +93,32 @@ def test_a_fault_that_the_daemon_puts_right(running: Lab, fault: Fault):
     running.weft("break", "node1", fault.name)
     eventually(lambda: is_well(running), seconds=30)
     eventually(lambda: fault.name in UNCOUNTED or repairs(running).get(fault.code, 0) > before, seconds=30)
+
+
+POD_DOES = [  # what breaks its link, what mends it, and what is seen
+    ("ip link set eth0 down", "ip link set eth0 up; ip route add default via $gateway", "it is down"),
+    (
+        "ip address del $own/24 dev eth0",
+        "ip address add $own/24 dev eth0; ip route add default via $gateway",
+        "it has no address",
+    ),
+    ("ip address add $taken/32 dev eth0", "ip address del $taken/32 dev eth0", "which pod pod1-2 was given"),
+]
+
+
+def test_what_a_pod_does_to_its_own_link_is_named():
+    with lab("--nodes", "1", "--pods", "2") as running:
+        addresses = {pod: running.run(pod, "hostname", "-I").split()[0] for pod in ("pod1-1", "pod1-2")}
+        gateway = re.sub(r"\d+$", "1", addresses["pod1-1"])
+        given = f"own={addresses['pod1-1']}; taken={addresses['pod1-2']}; gateway={gateway}; "
+        for broken, mended, seen in POD_DOES:
+            assert is_well_on(running, "node1")
+            running.run("pod1-1", "sh", "-c", given + broken)
+            [found] = findings(running)
+            assert (found["code"], found["where"]) == ("CHECK-001", "eth0 of pod pod1-1")
+            assert seen in found["seen"]
+            running.run("pod1-1", "sh", "-c", given + mended)
+        assert is_well_on(running, "node1")
 
 
 def test_what_is_put_right_again_and_again_is_named():

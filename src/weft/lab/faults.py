@@ -216,8 +216,7 @@ _MTU: Final = "ip -o link show $UPLINK | sed 's/.* mtu \\([0-9]*\\) .*/\\1/'"
 _TIMEOUT: Final = "net.netfilter.nf_conntrack_udp_timeout"
 _FILTER: Final = "net.ipv4.conf.$UPLINK.rp_filter"
 _PORTS: Final = (
-    "for port in $(ip -o link show master $BRIDGE | cut -d' ' -f2 | cut -d@ -f1); do"
-    " bridge link set dev $port hairpin %s; done"
+    "for port in $(ip -o link show master $BRIDGE | cut -d' ' -f2 | cut -d@ -f1); do bridge link set dev $port %s; done"
 )
 PODS: Final = (
     Fault(
@@ -239,8 +238,22 @@ PODS: Final = (
         name="hairpin-off",
         code="BRIDGE-003",
         about="pods do not get back what they send to themselves by a Service",
-        breaks=_PORTS % "off",
-        mends=_PORTS % "on",
+        breaks=_PORTS % "hairpin off",
+        mends=_PORTS % "hairpin on",
+    ),
+    Fault(
+        name="ports-disabled",
+        code="BRIDGE-007",
+        about="the ports of pods' bridge take no packets",
+        breaks=_PORTS % "state 0",
+        mends=_PORTS % "state 3",
+    ),
+    Fault(
+        name="ports-isolated",
+        code="BRIDGE-007",
+        about="pods of a node do not reach each other",
+        breaks=_PORTS % "isolated on",
+        mends=_PORTS % "isolated off",
     ),
     Fault(
         name="plugin-missing",

@@ -15,7 +15,7 @@ from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of, plain, read
 from weft.diag.bundle.secrets import GONE, data_without, text_without, words_without
-from weft.diag.sight.node import Clock, DeadPort, Knocked, Probed, Reserved, Sight, Vxlan
+from weft.diag.sight.node import Attached, Clock, DeadPort, Knocked, PodEnd, Probed, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
@@ -46,7 +46,17 @@ SIGHT = Sight(
     probes=(Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way="overlay", size=64, answered=True),),
     knocks=(Knocked(peer="10.244.2.0/24", rounds=(("silent", "refused"),)),),
     link_programs=frozenset(("dhcpcd",)),
-    pod_mtus={"veth1": 1450},
+    pods={"veth1": PodEnd(link=LinkInfo(index=2, name="eth0", mtu=1450), addresses=(ip_address("10.244.1.2"),))},
+    attached=(
+        Attached(
+            network="cbr0",
+            container="c1",
+            pod="a",
+            ifname="eth0",
+            hosts=("veth1",),
+            addresses=(ip_address("10.244.1.2"),),
+        ),
+    ),
     policies=(RuleInfo(family=4, priority=9, table=7, src=ip_network("10.0.0.0/8")),),
     other_routes=(RouteInfo(dst=ip_network("10.9.0.0/16"), table=7, index=2),),
     legacy_tables=("filter",),

@@ -28,7 +28,7 @@ def of_link(*attributes: bytes) -> LinkInfo:
 
 def test_a_bridges_port():
     port = nest(link.IFLA_LINKINFO, attribute(link.IFLA_INFO_SLAVE_KIND, b"bridge\0"))
-    assert of_link(port) == LinkInfo(index=7, name="x", port=PortInfo())
+    assert of_link(port) == LinkInfo(index=7, name="x", port=PortInfo(state=0))
 
 
 def test_an_address():

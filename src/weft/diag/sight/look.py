@@ -14,12 +14,14 @@ from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
 from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
+from weft.cni.runtime.cache import Cache
 from weft.desired.tunnels.vxlan import VxlanLink
 from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
-from weft.diag.sight import host, peer_probes
+from weft.diag.sight import attachments, host, peer_probes
 from weft.diag.sight.interfaces import InterfaceState, Tables, described
 from weft.diag.sight.node import (
+    Attached,
     Clock,
     Configured,
     DeadPort,
@@ -98,6 +100,7 @@ class Readers(Value):
     subnet_env: Callable[[], PluginEnv | None] = lambda: None
     plugins: Callable[[], frozenset[str]] = frozenset
     reserved: Callable[[], tuple[Reserved, ...]] = tuple
+    attached: Callable[[], tuple[Attached, ...]] = tuple
     programs: Callable[[], frozenset[str]] = frozenset  # the names of all that run
     managers: Callable[[tuple[LinkInfo, ...]], dict[str, str]] = lambda _: {}
     clock: Callable[[], Clock | None] = lambda: None
@@ -118,6 +121,7 @@ def look(places: Places) -> Sight:
             subnet_env=lambda: _subnet_env(places.subnet_file),
             plugins=lambda: frozenset(path.name for path in places.bin_dir.iterdir() if os.access(path, os.X_OK)),
             reserved=lambda: tuple(_reserved(places.data_dir)),
+            attached=lambda: attachments.attached(Cache()),
             programs=lambda: frozenset(processes(places.proc).values()),
             managers=lambda links: _managers(places.run, links),
             clock=host.clock,
@@ -155,6 +159,7 @@ def assemble(readers: Readers) -> Sight:
         networks=part(readers.networks, (), "networks"),
         plugins=part(readers.plugins, frozenset(), "plugins"),
         reserved=part(readers.reserved, (), "reserved"),
+        attached=part(readers.attached, (), "attached"),
         programs=_PROGRAMS & running,
         link_programs=host.link_programs(running),
         managers=part(lambda: readers.managers(tables.links), {}, "managers"),
@@ -217,11 +222,7 @@ def _kernel(rtnl: Rtnl) -> KernelTables:
         routes=tuple(rtnl.routes()),
         neighbours=tuple(rtnl.neighbours()),
         fdb=tuple(entry for link in links if link.kind == "vxlan" for entry in rtnl.fdb(link.index)),
-        pod_mtus={
-            link.name: peer.mtu
-            for link in links
-            if link.kind == "veth" and link.peer_netns >= 0 and (peer := rtnl.peer_of(link)) is not None
-        },
+        pods=attachments.pods(rtnl, links),
         policies=tuple(policies),
         other_routes=tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
         vxlans=tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
@@ -318,15 +319,18 @@ def networks(directory: Path) -> tuple[Configured, ...]:
 
 
 def configured(path: Path, network: NetworkList) -> Configured:
-    bridges, hairpin = list[str](), False
+    bridges, hairpin, isolated = list[str](), False, False
     for plugin in network.plugins:
         # What flannel delegates to bridge need not be said (flannel.md §10.4).
         own = plugin.obj.get("delegate", {}) if plugin.type == "flannel" else plugin.obj
         if plugin.type in ("bridge", "flannel") and isinstance(own, dict) and own.get("type", "bridge") == "bridge":
             bridges.append(str(own.get("bridge") or "cni0"))
             hairpin = hairpin or own.get("hairpinMode") is True
+            isolated = isolated or own.get("portIsolation") is True
     named = tuple(name for plugin in network.plugins for name in plugin.named)
-    return Configured(file=str(path), name=network.name, plugins=named, bridges=tuple(bridges), hairpin=hairpin)
+    return Configured(
+        file=str(path), name=network.name, plugins=named, bridges=tuple(bridges), hairpin=hairpin, isolated=isolated
+    )
 
 
 def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:

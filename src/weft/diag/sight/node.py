@@ -22,13 +22,38 @@ class Vxlan(Value):
 
 
 class Configured(Value):
-    """A network that the runtime may use: its file, name, plugins and bridges. `hairpin`: its pods reach themselves."""
+    """A network that the runtime may use: its file, name, plugins and bridges.
+
+    `hairpin`: its pods reach themselves; `isolated`: they do not reach each other.
+    """
 
     file: str
     name: str
     plugins: tuple[str, ...]
     bridges: tuple[str, ...] = ()
     hairpin: bool = False
+    isolated: bool = False
+
+
+class PodEnd(Value):
+    """A pod's end of a pair of links, as the kernel shows it from the node."""
+
+    link: LinkInfo
+    addresses: tuple[Ip, ...] = ()
+
+
+class Attached(Value):
+    """A pod's link as its runtime remembers it from ADD; `hosts` has the node's end, `pod` is a name or empty."""
+
+    network: str
+    container: str
+    pod: str
+    ifname: str
+    hosts: tuple[str, ...]
+    addresses: tuple[Ip, ...]
+
+    def __str__(self) -> str:
+        return f"pod {self.pod}" if self.pod else f"container {self.container[:12]}"
 
 
 class Reserved(Value):
@@ -134,6 +159,7 @@ Part = Literal[
     "networks",
     "plugins",
     "reserved",
+    "attached",
     "programs",
     "managers",
     "clock",
@@ -145,8 +171,8 @@ Part = Literal[
 class KernelTables(Value):
     """What the kernel lists of its network.
 
-    `routes` are those of the main table, `other_routes` those of tables that `policies` name. `pod_mtus` are the MTUs
-    of pods' ends of pairs of links, by the names of the node's ends.
+    `routes` are those of the main table, `other_routes` those of tables that `policies` name. `pods` are pods' ends of
+    pairs of links, by the names of the node's ends.
     """
 
     links: tuple[LinkInfo, ...] = ()
@@ -157,7 +183,7 @@ class KernelTables(Value):
     vxlans: tuple[Vxlan, ...] = ()
     policies: tuple[RuleInfo, ...] = ()
     other_routes: tuple[RouteInfo, ...] = ()
-    pod_mtus: dict[str, int] = field(default_factory=dict)
+    pods: dict[str, PodEnd] = field(default_factory=dict)
 
 
 class Sight(KernelTables):
@@ -177,6 +203,7 @@ class Sight(KernelTables):
     networks: tuple[Configured, ...] = ()
     plugins: frozenset[str] = frozenset()
     reserved: tuple[Reserved, ...] = ()
+    attached: tuple[Attached, ...] = ()
     programs: frozenset[str] = frozenset()
     daemon: NodeState | None = None
     ways: dict[str, int] = field(default_factory=dict)
@@ -244,7 +271,8 @@ class Sight(KernelTables):
     def mtus_of_pods(self) -> dict[str, int]:
         """The names are those of the node's ends; a pod's own end may have another MTU."""
         bridges = {bridge.index for bridge in self.bridges}
-        return {port.name: self.pod_mtus.get(port.name, port.mtu) for port in self.links if port.master in bridges}
+        ports = (port for port in self.links if port.master in bridges)
+        return {port.name: end.link.mtu if (end := self.pods.get(port.name)) else port.mtu for port in ports}
 
 
 def peers(sight: Sight) -> list[Peer]:

@@ -267,5 +267,8 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
         return Problem("REACH-001", f"{before.node} to {after.node}", seen, hint=hint)
     if before.place != after.place:
         pod = before.place if before.place != before.node else after.place
-        return Problem("CHECK-001", f"pod {pod}", seen)
+        node = before.node
+        return Problem(
+            "CHECK-001", f"pod {pod}", seen, hint=f"'weft doctor' on {node} sees both ends of the pod's link"
+        )
     return Problem("REACH-001" if after.what in _WRAPPING else "FW-002", after.node, seen, hint=_UNREAD)

@@ -53,6 +53,7 @@ IFLA_INFO_SLAVE_DATA: Final = 5
 
 IFLA_BR_VLAN_FILTERING: Final = 7
 IFLA_BR_MCAST_SNOOPING: Final = 23
+_IFLA_BRPORT_STATE: Final = 1
 IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
 VETH_INFO_PEER: Final = 1
@@ -365,6 +366,7 @@ def _port(info: Attributes) -> PortInfo:
     return PortInfo(
         hairpin=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_MODE),
         isolated=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_ISOLATED),
+        state=int.from_bytes(find(info.get(IFLA_INFO_SLAVE_DATA, b""), _IFLA_BRPORT_STATE) or b"", "little"),
     )
 
 

@@ -11,8 +11,11 @@ class BridgeInfo(Value):
 
 
 class PortInfo(Value):
+    """A port of a bridge. `state` is of linux/if_bridge.h (BR_STATE_…): 0 disabled, 3 forwarding, 4 blocking."""
+
     hairpin: bool = False
     isolated: bool = False
+    state: int = 3
 
 
 class PortVlans(Value):

@@ -13,7 +13,20 @@ from weft.diag.doctor.checks import CHECKS
 from weft.diag.finding import Finding, ask, setting
 from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight import node as seen
-from weft.diag.sight.node import Clock, Configured, DeadPort, Knocked, Peer, Probed, Reserved, Sight, Vxlan, Way
+from weft.diag.sight.node import (
+    Attached,
+    Clock,
+    Configured,
+    DeadPort,
+    Knocked,
+    Peer,
+    PodEnd,
+    Probed,
+    Reserved,
+    Sight,
+    Vxlan,
+    Way,
+)
 from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo, RuleInfo
 from weft.model.net import Mac
@@ -37,6 +50,11 @@ LINKS = (
     LinkInfo(index=VXLAN, name="flannel.1", kind="vxlan", mtu=1450, up=True),
     LinkInfo(index=CNI0, name="cni0", kind="bridge", mtu=1450, up=True),
     LinkInfo(index=POD, name="veth1", kind="veth", mtu=1450, up=True, master=CNI0, port=PortInfo(hairpin=True)),
+)
+POD_IP = ip_address("10.244.1.2")
+END = PodEnd(link=LinkInfo(index=2, name="eth0", kind="veth", mtu=1450, up=True), addresses=(POD_IP,))
+ATTACHED = Attached(
+    network="cbr0", container="c1", pod="web", ifname="eth0", hosts=("cni0", "veth1"), addresses=(POD_IP,)
 )
 ROUTES = (
     RouteInfo(dst=ip_network("0.0.0.0/0"), via=ip_address("192.168.0.254"), index=ETH0),
@@ -102,6 +120,8 @@ WELL = Sight(
     networks=(FLANNEL,),
     plugins=frozenset(("flannel", "portmap")),
     reserved=(Reserved(network="cbr0", given_v4=3, given_v6=0),),
+    pods={"veth1": END},
+    attached=(ATTACHED,),
     programs=frozenset(("weftd",)),
     daemon=STATE,
     ways={"192.168.0.2": ETH0},
@@ -187,10 +207,16 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
         ("VTEP-003", links("flannel.1", up=False)),
         ("MTU-001", links("flannel.1", mtu=1400)),
         ("MTU-001", links("eth0", mtu=1499)),
-        ("MTU-001", links("veth1", mtu=1500)),
+        ("MTU-001", {**links("veth1", mtu=1500), "pods": {}}),
         ("BRIDGE-006", links("cni0", up=False)),
         ("BRIDGE-001", {"addresses": (ADDRESSES[0], replace(ADDRESSES[1], ip=ip_address("10.9.0.1")))}),
         ("BRIDGE-003", links("veth1", port=PortInfo())),
+        ("BRIDGE-007", links("veth1", port=PortInfo(hairpin=True, state=0))),
+        ("BRIDGE-007", links("veth1", port=PortInfo(hairpin=True, state=4))),
+        ("BRIDGE-007", links("veth1", port=PortInfo(hairpin=True, isolated=True))),
+        ("CHECK-001", {"pods": {"veth1": replace(END, link=replace(END.link, up=False))}}),
+        ("CHECK-001", links("veth1", up=False)),
+        ("CHECK-001", {"pods": {"veth1": replace(END, addresses=())}}),
         ("ADDR-001", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.240.0.0/12"), index=ETH0))}),
         ("ADDR-001", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.0.0/16"), index=77))}),
         ("ROUTE-002", {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.1.0/26"), index=ETH0,
@@ -221,6 +247,28 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
 )  # fmt: skip
 def test_one_thing_is_wrong(code: str, changes: dict[str, Any]):
     assert set(codes(**changes)) - ALSO.get(code, set()) == {code}
+
+
+def test_a_port_without_a_carrier_is_disabled_by_that():
+    assert not codes(**links("veth1", operstate=2, port=PortInfo(hairpin=True, state=0)))
+
+
+def test_isolation_that_a_network_asks_for():
+    isolated = links("veth1", port=PortInfo(hairpin=True, isolated=True))
+    assert not codes(**isolated, networks=(replace(FLANNEL, isolated=True),))
+
+
+def test_a_pod_that_is_in_the_making_is_not_judged():
+    assert not codes(attached=(), pods={"veth1": replace(END, addresses=())})
+
+
+def test_whose_address_it_is_decides_which_of_two_pods_is_named():
+    other = replace(LINKS[3], index=20, name="veth2")
+    thief = replace(ATTACHED, container="c" * 64, pod="", hosts=("veth2",), addresses=(ip_address("10.244.1.3"),))
+    ends = {"veth1": END, "veth2": replace(END, addresses=(ip_address("10.244.1.3"), POD_IP))}
+    [found] = find(links=(*LINKS, other), pods=ends, attached=(ATTACHED, thief))
+    assert (found.problem.code, found.problem.where) == ("CHECK-001", "eth0 of container cccccccccccc")
+    assert found.problem.seen == "it has 10.244.1.2, which pod web was given"
 
 
 def test_a_network_that_calls_others_may_come_first():
@@ -681,7 +729,8 @@ def test_an_address_that_is_not_ours_on_a_device_is_named_with_who_may_have_give
     ],
 )
 def test_the_mtu_of_a_pod_is_that_of_its_own_end(host: int, pod: int | None, said: str):
-    found = find(**links("veth1", mtu=host), pod_mtus={} if pod is None else {"veth1": pod})
+    own = {} if pod is None else {"veth1": replace(END, link=replace(END.link, mtu=pod))}
+    found = find(**links("veth1", mtu=host), pods=own)
     assert [each.problem.seen for each in found] == ([said] if said else [])
 
 

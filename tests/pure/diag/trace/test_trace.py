@@ -21,7 +21,7 @@ from tests.pure.diag.doctor.test_checks import (
 )
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Sight
+from weft.diag.sight.node import PodEnd, Sight
 from weft.diag.trace.hops import Way
 from weft.diag.trace.predict import Entry, follow
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
@@ -437,7 +437,9 @@ def test_a_route_says_nothing_of_the_size_by_ipv6_or_of_what_the_node_itself_sen
 )
 def test_what_mends_a_link_that_is_too_narrow(link: str, pod: int, hint: str):
     entry, of = (PEER, large(source="10.244.2.3", target="10.244.1.2")) if link == "cni0" else (POD, large())
-    found = way(entry, of=of, pod_mtus={"veth1": pod}, **links(link, mtu=1400))
+    found = way(
+        entry, of=of, pods={"veth1": PodEnd(link=LinkInfo(index=2, name="eth0", mtu=pod))}, **links(link, mtu=1400)
+    )
     assert (code(found), found.problem.hint) == ("MTU-001", hint)
 
 

@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from weft.diag.doctor.checks import addresses, daemon, links, node, others, packetfilter, peers
+from weft.diag.doctor.checks import addresses, daemon, links, node, others, packetfilter, peers, pods
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
     *node.CHECKS,
     *daemon.CHECKS,
     *links.CHECKS,
+    *pods.CHECKS,
     *addresses.CHECKS,
     *packetfilter.CHECKS,
     *peers.CHECKS,

@@ -1,0 +1,88 @@
+"""The links of this node's pods: both ends, the port of the bridge between them, and the addresses.
+
+A pod that its runtime does not remember from an ADD that has ended may be in the making.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from weft.diag.finding import Command, Finding, check, finding, link_up
+from weft.diag.sight.node import Attached, PodEnd, Sight
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo
+from weft.model.net import Ip
+
+_FORWARDING: Final = 3
+_STATES: Final = ("disabled", "listening", "learning", "forwarding", "blocking")  # BR_STATE_… of linux/if_bridge.h
+
+
+def _pods(sight: Sight) -> Iterator[tuple[LinkInfo, PodEnd, Attached]]:
+    """The node's end of each pod that was attached, its own end, and what is remembered of it."""
+    known = {host: each for each in sight.attached for host in each.hosts}
+    for link in sight.links:
+        end, attached = sight.pods.get(link.name), known.get(link.name)
+        if end is not None and attached is not None and end.link.name == attached.ifname:
+            yield link, end, attached
+
+
+@check("pods-links", "pods' links are up, and have the addresses that they were given", "links", "attached")
+def _links(sight: Sight) -> Iterator[Finding]:
+    for link, end, attached in _pods(sight):
+        where = f"{end.link.name} of {attached}"
+        lost = [ip for ip in attached.addresses if ip not in end.addresses]
+        if not end.link.up:
+            hint = "Something in the pod has set it down. Recreate the pod"
+            yield finding("CHECK-001", where, "it is down", hint, expected="up")
+        elif not link.up:
+            command = link_up(link.name)
+            seen, hint = f"the node's end of it, {link.name}, is down", f"Run: {command}"
+            yield finding("CHECK-001", where, seen, hint, expected="up", fix=(command,))
+        elif lost:
+            seen = f"it has {_listed(end.addresses) or 'no address'}"
+            hint = "Something has changed it since the pod was made. Recreate the pod"
+            yield finding("CHECK-001", where, seen, hint, expected=_listed(lost))
+
+
+@check("pods-addresses", "no two pods have one address", "links", "attached")
+def _addresses(sight: Sight) -> Iterator[Finding]:
+    """Who was given the address has it rightly."""
+    having: dict[Ip, list[tuple[PodEnd, Attached]]] = defaultdict(list)
+    for _, end, attached in _pods(sight):
+        for ip in end.addresses:
+            having[ip].append((end, attached))
+    for ip, pods in having.items():
+        rightly = next((attached for _, attached in pods if ip in attached.addresses), None)
+        for end, attached in pods:
+            if rightly is not None and ip not in attached.addresses:
+                seen = f"it has {ip}, which {rightly} was given"
+                hint = f"Packets for {ip} reach one of the two, now this and now that. Take it off, or recreate the pod"
+                yield finding("CHECK-001", f"{end.link.name} of {attached}", seen, hint)
+
+
+@check("ports", "the ports of pods' bridges let packets pass", "links", "networks")
+def _ports(sight: Sight) -> Iterator[Finding]:
+    isolating = {name for network in sight.networks if network.isolated for name in network.bridges}
+    bridges = {bridge.index: bridge for bridge in sight.bridges}
+    for link in sight.links:
+        bridge, port = bridges.get(link.master), link.port
+        if bridge is None or port is None:
+            continue
+        where, words = f"{link.name} on {bridge.name}", ("bridge", "link", "set", "dev", link.name)
+        if link.up and link.operstate not in NO_CARRIER and port.state != _FORWARDING and bridge.up:
+            command = Command((*words, "state", str(_FORWARDING)), f"has the bridge forward packets by {link.name}")
+            seen = f"the port is in state {_STATES[port.state] if port.state < len(_STATES) else port.state}"
+            yield finding("BRIDGE-007", where, seen, f"Run: {command}", expected="forwarding", fix=(command,))
+        elif port.isolated and bridge.name not in isolating:
+            command = Command(
+                (*words, "isolated", "off"), f"lets the pod behind {link.name} reach other isolated ports"
+            )
+            seen = "the port is isolated, and no network's portIsolation asks for it"
+            hint = f"Isolated ports of one bridge reach each other not. Run: {command}"
+            yield finding("BRIDGE-007", where, seen, hint, expected="isolated off", fix=(command,))
+
+
+def _listed(addresses: list[Ip] | tuple[Ip, ...]) -> str:
+    return ", ".join(map(str, addresses))
+
+
+CHECKS: Final = (_links, _addresses, _ports)
