@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab.links import STORE, Cut, Link
+from weft.lab.topology import Pair, Wanted, cuts
 from weft.model.errors import Problem
 from weft.model.net import Family
 from weft.model.value import Value, field, replace
@@ -95,7 +96,8 @@ class Lab(Value):
 
     With `kubelets` each node is one of Kubernetes', and weft is a pod: the store is Kubernetes' API then. `bare` nodes
     have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have its address, and
-    nothing begins a connection to them. `links` and `cuts` are set once all is up.
+    nothing begins a connection to them. `topology` has the pairs of nodes that reach each other, from the start on; all
+    do if it is empty. `links` and `cuts` are set once all is up.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Lab(Value):
     services: tuple[Service, ...] = ()
     bare: bool = False
     nat: dict[int, Nat] = field(default_factory=dict)
+    topology: tuple[Pair, ...] = ()
     links: dict[str, Link] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
 
@@ -120,6 +123,11 @@ class Lab(Value):
     def segments(self) -> tuple[int, ...]:
         """Those that have nodes, and the first, where the store is."""
         return tuple(sorted({1, *(node.segment for node in self.nodes)}))
+
+    @property
+    def apart(self) -> frozenset[Cut]:
+        """What its topology cuts."""
+        return cuts(self.topology, [node.name for node in self.nodes])
 
     @property
     def nftables(self) -> bool:
@@ -138,6 +146,7 @@ class Overrides(Value):
     store: Store | None = None
     nat: Nat | None = None
     kubernetes: bool = False
+    topology: Wanted | None = None
 
     def given(self) -> list[str]:
         said = ((name, getattr(self, name)) for name in self.__struct_fields__)

@@ -29,6 +29,7 @@ from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.places import Place
 from weft.lab.protocol import Verb
 from weft.lab.report import LabReport, LinksReport, Nothing, PingReport, PodReport, TurnReport
+from weft.lab.topology import Wanted
 
 _numbers: Final = count(1)
 
@@ -146,16 +147,20 @@ def lab(
     family: str | None = None,
     nft: bool = False,
     store: spec.Store | None = None,
+    topology: Wanted | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
     """Start a lab, and end it whatever happens: by default three nodes with two pods each on etcd.
 
     `file` is the text of a lab file; what else is given takes the place of what it says. Without a `name` it has one of
-    its own, so that labs stand side by side. `family` is "4", "6" or "46". `note` is called with what is being done.
+    its own, so that labs stand side by side. `family` is "4", "6" or "46", `topology` a shape or lists of
+    nodes. `note` is called with what is being done.
     """
     from weft.lab.files import labfile
 
-    over = spec.Overrides(nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store)
+    over = spec.Overrides(
+        nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store, topology=topology
+    )
     wanted = labfile.read(file or "{}", "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)
     base = places.home(os.environ)
     start.up(wanted, base, os.environ, note=note)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.lab import spec
+from weft.lab import spec, topology
 from weft.lab.files import labexport, labfile
 from weft.lab.links import STORE, Cut, Link
 from weft.lab.network import planned
@@ -76,8 +76,10 @@ def labs(draw: st.DrawFn) -> spec.Lab:
     cuts = tuple(Cut(source=one, target=other) for one, other in draw(CUTS) if {one, other} <= {*names, STORE})
     behind = sorted({each.segment for each in nodes} & draw(st.sampled_from([set[int](), {2}, {2, 3}])))
     nat: dict[int, spec.Nat] = {each: draw(st.sampled_from(get_args(spec.Nat))) for each in behind}
+    shape = draw(st.sampled_from(["full", "line", "ring", "partial:3"]))
     return spec.Lab(
         name="edge",
+        topology=topology.pairs(shape, names),
         network=NETWORK,
         families=(4,),
         nodes=nodes,

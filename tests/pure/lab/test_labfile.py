@@ -136,7 +136,7 @@ def test_the_network_goes_to_the_store_as_written():
 MISTAKES = {
     "name: a\nnods: 3\n": (
         "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes, "
-        "nat, cuts, services. Did you mean 'nodes'?"
+        "nat, topology, cuts, services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
         "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings, link."
@@ -166,6 +166,10 @@ MISTAKES = {
     "nat: 2": "1: nat is no list; expected a list of segments, as [2]",
     "nat: [1]": "1: a segment behind a NAT: 1; expected 2 to 8",
     "nodes: [{name: a, segment: 3}]\nnat: [2, 3]": "2: nat: no node is in segment 2; expected a segment of a node",
+    "nodes: 2\ntopology: star": "2: a topology 'star'; expected full, line, ring or partial:SEED, or lists of nodes",
+    "topology: {node1: node2}": "1: topology: a mapping",
+    "nodes: 2\ntopology: [[node1, node3]]": "2: a topology with node3; expected nodes of the lab: node1, node2",
+    "nodes: 3\ntopology: [[node1, node2]]": "2: a topology in which no way leads from node1 to node3",
     "nodes:\n- name: a\n  daemon: ''": "3: daemon: ''; expected a program",
     "nodes: [{name: a, daemon: 3}]": "1: daemon: 3; expected text, in quotes",
     "kubernetes: true\nnodes: [{name: a, daemon: flanneld}]": (

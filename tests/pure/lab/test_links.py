@@ -194,13 +194,13 @@ def test_rules_that_count():
 def test_what_people_see_of_links():
     report = LinksReport(
         links={"node1": Link(), "node2": Link(up=False, delay=1.5, loss=0.1, rate=2_500_000)},
-        cuts=[Cut(source="node1", target=STORE)],
+        cuts=[Cut(source="node1", target="node2"), Cut(source="node1", target=STORE)],
     )
     assert show.links(report) == (
         "NODE   LINK  DELAY   LOSS   RATE\n"
         "node1  up    -       -      -\n"
         "node2  down  1.5 ms  0.1 %  2.5 Mbit/s\n"
-        "cut: node1 -> store\n"
+        "cut: node1 -> node2, store\n"
     )
     assert links.words(report.links["node2"]) == "down, delay 1.5 ms, loss 0.1 %, rate 2.5 Mbit/s"
     assert links.words(Link(loss=5.0)) == "loss 5 %"

@@ -112,9 +112,7 @@ def test_what_a_file_may_not_hold(text, where, seen):
 
 def test_an_object_that_two_files_hold():
     with pytest.raises(ConfigError, match=r"b\.yaml: Namespace shop a second time"):
-        read_objects(
-            dict.fromkeys(("a.yaml", "b.yaml"), "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
-        )
+        read_objects(dict.fromkeys(("a.yaml", "b.yaml"), "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"))
 
 
 def test_objects_of_others_in_the_group_are_passed_over():

@@ -1,6 +1,7 @@
 """`weft lab up`, `down`, `list` and `clean`: labs as a whole."""
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any, get_args
 
 import click
 
-from weft.lab import places, protocol, spec
+from weft.lab import places, protocol, spec, topology
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab_option, labs, within
 from weft.lab.report import LabReport, NewsReport
+from weft.lab.topology import SHAPES
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
 from weft.screen.documents import DOCUMENTS, Progress, document, next_commands, output_option, show_report
@@ -32,6 +34,11 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--nat", type=click.Choice(get_args(spec.Nat)), help="All nodes but the first behind a NAT of their own.")
 @click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
 @click.option(
+    "--topology",
+    metavar="SHAPE|FILE",
+    help=f"Which nodes reach each other: {SHAPES}, or a FILE of nodes and those that each reaches. All by default.",
+)
+@click.option(
     "--name",
     default="",
     envvar=VARIABLE,
@@ -50,6 +57,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
       weft lab up lab.yaml --nodes 5 --name other
       weft lab up -f - <lab.yaml
       weft lab up lab.yaml --dry-run
+      weft lab up --store mesh --topology line
 
     An option beside a FILE takes the place of what the file says, or is refused with the reason.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -59,7 +67,8 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
         raise ConfigError(*problems)
     if file is not None and named is not None:
         raise ConfigError(_problem("weft lab up", f"{file} and --file {named}", "one file"))
-    over = spec.Overrides(kubernetes=options.pop("kubelets"), **options)
+    shape = options.pop("topology")
+    over = spec.Overrides(kubernetes=options.pop("kubelets"), topology=shape and _topology(shape), **options)
     wanted = _wanted(file or named, name, over)
     if wanted.kubelets and wanted.pods:
         hint = "Leave it out; 'kubectl create deployment' makes pods."
@@ -121,7 +130,18 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         store="kubernetes" if over.kubernetes else over.store or "etcd",
         kubelets=over.kubernetes,
         nat=over.nat,
+        shape=over.topology or topology.FULL,
     )
+
+
+def _topology(given: str) -> topology.Wanted:
+    if re.search(topology.PATTERN, given):
+        return given
+    try:
+        return topology.read(Path(given).read_text(errors="replace"))
+    except OSError as error:
+        seen = f"no shape, and no file that can be read: {error.strerror}"
+        raise ConfigError(Problem("FLAG-001", f"--topology {given}", seen, expected=f"{SHAPES}, or a file")) from None
 
 
 def _problem(where: str, seen: str, expected: str = "", hint: str = "") -> Problem:

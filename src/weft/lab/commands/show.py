@@ -11,7 +11,7 @@ from weft.model.text import counted, table
 
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14
-_BY_KUBERNETES: Final = "by Kubernetes"
+_CHOSEN: Final = {"kubernetes": "by Kubernetes", "mesh": "by the mesh"}
 _FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
 
 
@@ -78,7 +78,8 @@ def links(report: LinksReport) -> str:
 
 
 def _cuts(cuts: Sequence[Cut]) -> str:
-    return "".join(f"cut: {cut.source} -> {cut.target}\n" for cut in cuts)
+    by_source = groupby(cuts, key=lambda cut: cut.source)
+    return "".join(f"cut: {source} -> {', '.join(cut.target for cut in each)}\n" for source, each in by_source)
 
 
 def things(report: TurnReport) -> str:
@@ -93,6 +94,7 @@ def plan(plan: Plan) -> str:
     families = " and ".join(f"IPv{family}" for family in plan.families)
     kind = ", nodes of Kubernetes" if plan.kubernetes else ""
     head = f"lab {plan.name} would be: {plan.backend}, {families}, store {plan.store}{kind}\n"
+    chosen = _CHOSEN.get(plan.store, "")
     if plan.nat:
         kinds = (f"{segment} ({kind})" for segment, kind in plan.nat.items())
         head += f"behind a NAT: segment {', '.join(kinds)}\n"
@@ -100,7 +102,7 @@ def plan(plan: Plan) -> str:
         (
             node.name,
             ", ".join(node.underlay),
-            ", ".join(node.subnets) or _BY_KUBERNETES,
+            ", ".join(node.subnets) or chosen,
             node.daemon or "weftd",
             ", ".join(node.ports) or "-",
         )
@@ -108,7 +110,7 @@ def plan(plan: Plan) -> str:
     )
     parts = [head, table(("NODE", "UNDERLAY", "POD SUBNET", "DAEMON", "PORTS OF THE MACHINE"), rows)]
     if plan.pods:
-        pods = ((pod.name, pod.node, ", ".join(pod.addresses) or _BY_KUBERNETES) for pod in plan.pods)
+        pods = ((pod.name, pod.node, ", ".join(pod.addresses) or chosen) for pod in plan.pods)
         parts.append(table(("POD", "NODE", "ADDRESS"), pods))
     if plan.services:
         said = ((each.name, ", ".join(each.addresses), str(each.port), ", ".join(each.pods)) for each in plan.services)

@@ -8,6 +8,7 @@
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
     store: etcd                  # or kubernetes, or mesh
     nat: [2]                     # segments that are behind one; or {segment: 2, kind: hard}
+    topology: line               # or ring, partial:SEED, or [[node1, node2], …]
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
     cuts: [{from: node1, to: node2}]
@@ -23,7 +24,7 @@ from typing import Any, Final
 import yaml
 
 from weft.config.netconf import NetConf
-from weft.lab import spec
+from weft.lab import spec, topology
 from weft.lab.files import kindfile, labkeys, yamlfile
 from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_nat, read_pod, read_services
 from weft.lab.files.yamlfile import Reader
@@ -65,13 +66,17 @@ def regular(
     store: spec.Store = "etcd",
     kubelets: bool = False,
     nat: spec.Nat | None = None,
+    shape: topology.Wanted = topology.FULL,
 ) -> spec.Lab:
-    """The lab of options alone. `ConfigError` for an unknown back end or too small a network."""
+    """The lab of options alone. `ConfigError` for an unknown back end, too small a network, or what is no topology."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
     lab = spec.regular(
         name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets, nat=nat
     )
-    if problems := misfits(understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}"):
+    names = [node.name for node in lab.nodes]
+    lab = replace(lab, topology=topology.pairs(shape, names))
+    problems = misfits(understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}")
+    if problems := [*problems, *topology.problems(lab.topology, names, "--topology")]:
         raise ConfigError(*problems)
     return lab
 
@@ -117,6 +122,7 @@ class _Reader(yamlfile.Reader):
             store=store,
             kubelets=kubelets,
             nat=read_nat(self, parts.get("nat"), {each.segment for each in nodes}),
+            topology=self._topology(parts.get("topology"), [each.name for each in nodes]),
             links={name: link for name, link in self._links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
         )
@@ -192,6 +198,19 @@ class _Reader(yamlfile.Reader):
             found += self._pods_of(parts.get("pods"), name, index, everywhere)
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
+
+    def _topology(self, node: yaml.Node | None, names: Sequence[str]) -> tuple[topology.Pair, ...]:
+        if node is None:
+            return ()
+        shape = isinstance(node, yaml.ScalarNode)
+        wanted: Any = self.value(node, str if shape else list[list[str]], "topology")
+        try:
+            pairs = topology.pairs(wanted or topology.FULL, names)
+        except ValueError as error:
+            self.problem(node, str(error), expected=f"{topology.SHAPES}, or lists of nodes")
+            return ()
+        self.add(node, topology.problems(pairs, names, self.at(node)))
+        return pairs
 
     def _daemon(self, parts: dict[str, yaml.Node]) -> str:
         """One with a slash is seen from the file's folder."""
@@ -277,6 +296,10 @@ def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
         _set_nat(root, over.nat, reader)
     if over.kubernetes:
         _set(root, "kubernetes", _TRUE, "true")
+    if over.topology is not None:
+        wanted = yaml.compose(json.dumps(over.topology), Loader=yaml.SafeLoader)
+        root.value = [(key, value) for key, value in root.value if key.value != "topology"]
+        root.value.append((_scalar(root, _TEXT, "topology"), wanted))
     _set_network(root, over, reader)
     return root
 

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from weft.desired.backends import BACKENDS
 from weft.lab import spec
 from weft.lab.services.choice import NODE_PORTS
+from weft.lab.topology import PATTERN, SHAPES
 from weft.model.value import Value
 
 API: Final = "weft.dev/v1"
@@ -163,6 +164,10 @@ LAB: Final[Keys] = MappingProxyType(
         "store": Key("What holds the leases: etcd by default.", {"enum": list(get_args(spec.Store))}),
         "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
         "nat": Key("Segments behind a NAT of their own: numbers, or in detail.", _list(_either(_BEHIND, _object(NAT)))),
+        "topology": Key(
+            f"Which nodes reach each other: {SHAPES}, or lists of a node and those that it reaches; all by default.",
+            _either({**_TEXT, "pattern": PATTERN}, _list({**_list(_NAME), "minItems": 2})),
+        ),
         "cuts": Key("Ways from a node to another on which no packet gets, once all is up.", _list(_object(CUT))),
         SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
     }

@@ -111,8 +111,12 @@ class World:
         if self.lab.bare:
             self._name_hosts()
             return
+        apart = self.lab.apart
+        await self.switch.set(Conditions(cuts=apart), self.lab.nodes)
         await self._fill(self.lab.nodes, self.lab.pods, note)
-        await self.switch.set(Conditions(links=self.lab.links, cuts=frozenset(self.lab.cuts)), self.lab.nodes)
+        if apart and self.lab.store == "mesh":
+            await daemons.relayed(self.nodes, apart, self.inside, note)
+        await self.switch.set(Conditions(links=self.lab.links, cuts=apart.union(self.lab.cuts)), self.lab.nodes)
 
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
         """Add nodes and pods to a lab on etcd. Raises the first failure."""

@@ -1,18 +1,20 @@
-"""Waits until the daemons of all nodes know each other."""
+"""Waits until the daemons of all nodes know each other, and the ways between them."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weft.beside.tasks import awaited
-from weft.lab.inside import node
+from weft.lab.inside import control, node
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.processes import Processes
+from weft.lab.links import Cut
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Net
+from weft.model.node.nodestate import NodeState
 from weft.model.text import counted
 
 if TYPE_CHECKING:
@@ -59,6 +61,35 @@ async def joined(
             raise Unavailable(Problem("LAB-002", name, seen)) from None
     if len(nodes) > 1:
         note(f"every node {'knows' if apart else 'has a route to'} every other")
+
+
+async def relayed(nodes: Mapping[str, RunningNode], apart: Collection[Cut], inside: Inside, note: Note) -> None:
+    """Wait until the nodes of a mesh have found a way to those that they do not reach themselves.
+
+    `Unavailable` names two between which there is none.
+    """
+
+    async def straight() -> list[Cut]:
+        states = {name: await control.state(inside, each.room, each.process) for name, each in nodes.items()}
+        subnets = {name: {str(net) for net in each.subnet_env().subnets} for name, each in nodes.items()}
+        return [cut for cut in apart if not _by_another(states[cut.source], subnets[cut.target])]
+
+    async def led() -> None:
+        while await straight():  # noqa: ASYNC110 - nothing tells us when
+            await asyncio.sleep(_PROGRESS_SECONDS)
+
+    try:
+        await patiently(led(), straight)
+    except TimeoutError:
+        cut = (await straight())[0]
+        seen = f"it has found no way to {cut.target} by another node, and nothing has changed for {SECONDS:.0f} s"
+        raise Unavailable(Problem("LAB-002", cut.source, seen)) from None
+    note("every node has found a way to every other")
+
+
+def _by_another(state: NodeState | None, subnets: AbstractSet[str]) -> bool:
+    peers = () if state is None else state.peers
+    return any(peer.way.startswith("via ") and not subnets.isdisjoint(peer.subnets) for peer in peers)
 
 
 def _subnets(nodes: Sequence[RunningNode]) -> AbstractSet[Net]:

@@ -7,7 +7,7 @@ from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem
 
 _NET_CONF: Final = "net-conf.json"
-_DIALLED: Final = 3  # nodes that each other one dials first
+_DIALLED: Final = 3  # nodes that each other one dials first, of those that it reaches
 
 
 class MeshStore:
@@ -15,6 +15,7 @@ class MeshStore:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
+        self._apart = lab.apart
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -39,8 +40,10 @@ class MeshStore:
         if node.index == first.index:
             return ["--mesh", "--mesh-create", f"--net-config-path={filesystem.KUBE_FLANNEL / _NET_CONF}"]
         family = self._lab.families[0]
-        dialled = [each for each in self._lab.nodes[:_DIALLED] if each.index != node.index]
-        return ["--mesh", *(f"--peer={underlay.address_of(each, family)}" for each in dialled)]
+        hidden = self._lab.nat.keys() - {node.segment}
+        far = {node.name, *(cut.target for cut in self._apart if cut.source == node.name)}
+        near = [each for each in self._lab.nodes if each.name not in far and each.segment not in hidden]
+        return ["--mesh", *(f"--peer={underlay.address_of(each, family)}" for each in near[:_DIALLED])]
 
     def prepare(self, node: Node) -> None:
         (filesystem.node_directory(node.name, "kube-flannel") / _NET_CONF).write_text(self._lab.network)

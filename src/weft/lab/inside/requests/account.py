@@ -60,13 +60,15 @@ async def news(world: World, after: Mapping[str, int]) -> NewsReport:
 async def description(world: World) -> Lab:
     """A lab that would be as this one, as far as can be told."""
     await world.look_at_network()
-    now = world.switch.now
+    now, apart = world.switch.now, world.lab.apart
+    whole = apart <= now.cuts  # else some of it was healed, and only cuts can say the rest
     return replace(
         world.lab,
         pods=tuple(running.spec for running in world.in_order()),
         services=world.services.services,
         links=dict(now.links),
-        cuts=tuple(now.in_order()),
+        topology=world.lab.topology if whole else (),
+        cuts=tuple(cut for cut in now.in_order() if not whole or cut not in apart),
     )
 
 
