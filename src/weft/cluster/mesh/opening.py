@@ -10,9 +10,8 @@ from weft.beside import files
 from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
-from weft.cluster.mesh.parts import Parts, Self
 from weft.cluster.mesh.passwords import Passwords
-from weft.cluster.mesh.peer import Peer
+from weft.cluster.mesh.peer import Peer, Self
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.cluster.mesh.use import had_a_pod
@@ -21,7 +20,6 @@ from weft.config.blocks import layout_of
 from weft.config.netconf import parse_netconf
 from weft.config.options import MESH_PORT, Options
 from weft.desired.backends import BACKENDS
-from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.records import MAX_NAME, Layout
 
@@ -53,8 +51,7 @@ def open_mesh(
     )
     refused: Counter[str] = Counter()
     links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
-    parts = Parts(core=Core, links=links)
-    peer = Peer(me, Disk(directory, kept), parts, now=now, random=random, used=had_a_pod)
+    peer = Peer(me, Disk(directory, kept), links, now=now, random=random, used=had_a_pod)
     report = Report(peer, refused)
     return Store(
         settings=MeshSettings(peer),

@@ -18,8 +18,9 @@ from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
 from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.leases import Leasebook, unfit
-from weft.cluster.mesh.parts import Core, Links, Parts, Self
+from weft.cluster.mesh.links import Ears, TcpLinks
 from weft.cluster.mesh.paths import MeshPaths
+from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
     Close,
@@ -41,8 +42,8 @@ from weft.model.mesh.effects import (
     Used,
 )
 from weft.model.mesh.messages import Hello, Message, Offer
-from weft.model.mesh.records import KEY_SIZE, peer_id
-from weft.model.value import replace
+from weft.model.mesh.records import KEY_SIZE, Layout, peer_id
+from weft.model.value import Value, replace
 from weft.wire.mesh import Hostile
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,16 @@ _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
 _REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
 _SHOWN: Final = 64  # addresses that do not answer
 _SAID: Final = 200  # of the newest words of the core, for a report
+
+
+class Self(Value):
+    """What the flags and the machine say of this node."""
+
+    name: str
+    peers: tuple[str, ...]
+    founding: Layout | None
+    machine: str
+    boot: str
 
 
 class _Again(Exception):
@@ -65,13 +76,14 @@ class Peer:
         self,
         me: Self,
         disk: Disk,
-        parts: Parts,
+        links: Callable[[bytes, Ears, Callable[[], Hello]], TcpLinks],
         *,
         now: Callable[[], float],
         random: Callable[[int], bytes],
         used: Callable[[Sequence[str]], bool],
+        core: type[Core] = Core,
     ) -> None:
-        """`used` tells whether a pod ever had an address of these subnets."""
+        """`links` gets the private key. `used` tells whether a pod ever had an address of these subnets."""
         self.me = me
         self.key = b""
         self.own = Own(home=None, usable=False)
@@ -84,13 +96,13 @@ class Peer:
         self.heard: float | None = None
         self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
         self._disk = disk
-        self._parts = parts
+        self._make = core, links
         self._now = now
         self._random = random
         self._used = used
         self._published: Publish | None = None
         self._turn = asyncio.Event()
-        self._links: Links
+        self._links: TcpLinks
         self._fault: Exception | None = None  # of the core
         self._held = Held()
         self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -225,9 +237,9 @@ class Peer:
         self._has(saved.kept)
         self.own = Own(home=self.kept.home, usable=False)
         members = await beside(self._disk.members)
-        self.core = self._parts.core(saved.kept, options, self._chance, members)
-        core = self.core
-        self._links = links = self._parts.links(saved.secret, self, lambda: core.hello)
+        make_core, make_links = self._make
+        self.core = core = make_core(saved.kept, options, self._chance, members)
+        self._links = links = make_links(saved.secret, self, lambda: core.hello)
         self._saved = saved
         self._unlinked = self._now()
         self._have(lambda core: core.start(self._now()))
@@ -283,8 +295,8 @@ class Peer:
     async def _tick(self, core: Core) -> None:
         while self.core is core:
             self._fed.clear()
-            left = None if core.due is None else core.due - self._now()
-            if left is not None and left <= 0:
+            left = core.due - self._now()
+            if left <= 0:
                 self._have(lambda core: core.tick(self._now()))
                 await asyncio.sleep(0)
                 continue

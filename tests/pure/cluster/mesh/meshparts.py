@@ -6,12 +6,12 @@ import asyncio
 import errno
 import os
 from contextlib import asynccontextmanager, suppress
+from math import inf
 
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.disk import Saved
-from weft.cluster.mesh.parts import Parts, Self
-from weft.cluster.mesh.peer import Peer
+from weft.cluster.mesh.peer import Peer, Self
 from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
 from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Layout, Member, Ring
@@ -33,7 +33,7 @@ class FakeCore:
     """`says` are the effects of the next call of whatever kind."""
 
     def __init__(self, kept, options, chance, members):
-        self.due = None
+        self.due = inf
         self.kept, self.options, self.chance = kept, options, chance
         self.ring = kept.ring
         self.agreed = False
@@ -82,7 +82,7 @@ class FakeCore:
         return self._call("asked", command)
 
     def tick(self, now):
-        self.due = None
+        self.due = inf
         return self._call("tick")
 
 
@@ -140,8 +140,8 @@ class World:
         self.cores, self.linkses = [], []
         self.used = set()
         me = Self(name="node1", peers=("10.0.0.5:51820",), founding=None, machine="machine", boot=boot)
-        parts = Parts(core=self._core, links=self._links)
-        self.peer = Peer(me, disk, parts, now=lambda: self.now, random=os.urandom, used=self._had_a_pod)
+        given = {"now": lambda: self.now, "random": os.urandom, "used": self._had_a_pod, "core": self._core}
+        self.peer = Peer(me, disk, self._links, **given)
 
     def _had_a_pod(self, subnets):
         return not self.used.isdisjoint(subnets)

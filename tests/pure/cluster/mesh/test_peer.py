@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import nullcontext
+from math import inf
 
 import pytest
 
@@ -209,7 +210,7 @@ async def test_a_core_that_has_raised_is_asked_no_more_and_another_begins_from_t
                 world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT))
                 await comes(lambda: world.peer.unwritten is not None)
             setattr(world.core, call, broken)
-            world.core.due = 0 if call == "tick" else None
+            world.core.due = 0 if call == "tick" else inf
             calls = {
                 "tick": world.say,
                 "received": lambda: world.peer.received(1, ROOT),
@@ -244,11 +245,11 @@ async def test_another_programs_port_ends_it():
         raise ConfigError(Problem(code="INST-001", where="port", seen="busy"))
 
     def links(*given):
-        made = world._links(*given)
+        made = World._links(world, *given)
         made.run = busy
         return made
 
-    world.peer._parts = replace(world.peer._parts, links=links)
+    world.peer._make = world._core, links
     with pytest.raises(ConfigError, match="INST-001"):
         await world.peer.run()
 

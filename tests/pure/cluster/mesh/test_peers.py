@@ -14,15 +14,13 @@ from tests.pure.cluster.mesh.meshparts import NET_CONF, FakeDisk, FakeLinks
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.commands import Operator
-from weft.cluster.mesh.parts import Parts, Self
-from weft.cluster.mesh.peer import Peer
+from weft.cluster.mesh.peer import Peer, Self
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.config.blocks import layout_of
 from weft.config.netconf import parse_netconf
 from weft.desired.allocate import Chooser
 from weft.desired.backends import BACKENDS
-from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import LeaseAttrs
 from weft.model.mesh.effects import Remove
@@ -85,9 +83,9 @@ class Node:
         dialled = f"{self.address}:51820"
         peers = () if number == 1 else ("192.0.2.1:51820",)
         me = Self(name=f"node{number}", peers=peers, founding=None, machine="machine", boot="boot")
-        parts = Parts(core=Core, links=partial(HubLinks, hub, dialled))
+        links = partial(HubLinks, hub, dialled)
         loop = asyncio.get_running_loop()
-        self.peer = Peer(me, disk, parts, now=loop.time, random=os.urandom, used=lambda _: False)
+        self.peer = Peer(me, disk, links, now=loop.time, random=os.urandom, used=lambda _: False)
         self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer)
         self.directory = MeshDirectory(self.peer)
         self.look = Report(self.peer, {})
