@@ -1,0 +1,1 @@
+"""Which packets policies allow, as what a node's tables of policies should hold: chains, sets and elements."""

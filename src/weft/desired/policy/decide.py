@@ -1,0 +1,344 @@
+"""Deciding: from policies, pods and attachments to the objects of a node's tables, and what a change touches.
+
+The daemon's rounds and `weft plan` ask the same `PolicyDecider`. It looks at nothing and does nothing.
+"""
+
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from typing import Final
+
+from weft.desired.policy.frame import frame, refusal, senders
+from weft.desired.policy.inputs import Attached, PolicySettings
+from weft.desired.policy.names import MAP, PortName, comment, in_namespace, peers_set, port_element, ports_set
+from weft.desired.policy.selections import Move, Selections
+from weft.desired.policy.text import Rendered, rendered
+from weft.model.kernel.nftset import field
+from weft.model.kernel.objects import Key, Object, Objects, Ownership
+from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement, named
+from weft.model.net import Ip
+from weft.model.policy import DIRECTIONS, Direction, Id, Namespace, Pod, PodPeer, Policy, Thing
+from weft.model.value import Value, replace
+
+_Step = Callable[[Object], None]
+
+_NOTHING_ELSE: Final = Ownership(devices=frozenset(), networks=())
+
+
+class _Class(Value):
+    """The policies that restrict a pod in one direction, or several pods."""
+
+    chain: PolicyChain
+    policies: tuple[Rendered, ...]
+
+
+class _Placed(Value):
+    objects: tuple[Object, ...]
+    classes: tuple[_Class, ...]
+
+
+class PolicyDecider:
+    """What a node wants of its tables of policies.
+
+    Policies in effect here, those that select a pod that is attached here, have chains, and sets of their peers.
+    An attached pod that is not known, or known by another UID, has no elements: what comes from it or goes to it is
+    refused. Methods that change something return the keys of what was wanted before or is now.
+    """
+
+    ownership = _NOTHING_ELSE
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+        self._wanted: dict[Key, Object] = {}
+        self._again: dict[Key, int] = {}  # how often more than once an object is needed
+        self._touched: set[Key] = set()
+        self._uses: dict[Hashable, int] = {}
+        self._selections = Selections()
+        self._told: dict[Id, Pod] = {}
+        self._policies: dict[Id, Policy] = {}
+        self._subjects: dict[PodPeer, dict[Id, Policy]] = {}
+        self._rendered: dict[tuple[Id, Direction], Rendered] = {}
+        self._attached: dict[str, Attached] = {}
+        self._here: dict[Id, set[str]] = {}  # attachments, by pod
+        self._placed: dict[str, _Placed] = {}
+        self._dirty: set[str] = set()
+        for thing in frame(settings):
+            self._need(thing)
+
+    @property
+    def wanted(self) -> Objects:
+        """The same mapping for ever."""
+        return self._wanted
+
+    def change(self, put: Iterable[Thing] = (), gone: Iterable[Id] = ()) -> set[Key]:
+        for kind, namespace, name in gone:
+            if kind == "policy":
+                self._set_policy((kind, namespace, name), None)
+            elif kind == "pod":
+                self._told.pop((kind, namespace, name), None)
+                self._refresh((kind, namespace, name))
+            else:
+                self._set_namespace(name, None)
+        for thing in put:
+            if isinstance(thing, Policy):
+                self._set_policy(thing.id, thing)
+            elif isinstance(thing, Pod):
+                if self._told.get(thing.id) != thing:
+                    self._told[thing.id] = thing
+                    self._refresh(thing.id)
+            else:
+                self._set_namespace(thing.name, thing)
+        return self._settled()
+
+    def attached(self, key: str, attached: Attached) -> set[Key]:
+        """`key` names the attachment."""
+        if self._attached.get(key) != attached:
+            self._detach(key)
+            self._attached[key] = attached
+            self._here.setdefault(_pod_id(attached), set()).add(key)
+            self._refresh(_pod_id(attached))
+            self._dirty.add(key)
+        return self._settled()
+
+    def detached(self, key: str) -> set[Key]:
+        self._detach(key)
+        return self._settled()
+
+    def ready(self, key: str) -> bool:
+        """Tell whether the elements are wanted by which packets of the attachment are judged."""
+        attached = self._attached.get(key)
+        return attached is not None and (not attached.pod or self._known(attached) is not None)
+
+    def policies_of(self, pod: Id, direction: Direction) -> tuple[Policy, ...]:
+        """Those that restrict it in this direction."""
+        found = (each for peer in self._selections.of(pod) for each in self._subjects.get(peer, {}).values())
+        restricting = (each for each in found if each.rules(direction) is not None)
+        return tuple(sorted(restricting, key=lambda each: each.name))
+
+    def _settled(self) -> set[Key]:
+        dirty, self._dirty = self._dirty, set()
+        for key in dirty:
+            self._place(key)
+        touched, self._touched = self._touched, set()
+        return touched
+
+    # What is known
+
+    def _set_namespace(self, name: str, namespace: Namespace | None) -> None:
+        if self._selections.namespaces.get(name) == namespace:
+            return
+        known_before = name in self._selections.namespaces
+        self._moved(self._selections.set_namespace(name, namespace))
+        if known_before != (namespace is not None):
+            self._dirty.update(key for (_, each, _), keys in self._here.items() if each == name for key in keys)
+
+    def _set_policy(self, name: Id, policy: Policy | None) -> None:
+        before = self._policies.pop(name, None)
+        if before is not None:
+            subject = _subject(before)
+            self._mark_members(subject)
+            del self._subjects[subject][name]
+            if not self._subjects[subject]:
+                del self._subjects[subject]
+            for direction in DIRECTIONS:
+                self._rendered.pop((name, direction), None)
+            self._selections.leave(subject)
+        if policy is not None:
+            subject = _subject(policy)
+            self._policies[name] = policy
+            self._subjects.setdefault(subject, {})[name] = policy
+            self._selections.use(subject)
+            self._mark_members(subject)
+
+    def _mark_members(self, subject: PodPeer) -> None:
+        self._dirty.update(
+            key for pod, keys in self._here.items() if subject in self._selections.of(pod) for key in keys
+        )
+
+    def _refresh(self, pod: Id) -> None:
+        """Take a pod as it is now: its addresses are those of its attachments here, before the API has them."""
+        keys, told = self._here.get(pod, ()), self._told.get(pod)
+        before = self._selections.pod(pod)
+        now = told if told is not None and told.counts else None
+        if now is not None:
+            here = [each for each in map(self._attached.__getitem__, sorted(keys)) if _is_of(each, now)]
+            ips = tuple(dict.fromkeys(ip for each in here for ip in each.ips))
+            now = replace(now, ips=ips) if ips else now
+        self._dirty.update(keys)
+        if now == before:
+            return
+        for each, step in ((before, self._unneed), (now, self._need)):
+            if each is not None:
+                for thing in _port_elements(each, self._uses):
+                    step(thing)
+        self._moved(self._selections.set_pod(pod, now))
+
+    def _moved(self, moves: Iterable[Move]) -> None:
+        for peer, pod, joined in moves:
+            if ("peers", peer) in self._uses:
+                for ip in pod.ips:
+                    (self._need if joined else self._unneed)(_peer_element(peer, ip))
+            if peer in self._subjects:
+                self._dirty.update(self._here.get(pod.id, ()))
+
+    # What is attached
+
+    def _detach(self, key: str) -> None:
+        attached = self._attached.pop(key, None)
+        if attached is not None:
+            pod = _pod_id(attached)
+            self._here[pod].discard(key)
+            if not self._here[pod]:
+                del self._here[pod]
+            self._refresh(pod)
+            self._dirty.add(key)
+
+    def _known(self, attached: Attached) -> Pod | None:
+        pod = self._selections.pod(_pod_id(attached))
+        known = pod is not None and pod.namespace in self._selections.namespaces and _is_of(attached, pod)
+        return pod if known else None
+
+    def _place(self, key: str) -> None:
+        former, attached = self._placed.pop(key, None), self._attached.get(key)
+        if attached is not None:
+            self._placed[key] = placed = self._placing(attached)
+            for thing in placed.objects:
+                self._need(thing)
+            for each in placed.classes:
+                self._hold_class(each)
+        if former is not None:
+            for thing in former.objects:
+                self._unneed(thing)
+            for each in former.classes:
+                self._release_class(each)
+
+    def _placing(self, attached: Attached) -> _Placed:
+        objects, classes = [*senders(attached)], list[_Class]()
+        pod = self._known(attached)
+        if attached.pod and pod is None:
+            return _Placed(objects=tuple(objects), classes=())
+        for ip in attached.ips:
+            twice = field(ip.packed) * 2  # nobody can keep a pod from itself
+            objects.append(PolicyElement(table=INET, set=f"self{ip.version}", element=twice))
+        said = comment(f"{attached.uid} {attached.pod}" if attached.pod else "no pod of Kubernetes")
+        for direction in DIRECTIONS:
+            verdict = "accept"
+            if pod is not None and (policies := self.policies_of(pod.id, direction)):
+                classes.append(self._class(policies, direction))
+                verdict = classes[-1].chain.name
+            for ip in attached.ips:
+                name = f"{MAP[direction]}{ip.version}"
+                objects.append(PolicyElement(table=INET, set=name, element=ip.packed, verdict=verdict, comment=said))
+        return _Placed(objects=tuple(objects), classes=tuple(classes))
+
+    def _class(self, policies: Iterable[Policy], direction: Direction) -> _Class:
+        found = tuple(self._render(each, direction) for each in policies)
+        jumps = (f"jump {each.chain.name}" for each in found if each.chain.rules)
+        end = f"goto {refusal(direction, self._settings.mode).name}"
+        return _Class(chain=named(MAP[direction], (*jumps, end)), policies=found)
+
+    def _render(self, policy: Policy, direction: Direction) -> Rendered:
+        key = policy.id, direction
+        if key not in self._rendered:
+            self._rendered[key] = rendered(policy, direction, self._settings)
+        return self._rendered[key]
+
+    # What is needed, counted by its users
+
+    def _first(self, use: Hashable) -> bool:
+        self._uses[use] = self._uses.get(use, 0) + 1
+        return self._uses[use] == 1
+
+    def _last(self, use: Hashable) -> bool:
+        self._uses[use] -= 1
+        if self._uses[use]:
+            return False
+        del self._uses[use]
+        return True
+
+    def _hold_class(self, each: _Class) -> None:
+        if self._first(each.chain.name):
+            self._need(each.chain)
+            for policy in each.policies:
+                self._hold_policy(policy)
+
+    def _release_class(self, each: _Class) -> None:
+        if self._last(each.chain.name):
+            self._unneed(each.chain)
+            for policy in each.policies:
+                self._release_policy(policy)
+
+    def _hold_policy(self, policy: Rendered) -> None:
+        if policy.chain.rules and self._first(policy.chain.name):
+            self._need(policy.chain)
+            for peer in policy.peers:
+                if self._first(("peers", peer)):
+                    self._selections.use(peer)
+                    self._peers(peer, self._need)
+            for port in policy.ports:
+                if self._first(port):
+                    self._ports(port, self._need)
+
+    def _release_policy(self, policy: Rendered) -> None:
+        if policy.chain.rules and self._last(policy.chain.name):
+            self._unneed(policy.chain)
+            for peer in policy.peers:
+                if self._last(("peers", peer)):
+                    self._peers(peer, self._unneed)
+                    self._selections.leave(peer)
+            for port in policy.ports:
+                if self._last(port):
+                    self._ports(port, self._unneed)
+
+    def _peers(self, peer: PodPeer, step: _Step) -> None:
+        for family in self._settings.families:
+            step(peers_set(peer, family))
+        for pod in self._selections.members(peer):
+            for ip in pod.ips:
+                step(_peer_element(peer, ip))
+
+    def _ports(self, port: PortName, step: _Step) -> None:
+        for family in self._settings.families:
+            step(ports_set(port, family))
+        for pod in self._selections.pods:
+            for thing in _port_elements(pod, (port,)):
+                step(thing)
+
+    def _need(self, thing: Object) -> None:
+        key = thing.key
+        if key in self._wanted:
+            self._again[key] = self._again.get(key, 0) + 1
+        if self._wanted.get(key) != thing:
+            self._wanted[key] = thing
+            self._touched.add(key)
+
+    def _unneed(self, thing: Object) -> None:
+        key = thing.key
+        if more := self._again.pop(key, 0):
+            if more > 1:
+                self._again[key] = more - 1
+        else:
+            del self._wanted[key]
+            self._touched.add(key)
+
+
+def _subject(policy: Policy) -> PodPeer:
+    return in_namespace(policy.namespace, PodPeer(pods=policy.pods))
+
+
+def _pod_id(attached: Attached) -> Id:
+    namespace, _, name = attached.pod.partition("/")
+    return "pod", namespace, name
+
+
+def _is_of(attached: Attached, pod: Pod) -> bool:
+    """Tell whether it is of this pod, not of an earlier one with the same name."""
+    return not (attached.uid and pod.uid) or attached.uid == pod.uid
+
+
+def _peer_element(peer: PodPeer, ip: Ip) -> PolicyElement:
+    return PolicyElement(table=INET, set=peers_set(peer, ip.version).name, element=ip.packed)
+
+
+def _port_elements(pod: Pod, names: Container[Hashable]) -> Iterator[PolicyElement]:
+    for each in pod.ports:
+        if (port := (each.name, each.protocol)) in names:
+            yield from (port_element(port, ip, each.number) for ip in pod.ips)

@@ -1,0 +1,105 @@
+"""What the tables of policies hold whatever the policies: base chains, sets, what refuses, and who may send what.
+
+A base chain leads a packet by its address to the pod's class. What no pod here is known to have is refused; `accept`
+ends one direction alone, so there are two chains. In the audit mode what would be refused is counted and let through.
+"""
+
+from typing import Final
+
+from weft.desired.policy.inputs import Attached, Mode, PolicySettings
+from weft.desired.policy.names import ADDRESS, MAP, interface
+from weft.model.kernel.marks import NFT_WORD
+from weft.model.kernel.nftset import field
+from weft.model.kernel.objects import Object
+from weft.model.kernel.policytable import BRIDGE, INET, PolicyChain, PolicyElement, PolicySet, named
+from weft.model.policy import DIRECTIONS, Direction
+
+_SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
+_PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
+# Neighbours, routers and groups: bridge netfilter brings them to hook forward.
+_NEIGHBOURS: Final = ("130-137", "143")
+_DENIED: Final = "type {ip} . {ip} . inet_proto . inet_service; size 4096; flags dynamic,timeout; timeout 10m;"
+# Before connection tracking, and before what others drop or accept.
+_FIRST: Final = -350
+
+
+def refusal(direction: Direction, mode: Mode) -> PolicyChain:
+    """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there."""
+    way, verdict = MAP[direction], "accept" if mode == "audit" else "drop"
+    remembered = (
+        f"meta nfproto ipv{family} meta l4proto {{ tcp, udp, sctp }}"
+        f" update @denied-{way}{family} {{ {ip} saddr . {ip} daddr . meta l4proto . th dport counter }} {verdict}"
+        for family, ip in NFT_WORD.items()
+    )
+    return named(f"denied-{way}", (*remembered, f"counter {verdict}"))
+
+
+def frame(settings: PolicySettings) -> frozenset[Object]:
+    sets = [
+        PolicySet(table=INET, name=f"{way}{family}", spec=f"type {ip} : verdict;")
+        for way in MAP.values()
+        for family, ip in ADDRESS.items()
+    ]
+    sets += [
+        PolicySet(table=INET, name=f"denied-{way}{family}", spec=_DENIED.format(ip=ip))
+        for way in MAP.values()
+        for family, ip in ADDRESS.items()
+    ]
+    sets += [PolicySet(table=INET, name=f"self{family}", spec=f"type {ip} . {ip};") for family, ip in ADDRESS.items()]
+    sets.append(PolicySet(table=INET, name="links", spec="type ifname;"))
+    for table in (INET, BRIDGE):
+        sets.append(PolicySet(table=table, name="ports", spec="type ifname;"))
+        sets += [
+            PolicySet(table=table, name=f"bound{family}", spec=f"type ifname . {ip};") for family, ip in ADDRESS.items()
+        ]
+    chains = [_base(direction, settings) for direction in DIRECTIONS]
+    chains += [refusal(direction, settings.mode) for direction in DIRECTIONS]
+    return frozenset((*sets, *chains, *(_senders(table, settings.mode) for table in (INET, BRIDGE))))
+
+
+def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
+    side, way, refused = _SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
+    rules = ["ct state established,related accept"]
+    rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
+    rules += [f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items()]
+    rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]
+    if direction == "egress":  # from where pods are, and no pod's address
+        rules.append(f"iifname @links goto {refused}")
+    else:
+        rules += [f"{NFT_WORD[net.version]} daddr {net} goto {refused}" for net in settings.subnets]
+    hook = f"type filter hook forward priority {_PRIORITY[direction]}; policy accept;"
+    return named(direction, tuple(rules), hook)
+
+
+def _senders(table: str, mode: Mode) -> PolicyChain:
+    """What a pod may send at all: from its own addresses, and without VLAN tags. Ports of a bridge need the bridge's.
+
+    Addresses of the link are for neighbour discovery alone.
+    """
+    ether = table == BRIDGE
+    rules = ["iifname != @ports accept"]
+    rules += [
+        f"{f'ether type {ip} ' if ether else ''}iifname . {ip} saddr @bound{family} accept"
+        for family, ip in NFT_WORD.items()
+    ]
+    rules += [
+        f"ip6 saddr {source} icmpv6 type {types} accept" for source in ("::", "fe80::/10") for types in _NEIGHBOURS
+    ]
+    if ether:
+        rules.append("ether type arp iifname . arp saddr ip @bound4 accept")
+    rules.append(f"counter {'accept' if mode == 'audit' else 'drop'}")
+    return named("senders", tuple(rules), f"type filter hook prerouting priority {_FIRST}; policy accept;", table)
+
+
+def senders(attached: Attached) -> tuple[Object, ...]:
+    """The elements by which a port sends from its pod's addresses alone, and by which its packets are known."""
+    found: list[Object] = []
+    if attached.link:
+        found.append(PolicyElement(table=INET, set="links", element=interface(attached.link)))
+    if attached.port:
+        table, name = INET if attached.port == attached.link else BRIDGE, interface(attached.port)
+        found += [
+            PolicyElement(table=table, set=f"bound{ip.version}", element=name + field(ip.packed)) for ip in attached.ips
+        ]
+        found.append(PolicyElement(table=table, set="ports", element=name))
+    return tuple(found)

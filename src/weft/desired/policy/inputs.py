@@ -1,0 +1,35 @@
+"""What decides about the tables of policies beside policies and pods: the node, and what is attached to it."""
+
+from typing import Literal
+
+from weft.model.net import Family, Ip, Net
+from weft.model.value import Value
+
+Mode = Literal["enforce", "audit"]
+
+
+class PolicySettings(Value):
+    """`networks` are all pods', `subnets` this node's; each node's subnet has `subnet_lens` bits, by family."""
+
+    mode: Mode
+    networks: tuple[Net, ...]
+    subnets: tuple[Net, ...]
+    subnet_lens: dict[int, int]
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return tuple(sorted({net.version for net in self.networks}))
+
+
+class Attached(Value):
+    """A pod's attachment to this node. `pod` is `namespace/name`; empty for what is no pod of Kubernetes.
+
+    `port` is the host's end of its links, `link` what the packet filter takes its packets to come from: the port's
+    bridge, or the port itself.
+    """
+
+    pod: str
+    ips: tuple[Ip, ...]
+    uid: str = ""
+    port: str = ""
+    link: str = ""

@@ -1,0 +1,62 @@
+"""Names of sets, and the elements in them, as nf_tables has them."""
+
+from hashlib import blake2s
+from typing import Final
+
+from weft.model.kernel.nftset import field
+from weft.model.kernel.policytable import INET, PolicyElement, PolicySet
+from weft.model.net import Ip, Net
+from weft.model.policy import EVERYTHING, NAME_LABEL, Direction, PodPeer, Protocol, Requirement, Selector
+from weft.model.value import replace
+
+# A port by its name, in the pods that have one so named.
+PortName = tuple[str, Protocol]
+
+ADDRESS: Final = {4: "ipv4_addr", 6: "ipv6_addr"}
+MAP: Final[dict[Direction, str]] = {"egress": "out", "ingress": "in"}
+# `namespaceSelector: {}` alone. The pod network says which addresses these are, so that nobody has to know the pods.
+ALL_PODS: Final = PodPeer(namespaces=EVERYTHING)
+
+_NUMBER: Final[dict[Protocol, int]] = {"tcp": 6, "udp": 17, "sctp": 132}
+_IFNAME: Final = 16
+_COMMENT: Final = 127
+
+
+def in_namespace(namespace: str, peer: PodPeer) -> PodPeer:
+    """The peer of a policy of this namespace, so that it means the same everywhere."""
+    if peer.namespaces is not None:
+        return peer
+    return replace(peer, namespaces=Selector((Requirement(NAME_LABEL, "In", (namespace,)),)))
+
+
+def peers_set(peer: PodPeer, family: int) -> PolicySet:
+    return PolicySet(table=INET, name=f"peers{family}-{_checksum(str(peer))}", spec=f"type {ADDRESS[family]};")
+
+
+def ports_set(port: PortName, family: int) -> PolicySet:
+    spec = f"type {ADDRESS[family]} . inet_proto . inet_service;"
+    return PolicySet(table=INET, name=f"ports{family}-{port[0]}-{port[1]}", spec=spec)
+
+
+def port_element(port: PortName, ip: Ip, number: int) -> PolicyElement:
+    key = field(ip.packed) + field(bytes([_NUMBER[port[1]]])) + field(number.to_bytes(2, "big"))
+    return PolicyElement(table=INET, set=ports_set(port, ip.version).name, element=key)
+
+
+def interface(name: str) -> bytes:
+    return name.encode().ljust(_IFNAME, b"\0")
+
+
+def comment(text: str) -> str:
+    return text.encode()[:_COMMENT].decode(errors="ignore")
+
+
+def _checksum(text: str) -> str:
+    return blake2s(text.encode(), digest_size=6).hexdigest()
+
+
+def first_two(net: Net, length: int) -> tuple[Ip, Ip, Ip]:
+    """The bits behind a subnet's prefix, and in these a node's first two addresses: its device's and its bridge's."""
+    host = type(net.network_address)((1 << net.max_prefixlen - length) - 1)
+    zero = type(net.network_address)(0)
+    return host, zero, zero + 1

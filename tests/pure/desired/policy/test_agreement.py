@@ -1,0 +1,43 @@
+"""The wanted objects, read as nft would read them, and the reference agree on every flow of drawn worlds."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pure.reach import reached, reaches
+from tests.support.policy import reference
+from tests.support.policy.deciding import decided
+from tests.support.policy.nftreader import Packet, Reader
+from tests.support.policy.worlds import HERE, drawn, flows
+
+
+def is_here(address):
+    return any(reference.is_in(address, subnet) for subnet in HERE)
+
+
+def expected(world, flow):
+    """On this node: it asks the policies of its own pods, and refuses addresses of its subnet that no pod has."""
+    source, target, *_ = flow
+    if any(is_here(each) and reference.pod_at(world, each) is None for each in (source, target)):
+        return False
+    out = not is_here(source) or reference.leaves(world, flow)
+    return out and (not is_here(target) or reference.enters(world, flow))
+
+
+def packet(flow):
+    return Packet(flow, iifname="cni0" if is_here(flow[0]) else "flannel.1")
+
+
+@reaches(refused=0.3, allowed_by_policy=0.3)
+@given(st.integers(0, 2**32))
+def test_drawn_worlds(seed):
+    random = Random(seed)
+    world = drawn(random)
+    reader = Reader(decided(world).wanted.values())
+    for flow in flows(random, world, 60):
+        right = expected(world, flow)
+        assert reader.passes(packet(flow)) == right, flow
+        restricted = world["policies"] and any(is_here(each) for each in flow[:2])
+        if restricted:
+            reached("allowed_by_policy" if right else "refused")

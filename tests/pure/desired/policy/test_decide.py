@@ -1,0 +1,227 @@
+"""What a node wants for its pods: their elements, their classes, and what is refused."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from tests.support.policy.deciding import SETTINGS
+from weft.desired.policy.decide import PolicyDecider
+from weft.desired.policy.frame import frame, refusal
+from weft.desired.policy.inputs import Attached
+from weft.desired.policy.text import namespaces_of
+from weft.model.kernel.policytable import BRIDGE, INET
+from weft.model.policy import (
+    EVERYTHING,
+    NAME_LABEL,
+    NamedPort,
+    Namespace,
+    Pod,
+    PodPeer,
+    Policy,
+    Port,
+    Requirement,
+    Rule,
+    Selector,
+)
+from weft.model.value import replace
+
+TEAM = Selector((Requirement("team", "In", ("a",)),))
+WEB = Selector((Requirement("app", "In", ("web",)),))
+SHOP = Namespace(name="shop", labels={NAME_LABEL: "shop", "team": "a"})
+IP = ip_address("10.244.1.2")
+POD = Pod(namespace="shop", name="web", labels={"app": "web"}, uid="u-1")
+ATTACHED = Attached(pod="shop/web", ips=(IP,), uid="u-1", port="veth1", link="cni0")
+SHUT = Policy(namespace="shop", name="shut", pods=EVERYTHING, ingress=())
+
+
+def decider(*things, attached=ATTACHED, settings=SETTINGS):
+    made = PolicyDecider(settings)
+    made.change(things)
+    if attached is not None:
+        made.attached("a", attached)
+    return made
+
+
+def elements(made, name, table=INET):
+    found = (made.wanted[key] for key in made.wanted if key[:3] == ("polelement", table, name))
+    return {thing.element: thing.verdict for thing in found}
+
+
+def chains(made, prefix):
+    return [thing for key, thing in made.wanted.items() if key[0] == "polchain" and thing.name.startswith(prefix)]
+
+
+def test_a_pod_without_policies_is_let_through():
+    made = decider(SHOP, POD)
+    assert elements(made, "in4") == elements(made, "out4") == {IP.packed: "accept"}
+    assert elements(made, "self4") == {IP.packed * 2: ""}
+    assert elements(made, "links") == {b"cni0".ljust(16, b"\0"): ""}
+    assert elements(made, "bound4", BRIDGE) == {b"veth1".ljust(16, b"\0") + IP.packed: ""}
+    assert elements(made, "ports", BRIDGE) == {b"veth1".ljust(16, b"\0"): ""}
+    assert made.ready("a")
+
+
+def test_a_routed_pod_is_held_to_its_addresses_by_the_table_inet():
+    made = decider(SHOP, POD, attached=replace(ATTACHED, link="veth1"))
+    assert elements(made, "bound4") == {b"veth1".ljust(16, b"\0") + IP.packed: ""}
+    assert not elements(made, "ports", BRIDGE)
+
+
+def test_who_has_no_link_here_has_no_port():
+    made = decider(SHOP, POD, attached=replace(ATTACHED, link="", port=""))
+    assert not elements(made, "links")
+    assert elements(made, "in4") == {IP.packed: "accept"}
+
+
+def test_a_policy_that_allows_nothing_leads_to_the_refusal():
+    made = decider(SHOP, POD, SHUT)
+    (chain,) = chains(made, "in-")
+    assert chain.rules == (f"goto {refusal('ingress', 'enforce').name}",)
+    assert elements(made, "in4") == {IP.packed: chain.name}
+    assert elements(made, "out4") == {IP.packed: "accept"}
+    assert made.policies_of(POD.id, "ingress") == (SHUT,)
+    assert made.policies_of(POD.id, "egress") == ()
+
+
+def test_the_audit_lets_through_what_it_counts():
+    made = decider(SHOP, POD, SHUT, settings=replace(SETTINGS, mode="audit"))
+    (chain,) = chains(made, "in-")
+    counting = refusal("ingress", "audit")
+    assert chain.rules == (f"goto {counting.name}",)
+    assert "drop" not in " ".join(rule for each in chains(made, "") for rule in each.rules)
+    assert counting.key in made.wanted
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        (SHOP,),
+        (POD,),
+        (SHOP, replace(POD, uid="u-2")),
+        (SHOP, replace(POD, ended=True)),
+        (SHOP, replace(POD, host_network=True)),
+    ],
+    ids=["no pod", "no namespace", "an earlier one of its name", "ended", "the node's"],
+)
+def test_a_pod_that_is_not_known_is_refused(things):
+    made = decider(*things)
+    assert not elements(made, "in4")
+    assert not elements(made, "out4")
+    assert elements(made, "ports", BRIDGE)  # and may not send as another
+    assert not made.ready("a")
+
+
+def test_what_is_no_pod_of_kubernetes_is_let_through():
+    made = decider(SHUT, SHOP, attached=Attached(pod="", ips=(IP,)))
+    assert elements(made, "in4") == {IP.packed: "accept"}
+    assert made.ready("a")
+    assert not made.ready("b")
+
+
+def test_a_namespace_that_comes_makes_its_pods_known_and_one_that_goes_unknown():
+    made = decider(POD, SHUT)
+    assert made.change([SHOP])
+    assert made.ready("a")
+    made.change(gone=[SHOP.id])
+    assert not made.ready("a")
+    assert not elements(made, "in4")
+    assert made.change(gone=[SHOP.id]) == set()
+
+
+def test_a_comment_says_whose_an_element_is():
+    made = decider(SHOP, POD)
+    assert made.wanted["polelement", INET, "in4", IP.packed].comment == "u-1 shop/web"
+    long = decider(SHOP, replace(POD, name="x" * 253), attached=replace(ATTACHED, pod=f"shop/{'x' * 253}"))
+    assert len(long.wanted["polelement", INET, "in4", IP.packed].comment) == 127
+
+
+def test_peers_of_policies_that_nobody_here_meets_have_no_sets():
+    far = Pod(namespace="shop", name="far", labels={"app": "web"}, ips=(ip_address("10.244.2.2"),))
+    allow = replace(SHUT, name="allow", ingress=(Rule(peers=(PodPeer(pods=WEB),)),))
+    made = decider(SHOP, POD, far, allow)
+    (peers,) = [thing for key, thing in made.wanted.items() if key[0] == "polset" and "peers4" in thing.name]
+    assert set(elements(made, peers.name)) == {IP.packed, ip_address("10.244.2.2").packed}
+    made.detached("a")
+    assert made.wanted == {thing.key: thing for thing in frame(SETTINGS)}
+
+
+def test_a_pod_is_its_own_peer_by_the_addresses_of_its_attachment():
+    allow = replace(SHUT, ingress=(Rule(peers=(PodPeer(pods=WEB),)),))
+    made = decider(SHOP, replace(POD, ips=(ip_address("10.244.1.9"),)), allow)
+    (name,) = [key[2] for key in made.wanted if key[0] == "polset" and "peers4" in key[2]]
+    assert set(elements(made, name)) == {IP.packed}
+    made.detached("a")
+    assert not [key for key in made.wanted if key[0] == "polchain" and "shut" in key[2]]
+
+
+def test_policies_share_the_set_of_a_peer():
+    allow = replace(SHUT, ingress=(Rule(peers=(PodPeer(pods=WEB),)),))
+    made = decider(SHOP, POD, allow, replace(allow, name="more"))
+    (name,) = [key[2] for key in made.wanted if key[0] == "polset" and "peers4" in key[2]]
+    made.change(gone=[allow.id])
+    assert set(elements(made, name)) == {IP.packed}
+
+
+def test_an_address_that_two_pods_have_goes_with_the_last():
+    """The API tells of a pod's end later than of the next one with its address."""
+    allow = replace(SHUT, ingress=(Rule(peers=(PodPeer(pods=WEB),)),))
+    far = [Pod(namespace="shop", name=name, labels={"app": "web"}, ips=(ip_address("10.244.2.2"),)) for name in "abc"]
+    made = decider(SHOP, POD, allow, *far)
+    (name,) = [key[2] for key in made.wanted if key[0] == "polset" and "peers4" in key[2]]
+    for pod, left in zip(far, (True, True, False), strict=True):
+        made.change(gone=[pod.id])
+        assert (ip_address("10.244.2.2").packed in elements(made, name)) == left
+
+
+def test_a_pod_may_have_two_attachments():
+    made = decider(SHOP, POD)
+    made.attached("b", replace(ATTACHED, ips=(ip_address("10.244.1.9"),), port="veth2"))
+    assert len(elements(made, "in4")) == 2
+    made.detached("b")
+    assert set(elements(made, "in4")) == {IP.packed}
+
+
+def test_pods_of_one_class_share_its_chain():
+    made = decider(SHOP, POD, replace(POD, name="other", uid=""), SHUT)
+    assert made.attached("b", Attached(pod="shop/other", ips=(ip_address("10.244.1.3"),)))
+    assert len(chains(made, "in-")) == 1
+    made.detached("a")
+    assert len(chains(made, "in-")) == 1
+
+
+def test_what_is_said_again_touches_nothing():
+    made = decider(SHOP, POD, SHUT)
+    assert made.change([SHOP, POD]) == set()
+    assert made.attached("a", ATTACHED) == set()
+    assert made.detached("z") == set()
+    assert made.change([SHUT]) == set()
+
+
+def test_a_port_by_its_name():
+    named = replace(SHUT, ingress=(Rule(ports=(Port(name="http"), Port(name="http", protocol="udp"))),))
+    made = decider(SHOP, replace(POD, ports=(NamedPort("http", "tcp", 8080),)), named)
+    assert set(elements(made, "ports4-http-tcp")) == {IP.packed + b"\6\0\0\0" + b"\x1f\x90\0\0"}
+    made.change([replace(POD, ports=(NamedPort("http", "tcp", 8081),))])
+    assert set(elements(made, "ports4-http-tcp")) == {IP.packed + b"\6\0\0\0" + b"\x1f\x91\0\0"}
+    made.change([replace(named, name="another", pods=WEB)])
+    made.change(gone=[named.id])
+    assert elements(made, "ports4-http-tcp")
+
+
+@pytest.mark.parametrize(
+    "changes, namespaces",
+    [
+        ({}, set()),
+        ({"ingress": (Rule(),)}, set()),
+        ({"ingress": (Rule(peers=(PodPeer(pods=WEB),)),)}, {"shop"}),
+        ({"ingress": (Rule(peers=(PodPeer(namespaces=TEAM),)),)}, {"shop", "other"}),
+        ({"ingress": (Rule(peers=(PodPeer(namespaces=EVERYTHING),)),)}, set()),
+        ({"ingress": (Rule(ports=(Port(name="http"),)),)}, set()),
+        ({"egress": (Rule(ports=(Port(name="http"),)),)}, None),
+        ({"egress": (Rule(peers=(PodPeer(),), ports=(Port(name="http"),)),)}, {"shop"}),
+    ],
+)
+def test_which_namespaces_a_policy_can_mean(changes, namespaces):
+    known = [SHOP, Namespace(name="other", labels={"team": "a"}), Namespace(name="far", labels={})]
+    found = namespaces_of(replace(SHUT, **changes), known)
+    assert found == namespaces

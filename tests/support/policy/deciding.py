@@ -1,0 +1,49 @@
+"""A world of the API's objects, decided for one node."""
+
+from ipaddress import ip_address, ip_network
+
+import msgspec
+
+from tests.support.policy.worlds import HERE, NETWORKS
+from weft.desired.policy.decide import PolicyDecider
+from weft.desired.policy.inputs import Attached, PolicySettings
+from weft.wire.policy import read_policy
+from weft.wire.policyobjects import NamespaceObject, PodObject, namespace_of, pod_of
+
+SETTINGS = PolicySettings(
+    mode="enforce",
+    networks=tuple(ip_network(network) for network, _ in NETWORKS),
+    subnets=tuple(map(ip_network, HERE)),
+    subnet_lens={4: 24, 6: 64},
+)
+
+
+def values(world):
+    policies = [read_policy(each) for each in world["policies"]]
+    assert not [problem for _, problems in policies for problem in problems]
+    return [
+        *(namespace_of(msgspec.convert(each, NamespaceObject)) for each in world["namespaces"]),
+        *(pod_of(msgspec.convert(each, PodObject)) for each in world["pods"]),
+        *(policy for policy, _ in policies),
+    ]
+
+
+def attachments(world, node="node1"):
+    return {
+        f"net {each['metadata']['name']}": Attached(
+            pod=f"{each['metadata']['namespace']}/{each['metadata']['name']}",
+            ips=tuple(ip_address(ip["ip"]) for ip in each["status"]["podIPs"]),
+            port=f"veth-{each['metadata']['name']}",
+            link="cni0",
+        )
+        for each in world["pods"]
+        if each["spec"]["nodeName"] == node
+    }
+
+
+def decided(world, settings=SETTINGS):
+    decider = PolicyDecider(settings)
+    decider.change(values(world))
+    for key, attached in attachments(world).items():
+        decider.attached(key, attached)
+    return decider
