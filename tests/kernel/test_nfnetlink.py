@@ -1,6 +1,7 @@
 """nf_tables by our own messages, against what `nft` writes and reads."""
 
 import errno
+from contextlib import closing
 
 import pytest
 
@@ -8,7 +9,17 @@ from tests.support.netns import Netns
 from weft.kernel.netfilter import nfnetlink
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import NetlinkError
-from weft.model.kernel.nftset import Add, Delete, Element, Table, field
+from weft.model.kernel.nftset import (
+    Add,
+    Delete,
+    DeleteChain,
+    DeleteSet,
+    DeleteTable,
+    Element,
+    Empty,
+    Table,
+    field,
+)
 
 TABLE = Table("inet", "try")
 FRAME = """
@@ -131,3 +142,40 @@ def test_without_permission_the_whole_is_refused(netns):
         assert refused.value.errno == errno.EPERM
 
     assert netns.fork(inside) == 0
+
+
+@pytest.mark.parametrize("family", ["inet", "bridge"])
+def test_verdicts_as_nft_writes_and_reads_them(netns, family):
+    table = Table(family, "try")
+    netns.run(f"nft 'add table {table}; add map {table} to {{ type ipv4_addr : verdict; }}; add chain {table} class'")
+    with closing(netns.call(NfSocket.open)) as nf:
+        keys = [bytes((10, 1, 1, last)) for last in (2, 3, 4)]
+        verdicts = ("class", "accept", "drop")
+        wanted = [Element(set="to", key=key, verdict=verdict) for key, verdict in zip(keys, verdicts, strict=True)]
+        assert nf.transaction(table, [*map(Add, wanted)]) == {}
+        listed = netns.run(f"nft list table {table}")
+        assert "elements = { 10.1.1.2 : goto class, 10.1.1.3 : accept,\n\t\t\t     10.1.1.4 : drop }" in listed
+        netns.run(f"nft 'add element {table} to {{ 10.1.1.5 comment \"by nft\" : jump class }}'")
+        by_nft = Element(set="to", key=bytes((10, 1, 1, 5)), verdict="another verdict class", comment="by nft")
+        assert sorted(nf.elements(table, "to"), key=lambda each: each.key) == [*wanted, by_nft]
+
+
+def test_what_rules_fill_is_told_from_other_sets(netns, nf):
+    netns.run("nft 'add set inet try seen { type ipv4_addr; flags dynamic,timeout; timeout 1m; size 16; }'")
+    assert nf.sets(TABLE) == {"ports", "pods", "seen"}
+    assert nf.sets(TABLE, filled_by_rules=False) == {"ports", "pods"}
+
+
+def test_chains_sets_and_tables_are_deleted(netns, nf):
+    netns.run("nft 'add chain inet try one; add chain inet try two; add rule inet try one ip saddr @pods jump two'")
+    assert nf.chains(TABLE) == {"rules", "one", "two"}
+    refused = nf.transaction(TABLE, [DeleteChain("two"), DeleteSet("pods"), DeleteSet("ports")])
+    assert {position: error.errno for position, error in refused.items()} == {0: errno.EBUSY, 1: errno.EBUSY}
+    gone = [Empty("two"), Empty("one"), DeleteChain("two"), DeleteChain("one"), DeleteSet("pods")]
+    assert nf.transaction(TABLE, gone) == {}
+    assert (nf.chains(TABLE), nf.sets(TABLE)) == ({"rules"}, {"ports"})
+    refused = nf.transaction(TABLE, [Empty("none"), DeleteChain("none"), DeleteSet("none")])
+    assert [error.errno for error in refused.values()] == [errno.ENOENT] * 3
+    assert nf.transaction(TABLE, [DeleteTable()]) == {}
+    assert not nf.has_table(TABLE)
+    assert nf.transaction(TABLE, [DeleteTable()])[0].errno == errno.ENOENT

@@ -1,7 +1,7 @@
 """nf_tables without a program: transactions of elements, and looks at what is there.
 
 Messages of linux/netfilter/nf_tables.h in the framing of linux/netfilter/nfnetlink.h. Only what changes with every pod
-is written here, not tables, chains and rules.
+is written here; tables, chains and rules are deleted, and made by nft.
 """
 
 import errno
@@ -12,7 +12,17 @@ from typing import Final, Self
 
 from weft.kernel.rtnetlink.attributes import Attributes, attribute, nest, parse, parse_list, text
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, NetlinkError, NetlinkSocket, widen
-from weft.model.kernel.nftset import Change, Delete, Element, Table
+from weft.model.kernel.nftset import (
+    Add,
+    Change,
+    Delete,
+    DeleteChain,
+    DeleteSet,
+    DeleteTable,
+    Element,
+    Empty,
+    Table,
+)
 
 NETLINK_NETFILTER: Final = 12
 NFPROTO: Final = {"inet": 1, "ip": 2, "bridge": 7, "ip6": 10}
@@ -24,9 +34,13 @@ _SUBSYS: Final = 10  # NFNL_SUBSYS_NFTABLES
 _BATCH_BEGIN: Final = 16
 _BATCH_END: Final = 17
 _GETTABLE: Final = _SUBSYS << 8 | 1
+_DELTABLE: Final = _SUBSYS << 8 | 2
 _GETCHAIN: Final = _SUBSYS << 8 | 4
+_DELCHAIN: Final = _SUBSYS << 8 | 5
 _GETRULE: Final = _SUBSYS << 8 | 7
+_DELRULE: Final = _SUBSYS << 8 | 8
 _GETSET: Final = _SUBSYS << 8 | 10
+_DELSET: Final = _SUBSYS << 8 | 11
 _NEWSETELEM: Final = _SUBSYS << 8 | 12
 _GETSETELEM: Final = _SUBSYS << 8 | 13
 _DELSETELEM: Final = _SUBSYS << 8 | 14
@@ -39,6 +53,8 @@ _NFTA_RULE_CHAIN: Final = 2
 _NFTA_RULE_USERDATA: Final = 7
 _NFTA_SET_TABLE: Final = 1
 _NFTA_SET_NAME: Final = 2
+_NFTA_SET_FLAGS: Final = 3
+_NFT_SET_EVAL: Final = 0x20  # rules add elements to it
 _NFTA_LIST_TABLE: Final = 1
 _NFTA_LIST_SET: Final = 2
 _NFTA_LIST_ELEMENTS: Final = 3
@@ -51,6 +67,12 @@ _NFTA_EXPR_DATA: Final = 2
 _NFTA_COUNTER_BYTES: Final = 1
 _NFTA_COUNTER_PACKETS: Final = 2
 _NFTA_DATA_VALUE: Final = 1
+_NFTA_DATA_VERDICT: Final = 2
+_NFTA_VERDICT_CODE: Final = 1
+_NFTA_VERDICT_CHAIN: Final = 2
+_GOTO: Final = (-4).to_bytes(4, "big", signed=True)  # NFT_GOTO
+_VERDICTS: Final = {"drop": bytes(4), "accept": b"\0\0\0\1"}  # NF_DROP, NF_ACCEPT
+_VERDICT_NAMES: Final = {code: name for name, code in _VERDICTS.items()}
 # libnftnl's udata.h: what nft itself writes and shows as a comment; the same number for rules and elements.
 _UDATA_COMMENT: Final = 0
 
@@ -70,6 +92,7 @@ class NfSocket:
 
     def __init__(self, sock: NetlinkSocket) -> None:
         self._socket = sock
+        self.port = sock.port
         self.dump = sock.dump
         self.batch = sock.batch
 
@@ -87,7 +110,7 @@ class NfSocket:
         self._socket.close()
 
     def transaction(self, table: Table, changes: Sequence[Change]) -> dict[int, NetlinkError]:
-        """Change all elements or, if anything is refused, none. Returns the refusals by position.
+        """Make all changes or, if anything is refused, none. Returns the refusals by position.
 
         A refusal of the whole (no nf_tables, no permission) is raised.
         """
@@ -101,20 +124,23 @@ class NfSocket:
     def element(self, table: Table, name: str, key: bytes) -> Element | None:
         """None without such an element, set or table, or without nf_tables."""
         answer = self._ask(_GETSETELEM, _of_set(table, name, _element(key=key)))
-        return None if answer is None else next(_elements_in(answer, name), None)
+        return None if answer is None else next(elements_in(answer), None)
 
     def elements(self, table: Table, name: str) -> list[Element]:
         """Empty if there is no such set."""
         bodies = self._list(_GETSETELEM, _of_set(table, name))
-        return [element for body in bodies for element in _elements_in(body, name)]
+        return [element for body in bodies for element in elements_in(body)]
 
-    def sets(self, table: Table) -> set[str]:
+    def sets(self, table: Table, *, filled_by_rules: bool = True) -> set[str]:
         """The names of a table's sets and maps, without the anonymous ones of rules."""
-        bodies = self._list(_GETSET, _head(table) + text(_NFTA_SET_TABLE, table.name))
-        # Kernels differ in whether they look at the table's name in this request.
-        found = [parse(body, _HEAD.size) for body in bodies]
-        names = {each.text(_NFTA_SET_NAME) for each in found if each.text(_NFTA_SET_TABLE) == table.name}
+        found = self._in(table, _GETSET, _NFTA_SET_TABLE)
+        if not filled_by_rules:
+            found = [each for each in found if not (each.network_number(_NFTA_SET_FLAGS) or 0) & _NFT_SET_EVAL]
+        names = {each.text(_NFTA_SET_NAME) for each in found}
         return {name for name in names if not name.startswith("__")}
+
+    def chains(self, table: Table) -> set[str]:
+        return {each.text(_NFTA_CHAIN_NAME) for each in self._in(table, _GETCHAIN, _NFTA_CHAIN_TABLE)}
 
     def has_table(self, table: Table) -> bool:
         return self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name)) is not None
@@ -126,12 +152,13 @@ class NfSocket:
 
     def comments(self, table: Table) -> list[tuple[str, str]]:
         """Each rule's chain and comment, in order; a comment may be empty."""
-        bodies = self._list(_GETRULE, _head(table) + text(_NFTA_RULE_TABLE, table.name))
-        found = []
-        for body in bodies:
-            rule = parse(body, _HEAD.size)
-            found.append((rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))))
-        return found
+        rules = self._in(table, _GETRULE, _NFTA_RULE_TABLE)
+        return [(rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))) for rule in rules]
+
+    def _in(self, table: Table, kind: int, named: int) -> list[Attributes]:
+        """The objects of a table: kernels differ in whether they look at its name in the request."""
+        bodies = self._list(kind, _head(table) + text(named, table.name))
+        return [found for body in bodies if (found := parse(body, _HEAD.size)).text(named) == table.name]
 
     def _ask(self, kind: int, body: bytes) -> bytes | None:
         try:
@@ -151,11 +178,22 @@ class NfSocket:
 
 
 def _message(table: Table, change: Change) -> Message:
-    element = change.element
-    if isinstance(change, Delete):
-        return Message(_DELSETELEM, 0, _of_set(table, element.set, _element(key=element.key)))
-    whole = _element(key=element.key, data=element.data, comment=element.comment)
-    return Message(_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, _of_set(table, element.set, whole))
+    match change:
+        case Add(element):
+            whole = _element(key=element.key, data=element.data, verdict=element.verdict, comment=element.comment)
+            return Message(_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, _of_set(table, element.set, whole))
+        case Delete(element):
+            return Message(_DELSETELEM, 0, _of_set(table, element.set, _element(key=element.key)))
+        case Empty(chain):
+            names = text(_NFTA_RULE_TABLE, table.name) + text(_NFTA_RULE_CHAIN, chain)
+            return Message(_DELRULE, 0, _head(table) + names)
+        case DeleteChain(chain):
+            names = text(_NFTA_CHAIN_TABLE, table.name) + text(_NFTA_CHAIN_NAME, chain)
+            return Message(_DELCHAIN, 0, _head(table) + names)
+        case DeleteSet(name):
+            return Message(_DELSET, 0, _head(table) + text(_NFTA_SET_TABLE, table.name) + text(_NFTA_SET_NAME, name))
+        case DeleteTable():
+            return Message(_DELTABLE, 0, _head(table) + text(_NFTA_TABLE_NAME, table.name))
 
 
 def _head(table: Table) -> bytes:
@@ -167,29 +205,43 @@ def _of_set(table: Table, name: str, *elements: bytes) -> bytes:
     return body + nest(_NFTA_LIST_ELEMENTS, *elements) if elements else body
 
 
-def _element(*, key: bytes, data: bytes = b"", comment: str = "") -> bytes:
+def _element(*, key: bytes, data: bytes = b"", verdict: str = "", comment: str = "") -> bytes:
     parts = [nest(_NFTA_ELEM_KEY, attribute(_NFTA_DATA_VALUE, key))]
     if data:
         parts.append(nest(_NFTA_ELEM_DATA, attribute(_NFTA_DATA_VALUE, data)))
+    if verdict:
+        words = [attribute(_NFTA_VERDICT_CODE, _VERDICTS.get(verdict, _GOTO))]
+        if verdict not in _VERDICTS:
+            words.append(text(_NFTA_VERDICT_CHAIN, verdict))
+        parts.append(nest(_NFTA_ELEM_DATA, nest(_NFTA_DATA_VERDICT, *words)))
     if comment:
         value = comment.encode("utf-8", "surrogateescape") + b"\0"
         parts.append(attribute(_NFTA_ELEM_USERDATA, bytes((_UDATA_COMMENT, len(value))) + value))
     return nest(_NFTA_LIST_ELEM, *parts)
 
 
-def _elements_in(body: bytes, name: str) -> Iterator[Element]:
-    listed = parse(body, _HEAD.size).get(_NFTA_LIST_ELEMENTS, b"")
-    for _, item in parse_list(listed):
+def elements_in(body: bytes) -> Iterator[Element]:
+    """The elements of a set that an answer or a notice is about. Raises `Malformed`."""
+    message = parse(body, _HEAD.size)
+    name = message.text(_NFTA_LIST_SET)
+    for _, item in parse_list(message.get(_NFTA_LIST_ELEMENTS, b"")):
         found = parse(item)
         counter = found.nest(_NFTA_ELEM_EXPR).nest(_NFTA_EXPR_DATA)
         yield Element(
             set=name,
             key=_value(found, _NFTA_ELEM_KEY),
             data=_value(found, _NFTA_ELEM_DATA),
+            verdict=_verdict(found.nest(_NFTA_ELEM_DATA).nest(_NFTA_DATA_VERDICT)),
             comment=_comment(found.get(_NFTA_ELEM_USERDATA, b"")),
             packets=counter.network_number(_NFTA_COUNTER_PACKETS) or 0,
             octets=counter.network_number(_NFTA_COUNTER_BYTES) or 0,
         )
+
+
+def _verdict(found: Attributes) -> str:
+    code = found.get(_NFTA_VERDICT_CODE, b"")
+    name = _VERDICT_NAMES.get(code) or found.text(_NFTA_VERDICT_CHAIN)
+    return name if code in (b"", _GOTO, *_VERDICT_NAMES) else f"another verdict {name}".rstrip()
 
 
 def _value(found: Attributes, kind: int) -> bytes:

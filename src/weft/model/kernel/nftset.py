@@ -4,7 +4,7 @@ from weft.model.value import Value
 
 
 class Table(Value, kw_only=False):
-    """`family` is `inet`, `ip` or `ip6`."""
+    """`family` is `inet`, `ip`, `ip6` or `bridge`."""
 
     family: str
     name: str
@@ -17,6 +17,7 @@ class Element(Value):
     set: str
     key: bytes  # concatenated fields (`field`), as `data`
     data: bytes = b""
+    verdict: str = ""  # in a map of verdicts, in place of `data`: `accept`, `drop` or the chain to go to
     comment: str = ""  # at most 127 bytes
     packets: int = 0
     octets: int = 0
@@ -34,7 +35,29 @@ class Delete(Value, kw_only=False):
     element: Element
 
 
-Change = Add | Delete
+class Empty(Value, kw_only=False):
+    """Delete all rules of a chain; ENOENT if there is none."""
+
+    chain: str
+
+
+class DeleteChain(Value, kw_only=False):
+    """EBUSY while a rule or an element leads to it."""
+
+    chain: str
+
+
+class DeleteSet(Value, kw_only=False):
+    """A set or a map, with its elements; EBUSY while a rule asks it."""
+
+    set: str
+
+
+class DeleteTable(Value, kw_only=False):
+    """With all that is in it."""
+
+
+Change = Add | Delete | Empty | DeleteChain | DeleteSet | DeleteTable
 
 
 def replacing(wanted: Element, present: Element | None) -> tuple[Change, ...]:
