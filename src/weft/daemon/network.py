@@ -270,6 +270,6 @@ async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> N
             keeper.look_again()
             pods.look_at_all()
         else:
-            keeper.unseen(wake.keys - {PLUGINS}, wake.by)
+            keeper.unseen(wake.keys, wake.by)
             if PLUGINS in wake.keys:
                 pods.look_at_all()

@@ -9,12 +9,25 @@ from hypothesis import strategies as st
 
 from tests.pure.bent import bent_bytes
 from tests.pure.reach import reached, reaches
-from weft.kernel.netfilter.monitor import Generations, Touched
-from weft.kernel.rtnetlink.attributes import Malformed, attribute, text
+from weft.kernel.netfilter.monitor import POLICIES, Generations, Touched
+from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, text
 from weft.kernel.tools import OwnProcesses
+from weft.model.kernel.policytable import BRIDGE as POLICIES_BRIDGE
+from weft.model.kernel.policytable import INET as POLICIES_INET
 
-NEWTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSETELEM, NEWGEN = 0, 3, 6, 8, 12, 15
-IPV4, INET, IPV6 = 2, 1, 10
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, DELRULE, NEWSET, DELSET, NEWSETELEM, NEWGEN, NEWOBJECT = (
+    0,
+    2,
+    3,
+    6,
+    8,
+    9,
+    11,
+    12,
+    15,
+    18,
+)
+IPV4, INET, BRIDGE, IPV6 = 2, 1, 7, 10
 NFT4, IPTABLES4, IPTABLES6 = ("ruleset", "nft", 4), ("ruleset", "iptables", 4), ("ruleset", "iptables", 6)
 
 
@@ -29,6 +42,11 @@ def generation(port=4711, pid=4711, name="nft"):
 
 def rule(table, chain, family=IPV4, kind=DELRULE):
     return notice(kind, family, text(1, table), text(2, chain))
+
+
+def elements(table, name, key):
+    element = nest(1, nest(1, attribute(1, key)))
+    return notice(NEWSETELEM, INET, text(1, table), text(2, name), nest(3, element))
 
 
 @pytest.fixture
@@ -62,6 +80,16 @@ def generations(own):
                 (notice(NEWTABLE, IPV4, text(1, "nat")), IPTABLES4),
             )
         ),
+        (rule("weft-policy", "in-1", INET), ("polchain", POLICIES_INET, "in-1")),
+        (rule("weft-policy", "guard", BRIDGE), ("polchain", POLICIES_BRIDGE, "guard")),
+        (notice(NEWCHAIN, INET, text(1, "weft-policy"), text(3, "in-1")), ("polchain", POLICIES_INET, "in-1")),
+        (notice(DELSET, INET, text(1, "weft-policy"), text(2, "in4")), ("polset", POLICIES_INET, "in4")),
+        (elements("weft-policy", "in4", b"\x0a\1\1\2"), ("polelement", POLICIES_INET, "in4", b"\x0a\1\1\2")),
+        (notice(DELTABLE, BRIDGE, text(1, "weft-policy")), POLICIES),
+        (notice(NEWTABLE, BRIDGE, text(1, "weft-policy")), None),
+        (notice(NEWSET, INET, text(1, "weft-policy"), text(2, "__set1")), None),
+        (notice(NEWOBJECT, INET, text(1, "weft-policy"), text(2, "other")), None),
+        (rule("weft-policy", "in-1", IPV4), None),
         (rule("nat", "KUBE-SERVICES"), None),
         (rule("nat", "PREROUTING"), None),
         (rule("mangle", "FORWARD"), None),
@@ -146,8 +174,10 @@ def test_no_datagram_breaks_it(data):
     generations = Generations(OwnProcesses())
     try:
         generations.feed(data)
+        generations.feed(generation())
     except Malformed:
         reached("malformed")
+        generations.forget()
     generations.feed(generation())
     if generations.take() is not None:
         reached("heard")

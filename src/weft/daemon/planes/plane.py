@@ -129,10 +129,12 @@ class Keeper:
         self._mark()
 
     def unseen(self, keys: Iterable[Key], by: Mapping[Key, str] | None = None) -> None:
-        """Have keys looked at that somebody changed, nobody knows to what. `by` names who did."""
-        self._marks.unseen.update(keys)
-        self._marks.by |= by or {}
-        self._mark()
+        """Have keys looked at that somebody changed, nobody knows to what. `by` names who did; others' are left out."""
+        mine = {key for key in keys if key[0] in self.plane.kinds}
+        if mine:
+            self._marks.unseen |= mine
+            self._marks.by |= by or {}
+            self._mark()
 
     def seen(self, key: Key, thing: Object | None, by: str = "") -> None:
         """Take a notice: the program `by` changed the object of `key` to `thing`, or removed it."""

@@ -14,13 +14,14 @@ from typing import Final, Self
 
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
-from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER
+from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER, NFPROTO, elements_in
 from weft.kernel.portholders import shown
 from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
 from weft.kernel.rtnetlink.netlink import Reply, messages_in, widen
 from weft.kernel.tools import OwnProcesses
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Key
+from weft.model.kernel.policytable import BRIDGE, INET
 from weft.model.value import Value
 
 _NFNLGRP_NFTABLES: Final = 7
@@ -34,8 +35,13 @@ _NFT_MSG_NEWCHAIN: Final = 3
 _NFT_MSG_DELCHAIN: Final = 5
 _NFT_MSG_NEWRULE: Final = 6
 _NFT_MSG_DELRULE: Final = 8
+_NFT_MSG_NEWSET: Final = 9
+_NFT_MSG_DELSET: Final = 11
+_NFT_MSG_NEWSETELEM: Final = 12
+_NFT_MSG_DELSETELEM: Final = 14
 _NFT_MSG_NEWGEN: Final = 15
 _NFTA_TABLE: Final = 1  # NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE: all 1
+_NFTA_SET_NAME: Final = 2
 _NFTA_CHAIN_NAME: Final = 3
 _NFTA_RULE_CHAIN: Final = 2
 _NFTA_GEN_PROC_PID: Final = 2
@@ -60,14 +66,18 @@ _CHAINS: Final = {
 # The tables of host ports and masquerade of pods (cni/plugins/portmap, cni/attachment/masq): their deletion is noticed.
 _PLUGINS_TABLES: Final = frozenset({"weft-hostport", "cni_plugins_masquerade", "nat"})
 PLUGINS: Final[Key] = ("plugins",)
+POLICIES: Final[Key] = ("policies",)
+_POLICY_TABLES: Final = {
+    (NFPROTO[family], name): table for table in (INET, BRIDGE) for family, name in [table.split(" ")]
+}
 _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 
 
 class Touched(Value):
     """Someone else changed chains or tables of ours; `by` names the process for each key.
 
-    A key is `PLUGINS` when a table of the plugins was deleted. Numbers are those of the outermost pid namespace, and of
-    a thread where a program has several.
+    A key is `PLUGINS` when a table of the plugins was deleted, and `POLICIES` when one of policies was. Numbers are
+    those of the outermost pid namespace, and of a thread where a program has several.
     """
 
     keys: frozenset[Key]
@@ -83,7 +93,7 @@ class Generations:
 
     def __init__(self, own: OwnProcesses) -> None:
         self._own = own
-        self._open: set[Key] = set()
+        self._open: list[tuple[int, bytes]] = []  # of our own changes, which may be large, nothing else is read
         self._by: dict[Key, dict[str, None]] = {}
 
     def feed(self, datagram: bytes) -> None:
@@ -95,7 +105,7 @@ class Generations:
             if kind == _NFT_MSG_NEWGEN:
                 self._close(message)
             else:
-                self._open |= _touched(kind, message.body)
+                self._open.append((kind, message.body))
 
     def take(self) -> Touched | None:
         if not self._by:
@@ -112,13 +122,14 @@ class Generations:
     def _close(self, message: Reply) -> None:
         # The port is the sender's pid in its own pid namespace, which is ours for our children; NFTA_GEN_PROC_PID
         # counts from the outermost, so inside a container it would never be one that we know (both tried).
-        if self._open and message.port not in self._own:
+        touched, self._open = self._open, []
+        if message.port not in self._own:
+            keys = {key for kind, body in touched for key in _touched(kind, body)}
             attributes = parse(message.body, _HEAD.size)
             pid = attributes.network_number(_NFTA_GEN_PROC_PID)
             name = f"{shown(attributes.text(_NFTA_GEN_PROC_NAME))} (pid {pid})"
-            for key in self._open:
+            for key in keys:
                 self._by.setdefault(key, {})[name] = None
-        self._open.clear()
 
 
 class Monitor:
@@ -206,6 +217,8 @@ def _touched(kind: int, body: bytes) -> set[Key]:
     attributes = parse(body, _HEAD.size)
     table = attributes.text(_NFTA_TABLE)
     lost: set[Key] = {PLUGINS} if kind == _NFT_MSG_DELTABLE and table in _PLUGINS_TABLES else set()
+    if (body[0], table) in _POLICY_TABLES:
+        return _touched_policies(kind, body, attributes, _POLICY_TABLES[body[0], table])
     family = _FAMILIES.get(body[0])
     if family is None:
         return lost
@@ -214,6 +227,18 @@ def _touched(kind: int, body: bytes) -> set[Key]:
     if table in _CHAINS and _chain(kind, attributes) in (None, *_CHAINS[table]):
         return {*lost, ("ruleset", iptables.KIND, family)}
     return lost
+
+
+def _touched_policies(kind: int, body: bytes, attributes: Attributes, table: str) -> set[Key]:
+    if kind in (_NFT_MSG_NEWSETELEM, _NFT_MSG_DELSETELEM):
+        return {("polelement", table, each.set, each.key) for each in elements_in(body)}
+    if kind in (_NFT_MSG_NEWSET, _NFT_MSG_DELSET):
+        name = attributes.text(_NFTA_SET_NAME)
+        return set() if name.startswith("__") else {("polset", table, name)}
+    chain = _chain(kind, attributes)
+    if chain is None:
+        return {POLICIES} if kind == _NFT_MSG_DELTABLE else set()
+    return {("polchain", table, chain)} if chain else set()
 
 
 def _chain(kind: int, attributes: Attributes) -> str | None:
