@@ -135,7 +135,10 @@ class Core:
 
     @property
     def agreed(self) -> bool:
-        """Whether a neighbour with blocks knew what we know, since we began with this ring; or nobody else has any."""
+        """Whether a neighbour with blocks has told us of all of them that it knows, since we began with this ring.
+
+        Or nobody else has any.
+        """
         return self._state.agreed or self._state.sole
 
     # --- What happens

@@ -57,14 +57,24 @@ class Gossip:
             return
         if isinstance(message, Records):
             self._take(message, link, now)
-            return
-        if isinstance(message, Versions):
+        elif isinstance(message, Versions):
             self._take(Records(tokens=message.tokens, removals=message.removals), link, now)
-        same = isinstance(message, Root) and message.digest == state.known.digest.root
-        if (same or message == SAME) and state.known.tokens.count(link.key):
+        if self._has_told(message) and state.known.tokens.count(link.key):
             state.agreed = True
-        for answer in state.known.answer(message):
-            state.send(link, answer)
+        if not isinstance(message, Records):
+            for answer in state.known.answer(message):
+                state.send(link, answer)
+
+    def _has_told(self, message: Records | Root | Buckets | Versions | Pull) -> bool:
+        """Whether we know now all that the sender knows of blocks; it may know less, and soon more."""
+        digest = self._state.known.digest
+        if isinstance(message, Root):
+            return message.digest == digest.root
+        if isinstance(message, Buckets):
+            return message == SAME or message.digests == tuple(digest.buckets)
+        if isinstance(message, Records):
+            return bool(message.whole)
+        return isinstance(message, Versions) and bool(message.buckets)
 
     def returned(self, message: Records, link: Link, now: float) -> bool:
         """What a removed peer has to say of removals; whether it turns out not to be removed."""

@@ -18,6 +18,7 @@ from weft.model.mesh.records import (
     Removal,
     Ring,
 )
+from weft.model.value import replace
 
 _R = TypeVar("_R", Member, Removal)
 _NO_BLOCKS: Final = Layout(net_conf="", blocks=0, first=0)
@@ -109,10 +110,14 @@ class Known:
     def _difference(self, theirs: Versions) -> Iterator[Message]:
         """`theirs` has been merged, so that what differs now is ours alone."""
         buckets = set(theirs.buckets)
+        if not buckets:  # a part, of which the last follows
+            return
         versions = dict(theirs.members)
-        members = [one for one in self._of(self.members.values(), buckets) if one.version > versions.get(one.key, -1)]
         tokens = [token for token in self.tokens if self._bucket(token.start) in buckets]
-        yield from in_frames(members, tokens, self._of(self.removals, buckets))
+        *parts, last = in_frames((), tokens, self._of(self.removals, buckets)) or [Records()]
+        yield from (*parts, replace(last, whole=theirs.buckets))
+        members = self._of(self.members.values(), buckets)
+        yield from in_frames([one for one in members if one.version > versions.get(one.key, -1)])
         known = ((key, self.members.get(key)) for key in versions if key not in self.removals)
         if keys := tuple(key for key, one in known if one is None or one.version < versions[key]):
             yield Pull(members=keys)

@@ -34,7 +34,7 @@ class State:
         self.known.moved(self.known.tokens.merge(kept.tokens))
         self.kept = kept
         self.version = self.began = kept.version
-        self.agreed = False  # a neighbour that owns blocks knew what we know
+        self.agreed = False  # a neighbour that owns blocks has told us all that it knows of them
         self.waited = kept.ring is None  # for somebody who knows more than our disk
         self.word = False  # a peer of our ring has spoken
         self.used = True  # a pod had an address of our home block, for all that we know

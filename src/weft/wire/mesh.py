@@ -38,6 +38,7 @@ from weft.model.mesh.messages import (
     Root,
     Routed,
     Seen,
+    SomeBuckets,
     Tokens,
     Versions,
 )
@@ -131,6 +132,7 @@ class _Records(Value, array_like=True, tag=Records.__struct_config__.tag):
     members: Annotated[tuple[Raw, ...], Meta(max_length=MAX_MEMBERS_AT_ONCE)] = ()
     tokens: Tokens = ()
     removals: Removals = ()
+    whole: SomeBuckets = ()
 
 
 _OTHERS: Final = Offer | Founders | Root | Buckets | Versions | Pull | Ping | Pong | Redirect | Copied | Seen | Routed
@@ -171,7 +173,7 @@ def encode(message: Message) -> bytes:
     said: object = message
     if isinstance(message, Records):
         members = tuple(Raw(_member_bytes(each)) for each in message.members)
-        said = _Records(members=members, tokens=message.tokens, removals=message.removals)
+        said = _Records(members=members, tokens=message.tokens, removals=message.removals, whole=message.whole)
     data = _encode(said)
     if len(data) > MAX_FRAME - TAG:
         raise ValueError(f"a message of {len(data)} bytes")
@@ -210,7 +212,8 @@ def _apart(data: bytes) -> tuple[int, ...]:
 
 
 def _records(said: _Records) -> Records:
-    return Records(members=tuple(map(_member, said.members)), tokens=said.tokens, removals=said.removals)
+    members = tuple(map(_member, said.members))
+    return Records(members=members, tokens=said.tokens, removals=said.removals, whole=said.whole)
 
 
 def _member(raw: Raw) -> Member:

@@ -40,13 +40,16 @@ def key(number: int) -> bytes:
     return number.to_bytes(4, "big") * 8
 
 
+HOMES = (Token(start=2, stop=60, owner=ME, version=1), Token(start=60, stop=64, owner=key(1), version=2))
+
+
 def hello(number: int, *, run: int = 1, ring: bytes | None = RING.id) -> Hello:
     return Hello(key=key(number), run=run, name=f"n{number}", ring=ring)
 
 
-def core(**more: object) -> Core:
+def core(*, tokens: tuple[Token, ...] = HOME, **more: object) -> Core:
     made = Core(
-        do.Kept(ring=RING, tokens=HOME, home=2, settled=True),
+        do.Kept(ring=RING, tokens=tokens, home=2, settled=True),
         do.Options(key=ME, run=9, name="me", booted=False, **more),
         Random(1).random,
     )
@@ -281,8 +284,46 @@ def test_pull_and_versions_are_answered_with_what_there_is():
     known.put(member)
     assert list(known.answer(Pull(members=(key(1), key(2))))) == [Records(members=(member,))]
     older = Versions(buckets=(0,), members=((key(1), 2), (key(2), 1)))
-    assert list(known.answer(older)) == [Records(members=(member,)), Pull(members=(key(2),))]
+    whole = Records(whole=(0,))
+    assert list(known.answer(older)) == [whole, Records(members=(member,)), Pull(members=(key(2),))]
+    assert not list(known.answer(Versions(buckets=())))
     assert not known.put(member)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [Records(tokens=(HOMES[1],), whole=(0,)), Versions(buckets=(0,), tokens=(HOMES[1],)), Buckets(digests=())],
+    ids=["records", "versions", "the same"],
+)
+def test_a_neighbour_with_blocks_that_has_told_all_is_enough_though_it_knows_less_or_more(told):
+    made = core(tokens=HOMES)
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.link_up(2, hello(2), 100.1, dialled=None)
+    made.received(1, Buckets(digests=(1,) * 64), 100.2)
+    made.received(1, Records(tokens=(HOMES[1],)), 100.2)
+    assert not made.agreed
+    made.received(2, told, 100.3)
+    assert not made.agreed, "it has no blocks, and may have heard of nothing yet"
+    made.received(1, told, 100.4)
+    assert made.agreed
+
+
+def test_who_comes_back_knows_all_at_once_though_records_change_all_the_time():
+    world = mesh("restless", 10)
+
+    def restless(name: str) -> None:
+        node = world.nodes[name]
+        if node.up:
+            world.ask(name, do.Publish(attrs=world.chance.randbytes(4), endpoints=(node.address,)))
+        world.at(world.now + 0.02, restless, name)
+
+    for name in "abcdefghi":
+        restless(name)
+    world.kill("j")
+    world.run(20)
+    world.start("j")
+    assert world.run(2, until=lambda: world.nodes["j"].core.agreed)
+    assert len({node.core.digest for node in world.nodes.values()}) > 1
 
 
 def test_a_removed_peers_record_is_refused_and_a_later_removal_wins():

@@ -193,7 +193,7 @@ class MeshDirectory:
 
     @property
     def _complete(self) -> bool:
-        """A neighbour knows what we know, and that holds whatever the owner of each block has to say.
+        """A neighbour has told us whose each block is, and we have whatever each owner has to say of itself.
 
         After a power cut neighbours may agree on a ring without the records of some that are not back yet.
         """

@@ -29,6 +29,7 @@ from weft.model.value import Value
 Text = Annotated[str, Meta(max_length=MAX_TEXT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]  # for people
 Tokens = Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS_AT_ONCE)]
 Removals = Annotated[tuple[Removal, ...], Meta(max_length=MAX_PEERS)]
+SomeBuckets = Annotated[tuple[Annotated[int, Meta(ge=0, lt=BUCKETS)], ...], Meta(max_length=BUCKETS)]
 
 # --- Between neighbours --------------------------------------------------------------------------------------------
 
@@ -60,9 +61,12 @@ class Founders(Value, array_like=True, tag=2):
 
 
 class Records(Value, array_like=True, tag=3):
+    """`whole`: of these buckets this was the last of all tokens and removals that the sender knows."""
+
     members: Annotated[tuple[Member, ...], Meta(max_length=MAX_MEMBERS_AT_ONCE)] = ()
     tokens: Tokens = ()
     removals: Removals = ()
+    whole: SomeBuckets = ()
 
 
 class Root(Value, array_like=True, tag=4):
@@ -83,7 +87,7 @@ class Versions(Value, array_like=True, tag=6):
     Who has something else sends it, and asks by `Pull` for the members of which it has less.
     """
 
-    buckets: Annotated[tuple[Annotated[int, Meta(ge=0, lt=BUCKETS)], ...], Meta(max_length=BUCKETS)]
+    buckets: SomeBuckets
     members: Annotated[tuple[tuple[Key, Number], ...], Meta(max_length=MAX_PEERS)] = ()
     tokens: Tokens = ()
     removals: Removals = ()

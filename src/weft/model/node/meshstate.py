@@ -49,7 +49,7 @@ class MeshOwners(Value):
 
 
 class MeshState(Value):
-    """This node in its mesh. `agreed`: a neighbour knows what we know.
+    """This node in its mesh. `agreed`: a neighbour has told us all that it knows of blocks.
 
     `strangers` are peers without our ring that were linked with us, by their ring or under an empty name. `unreached`
     are addresses that were dialled in vain, and why. `waits` says what the own block waits for, or another one;
