@@ -20,6 +20,7 @@ from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.leases import Leasebook, unfit
 from weft.cluster.mesh.links import Ears, TcpLinks
 from weft.cluster.mesh.paths import MeshPaths
+from weft.cluster.mesh.saving import Saving
 from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
@@ -48,7 +49,6 @@ from weft.wire.mesh import Hostile
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS: Final = 1.0  # for a disk that does not take what has to be kept
 _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
 _REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
 _SHOWN: Final = 64  # addresses that do not answer
@@ -94,8 +94,7 @@ class Peer:
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
         self.said: deque[Say] = deque(maxlen=_SAID)
         self.heard: float | None = None
-        self.unwritten: Problem | None = None  # why the disk does not take what has to be kept
-        self._disk = disk
+        self.saving = Saving(disk)
         self._make = core, links
         self._now = now
         self._random = random
@@ -103,7 +102,8 @@ class Peer:
         self._published: Publish | None = None
         self._turn = asyncio.Event()
         self._links: TcpLinks
-        self._fault: Exception | None = None  # of the core
+        self._fault: Exception  # of the core, once it is broken
+        self._broken = asyncio.Event()
         self._held = Held()
         self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._unlinked = now()
@@ -138,7 +138,7 @@ class Peer:
         if self.core is None:
             raise Unavailable(unread())
         self._have(lambda core: core.asked(command, self._now()))
-        if self._fault is not None:
+        if self._broken.is_set():
             raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {self._fault!r}"))
 
     @property
@@ -191,11 +191,14 @@ class Peer:
 
     async def run(self) -> None:
         """Raises `ConfigError` when another program has the port, and what the core has raised; then begin again."""
-        saved = await self._load()
+        saved = await self.saving.load()
+        if saved is not None and saved.machine != self.me.machine:
+            hint = "If that one runs on, one of the two gets a new key and another subnet"
+            log.warning("%s", Problem("MESH-004", "mesh.json", "it was written on another machine", hint=hint))
         while True:
             if saved is None:
                 saved = Saved(secret=self._random(KEY_SIZE), machine=self.me.machine, boot=self.me.boot)
-                await self._keep(saved)  # before anybody hears of it
+                await self.saving.keep(saved)  # before anybody hears of it
             try:
                 await self._live(saved)
             except ExceptionGroup as group:
@@ -204,23 +207,6 @@ class Peer:
                 if (faults := group.split(_Again)[1]) is not None:
                     raise faults from None
                 saved = None
-
-    async def _load(self) -> Saved | None:
-        """However long the disk takes."""
-        said = ""
-        while True:
-            try:
-                saved = await beside(self._disk.load)
-            except Unavailable as error:
-                if str(error) != said:
-                    log.warning("%s", error)
-                said = str(error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if saved is not None and saved.machine != self.me.machine:
-                hint = "If that one runs on, one of the two gets a new key and another subnet"
-                log.warning("%s", Problem("MESH-004", "mesh.json", "it was written on another machine", hint=hint))
-            return saved
 
     async def _live(self, saved: Saved) -> None:
         self.key = X25519PrivateKey.from_private_bytes(saved.secret).public_key().public_bytes_raw()
@@ -236,7 +222,7 @@ class Peer:
         self._forget()
         self._has(saved.kept)
         self.own = Own(home=self.kept.home, usable=False)
-        members = await beside(self._disk.members)
+        members = await self.saving.members()
         make_core, make_links = self._make
         self.core = core = make_core(saved.kept, options, self._chance, members)
         self._links = links = make_links(saved.secret, self, lambda: core.hello)
@@ -249,6 +235,7 @@ class Peer:
         self._tell()
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._break())
                 tasks.create_task(links.run())
                 tasks.create_task(self._carry_out())
                 tasks.create_task(self._tick(core))
@@ -261,7 +248,7 @@ class Peer:
         """What an earlier core has said."""
         for said in (self.book, self.unreached, self._held):
             said.clear()
-        self._fault = None
+        self._broken.clear()
 
     def _chance(self) -> float:
         return int.from_bytes(self._random(7)) / (1 << 56)
@@ -277,8 +264,7 @@ class Peer:
         except Exception as fault:  # noqa: BLE001 - `run` ends with it
             self.core, self._fault = None, fault
             self._held.clear()
-            self._fed.set()
-            self._to_do.set()
+            self._broken.set()
 
     def _do(self, effects: Iterable[Effect]) -> None:
         at_once = self._held.take(effects)
@@ -288,9 +274,9 @@ class Peer:
         for effect in at_once:
             self._carry_out_one(effect)
 
-    def _check(self) -> None:
-        if self._fault is not None:
-            raise self._fault
+    async def _break(self) -> NoReturn:
+        await self._broken.wait()
+        raise self._fault
 
     async def _tick(self, core: Core) -> None:
         while self.core is core:
@@ -308,7 +294,6 @@ class Peer:
         while True:
             await self._to_do.wait()
             self._to_do.clear()
-            self._check()
             while self._held:
                 effect = self._held.popleft()
                 if isinstance(effect, Keep):
@@ -316,7 +301,7 @@ class Peer:
                     newest = next((each for each in reversed(self._held) if isinstance(each, Keep)), effect)
                     if newest.kept != self.kept:
                         self._saved = replace(self._saved, kept=newest.kept)
-                        await self._keep(self._saved)
+                        await self.saving.keep(self._saved)
                         self._has(newest.kept)
                         self._tell()
                 else:
@@ -331,7 +316,7 @@ class Peer:
         settled = replace(self._saved, machine=self.me.machine, boot=self.me.boot)
         if self.own.usable and self._saved != settled:
             self._saved = settled
-            await self._keep(settled)
+            await self.saving.keep(settled)
 
     def _carry_out_one(self, effect: Effect) -> None:
         if isinstance(effect, Send):
@@ -376,24 +361,6 @@ class Peer:
         ends = dict.fromkeys((blocks[0], blocks[1] - 1))
         return " to ".join(" ".join(self.book.subnets(end)) or f"block {end}" for end in ends)
 
-    async def _keep(self, saved: Saved) -> None:
-        """However long that takes: what depends on it is not said before."""
-        while True:
-            try:
-                await beside(partial(self._disk.keep, saved))
-            except OSError as error:
-                seen = f"mesh.json cannot be written: {error.strerror}"
-                hint = "Nothing is given to others, and nothing taken, before that; packets flow"
-                problem = Problem(code="STATE-002", where="mesh", seen=seen, hint=hint)
-                if problem != self.unwritten:
-                    log.warning("%s", problem)
-                self.unwritten = problem
-            else:
-                self.unwritten = None
-                return
-            await asyncio.sleep(_RETRY_SECONDS)
-            self._check()
-
     async def _follow_use(self) -> NoReturn:
         """Tell the core whether a pod had an address of the block that is ours now."""
         home, ever = self.own.home, None
@@ -412,10 +379,7 @@ class Peer:
             await self._untold.wait()
             await asyncio.sleep(_REMEMBER_SECONDS)
             self._untold.clear()
-            try:
-                await beside(partial(self._disk.remember, tuple(core.members.values())))
-            except OSError as error:
-                log.debug("members.bin cannot be written: %s", error)
+            await self.saving.remember(tuple(core.members.values()))
 
 
 def unread() -> Problem:

@@ -44,7 +44,7 @@ class Report:
             unreached={address: str(why) for address, why in peer.unreached.items() if address in dialled},
             waits=peer.own.waits,
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
-            unwritten=peer.unwritten,
+            unwritten=peer.saving.unwritten,
             refused=dict(self._refused),
             said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said),
         )

@@ -82,7 +82,7 @@ class MeshTenure:
     @property
     def unpublished(self) -> Problem | None:
         """Nothing is said to others before the disk has it."""
-        return self._peer.unwritten
+        return self._peer.saving.unwritten
 
     async def addresses(self, recorded: OwnLease | None) -> Addresses:  # noqa: ARG002 - the flags alone say them
         return Addresses()

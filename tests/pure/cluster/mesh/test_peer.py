@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from contextlib import nullcontext
 from math import inf
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.pure.cluster.mesh.meshparts import HELD, RING, FakeDisk, World, member, running, saved
 from tests.support.waiting import comes
+from weft.beside.tasks import awaited
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
     Close,
@@ -80,7 +82,7 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
         newer = replace(HELD, version=2)
         with caplog.at_level(logging.WARNING):
             world.say(Send(link=1, message=ROOT), Keep(kept=newer), Send(link=1, message=Root(digest=8)))
-            await comes(lambda: world.peer.unwritten is not None)
+            await comes(lambda: world.peer.saving.unwritten is not None)
         assert world.links.did == [("send", 1, ROOT)]
         assert caplog.text.count("STATE-002") == 1
         world.say(Send(link=1, message=ROOT), Close(link=1, why="it has heard all"))
@@ -93,7 +95,7 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
             ("send", 1, ROOT),
             ("close", 1, "it has heard all"),
         ]
-        assert world.peer.unwritten is None
+        assert world.peer.saving.unwritten is None
         assert world.disk.saved.kept == newer
 
 
@@ -108,7 +110,7 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         world.say(*(Send(link=1, message=sign) for sign in signs), Dial(address="a"), Close(link=2, why="silent"))
         relayed = Hop(key=other.key, next=member(3), kind="vxlan", reason="one-way")
         world.say(Probe(key=other.key, kind="vxlan"), relayed, Say(text="so it is"))
-        await comes(lambda: world.peer.unwritten is not None)
+        await comes(lambda: world.peer.saving.unwritten is not None)
         assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
         assert (await world.peer.paths.next()).id == "n2-02020202"
         assert world.peer.book.hops[other.key].next == member(3)
@@ -129,7 +131,7 @@ async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_ne
     async with running(world):
         world.disk.full = True
         world.say(Keep(kept=replace(HELD, version=2)))
-        await comes(lambda: world.peer.unwritten is not None)
+        await comes(lambda: world.peer.saving.unwritten is not None)
         world.say(Keep(kept=replace(HELD, version=3)), Leases(changed=(member(2), member(3))), Own(home=1, usable=True))
         late = Hop(key=member(2).key, next=member(3), kind="vxlan", reason="")
         world.say(Leases(changed=(member(4),), gone=(member(2).key,)), late)
@@ -208,7 +210,7 @@ async def test_a_core_that_has_raised_is_asked_no_more_and_another_begins_from_t
             if full:
                 world.disk.full = True
                 world.say(Keep(kept=replace(HELD, version=2)), Send(link=1, message=ROOT))
-                await comes(lambda: world.peer.unwritten is not None)
+                await comes(lambda: world.peer.saving.unwritten is not None)
             setattr(world.core, call, broken)
             world.core.due = 0 if call == "tick" else inf
             calls = {
@@ -255,7 +257,7 @@ async def test_another_programs_port_ends_it():
 
 
 async def test_a_disk_that_does_not_answer_is_waited_for(monkeypatch):
-    monkeypatch.setattr("weft.cluster.mesh.peer._RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("weft.cluster.mesh.saving._RETRY_SECONDS", 0.001)
     disk = FakeDisk()
     answers = [Unavailable(Problem(code="STATE-001", where="mesh.json", seen="EIO"))] * 3 + [saved()]
 
@@ -282,3 +284,27 @@ async def test_the_core_is_quoted_and_a_moved_disk_is_warned_of(caplog):
             await comes(lambda: world.peer.said)
     assert "mesh: node2 has come" in caplog.text
     assert "MESH-004 mesh.json: it was written on another machine" in caplog.text
+
+
+async def test_a_write_that_a_cancelled_run_has_begun_comes_before_those_of_the_next():
+    world = World(FakeDisk(saved()))
+    writing, may_write = threading.Event(), threading.Event()
+    keep = world.disk.keep
+
+    def slow(content):
+        writing.set()
+        may_write.wait(10)
+        keep(content)
+
+    async with running(world):
+        world.disk.keep = slow
+        world.say(Keep(kept=replace(HELD, version=2)))
+        await comes(writing.is_set)
+    world.disk.keep = keep
+    again = awaited(world.peer.run())
+    await asyncio.sleep(0.05)
+    assert len(world.cores) == 1
+    may_write.set()
+    await comes(lambda: len(world.cores) == 2)
+    assert world.core.kept.version == 2
+    again.cancel()
