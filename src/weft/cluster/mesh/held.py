@@ -1,36 +1,69 @@
-"""What a core wants, as far as it waits for the disk: all that could tell of what a restart would not know.
+"""What a core wants is carried out in its order, and after the disk has what it could tell of.
 
 A sign of life, a path that is asked and a dial tell nothing, and go past: a disk that is slow or full ends no link.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NoReturn
 
-from weft.model.mesh.effects import Close, Dial, Effect, Hop, Keep, Leases, Probe, Say, Send
+from weft.model.mesh.effects import Close, Dial, Effect, Hop, Keep, Kept, Leases, Probe, Say, Send
 from weft.model.mesh.messages import Ping, Pong
 from weft.model.mesh.records import Member
 
 _MOST: Final = 4096  # effects; beyond that links are closed: peers compare what they know when they meet again
 
 
-class Held(deque[Effect]):
-    """In the order of the core."""
+class Held:
+    """`keep` puts on disk what is to be kept; `do` carries out any other effect, and may give more to `take`."""
 
-    def take(self, effects: Iterable[Effect]) -> list[Effect]:
-        """Hold what has to wait, and return the rest, for now."""
+    def __init__(self, keep: Callable[[Kept], Awaitable[None]], do: Callable[[Effect], None]) -> None:
+        self._keep = keep
+        self._do = do
+        self._waiting: deque[Effect] = deque()  # in the order of the core
+        self._fed = asyncio.Event()
+
+    def take(self, effects: Iterable[Effect]) -> None:
+        """Hold what has to wait, and carry out the rest."""
         now: list[Effect] = []
         for effect in effects:
-            (self if self._waits(effect) else now).append(effect)
-        return now + self._overflow() if len(self) > _MOST else now
+            (self._waiting if self._waits(effect) else now).append(effect)
+        if len(self._waiting) > _MOST:
+            now += self._overflow()
+        self._fed.set()
+        for effect in now:
+            self._do(effect)
+
+    def again(self, kept: Kept) -> None:
+        """Keep it once more, unless something newer is to be kept."""
+        self._waiting.appendleft(Keep(kept=kept))
+        self._fed.set()
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self._fed.wait()
+            self._fed.clear()
+            while self._waiting:
+                effect = self._waiting.popleft()
+                if isinstance(effect, Keep):
+                    # A later one says all that this one does: what was wanted meanwhile is one write.
+                    await self._keep(
+                        next((each for each in reversed(self._waiting) if isinstance(each, Keep)), effect).kept
+                    )
+                else:
+                    self._do(effect)
 
     def _waits(self, effect: Effect) -> bool:
         if isinstance(effect, Send):
             return not isinstance(effect.message, Ping | Pong)
         if isinstance(effect, Close):  # behind the last words of its link
-            return any(isinstance(each, Send) and each.link == effect.link for each in self)
+            return any(isinstance(each, Send) and each.link == effect.link for each in self._waiting)
         if isinstance(effect, Hop):  # behind the end of the lease that it had before
-            return any(isinstance(each, Leases) and effect.key in each.gone for each in self)
+            return any(isinstance(each, Leases) and effect.key in each.gone for each in self._waiting)
         return not isinstance(effect, Dial | Probe | Say)
 
     def _overflow(self) -> list[Effect]:
@@ -38,7 +71,7 @@ class Held(deque[Effect]):
         closes: dict[int, Effect] = {}
         newest: dict[object, Effect] = {}
         words: dict[bytes, Member | None] = {}
-        for each in self:
+        for each in self._waiting:
             if isinstance(each, Send):
                 closes[each.link] = Close(link=each.link, why="too much waits for the disk")
             elif isinstance(each, Leases):
@@ -49,5 +82,5 @@ class Held(deque[Effect]):
         leases = Leases(changed=changed, gone=tuple(key for key, member in words.items() if member is None))
         keep = newest.pop(Keep, None)
         self.clear()
-        self.extend([*([keep] if keep else []), leases, *newest.values()])
+        self._waiting.extend([*([keep] if keep else []), leases, *newest.values()])
         return list(closes.values())

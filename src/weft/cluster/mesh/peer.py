@@ -6,7 +6,6 @@ of it waits for the disk. Leases are in the book (`leases`); the store reads her
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.leases import Leasebook, unfit
 from weft.cluster.mesh.links import Ears, TcpLinks
 from weft.cluster.mesh.paths import MeshPaths
+from weft.cluster.mesh.said import Said
 from weft.cluster.mesh.saving import Saving
 from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -29,7 +29,6 @@ from weft.model.mesh.effects import (
     Dial,
     Effect,
     Hop,
-    Keep,
     Kept,
     Leases,
     Options,
@@ -52,7 +51,6 @@ log = logging.getLogger(__name__)
 _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
 _REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
 _SHOWN: Final = 64  # addresses that do not answer
-_SAID: Final = 200  # of the newest words of the core, for a report
 
 
 class Self(Value):
@@ -92,7 +90,7 @@ class Peer:
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
-        self.said: deque[Say] = deque(maxlen=_SAID)
+        self.said = Said(self.book)
         self.heard: float | None = None
         self.saving = Saving(disk)
         self._make = core, links
@@ -104,8 +102,8 @@ class Peer:
         self._links: TcpLinks
         self._fault: Exception  # of the core, once it is broken
         self._broken = asyncio.Event()
-        self._held = Held()
-        self._fed, self._to_do, self._untold = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._held = Held(self._keep, self._carry_out)
+        self._fed, self._untold = asyncio.Event(), asyncio.Event()
         self._unlinked = now()
 
     @property
@@ -237,7 +235,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._break())
                 tasks.create_task(links.run())
-                tasks.create_task(self._carry_out())
+                tasks.create_task(self._held.run())
                 tasks.create_task(self._tick(core))
                 tasks.create_task(self._remember(core))
                 tasks.create_task(self._follow_use())
@@ -258,21 +256,14 @@ class Peer:
         if self.core is None:
             return
         try:
-            self._do(done(self.core))
+            self._held.take(done(self.core))
+            self._fed.set()
         except ConfigError:
             raise
         except Exception as fault:  # noqa: BLE001 - `run` ends with it
             self.core, self._fault = None, fault
             self._held.clear()
             self._broken.set()
-
-    def _do(self, effects: Iterable[Effect]) -> None:
-        at_once = self._held.take(effects)
-        self._fed.set()
-        if self._held:
-            self._to_do.set()
-        for effect in at_once:
-            self._carry_out_one(effect)
 
     async def _break(self) -> NoReturn:
         await self._broken.wait()
@@ -290,35 +281,20 @@ class Peer:
                 async with asyncio.timeout(left):
                     await self._fed.wait()
 
-    async def _carry_out(self) -> NoReturn:
-        while True:
-            await self._to_do.wait()
-            self._to_do.clear()
-            while self._held:
-                effect = self._held.popleft()
-                if isinstance(effect, Keep):
-                    # A later one says all that this one does: what was wanted meanwhile is one write.
-                    newest = next((each for each in reversed(self._held) if isinstance(each, Keep)), effect)
-                    if newest.kept != self.kept:
-                        self._saved = replace(self._saved, kept=newest.kept)
-                        await self.saving.keep(self._saved)
-                        self._has(newest.kept)
-                        self._tell()
-                else:
-                    self._carry_out_one(effect)
-                    await self._settle()
+    async def _keep(self, kept: Kept) -> None:
+        """A start before our block was usable here counts for nothing: the next one waits and warns as this one has."""
+        here = {"machine": self.me.machine, "boot": self.me.boot} if self.own.usable else {}
+        saved = replace(self._saved, kept=kept, **here)
+        if saved != self._saved:
+            await self.saving.keep(saved)
+            self._saved = saved
+            self._has(kept)
+            self._tell()
 
     def _has(self, kept: Kept) -> None:
         self.kept, self.book.ring = kept, kept.ring
 
-    async def _settle(self) -> None:
-        """A start before our block was usable here counts for nothing: the next one waits and warns as this one has."""
-        settled = replace(self._saved, machine=self.me.machine, boot=self.me.boot)
-        if self.own.usable and self._saved != settled:
-            self._saved = settled
-            await self.saving.keep(settled)
-
-    def _carry_out_one(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._links.send(effect.link, effect.message)
         elif isinstance(effect, Dial):
@@ -340,26 +316,13 @@ class Peer:
             self.book.go(effect)
         elif isinstance(effect, Own):
             self.own = effect
+            self._held.again(self.kept)
         elif isinstance(effect, Say):
-            self._say(effect)
+            self.said.take(effect)
         elif isinstance(effect, Rekey):
-            self._say(Say(text="this node is the copy of another peer", problem=effect.why))
+            self.said.take(Say(text="this node is the copy of another peer", problem=effect.why))
             raise _Again
         self._tell()
-
-    def _say(self, said: Say) -> None:
-        if said.blocks and said.problem is not None:
-            runs = ", ".join(map(self._run, said.blocks))
-            said = replace(said, problem=replace(said.problem, seen=f"{runs}: {said.problem.seen}"))
-        self.said.append(said)
-        if said.problem is None:
-            log.info("mesh: %s", said.text)
-        else:
-            log.warning("%s", said.problem)
-
-    def _run(self, blocks: tuple[int, int]) -> str:
-        ends = dict.fromkeys((blocks[0], blocks[1] - 1))
-        return " to ".join(" ".join(self.book.subnets(end)) or f"block {end}" for end in ends)
 
     async def _follow_use(self) -> NoReturn:
         """Tell the core whether a pod had an address of the block that is ours now."""

@@ -46,7 +46,7 @@ class Report:
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
             unwritten=peer.saving.unwritten,
             refused=dict(self._refused),
-            said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said),
+            said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said.newest),
         )
 
     def _ring(self, tokens: Tokens, names: dict[int, str]) -> MeshRing:

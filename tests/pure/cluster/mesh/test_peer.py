@@ -114,7 +114,7 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
         assert (await world.peer.paths.next()).id == "n2-02020202"
         assert world.peer.book.hops[other.key].next == member(3)
-        assert world.peer.said[-1].text == "so it is"
+        assert world.peer.said.newest[-1].text == "so it is"
         assert world.peer.own.home == HELD.home
         world.say(Leases(gone=(other.key,)))
         world.say(Leases(changed=(other,)), Hop(key=other.key, next=member(4), kind="vxlan", reason=""))
@@ -281,7 +281,7 @@ async def test_the_core_is_quoted_and_a_moved_disk_is_warned_of(caplog):
     with caplog.at_level(logging.INFO):
         async with running(world):
             world.say(Say(text="node2 has come"))
-            await comes(lambda: world.peer.said)
+            await comes(lambda: world.peer.said.newest)
     assert "mesh: node2 has come" in caplog.text
     assert "MESH-004 mesh.json: it was written on another machine" in caplog.text
 

@@ -118,8 +118,8 @@ async def test_what_is_said_of_blocks_is_said_of_subnets():
         mesh = Mesh(kept)
         async with running(mesh):
             mesh.say(Say(text="conflict", problem=problem, blocks=((40, 41), (50, 53))))
-            await comes(lambda mesh=mesh: mesh.peer.said)
-            assert mesh.peer.said[0].problem == replace(problem, seen=said)
+            await comes(lambda mesh=mesh: mesh.peer.said.newest)
+            assert mesh.peer.said.newest[0].problem == replace(problem, seen=said)
 
 
 async def test_a_question_waits_a_moment_for_the_ring():
