@@ -132,6 +132,20 @@ BETWEEN: Final = (
         mends="ip link delete docker0",
     ),
     Fault(
+        name="node-unroutable",
+        code="ROUTE-003",
+        about="a route of the machine drops what goes to another node",
+        breaks="ip route add blackhole $FAR/32",
+        mends="ip route delete blackhole $FAR/32",
+    ),
+    Fault(
+        name="node-misplaced",
+        code="NEIGH-002",
+        about="a permanent neighbour entry has a wrong MAC for another node",
+        breaks="ip neighbour replace $FAR lladdr 02:00:5e:00:53:01 dev $UPLINK nud permanent",
+        mends="ip neighbour delete $FAR dev $UPLINK",
+    ),
+    Fault(
         name="device-down",
         code="VTEP-003",
         about="the device between the nodes is down",

@@ -112,6 +112,11 @@ _CODES: Final = {
         look="'sysctl net.bridge' on each node.",
         complaint="a Service answers pods of other nodes, and not those beside its own server, on one node",
     ),
+    "NEIGH-002": Area(
+        where="The route is right, and so is the link. Whom does the packet go to on it?",
+        look="'ip neighbour' on each node: which entries did the kernel not find out by itself?",
+        complaint="one node has lost another one since somebody worked on it, and all others reach both",
+    ),
 }
 
 

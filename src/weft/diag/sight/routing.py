@@ -3,13 +3,22 @@
 import shlex
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_interface
+from itertools import product
 from typing import Final
 
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.node import Peer, Sight
 from weft.model.kernel.marks import LOCAL_TABLE, MAIN_TABLE, PROTOCOL
-from weft.model.kernel.reported import NUD_FAILED, NUD_INCOMPLETE, LinkInfo, RouteInfo, RuleInfo
-from weft.model.net import Ip
+from weft.model.kernel.reported import (
+    NUD_FAILED,
+    NUD_INCOMPLETE,
+    NUD_PERMANENT,
+    LinkInfo,
+    NeighbourInfo,
+    RouteInfo,
+    RuleInfo,
+)
+from weft.model.net import Ip, Net, within
 from weft.model.value import Value
 
 UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blackhole, unreachable, prohibit
@@ -116,10 +125,20 @@ def _longest(routes: Iterable[RouteInfo], address: Ip) -> RouteInfo | None:
 def astray(sight: Sight, peer: Peer) -> Choice | None:
     """What leads packets for a peer's pods elsewhere than the route of its lease; None if they go by that.
 
-    A packet of a pod and one of the node are asked: rules may tell them apart.
+    Packets of pods and of the node are asked, to a usual pod and to each range that a route or rule tells apart.
     """
     choices = (routed(sight, packet) for packet in _from_here(sight, peer))
     return next((each for each in choices if not each.doubt and is_astray(sight, peer, each.route)), None)
+
+
+def stopped(sight: Sight, peer: Peer) -> Choice | None:
+    """What keeps outer packets for a peer's node here; None if the kernel has a way there."""
+    if peer.public is None or str(peer.public) in sight.ways:
+        return None
+    own = next((each.ip for each in sight.addresses if each.ip.version == peer.public.version), peer.public)
+    choice = routed(sight, Packet(source=own, target=peer.public, protocol="udp"))
+    leads = choice.route is not None and choice.route.kind == UNICAST
+    return None if choice.doubt or leads else choice
 
 
 def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
@@ -139,13 +158,25 @@ def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
 
 
 def _from_here(sight: Sight, peer: Peer) -> Iterator[Packet]:
-    target = peer.subnet.network_address + 2
-    subnet = next((each for each in sight.subnets if each.version == target.version), None)
+    version, to = peer.subnet.version, peer.subnet.network_address
+    subnet = next((each for each in sight.subnets if each.version == version), None)
     if subnet is None:
         return
+    base = subnet.network_address
     bridge = next((link.name for link in sight.bridges), "")
-    yield Packet(source=subnet.network_address + 2, target=target, protocol=ECHO[target.version], iif=bridge)
-    yield Packet(source=subnet.network_address, target=peer.inner or target, protocol=ECHO[target.version])
+    routes = (route.dst for route in (*sight.routes, *sight.other_routes))
+    targets = {to + 2, *_inside(peer.subnet, routes), *_inside(peer.subnet, (rule.dst for rule in sight.policies))}
+    sources = {base + 2, *_inside(subnet, (rule.src for rule in sight.policies))}
+    for source, target in product(sorted(sources), sorted(targets)):
+        yield Packet(source=source, target=target, protocol=ECHO[version], iif=bridge)
+    yield Packet(source=base, target=peer.inner or to + 2, protocol=ECHO[version])
+
+
+def _inside(subnet: Net, nets: Iterable[Net | None]) -> Iterator[Ip]:
+    """The first addresses of those that are parts of a subnet."""
+    for net in nets:
+        if net is not None and net.prefixlen > subnet.prefixlen and within(net, subnet):
+            yield net.network_address
 
 
 def remedy(sight: Sight, choice: Choice) -> str:
@@ -173,18 +204,35 @@ def silent_neighbour(sight: Sight, node: Ip) -> str:
 
     The kernel may have asked it some time ago: only packets tell it that the machine is back.
     """
+    hop = _next_machine(sight, node)
+    return "" if hop is None else unanswered(sight, *hop)
+
+
+def fixed_neighbour(sight: Sight, node: Ip) -> str:
+    """Say that the MAC of the next machine on the way to a node was set by somebody; empty if the kernel has asked."""
+    hop = _next_machine(sight, node)
+    entry = None if hop is None else _entry(sight, *hop)
+    if hop is None or entry is None or not entry.state & NUD_PERMANENT:
+        return ""
+    return f"{hop[1]} has a permanent neighbour entry on {hop[0].name}, {entry.mac}"
+
+
+def _next_machine(sight: Sight, node: Ip) -> tuple[LinkInfo, Ip] | None:
     link = link_towards(sight, node)
     if link is None:
-        return ""
+        return None
     own = address_on(sight, link.index, node.version) or node
     route = routed(sight, Packet(source=own, target=node, protocol="udp"), bound=link.name).route
-    asked = node if route is None or route.via is None or route.index != link.index else route.via
-    return unanswered(sight, link, asked)
+    return link, node if route is None or route.via is None or route.index != link.index else route.via
+
+
+def _entry(sight: Sight, link: LinkInfo, address: Ip) -> NeighbourInfo | None:
+    return next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
 
 
 def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
     """The text is empty if the address answers, or was not asked."""
-    entry = next((each for each in sight.neighbours if (each.index, each.ip) == (link.index, address)), None)
+    entry = _entry(sight, link, address)
     if entry is None or not entry.state & _UNANSWERED:
         return ""
     return f"{address} does not answer {'ARP' if address.version == 4 else 'neighbour discovery'} on {link.name}"

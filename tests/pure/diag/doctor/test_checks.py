@@ -572,6 +572,43 @@ def test_a_port_is_eaten_only_if_nothing_else_explains_its_silence(
         assert one.problem.hint.index("tcpdump") < one.problem.hint.index("Only if that cannot be changed")
 
 
+def test_a_mac_that_somebody_has_set_is_named_before_the_node_is_called_gone():
+    fixed = NeighbourInfo(index=ETH0, ip=ip_address("192.168.0.254"), mac=MAC, state=0x80)
+    [found] = find(probes=MUTE, neighbours=(*WELL.neighbours, fixed))
+    assert found.problem.code == "NEIGH-002"
+    assert f"192.168.0.254 has a permanent neighbour entry on eth0, {MAC}" in found.problem.seen
+
+
+BLACKHOLE = RouteInfo(dst=ip_network("192.168.0.2/32"), kind=6)
+PROHIBITED = RuleInfo(family=4, priority=9, action=8, dst=ip_network("192.168.0.2/32"))
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"routes": (*ROUTES, BLACKHOLE)}, "by route blackhole 192.168.0.2/32"),
+        ({"policies": (MAIN_RULE, PROHIBITED)}, "by rule '9: from all to 192.168.0.2/32 action 8'"),
+        ({"routes": ROUTES[1:]}, "no route leads there"),
+    ],
+)
+def test_a_node_that_the_kernel_has_no_way_to(changes: dict[str, Any], said: str):
+    [found] = find(probes=MUTE, ways={}, **changes)
+    assert (found.problem.code, found.problem.where) == ("ROUTE-003", "packets to 192.168.0.2")
+    assert said in found.problem.seen
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policies": (MAIN_RULE, RuleInfo(family=4, priority=9, action=6, src=ip_network("10.244.1.7/32")))},
+        {"policies": (MAIN_RULE, RuleInfo(family=4, priority=9, action=6, dst=ip_network("10.244.2.7/32")))},
+        {"routes": (*ROUTES, RouteInfo(dst=ip_network("10.244.2.64/26"), kind=6))},
+    ],
+)
+def test_what_leads_packets_of_some_pods_alone_astray(changes: dict[str, Any]):
+    assert codes(**changes) == ["ROUTE-002"]
+
+
 def test_where_other_peers_answer_by_the_port_no_other_is_advised():
     other = replace(probed("overlay"), peer="10.244.9.0/24")
     knocks = (knocked("silent refused", "silent refused"),)
@@ -586,7 +623,7 @@ def test_of_a_peer_to_which_no_link_leads_no_silence_is_told():
     assert found.problem.seen.endswith("not even from the public IP")
 
 
-@pytest.mark.parametrize("state, said", [(0x01, True), (0x20, True), (0x02, False), (0x04, False), (0x80, False)])
+@pytest.mark.parametrize("state, said", [(0x01, True), (0x20, True), (0x02, False), (0x04, False)])
 @pytest.mark.parametrize("gateway", [False, True])
 def test_a_peer_that_does_not_answer_arp_is_said_to(state: int, said: bool, gateway: bool):
     asked = ip_address("192.168.0.254" if gateway else "192.168.0.2")

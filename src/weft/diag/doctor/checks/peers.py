@@ -9,7 +9,17 @@ from weft.diag.finding import Finding, check, finding, setting
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge
 from weft.diag.sight.node import Knocked, Peer, Probed, Sight, peers
-from weft.diag.sight.routing import Choice, address_on, astray, remedy, row, silent_neighbour, words
+from weft.diag.sight.routing import (
+    Choice,
+    address_on,
+    astray,
+    fixed_neighbour,
+    remedy,
+    row,
+    silent_neighbour,
+    stopped,
+    words,
+)
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NUD_PERMANENT
 from weft.model.text import counted
@@ -136,6 +146,24 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
         yield finding("ROUTE-002", where, seen, hint, weight="warning" if _all_answer(sight, led) else "fault")
 
 
+@check("outer-ways", "packets to peers' nodes find a way", "links", "routes")
+def _stopped(sight: Sight) -> Iterator[Finding]:
+    """The kernel was asked for a way, and has none."""
+    found: dict[Choice, list[Peer]] = {}
+    for peer in peers(sight)[:_MOST]:
+        choice = stopped(sight, peer)
+        if choice is not None:
+            found.setdefault(choice, []).append(peer)
+    for choice, kept in found.items():
+        nodes = ", ".join(dict.fromkeys(str(peer.public) for peer in kept[:_NAMED]))
+        seen, hint = "no route leads there", "Mend the uplink's routes: weft leaves them to the machine's own network"
+        if command := remedy(sight, choice):
+            what = f"route {row(sight, choice.route)}" if choice.route else f"rule '{words(choice.rule)}'"
+            seen = f"the kernel drops them, by {what}"
+            hint = f"Have the program that made it leave out the nodes. To remove it: {command}"
+        yield finding("ROUTE-003", f"packets to {nodes}", seen, hint)
+
+
 def _all_answer(sight: Sight, led: list[Peer]) -> bool:
     answering = {each.peer for each in sight.probes if each.way == "overlay" and each.answered}
     return all(str(peer.subnet) in answering for peer in led)
@@ -187,6 +215,8 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
     found: dict[_Kind, list[Probed]] = defaultdict(list)
     for one in sight.probes:
         peer = known.get(one.peer)
+        if peer is not None and stopped(sight, peer) is not None:
+            continue  # another check says why nothing gets there
         if one.way == "underlay" and (one.peer, "overlay") not in probes and not one.answered:
             found["away"].append(one)
         if one.way != "overlay" or not heard[one.address.version]:
@@ -235,12 +265,16 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
         )
         return _finding("NAT-001", away, seen, hint)
     names = {each.peer for each in away}
-    unheard = {
-        "" if peer.public is None else silent_neighbour(sight, peer.public)
-        for peer in peers(sight)
-        if str(peer.subnet) in names
-    }
+    publics = {peer.public for peer in peers(sight) if str(peer.subnet) in names and peer.public is not None}
+    fixed = sorted(filter(None, (fixed_neighbour(sight, public) for public in publics)))
+    if fixed:
+        seen = f"no answer, not even from the public IP, and {'; '.join(fixed[:_NAMED])}"
+        hint = (
+            "If that MAC is wrong, nothing arrives. To have the kernel ask for it: ip neighbour delete ADDRESS dev LINK"
+        )
+        return _finding("NEIGH-002", away, seen, hint)
     seen, causes = "no answer, not even from the public IP", "are off or cut off, or drop echo requests"
+    unheard = {silent_neighbour(sight, public) for public in publics}
     if unheard and "" not in unheard:
         seen = f"{seen}: {'; '.join(sorted(unheard)[:_NAMED])}"
         causes = "are off, or cut off from this link"
@@ -307,4 +341,4 @@ def _carried(sight: Sight) -> str:
     return f"packets to {_ports(sight)}" if sight.ports else "the packets between the nodes"
 
 
-CHECKS: Final = (_elsewhere, _whole, _backwards, _one_uplink, _answer)
+CHECKS: Final = (_elsewhere, _stopped, _whole, _backwards, _one_uplink, _answer)
