@@ -158,8 +158,9 @@ def _stopped(sight: Sight) -> Iterator[Finding]:
         nodes = ", ".join(dict.fromkeys(str(peer.public) for peer in kept[:_NAMED]))
         seen, hint = "no route leads there", "Mend the uplink's routes: weft leaves them to the machine's own network"
         if command := remedy(sight, choice):
-            what = f"route {row(sight, choice.route)}" if choice.route else f"rule '{words(choice.rule)}'"
-            seen = f"the kernel drops them, by {what}"
+            rule = "" if choice.rule is None else f"rule '{words(choice.rule)}'"
+            route = "" if choice.route is None else f"route {row(sight, choice.route)}"
+            seen = f"the kernel drops them, by {route or rule}"
             hint = f"Have the program that made it leave out the nodes. To remove it: {command}"
         yield finding("ROUTE-003", f"packets to {nodes}", seen, hint)
 
