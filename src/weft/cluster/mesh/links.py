@@ -1,12 +1,9 @@
-"""The TCP links of a mesh: listens and dials, shakes hands, carries messages. What they mean is the core's affair.
+"""The TCP links of a mesh: dials and takes links, shakes hands, carries messages. What they mean is the core's affair.
 
-Somebody without the password costs little: so many handshakes at once and a second, with so many bytes and
-seconds for each; the kernel keeps the others waiting. What a peer does not take is kept up to a bound, beyond which its
-link ends.
+What a peer does not take is kept up to a bound, beyond which its link ends.
 """
 
 import asyncio
-import errno
 import logging
 import os
 import socket
@@ -19,16 +16,12 @@ from typing import Any, Final, NoReturn, Protocol
 from weft.beside.tasks import watched
 from weft.cluster.mesh.complaints import Complaints
 from weft.cluster.mesh.link import Link, Slow, linked
+from weft.cluster.mesh.listening import Listening, listener
 from weft.cluster.mesh.sharedkeys import SharedKeys
 from weft.cluster.reach import Endpoint, Reach
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import Problem
 from weft.model.mesh.messages import Hello, Message
-from weft.model.mesh.records import (
-    HANDSHAKE_SECONDS,
-    HANDSHAKES_A_SECOND,
-    KEY_SIZE,
-    MAX_UNFINISHED,
-)
+from weft.model.mesh.records import HANDSHAKE_SECONDS, KEY_SIZE
 from weft.model.value import Secret
 from weft.wire.mesh import Hostile
 from weft.wire.meshlink import End, OtherPassword
@@ -36,7 +29,6 @@ from weft.wire.meshlink import End, OtherPassword
 log = logging.getLogger(__name__)
 
 _LAST_PORT: Final = 65535
-_WAITING: Final = 64  # connections that the kernel keeps for us
 _RENEW_SECONDS: Final = 3600.0
 _AGAIN_SECONDS: Final = 60.0  # after another password, and after a renewal in vain
 
@@ -91,18 +83,16 @@ class TcpLinks:
         self._complaints = Complaints(time.monotonic, refused)
         self._numbers = count(1)
         self._links: dict[int, Link] = {}  # those that are up
-        self._unfinished: dict[asyncio.Task[None], str] = {}  # handshakes that others have begun: with which host
         self._refused: dict[str, tuple[float, Problem]] = {}  # addresses, until when
         self._tasks = set[asyncio.Task[None]]()
 
     async def run(self) -> NoReturn:
         """Listen until cancelled. Raises `ConfigError` (INST-001) when another program has the port."""
-        listener = self._listener()
         try:
-            await self._keys.now()  # what that takes is not taken from the time of a handshake
-            await self._accept(listener)
+            with listener(self._port, self._holder) as listens:
+                await self._keys.now()  # what that takes is not taken from the time of a handshake
+                await Listening(self._complaints, self._begin, self._met, self._carry).run(listens)
         finally:
-            listener.close()
             self._links.clear()
             for task in self._tasks:
                 task.cancel()
@@ -131,67 +121,6 @@ class TcpLinks:
         if known is not None:
             log.debug("mesh: link %d is closed: %s", link, why)
             known.close()
-
-    # --- from others
-
-    def _listener(self) -> socket.socket:
-        try:
-            both = socket.has_dualstack_ipv6()
-            family = socket.AF_INET6 if both else socket.AF_INET
-            listener = socket.create_server(("", self._port), family=family, backlog=_WAITING, dualstack_ipv6=both)
-        except OSError as error:
-            seen = f"TCP port {self._port} cannot be used: {error.strerror}"
-            if error.errno == errno.EADDRINUSE and (holder := self._holder(self._port)):
-                seen = f"TCP port {self._port} is held by {holder}"
-            raise ConfigError(Problem(code="INST-001", where="--mesh", seen=seen, expected="a free port")) from None
-        listener.setblocking(False)  # noqa: FBT003
-        return listener
-
-    async def _accept(self, listener: socket.socket) -> NoReturn:
-        loop = asyncio.get_running_loop()
-        free = loop.time()  # when the next handshake may begin
-        while True:
-            await _readable(listener)
-            free = max(free, loop.time() - MAX_UNFINISHED / HANDSHAKES_A_SECOND) + 1 / HANDSHAKES_A_SECOND
-            await asyncio.sleep(free - loop.time())
-            try:
-                connection, (host, *_) = listener.accept()
-            except OSError as error:  # it has gone already, or this process has too many descriptors
-                log.debug("mesh: a connection cannot be taken: %s", error)
-                continue
-            self._make_room()
-            host = host.removeprefix("::ffff:")
-            task = self._begin(self._take(connection, host))
-            self._unfinished[task] = host
-
-    def _make_room(self) -> None:
-        """The oldest handshake of the host that has begun most of them makes room: so nobody can hold all places."""
-        if len(self._unfinished) < MAX_UNFINISHED:
-            return
-        hosts = Counter(self._unfinished.values())
-        task, host = max(self._unfinished.items(), key=lambda each: hosts[each[1]])
-        del self._unfinished[task]
-        task.cancel()
-        self._complaints.take(host, Hostile("many", f"it has begun {hosts[host]} of {MAX_UNFINISHED} handshakes"))
-
-    async def _take(self, connection: socket.socket, host: str) -> None:
-        link = await self._asked(connection, host)
-        for task in self._unfinished.keys() & {asyncio.current_task()}:
-            del self._unfinished[task]
-        if link is not None:
-            await self._carry(link, host)
-
-    async def _asked(self, connection: socket.socket, host: str) -> Link | None:
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                return await self._met(connection, dialled=None)
-        except (Hostile, OtherPassword) as error:
-            self._complaints.take(host, error)
-        except TimeoutError:
-            self._complaints.take(host, Hostile("late", f"no handshake within {HANDSHAKE_SECONDS:g} s"))
-        except OSError as error:
-            log.debug("mesh: %s: %s", host, error)
-        return None
 
     # --- to others
 
@@ -236,7 +165,7 @@ class TcpLinks:
 
     # --- both
 
-    async def _met(self, connection: socket.socket, *, dialled: str | None) -> Link:
+    async def _met(self, connection: socket.socket, *, dialled: str | None = None) -> Link:
         """Shake hands. Raises `Hostile`, `OtherPassword` and `OSError`."""
         try:
             shared = await self._keys.now()
@@ -281,16 +210,6 @@ class TcpLinks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-async def _readable(listener: socket.socket) -> None:
-    """Of asyncio, `sock_accept` loses a connection that comes when it is cancelled, and complains."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(listener, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(listener)
 
 
 def _endpoint(address: str) -> Endpoint:
