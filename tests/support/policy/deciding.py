@@ -7,6 +7,8 @@ import msgspec
 from tests.support.policy.worlds import HERE, NETWORKS
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import Attached, PolicySettings
+from weft.desired.policy.judge import World
+from weft.model.policy import Namespace, Pod, Policy
 from weft.wire.policy import read_policy
 from weft.wire.policyobjects import NamespaceObject, PodObject, namespace_of, pod_of
 
@@ -47,3 +49,14 @@ def decided(world, settings=SETTINGS):
     for key, attached in attachments(world).items():
         decider.attached(key, attached)
     return decider
+
+
+def judging(world):
+    known = values(world)
+    return World(
+        namespaces={each.name: each for each in known if isinstance(each, Namespace)},
+        pods=tuple(each for each in known if isinstance(each, Pod)),
+        policies=tuple(each for each in known if isinstance(each, Policy)),
+        networks=SETTINGS.networks,
+        subnet_lens=SETTINGS.subnet_lens,
+    )

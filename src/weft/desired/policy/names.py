@@ -60,3 +60,8 @@ def first_two(net: Net, length: int) -> tuple[Ip, Ip, Ip]:
     host = type(net.network_address)((1 << net.max_prefixlen - length) - 1)
     zero = type(net.network_address)(0)
     return host, zero, zero + 1
+
+
+def is_pods(ip: Ip, length: int) -> bool:
+    """Tell whether an address of the pod network is none of a node's first two in its subnet."""
+    return int(ip) % (1 << ip.max_prefixlen - length) > 1

@@ -1,5 +1,6 @@
-"""The wanted objects, read as nft would read them, and the reference agree on every flow of drawn worlds."""
+"""Explain, the wanted objects read as nft would, and the reference agree on every flow of drawn worlds."""
 
+from ipaddress import ip_address
 from random import Random
 
 from hypothesis import given
@@ -7,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.pure.reach import reached, reaches
 from tests.support.policy import reference
-from tests.support.policy.deciding import decided
+from tests.support.policy.deciding import decided, judging
 from tests.support.policy.nftreader import Packet, Reader
 from tests.support.policy.worlds import HERE, drawn, flows
+from weft.desired.policy.judge import Asked, judged
 
 
 def is_here(address):
@@ -41,3 +43,19 @@ def test_drawn_worlds(seed):
         restricted = world["policies"] and any(is_here(each) for each in flow[:2])
         if restricted:
             reached("allowed_by_policy" if right else "refused")
+
+
+@reaches(refused=0.3, allowed_by_policy=0.3)
+@given(st.integers(0, 2**32))
+def test_explain(seed):
+    random = Random(seed)
+    world = drawn(random)
+    known = judging(world)
+    for source, target, protocol, port in flows(random, world, 60):
+        ends = known.at(ip_address(source)), known.at(ip_address(target))
+        found = judged(Asked(source=ends[0], target=ends[1], protocol=protocol.lower(), port=port), known)
+        flow = source, target, protocol, port
+        assert [side.allowed for side in found.sides] == [reference.leaves(world, flow), reference.enters(world, flow)]
+        if any(side.policies for side in found.sides):
+            reached("allowed_by_policy" if found.allowed else "refused")
+        assert all(bool(side.change) != side.allowed for side in found.sides)

@@ -1,0 +1,280 @@
+"""Says whether policies allow a flow, which rule does, and why each other rule does not fit.
+
+It judges by values alone, apart from what is put into the kernel: tests have both agree.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from weft.desired.policy.names import ALL_PODS, in_namespace, is_pods
+from weft.model.net import Ip, Net
+from weft.model.policy import (
+    NAME_LABEL,
+    Direction,
+    IpBlock,
+    Labels,
+    Namespace,
+    Peer,
+    Pod,
+    Policy,
+    Port,
+    Requirement,
+    Rule,
+    Selector,
+)
+from weft.model.value import Value, field
+
+T = TypeVar("T")
+
+# Whether anything fits, and what, or why nothing does.
+_Fits = tuple[bool, tuple[str, ...]]
+
+_ORDER: Final[tuple[Direction, ...]] = ("egress", "ingress")
+_PEERS: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
+
+
+class World(Value):
+    """All that policies are judged by. Without networks, an address is a pod's if a pod that is known has it."""
+
+    namespaces: dict[str, Namespace]
+    pods: tuple[Pod, ...]
+    policies: tuple[Policy, ...]
+    networks: tuple[Net, ...] = ()
+    subnet_lens: dict[int, int] = field(default_factory=dict)
+
+    def at(self, ip: Ip) -> "End":
+        return End(pod=next((pod for pod in self.pods if pod.counts and ip in pod.ips), None), ip=ip)
+
+
+class End(Value):
+    """Of a flow: a pod, or an address that no pod is known to have; a pod's address need not be known."""
+
+    pod: Pod | None = None
+    ip: Ip | None = None
+
+    def __str__(self) -> str:
+        return str(self.ip if self.pod is None else self.pod)
+
+
+class RuleVerdict(Value):
+    """`why` says what fits, or what does not."""
+
+    path: str
+    allows: bool
+    why: tuple[str, ...]
+
+
+class PolicyVerdict(Value):
+    policy: str
+    allows: bool
+    rules: tuple[RuleVerdict, ...]
+
+
+class Side(Value):
+    """What the policies of one end say. `change` is the smallest that would allow what is refused."""
+
+    direction: Direction
+    pod: str
+    allowed: bool
+    reason: str
+    policies: tuple[PolicyVerdict, ...] = ()
+    change: str = ""
+
+
+class Verdict(Value):
+    source: str
+    target: str
+    protocol: str
+    port: int
+    allowed: bool
+    sides: tuple[Side, ...]  # egress first
+
+
+class Asked(Value):
+    """A flow between two ends; `protocol` in small letters, without a port for what has none."""
+
+    source: End
+    target: End
+    protocol: str
+    port: int = 0
+
+
+def judged(asked: Asked, world: World) -> Verdict:
+    sides = tuple(_Judge(asked, direction, world).side() for direction in _ORDER)
+    return Verdict(
+        source=str(asked.source),
+        target=str(asked.target),
+        protocol=asked.protocol,
+        port=asked.port,
+        allowed=all(side.allowed for side in sides),
+        sides=sides,
+    )
+
+
+def restricting(pod: Pod, direction: Direction, policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """Those that select the pod and restrict the direction."""
+    return tuple(
+        each
+        for each in policies
+        if each.rules(direction) is not None and each.namespace == pod.namespace and each.pods.selects(pod.labels)
+    )
+
+
+class _Judge:
+    """Asks the policies of one end, `mine`, about the `other`."""
+
+    def __init__(self, asked: Asked, direction: Direction, world: World) -> None:
+        self._asked = asked
+        self._direction = direction
+        self._world = world
+        ends = asked.source, asked.target
+        self._mine, self._other = ends if direction == "egress" else reversed(ends)
+
+    def side(self) -> Side:
+        pod = self._mine.pod
+        if pod is None:
+            return self._free("no pod has this address, so no policy is asked")
+        if pod.host_network:
+            return self._free("it has its node's address (hostNetwork), so no policy selects it")
+        if pod == self._other.pod:
+            return self._free("nobody can keep a pod from itself")
+        found = restricting(pod, self._direction, self._world.policies)
+        if not found:
+            return self._free(f"no policy restricts its {self._direction}")
+        verdicts = tuple(map(self._policy, found))
+        by = next((f"{rule.path} of {each.policy}" for each in verdicts for rule in each.rules if rule.allows), "")
+        return Side(
+            direction=self._direction,
+            pod=str(self._mine),
+            allowed=bool(by),
+            reason=f"{by} allows it" if by else f"no rule of {', '.join(map(str, found))} allows it",
+            policies=verdicts,
+            change="" if by else self._change(found),
+        )
+
+    def _free(self, reason: str) -> Side:
+        return Side(direction=self._direction, pod=str(self._mine), allowed=True, reason=reason)
+
+    def _policy(self, policy: Policy) -> PolicyVerdict:
+        rules = tuple(self._rule(rule, path, policy) for rule, path in self._rules(policy))
+        return PolicyVerdict(policy=str(policy), allows=any(rule.allows for rule in rules), rules=rules)
+
+    def _rules(self, policy: Policy) -> Iterator[tuple[Rule, str]]:
+        for index, rule in enumerate(policy.rules(self._direction) or ()):
+            yield rule, f"{self._direction}[{index}]"
+
+    def _rule(self, rule: Rule, path: str, policy: Policy) -> RuleVerdict:
+        (peer_fits, peers), (port_fits, ports) = self._fits(rule, policy)
+        if peer_fits and port_fits:
+            return RuleVerdict(path=path, allows=True, why=(*peers, *ports))
+        why = (*(() if peer_fits else peers), *(() if port_fits else ports))
+        return RuleVerdict(path=path, allows=False, why=why)
+
+    def _fits(self, rule: Rule, policy: Policy) -> tuple[_Fits, _Fits]:
+        """Of the peers and of the ports."""
+        key = _PEERS[self._direction]
+        return _of(rule.peers, key, lambda each: self._peer(each, policy.namespace)), _of(
+            rule.ports, "ports", self._port
+        )
+
+    def _peer(self, peer: Peer, namespace: str) -> tuple[bool, str]:
+        """Whether it means the other end, and which words say so or why not."""
+        if isinstance(peer, IpBlock):
+            return self._block(peer)
+        if in_namespace(namespace, peer) == ALL_PODS:
+            return self._any_pod()
+        pod = self._other.pod
+        if pod is None:
+            return False, f"{self._other} is no pod's address"
+        if pod.host_network:
+            return False, f"{pod} has its node's address (hostNetwork), which no selector means"
+        elsewhere = self._elsewhere(peer.namespaces, pod, namespace)
+        if not elsewhere and (unmet := peer.pods.unmet(pod.labels)):
+            return False, f"{pod} {_lacks(unmet, pod.labels)}"
+        return not elsewhere, elsewhere or str(peer)
+
+    def _elsewhere(self, namespaces: Selector | None, pod: Pod, own: str) -> str:
+        """Why the pod's namespace is not meant."""
+        if namespaces is None:
+            return "" if pod.namespace == own else f"{pod} is not in namespace {own}"
+        place = self._world.namespaces.get(pod.namespace)
+        if place is None:
+            return f"namespace {pod.namespace} is not known"
+        unmet = namespaces.unmet(place.labels)
+        return f"namespace {place} {_lacks(unmet, place.labels)}" if unmet else ""
+
+    def _block(self, block: IpBlock) -> tuple[bool, str]:
+        ip = self._other.ip
+        if ip is None:
+            return False, f"the address of {self._other} is not known"
+        return block.has(ip), f"{block}" if block.has(ip) else f"{ip} is not in {block}"
+
+    def _any_pod(self) -> tuple[bool, str]:
+        """By the address, as the node's tables have it, where the networks of pods are known."""
+        ip, pod = self._other.ip, self._other.pod
+        nets, lens = self._world.networks, self._world.subnet_lens
+        if nets and ip is not None:
+            fits = any(ip in net and is_pods(ip, lens[net.version]) for net in nets)
+        else:
+            fits = pod is not None and pod.counts
+        return fits, "any pod" if fits else f"{self._other} is no pod's address"
+
+    def _port(self, port: Port) -> tuple[bool, str]:
+        asked, pod = self._asked, self._asked.target.pod
+        if asked.protocol != port.protocol:
+            return False, f"{asked.protocol} is not {port.protocol}"
+        if port.name:
+            ports = pod.ports if pod is not None and pod.counts else ()
+            numbers = [each.number for each in ports if (each.name, each.protocol) == (port.name, port.protocol)]
+            if not numbers:
+                return False, f"{asked.target} has no port that is called {port}"
+            words = f"{port} of {asked.target} is {' and '.join(map(str, numbers))}"
+            return asked.port in numbers, words if asked.port in numbers else f"{words}, not {asked.port}"
+        if not port.first or port.first <= asked.port <= port.last:
+            return True, f"{port}"
+        among = "in" if port.last > port.first else ""
+        return False, f"port {asked.port} is not {among} {port}".replace("  ", " ")
+
+    def _change(self, policies: Sequence[Policy]) -> str:
+        """Prefer to widen a rule that fits but for its ports, then one that fits but for its peers."""
+        key, port = _PEERS[self._direction], self._words_of_port()
+        tried = [(policy, path, *self._fits(rule, policy)) for policy in policies for rule, path in self._rules(policy)]
+        for policy, path, peers, _ in tried:
+            if peers[0]:
+                return f"add {port} to {path}.ports of {policy}"
+        for policy, path, _, ports in tried:
+            if ports[0]:
+                return f"add {self._words_of_peer(policy)} to {path}.{key} of {policy}"
+        policy = policies[0]
+        return f"add to {self._direction} of {policy} a rule {key} {self._words_of_peer(policy)} with {port}"
+
+    def _words_of_port(self) -> str:
+        return f"port {self._asked.port}/{self._asked.protocol}" if self._asked.port else self._asked.protocol
+
+    def _words_of_peer(self, policy: Policy) -> str:
+        pod = self._other.pod
+        if pod is None or not pod.counts:
+            return f"ipBlock {self._other.ip or 'of its node'}"
+        labels = ",".join(f"{key}={value}" for key, value in sorted(pod.labels.items())) or "all"
+        if pod.namespace == policy.namespace:
+            return f"pods {labels}"
+        return f"pods {labels} of namespaces {NAME_LABEL}={pod.namespace}"
+
+
+def _of(given: tuple[T, ...] | None, key: str, fits: Callable[[T], tuple[bool, str]]) -> _Fits:
+    """Whether one of the items fits, and which; or why each of them does not."""
+    if given is None:
+        return True, (f"{key}: all",)
+    if not given:
+        return False, (f"{key}: nothing of it is understood",)
+    found = [(*fits(each), f"{key}[{index}]") for index, each in enumerate(given)]
+    if right := next((f"{where}: {why}" for fit, why, where in found if fit), ""):
+        return True, (right,)
+    return False, tuple(f"{where}: {why}" for _, why, where in found)
+
+
+def _lacks(unmet: Requirement, labels: Labels) -> str:
+    value = labels.get(unmet.key)
+    if value is None:
+        return f"has no label {unmet}"
+    return f"has label {unmet.key}={value}, and {unmet} is asked for"
