@@ -26,4 +26,5 @@ judge nobody for that time. The same calls with the same chance give the same ef
     rings       `founding` (how one begins), `meeting` (two that meet), `copies` (two peers of one key)
     commands    `commands` (which part carries out or refuses each)
     ways        `health` (of one path), `waying` (whom we cannot reach), `ways` (by whom packets go instead)
+    WireGuard   `outside` (where others see ours, behind which NAT), `tunnels` (where each peer's is)
 """

@@ -11,11 +11,13 @@ from weft.mesh.gossip import Gossip
 from weft.mesh.leaving import Leaving
 from weft.mesh.links import Link
 from weft.mesh.meeting import Meeting
+from weft.mesh.outside import Outside
 from weft.mesh.publishing import Publishing
 from weft.mesh.questions import Questions
 from weft.mesh.reach import Reach
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
+from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
 from weft.model.mesh.effects import Command, Effect, Kept, Options, Send, Sights
 from weft.model.mesh.messages import (
@@ -32,6 +34,7 @@ from weft.model.mesh.messages import (
     Redirect,
     Root,
     Routed,
+    Seen,
     Versions,
 )
 from weft.model.mesh.records import Member, Removal, Ring, Token
@@ -48,7 +51,9 @@ class Core:
     ) -> None:
         self._state = state = State(kept, options, chance)
         self._waying = Waying(state)
-        self._publishing = Publishing(state, self._waying)
+        self._outside = Outside(state)
+        self._tunnels = Tunnels(state, self._outside)
+        self._publishing = Publishing(state, self._waying, self._outside, self._tunnels)
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
         self._leaving = Leaving(state, self._removing, self._estate.soon)
@@ -72,6 +77,7 @@ class Core:
             self._leaving,
             self._estate,
             self._reach,
+            self._tunnels,
             self._waying,
             self._publishing,
             self._copies,
@@ -196,6 +202,7 @@ class Core:
 
     def saw(self, sights: Sights, now: float) -> list[Effect]:
         """The first call says that paths can be asked from now on."""
+        self._tunnels.saw(sights, now)
         self._waying.saw(sights, now)
         return self._done(now)
 
@@ -252,15 +259,22 @@ class Core:
             self._gossip.received(message, link, now)
         elif isinstance(message, Routed):
             self._questions.received(message, link, now)
-        elif isinstance(message, Offer):
+        else:
+            self._hear(link, message, now)
+
+    def _hear(self, link: Link, message: Message, now: float) -> None:
+        """What the neighbour itself has to say to us."""
+        if isinstance(message, Offer):
             self._meeting.offered(link, message, now)
         elif isinstance(message, Founders):
             self._founding.heard(link, message)
+        elif isinstance(message, Seen):
+            self._outside.heard(link, message.endpoint)
         elif isinstance(message, Copied):
             self._copies.told(message.run, link.key, now)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
-            state.links.close(link, "the peer has links enough")
+            self._state.links.close(link, "the peer has links enough")
             self._reach.soon(now)
 
     # --- The end of each call

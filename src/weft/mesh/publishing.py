@@ -5,7 +5,9 @@ from math import inf
 from typing import Final
 
 from weft.mesh.flood import Names
+from weft.mesh.outside import Outside
 from weft.mesh.state import AHEAD, State
+from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
 from weft.model.mesh.effects import Hop, Leases, Publish
 from weft.model.mesh.records import MAX_LINKS, MAX_RECORD, Member, short
@@ -22,9 +24,11 @@ URGENT: Final = frozenset(("attrs", "home", "settled", "cannot", "clear", "relay
 
 
 class Publishing:
-    def __init__(self, state: State, waying: Waying) -> None:
+    def __init__(self, state: State, waying: Waying, outside: Outside, tunnels: Tunnels) -> None:
         self._state = state
         self._waying = waying
+        self._outside = outside
+        self._tunnels = tunnels
         self._shown: dict[bytes, Member] = {}
         self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
@@ -34,6 +38,7 @@ class Publishing:
 
     def publish(self, told: Publish) -> None:
         before, self.told = self.told, told
+        self._outside.own(told.tunnels)
         self._state.stale = True
         if before.clear != told.clear:
             for key in self._shown:
@@ -72,7 +77,7 @@ class Publishing:
     def _record(self, version: int) -> Member:
         state, told = self._state, self.told
         links = sorted(short(link.key) for link in state.links.of(state.known.ring))
-        addresses = sum(2 + len(address) for address in (*told.endpoints, *told.tunnels))
+        addresses = sum(2 + len(address) for address in (*told.endpoints, *self._outside.tunnels))
         others = len(told.attrs) + addresses + 4 * MAX_LINKS
         return Member(
             key=state.me,
@@ -87,7 +92,8 @@ class Publishing:
             cannot=self._waying.cannot[: (MAX_RECORD - PLAIN - others) // 4],
             over=state.kept.over,
             done=state.kept.done,
-            tunnels=told.tunnels,
+            tunnels=self._outside.tunnels,
+            nat=self._outside.nat,
             clear=told.clear,
             relays=told.relays,
         )
@@ -107,6 +113,7 @@ class Publishing:
         for key in marked:
             member = state.known.members.get(key)
             lease = member if member and key != state.me and self._holds(member) else None
+            self._tunnels.put(key, lease, now)
             self._waying.put(key, member if key == state.me else lease, now)
             shown = self._shown.get(key)
             if lease is None:
@@ -136,7 +143,8 @@ class Publishing:
             next=relay,
             kind="vxlan" if self.told.clear and relay.clear else "direct",
             reason=self._waying.reason(lease.key),
-            endpoint=lease.tunnels[0] if lease.tunnels else "",
+            endpoint=self._tunnels.endpoint(lease.key),
+            keepalive=self._tunnels.keepalive(lease.key),
         )
 
     def _holds(self, member: Member) -> bool:
@@ -152,3 +160,4 @@ class Publishing:
         self._shown.clear()
         self._hops.clear()
         self._waying.forget()
+        self._tunnels.forget()

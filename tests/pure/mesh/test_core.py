@@ -9,7 +9,7 @@ from weft.mesh.core import Core
 from weft.mesh.links import Link, Links
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
-from weft.model.mesh.messages import Ack, Grant, Note, Offer, Ping, Promise, Propose, Records, Routed, Want
+from weft.model.mesh.messages import Ack, Grant, Note, Offer, Ping, Promise, Propose, Records, Routed, Seen, Want
 from weft.model.mesh.records import (
     MAX_ATTRS,
     MAX_CANNOT,
@@ -17,6 +17,7 @@ from weft.model.mesh.records import (
     MAX_LINKS,
     MAX_NAME,
     MAX_RECORD,
+    ONE_PORT,
     VERSIONS,
     Member,
     Removal,
@@ -386,3 +387,20 @@ def test_the_longest_record_of_ours_is_one_that_others_take():
     assert len(encode(told)) > MAX_RECORD - 64
     one.asked(do.Publish(attrs=b"{}", endpoints=()), 114.0)
     assert len(one.members[ME].cannot) == MAX_CANNOT
+
+
+def test_where_neighbours_see_our_wireguard_stands_in_our_record_and_they_hear_where_we_see_theirs():
+    held = (replace(OTHER, owner=key(1)), GRANTED)
+    one = made(do.Kept(ring=RING, tokens=held, home=60, settled=True))
+    one.asked(do.Publish(attrs=b"{}", tunnels=("10.0.0.5:51820",)), 100.0)
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    theirs = member(1, home=32, attrs=b"{}", tunnels=("10.0.0.1:51820",))
+    tell(one, 1, 100.2, theirs)
+    one.received(1, Seen(endpoint="192.0.2.9:4005"), 101.5)
+    ours = one.members[ME]
+    assert (ours.tunnels, ours.nat) == (("192.0.2.9:4005", "10.0.0.5:51820"), ONE_PORT)
+    seen = do.TunnelSeen(key=key(1), endpoint="192.0.2.1:4001", handshake=1.0)
+    effects = one.saw(do.Sights(tunnels=(seen,)), 102.0)
+    assert sent(effects, Seen) == [Seen(endpoint="192.0.2.1:4001")]
+    [hop] = [effect for effect in effects if isinstance(effect, do.Hop)]
+    assert (hop.endpoint, hop.keepalive) == ("192.0.2.1:4001", True)

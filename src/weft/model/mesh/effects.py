@@ -162,8 +162,9 @@ class Leases(Value):
     gone: tuple[bytes, ...] = ()
 
 
-# Why packets do not go straight to a peer: we hear nothing from it by vxlan; or it says so of us.
-Reason = Literal["", "port-filtered", "one-way"]
+# Why packets do not go straight to a peer: we hear nothing from it by vxlan; or it says so of us; or both are behind
+# NATs, of which one takes another port for each peer; or it has no address for its WireGuard that we could reach.
+Reason = Literal["", "port-filtered", "one-way", "nat-hard", "no-endpoint"]
 
 
 class Hop(Value):
