@@ -43,7 +43,7 @@ class Way(Value, gc=False):
     """How this node reaches a peer, as its store says. With it a lease says all that the peer's objects need.
 
     Packets go to the next hop, the peer itself unless `via` another node, whose id that is. Of the hop are `kind`,
-    `bases` and `hop_key`; of the peer, whoever its hop is, `remotes` and `tunnel`. `bases` and `remotes` hold at most
+    `bases` and `hop_key`; of the peer in any case `remotes` and `tunnel`. `bases` and `remotes` hold at most
     one address a family.
     """
 

@@ -50,7 +50,7 @@ Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ENDPOINTS)]
 Nat = Annotated[int, Meta(ge=0, lt=1 << 8)]
 
 NO_NAT: Final = 0  # none was seen
-ONE_PORT: Final = 1  # a NAT that keeps one port, whoever is spoken with
+ONE_PORT: Final = 1  # a NAT that keeps one port, the same for all peers
 MANY_PORTS: Final = 2  # one that takes another port for each
 
 
