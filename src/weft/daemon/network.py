@@ -23,7 +23,7 @@ from weft.daemon.strandedpods import StrandedPods
 from weft.desired.decide import deciding
 from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import ours
-from weft.desired.node import forwarded
+from weft.desired.node import device_of, forwarded
 from weft.kernel.netfilter.monitor import PLUGINS
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
@@ -217,7 +217,15 @@ class Network:
         self.reconciler.start_over()
         await self.reconciler.decide()
         for keeper in self.reconciler.keepers:
-            await keeper.idle()
+            if not self._serves_spare(keeper):
+                await keeper.idle()
+
+    def _serves_spare(self, keeper: Keeper) -> bool:
+        """Tell whether a plane has nothing to do but for devices for which nothing waits."""
+        decider = self.reconciler.decider
+        spare = decider.spare
+        mine = [thing for key, thing in decider.wanted.items() if key[0] in keeper.plane.kinds] if spare else ()
+        return bool(mine) and all(device_of(thing) in spare for thing in mine)
 
     async def devices_there(self) -> None:
         """May take days; says why they are not there yet."""

@@ -12,6 +12,7 @@ from weft.daemon.planes import repairs
 from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.plane import Keeper
 from weft.desired.decide import Decider
+from weft.desired.node import device_of
 from weft.model.kernel.objects import Key
 from weft.model.node.history import History
 
@@ -110,8 +111,10 @@ class Reconciler:
     def own_failures(self) -> dict[Key, str]:
         """What is refused of this node's own devices and what they need, without which no peer is reached."""
         failing = self.failing
+        spare = self.decider.spare
         # Devices first: without them nothing that sits on them can be.
-        own = sorted((thing for thing in self.decider.part() if thing.vital), key=lambda thing: thing.rank)
+        vital = (thing for thing in self.decider.part() if thing.vital and device_of(thing) not in spare)
+        own = sorted(vital, key=lambda thing: thing.rank)
         return {thing.key: failing[thing.key] for thing in own if thing.key in failing}
 
     def failing_peers(self) -> int:

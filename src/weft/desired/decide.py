@@ -49,6 +49,11 @@ class Decider:
         return self._ownership
 
     @property
+    def spare(self) -> frozenset[str]:
+        """Devices for which nothing waits."""
+        return frozenset(device.name for device in self._inputs.backend.devices(self._inputs) if not device.vital)
+
+    @property
     def wanted(self) -> Objects:
         """The same mapping for ever."""
         return self._wanted.objects

@@ -123,11 +123,15 @@ def check_room(inputs: Inputs, overhead: int, place: str) -> None:
 
 
 class Device(NamedTuple):
-    """A device of a back end, which carries pods' packets of these `families`."""
+    """A device of a back end, which carries pods' packets of these `families`.
+
+    Without one that is `vital` no peer is reached; of another one nothing waits for it.
+    """
 
     name: str
     kind: type[Link]
     families: frozenset[int]
+    vital: bool = True
 
 
 class Backend(netconf.Backend, Protocol):

@@ -22,6 +22,11 @@ def devices_of(inputs: Inputs) -> dict[str, type[Link]]:
     return {device.name: device.kind for device in inputs.backend.devices(inputs)}
 
 
+def device_of(thing: Object) -> str | None:
+    """The device that an object is, or belongs to."""
+    return thing.name if isinstance(thing, Link) else thing.link
+
+
 def ownership(inputs: Inputs) -> Ownership:
     return Ownership(
         devices=frozenset(devices_of(inputs)),

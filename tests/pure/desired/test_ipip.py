@@ -40,7 +40,7 @@ def test_the_tunnel_and_its_address():
         IpipLink(name="flannel.ipip", mtu=1480, local=IPv4Address("192.168.0.1")),
         Address(dev="flannel.ipip", ip=IPv4Address("10.5.1.0"), prefixlen=32),
     }
-    assert ipip.devices(own()) == (("flannel.ipip", IpipLink, {4}),)
+    assert ipip.devices(own()) == (("flannel.ipip", IpipLink, {4}, True),)
     assert str(IpipLink(name="flannel.ipip", mtu=1480, local=IPv4Address("192.168.0.1"))) == (
         "link flannel.ipip ipip local 192.168.0.1 mtu 1480"
     )

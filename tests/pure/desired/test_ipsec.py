@@ -103,7 +103,7 @@ def test_what_a_node_publishes_and_needs_once():
     assert ipsec.advertise(own()) == LeaseAttrs(public_ip=OWN.public, backend="ipsec")
     assert ipsec.shared(own()) == {Charon(), SharedKey(owner=OWN.public, secret=PSK)}
     assert ipsec.shared(replace(own(), v4=None)) == frozenset()
-    assert ipsec.devices(own()) == (("ipsec0", CharonLink, {4}),)
+    assert ipsec.devices(own()) == (("ipsec0", CharonLink, {4}, True),)
 
 
 @pytest.mark.spec("flannel.md §6.7/no-kernel-esp")

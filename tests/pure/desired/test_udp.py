@@ -56,7 +56,7 @@ def test_what_a_node_needs_once():
         Route(dst=IPv4Network("10.5.0.0/16"), dev="flannel0"),
         RELAY,
     }
-    assert udp.devices(own()) == (("flannel0", TunLink, {4}),)
+    assert udp.devices(own()) == (("flannel0", TunLink, {4}, True),)
 
 
 def test_before_the_lease_or_without_an_address_there_is_nothing():
@@ -104,7 +104,7 @@ class TestBothFamilies:
             Sysctl(name="net/ipv6/conf/flannel0/accept_ra", value="0"),
         }
         assert str(relay) == "relay of flannel0 from 192.168.0.1 port 8285, errors from fc00:0:0:1::"
-        assert udp.devices(ours) == (("flannel0", TunLink, {4, 6}),)
+        assert udp.devices(ours) == (("flannel0", TunLink, {4, 6}, True),)
 
     def test_without_a_subnet_of_ipv6_it_is_as_of_ipv4(self, ours: Inputs):
         assert udp.shared(replace(ours, v6=None)) == udp.shared(own())
@@ -157,7 +157,7 @@ class TestIpv6Alone:
             Route(dst=IPv6Network("fc00::/48"), dev="flannel0"),
             Sysctl(name="net/ipv6/conf/flannel0/accept_ra", value="0"),
         }
-        assert udp.devices(ours) == (("flannel0", TunLink, {6}),)
+        assert udp.devices(ours) == (("flannel0", TunLink, {6}, True),)
         assert udp.shared(replace(ours, v6=None)) == frozenset()
         facts = ours.facts
         assert udp.shared(replace(ours, facts=replace(facts, uplink=replace(facts.uplink, v6=None)))) == frozenset()
