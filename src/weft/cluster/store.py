@@ -18,7 +18,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
 from weft.model.node.meshstate import MeshState
-from weft.model.value import Value
+from weft.model.value import Secret, Value
 from weft.plan.announce import Event
 
 Take = Callable[[StoreEvent], Awaitable[None]]
@@ -171,6 +171,17 @@ class Paths(Protocol):
         ...
 
 
+class TunnelKeys(Value):
+    """What a store by whose keys nodes know each other has for WireGuard: this node's own, and one that all share."""
+
+    private: Secret
+    psk: Secret
+
+
+async def no_keys() -> None:
+    """Nodes have keys of their own, if they need any."""
+
+
 async def idle() -> None:
     """Do nothing."""
 
@@ -186,6 +197,7 @@ class Store(Value):
 
     `close` drops connections; the next question makes others. `mesh` is what a store that is the node itself knows,
     None of another; `command(verb, words)` has it do something, or say what it would do, and returns lines for people.
+    `keys` are those of the own lease, and are others with another one; it raises `Unavailable`.
     """
 
     settings: Settings
@@ -195,6 +207,7 @@ class Store(Value):
     close: Callable[[], None]
     run: Callable[[], Awaitable[None]] = idle
     paths: Paths | None = None
+    keys: Callable[[], Awaitable[TunnelKeys | None]] = no_keys
     mesh: Callable[[], MeshState | None] = lambda: None
     command: Callable[[str, Sequence[str]], Awaitable[tuple[str, ...]]] = no_command
 

@@ -43,6 +43,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Subnets
 from weft.model.node.history import History
 from weft.model.node.status import Status
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,9 @@ class Node:
         kernel.follow(placed.inputs)
         placed = await self._take_lease(known, leasing, kernel, placed, parts)
         firewall, tooling, rule_monitor = await rules
+        if known.prepare is not None:
+            prepared = await self._ask(known.prepare, f"what {known.netconf.backend} needs with this lease")
+            placed = replace(placed, inputs=replace(placed.inputs, prepared=prepared))
         tenant = phases.settle(placed, leasing.lease, tooling, kernel)
         rules_plane = self._rules(known, firewall, tooling, held)
         network = self._network(known, tenant, kernel, rules=rules_plane, store=store, held=held)
@@ -149,6 +153,7 @@ class Node:
             kernel=kernel,
             network=network,
             world=self._world,
+            prepare=known.prepare,
             configured=ConfWatch(store.settings, known.netconf, known.memory.net_conf, self._world.backends),
         )
         del placed  # with the store's first list, which may be long

@@ -14,7 +14,7 @@ from weft.cluster.store import Listing, Settings, Store
 from weft.config.netconf import NetConf, parse_netconf
 from weft.config.options import Options
 from weft.daemon import host
-from weft.daemon.backends.backend import Backend
+from weft.daemon.backends.backend import Backend, Ground
 from weft.daemon.disk.identity import Identity
 from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
@@ -57,11 +57,13 @@ class Configured(Value):
 class Known(Configured):
     """What is known before the machine is looked at: from flags, the store or an earlier run, and the back end.
 
-    `previous` is what an earlier run wrote to the subnet file, `prepared` what the back end has made.
+    `previous` is what an earlier run wrote to the subnet file, `prepared` what the back end has made; with another
+    lease that is made anew by `prepare`, if it is of the lease.
     """
 
     options: Options
     prepared: Value | None
+    prepare: Callable[[], Awaitable[Value | None]] | None
     previous: Previous
 
 
@@ -130,10 +132,20 @@ async def know(
     options = with_addresses(
         options, await asking(partial(store.tenure.addresses, memory.own), "this node in the store")
     )
-    prepare = partial(backend.prepare, netconf.options, options, at.directory, look_only=look_only)
-    prepared = await asking(prepare, f"what {netconf.backend} needs first")
+    ground = Ground(options=options, directory=at.directory, keys=store.keys)
+    prepare = partial(backend.prepare, netconf.options, ground)
+    prepared = await asking(partial(prepare, look_only=look_only), f"what {netconf.backend} needs first")
+    again = partial(prepare, look_only=True) if backend.prepares_each_lease else None
     previous = await beside(partial(host.previous_subnets, options))
-    return Known(memory=memory, netconf=netconf, backend=backend, options=options, prepared=prepared, previous=previous)
+    return Known(
+        memory=memory,
+        netconf=netconf,
+        backend=backend,
+        options=options,
+        prepared=prepared,
+        prepare=again,
+        previous=previous,
+    )
 
 
 async def _read(settings: Settings, before: Memory | None, serves_without: Callable[[Problem], bool]) -> Memory:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,10 @@ _START_SECONDS: Final = 8.0  # for a start that is tried; less than a command wa
 
 
 class Running(Value):
-    """`options` have the addresses that an operator has set in the store; `why` the uplink was chosen."""
+    """`options` have the addresses that an operator has set in the store; `why` the uplink was chosen.
+
+    `prepare` is of a back end that prepares anew for each lease.
+    """
 
     options: Options
     why: str
@@ -51,6 +55,7 @@ class Running(Value):
     network: Network
     world: World
     configured: ConfWatch
+    prepare: Callable[[], Awaitable[Value | None]] | None = None
 
     async def run(
         self,
@@ -67,7 +72,14 @@ class Running(Value):
         configured = self.configured
         status.losses["configuration"] = lambda: configured.problem
         upkeep = Upkeep(
-            self.options, network, leasing, self.kernel, status, reconnect=self.store.close, now=self.world.now
+            self.options,
+            network,
+            leasing,
+            self.kernel,
+            status,
+            prepare=self.prepare,
+            reconnect=self.store.close,
+            now=self.world.now,
         )
         await self._begin(parts)
         up = tasks.create_task(self._come_up(status, may_attach, parts))
@@ -108,7 +120,7 @@ class Running(Value):
 
     def _asked_at(self, *subnets: Net | None) -> list[Ip]:
         netconf = self.network.inputs.netconf
-        return [asked_at(netconf, subnet) for subnet in subnets if subnet is not None]
+        return [asked_at(netconf, subnet, "vxlan") for subnet in subnets if subnet is not None]
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -12,13 +12,14 @@ from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
+from weft.daemon.start import answered
 from weft.desired import changes
 from weft.desired.facts import ailing
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.kernel.objects import Snapshot
 from weft.model.lease import LeaseAttrs
 from weft.model.node.status import Status
-from weft.model.value import replace
+from weft.model.value import Value, replace
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Upkeep:
         kernel: NodeKernel,
         status: Status,
         *,
+        prepare: Callable[[], Awaitable[Value | None]] | None = None,
         reconnect: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
@@ -46,6 +48,7 @@ class Upkeep:
         self._kernel = kernel
         self._status = status
         self._history = status.history
+        self._prepare = prepare  # of a back end that does so for each lease
         self._reconnect = reconnect  # drops a connection to the store that may hang on an address that is gone
         self._now = now
         self._to_tell = asyncio.Event()
@@ -79,6 +82,9 @@ class Upkeep:
             before = self._leasing.lease.id
             await self._leasing.acquire_again(self._attrs)
             self._history.note("lease-taken", self._leasing.lease.id, was=before, now=self._leasing.lease.id)
+            if self._prepare is not None:
+                prepared = await answered(self._prepare, "what the back end needs with this lease")
+                self._network.set_inputs(replace(self._network.inputs, prepared=prepared))
             await self._moved()
 
     async def _moved(self) -> None:

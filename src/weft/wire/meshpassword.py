@@ -19,6 +19,7 @@ NONE: Final = bytes(KEY)  # without a password
 SIZE: Final = 32  # bytes of chance in a password that we make
 _MADE: Final = "weft1-"
 _USE: Final = b"weft mesh 1"
+_TUNNELS: Final = b"weft mesh wireguard 1"
 _SCRYPT_MEMORY: Final = 1 << 26  # bytes, of which it takes half
 
 
@@ -36,6 +37,11 @@ def shared(password: Secret) -> bytes:
     if (chance := _chance(password)) is not None:
         return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=_USE).derive(chance)
     return hashlib.scrypt(password.reveal().encode(), salt=_USE, n=1 << 15, r=8, p=1, maxmem=_SCRYPT_MEMORY, dklen=KEY)
+
+
+def of_tunnels(secret: bytes) -> bytes:
+    """WireGuard's pre-shared key, of a ring's secret: a new password changes no packet."""
+    return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=_TUNNELS).derive(secret)
 
 
 def _chance(password: Secret) -> bytes | None:

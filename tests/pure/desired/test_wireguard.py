@@ -96,7 +96,7 @@ def test_what_a_node_needs_once():
         Address(dev="flannel-wg", ip=IPv4Address("10.5.1.0"), prefixlen=32),
         Route(dst=IPv4Network("10.5.0.0/16"), dev="flannel-wg"),
     }
-    assert wireguard.devices(own()) == [("flannel-wg", WireguardLink, {4})]
+    assert wireguard.devices(own()) == [("flannel-wg", WireguardLink, {4}, True)]
     assert wireguard.shared(replace(own(), v4=None)) == frozenset()
 
 
@@ -126,7 +126,7 @@ def test_where_the_kernel_has_none_a_process_serves_a_tun_device():
         WireguardTun(name="flannel-wg", mtu=1420),
         Server(dev="flannel-wg"),
     }
-    assert wireguard.devices(inputs) == [("flannel-wg", WireguardTun, {4})]
+    assert wireguard.devices(inputs) == [("flannel-wg", WireguardTun, {4}, True)]
 
 
 @pytest.mark.spec("flannel.md §6.6/published")

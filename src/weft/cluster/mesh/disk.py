@@ -6,6 +6,7 @@ members.bin is what others tell again: written late, and it may be lost.
 
 import hashlib
 import logging
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,16 +15,21 @@ from typing import Final
 import msgspec
 
 from weft.beside import files
+from weft.beside.threads import beside
+from weft.cluster.store import TunnelKeys
+from weft.desired.tunnels.wireguard import private_key
 from weft.model.errors import Problem, Unavailable
 from weft.model.mesh.effects import Kept
 from weft.model.mesh.records import Member
-from weft.model.value import Value
+from weft.model.value import Secret, Value
+from weft.wire.meshpassword import of_tunnels
 
 log = logging.getLogger(__name__)
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _PRODUCT: Final = tuple(Path("/sys/class/dmi/id") / name for name in ("product_uuid", "product_serial", "board_serial"))
 _MACHINE_ID: Final = Path("/etc/machine-id")
+_SPOILT: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class Files(Value):
@@ -50,7 +56,7 @@ class Saved(Value):
 
 
 class Disk:
-    """All methods wait for the disk."""
+    """All methods wait for the disk, `tunnel_keys` in a thread."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._identity = directory / "mesh.json"
@@ -64,6 +70,32 @@ class Disk:
         """
         path = self._identity
         try:
+            return self._read()
+        except _SPOILT as error:
+            kept = self._files.set_aside(path)
+            hint = f"It is kept as {kept}; this node gets a new key and a new block" if kept else ""
+            log.warning(
+                "%s", Problem(code="STATE-001", where=str(path), seen=f"cannot be understood: {error}", hint=hint)
+            )
+            return None
+
+    async def tunnel_keys(self) -> TunnelKeys | None:
+        """None without a file. Raises `Unavailable`."""
+        where = str(self._identity)
+        try:
+            saved = await beside(self._read)
+        except _SPOILT as error:
+            raise Unavailable(Problem(code="STATE-001", where=where, seen=f"cannot be understood: {error}")) from None
+        if saved is None:
+            return None
+        if saved.kept.ring is None:
+            raise Unavailable(Problem(code="MESH-001", where=where, seen="no ring", expected="the keys of a ring"))
+        psk = Secret(b64encode(of_tunnels(saved.kept.ring.secret)).decode())
+        return TunnelKeys(private=private_key(saved.secret), psk=psk)
+
+    def _read(self) -> Saved | None:
+        path = self._identity
+        try:
             content = self._files.read(path)
         except FileNotFoundError:
             return None
@@ -71,15 +103,7 @@ class Disk:
             hint = "It holds the key and the blocks of this node; weftd waits for it"
             seen = f"cannot be read: {error.strerror or error}"
             raise Unavailable(Problem(code="STATE-001", where=str(path), seen=seen, hint=hint)) from None
-        try:
-            return msgspec.json.decode(content, type=Saved)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            kept = self._files.set_aside(path)
-            hint = f"It is kept as {kept}; this node gets a new key and a new block" if kept else ""
-            log.warning(
-                "%s", Problem(code="STATE-001", where=str(path), seen=f"cannot be understood: {error}", hint=hint)
-            )
-            return None
+        return msgspec.json.decode(content, type=Saved)
 
     def keep(self, saved: Saved) -> None:
         """Raises `OSError`; the file of before is there still then."""

@@ -51,7 +51,8 @@ def open_mesh(
     )
     refused: Counter[str] = Counter()
     links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
-    peer = Peer(me, Disk(directory, kept), links, now=now, random=random, used=had_a_pod)
+    disk = Disk(directory, kept)
+    peer = Peer(me, disk, links, now=now, random=random, used=had_a_pod)
     report = Report(peer, refused)
     return Store(
         settings=MeshSettings(peer),
@@ -61,6 +62,7 @@ def open_mesh(
         close=lambda: None,
         run=peer.run,
         paths=peer.paths,
+        keys=disk.tunnel_keys,
         mesh=report,
         command=Operator(peer, report, layout, random).command,
     )

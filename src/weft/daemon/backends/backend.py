@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+from weft.cluster.store import TunnelKeys, no_keys
 from weft.config.jsonfields import Fields
 from weft.config.options import Options
 from weft.daemon.planes.contract import Place, Plane
@@ -14,21 +15,26 @@ from weft.model.net import Net
 from weft.model.value import Value
 
 
+class Ground(Value):
+    """What a preparation may use: flags, the instance's directory for what is kept, and the store's keys."""
+
+    options: Options
+    directory: Path
+    keys: Callable[[], Awaitable[TunnelKeys | None]] = no_keys
+
+
 class Preparation(Protocol):
     """Makes what a back end with these options needs before there is a lease, because the lease tells of it.
 
-    What is kept goes into the instance's `directory`. With `look_only` nothing is run or written: for a plan.
-    Raises `Unavailable` for what may go better later.
+    With `look_only` nothing is run or written: for a plan. Raises `Unavailable` for what may go better later.
     """
 
-    def __call__(
-        self, chosen: Value, options: Options, directory: Path, /, *, look_only: bool = False
-    ) -> Awaitable[Value | None]:
+    def __call__(self, chosen: Value, ground: Ground, /, *, look_only: bool = False) -> Awaitable[Value | None]:
         """Prepare."""
         ...
 
 
-async def _nothing(_chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> None:
+async def _nothing(_chosen: Value, _ground: Ground, /, *, look_only: bool = False) -> None:
     """Most back ends need nothing."""
 
 
@@ -67,6 +73,7 @@ class Backend(Value):
 
     That is no code of `remains` and `undo`: each start calls those of all back ends.
 
+    `prepares_each_lease`: what it prepares is of the own lease, and is looked at again with each that is taken.
     `planes` open what keeps its objects that are neither rtnetlink's nor rules, by a name for the log. `goes_on` names
     the process that serves pods without weftd. `undo` undoes what no device is named for, once another back end serves
     the network.
@@ -74,6 +81,7 @@ class Backend(Value):
 
     desired: inputs.Backend
     prepare: Preparation = _nothing
+    prepares_each_lease: bool = False
     planes: Mapping[str, Callable[[Place], AbstractContextManager[Plane]]] = {}
     goes_on: str = ""
     remains: Remains | None = None

@@ -14,6 +14,8 @@ from weft.config.jsonfields import Fields, shown
 from weft.desired.claims import Claim, addresses
 from weft.desired.inputs import LEAST_MTU, Device, Inputs, check_type, options_of, unusable
 from weft.desired.tunnels.wireguard import (
+    DEVICE,
+    DEVICE_V6,
     Peer,
     Server,
     WireguardDevice,
@@ -30,8 +32,6 @@ from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Endpoint, Family, Ip, Net
 from weft.model.value import Secret, Value
 
-DEVICE: Final = "flannel-wg"
-DEVICE_V6: Final = "flannel-wg-v6"
 OVERHEAD: Final = 80  # outer IPv6 40, UDP 8, WireGuard's header and tag 32
 _MODES: Final = ("separate", "auto", "ipv4", "ipv6")
 _PRIVATE: Final = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))  # RFC 1918

@@ -1,7 +1,7 @@
 """WireGuard's devices and peers, as they are and as objects. Keys are 32 bytes in base64, as `wg` shows them."""
 
 import binascii
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Final
 
 from weft.model.kernel.links import Link, Tun
@@ -9,6 +9,8 @@ from weft.model.kernel.objects import OnLink
 from weft.model.net import Endpoint, Net, number_of
 from weft.model.value import Secret, Value, put_in
 
+DEVICE: Final = "flannel-wg"
+DEVICE_V6: Final = "flannel-wg-v6"
 KEY_BYTES: Final = 32
 
 
@@ -149,3 +151,8 @@ def key_bytes(text: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise ValueError(f"{len(key)} bytes")
     return key
+
+
+def private_key(raw: bytes) -> Secret:
+    """A key with the bits that the curve wants, as WireGuard shows it (RFC 7748 §5)."""
+    return Secret(b64encode(bytes([raw[0] & 248, *raw[1:31], raw[31] & 127 | 64])).decode())

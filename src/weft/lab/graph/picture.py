@@ -10,9 +10,10 @@ from ipaddress import ip_interface, ip_network
 from typing import Final, NamedTuple
 
 from weft.config.netconf import NetConf
-from weft.desired.backends import ipip, udp, wireguard
+from weft.desired.backends import ipip, udp
 from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
+from weft.desired.tunnels.wireguard import DEVICE, DEVICE_V6
 from weft.lab.inside import underlay
 from weft.lab.network import understand
 from weft.lab.report import LabReport, NodeReport
@@ -111,7 +112,7 @@ def _names(network: NetConf) -> tuple[dict[int, str], str]:
         return {4: f"flannel.{vni}", 6: f"flannel-v6.{vni}"}, f"VXLAN {vni}"
     if isinstance(network.options, WireguardOptions):
         separate = network.options.mode == "separate"
-        return {4: wireguard.DEVICE, 6: wireguard.DEVICE_V6 if separate else wireguard.DEVICE}, "WireGuard"
+        return {4: DEVICE, 6: DEVICE_V6 if separate else DEVICE}, "WireGuard"
     if network.backend == "udp":
         return {4: udp.DEVICE, 6: udp.DEVICE}, "UDP"
     return ({4: ipip.DEVICE}, "IP in IP") if network.backend == "ipip" else ({}, "")

@@ -3,9 +3,11 @@
 import errno
 import logging
 import os
+from base64 import b64decode
 from functools import partial
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from weft.cluster.mesh.disk import Disk, Files, Saved, boot_id, machine_print
 from weft.daemon.disk.files import write_atomically
@@ -13,6 +15,7 @@ from weft.kernel import statefiles
 from weft.model.errors import Unavailable
 from weft.model.mesh.effects import Kept
 from weft.model.mesh.records import Layout, Member, Ring, Token
+from weft.model.value import replace
 
 FILES = Files(
     read=partial(statefiles.read, limit=1 << 20),
@@ -78,3 +81,33 @@ def test_a_machine_is_told_by_what_it_says_of_itself(tmp_path):
     assert machine_print([product], machine) != here
     assert machine_print() == machine_print()
     assert boot_id() == boot_id()
+
+
+async def test_wireguards_keys_are_the_own_one_and_one_of_the_ring(tmp_path):
+    disk = Disk(tmp_path, FILES)
+    assert await disk.tunnel_keys() is None
+    disk.keep(SAVED)
+    keys = await disk.tunnel_keys()
+    assert keys is not None
+    own, of_ring = (b64decode(key.reveal()) for key in (keys.private, keys.psk))
+    public = X25519PrivateKey.from_private_bytes(SAVED.secret).public_key()
+    assert X25519PrivateKey.from_private_bytes(own).public_key() == public, "by which others know this node"
+    assert (own[0] & 7, own[31] & 0xC0) == (0, 0x40), "as WireGuard shows it"
+    assert len(of_ring) == 32
+    disk.keep(replace(SAVED, secret=b"n" * 32))
+    others = await disk.tunnel_keys()
+    assert others is not None
+    assert (others.private != keys.private, others.psk) == (True, keys.psk)
+    assert "kkk" not in repr(keys)
+
+
+@pytest.mark.parametrize("content, code", [(b"{", "STATE-001"), (None, "MESH-001")])
+async def test_without_a_ring_or_a_whole_file_there_are_no_keys_yet(tmp_path, content, code):
+    disk = Disk(tmp_path, FILES)
+    disk.keep(replace(SAVED, kept=Kept()))
+    if content is not None:
+        (tmp_path / "mesh.json").write_bytes(content)
+    with pytest.raises(Unavailable) as caught:
+        await disk.tunnel_keys()
+    assert caught.value.problems[0].code == code
+    assert [path.name for path in tmp_path.iterdir()] == ["mesh.json"]

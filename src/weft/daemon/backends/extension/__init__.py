@@ -1,10 +1,8 @@
 """extension, as the daemon runs it: commands before the lease, and a plane that runs those for peers."""
 
-from pathlib import Path
 from typing import Final
 
-from weft.config.options import Options
-from weft.daemon.backends.backend import Backend
+from weft.daemon.backends.backend import Backend, Ground
 from weft.daemon.backends.extension import plane
 from weft.daemon.backends.extension.commands import run
 from weft.desired.backends import extension
@@ -15,7 +13,7 @@ from weft.model.value import Value
 _MOST: Final = 2048  # of output: a lease has 4 KB in all
 
 
-async def _told(chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> Printed | None:
+async def _told(chosen: Value, _ground: Ground, /, *, look_only: bool = False) -> Printed | None:
     """Run the PreStartupCommand."""
     command = chosen.before if isinstance(chosen, ExtensionOptions) else None
     if command is None or look_only:

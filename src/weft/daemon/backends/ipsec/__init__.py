@@ -2,12 +2,10 @@
 
 import logging
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Final
 
 from weft.beside.threads import beside
-from weft.config.options import Options
-from weft.daemon.backends.backend import Backend, Remains
+from weft.daemon.backends.backend import Backend, Ground, Remains
 from weft.daemon.backends.ipsec import policies, process, remains
 from weft.daemon.planes.contract import Place, Plane
 from weft.desired.backends import ipsec
@@ -19,14 +17,14 @@ from weft.model.value import Value
 log = logging.getLogger(__name__)
 
 
-async def _esp(_chosen: Value, _options: Options, directory: Path, /, *, look_only: bool = False) -> Esp:
+async def _esp(_chosen: Value, ground: Ground, /, *, look_only: bool = False) -> Esp:
     """Whether the kernel has ESP: it has taken a state, as a trial.
 
     Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
     """
     from weft.daemon.backends.ipsec.session import LONGEST_PATH
 
-    path = directory / process.SOCKET
+    path = ground.directory / process.SOCKET
     if len(bytes(path)) > LONGEST_PATH:
         seen, expected = f"{len(bytes(path))} bytes in {path}", f"{LONGEST_PATH} at most, for a socket of charon's"
         raise ConfigError(Problem(code="FLAG-001", where="--state-dir", seen=seen, expected=expected))

@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Final
 
 from weft.beside.threads import beside
-from weft.config.options import Options
-from weft.daemon.backends.backend import Backend, Left, Remains
+from weft.daemon.backends.backend import Backend, Ground, Left, Remains
 from weft.daemon.planes.contract import Place, Plane
 from weft.desired.backends import udp
 from weft.desired.backends.udp import DEVICE, UdpOptions, Ways
@@ -19,7 +17,7 @@ from weft.model.value import Value
 log = logging.getLogger(__name__)
 
 
-async def _ways(chosen: Value, _options: Options, _directory: Path, /, *, look_only: bool = False) -> Ways:
+async def _ways(chosen: Value, _ground: Ground, /, *, look_only: bool = False) -> Ways:
     """Whether the kernel carries packets itself: it has taken the programs, as a trial.
 
     Raises `ConfigError` (HOST-002) if weft was built without its relay, which this back end cannot do without.

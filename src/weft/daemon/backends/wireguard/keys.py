@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.daemon.disk import files
-from weft.desired.tunnels.wireguard import key_bytes
+from weft.desired.tunnels.wireguard import KEY_BYTES, key_bytes, private_key
 from weft.kernel import statefiles
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Secret
@@ -68,16 +68,11 @@ def public(private: Secret) -> str:
 
 
 def _new() -> Secret:
-    return _clamped(os.urandom(32))
+    return private_key(os.urandom(KEY_BYTES))
 
 
 def _key(content: bytes) -> Secret:
-    return _clamped(key_bytes(content.decode("ascii").strip()))
-
-
-def _clamped(key: bytes) -> Secret:
-    """The key with the bits that the curve wants, as WireGuard shows it (RFC 7748 §5)."""
-    return Secret(b64encode(bytes([key[0] & 248, *key[1:31], key[31] & 127 | 64])).decode())
+    return private_key(key_bytes(content.decode("ascii").strip()))
 
 
 def _write(place: Path, key: Secret) -> None:

@@ -19,8 +19,9 @@ from weft.daemon.backends.wireguard.inprocess import InProcess
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import Children, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
-from weft.desired.backends.wireguard import DEVICE, DEVICE_V6
 from weft.desired.tunnels.wireguard import (
+    DEVICE,
+    DEVICE_V6,
     Change,
     Device,
     LivePeer,
