@@ -5,6 +5,7 @@ from typing import Any
 
 from weft.config.netconf import NetConf, Pool
 from weft.model.errors import ConfigError, Problem
+from weft.model.lease import WayKind
 from weft.model.mesh.records import MAX_BLOCKS, Layout
 from weft.model.net import Ip, Net, Subnets
 
@@ -24,11 +25,14 @@ def layout_of(text: str, netconf: NetConf) -> Layout:
     return Layout(net_conf=text, blocks=blocks, first=first)
 
 
-def asked_at(netconf: NetConf, subnet: Net) -> Ip:
-    """The address at which the vxlan path to the node with this subnet is asked: *network + N + n* for block n of N."""
+def asked_at(netconf: NetConf, subnet: Net, kind: WayKind) -> Ip:
+    """The address at which the path of a kind to the node with this subnet is asked.
+
+    For block n of N that is *network + n* by WireGuard, and *network + N + n* by vxlan.
+    """
     [pool] = [pool for pool in _pools(netconf) if pool.network.version == subnet.version]
     base: Ip = pool.network.network_address
-    return base + _blocks(netconf) + _number(pool, int(subnet.network_address))
+    return base + (_blocks(netconf) if kind == "vxlan" else 0) + _number(pool, int(subnet.network_address))
 
 
 def subnets_of(netconf: NetConf, block: int) -> Subnets:

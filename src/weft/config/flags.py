@@ -218,11 +218,6 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
             f"{where[secret]}: the password goes over http:// to {', '.join(far)}, where the network can read it; "
             "have etcd serve https:// and give --etcd-cafile"
         )
-    if values["password_file"]:
-        warnings.append(
-            f"{where['password-file']}: the password keeps strangers out of the mesh and seals what its nodes tell "
-            "each other; packets of pods are not sealed in this build"
-        )
     return [*warnings, *_without_effect(values, where)]
 
 

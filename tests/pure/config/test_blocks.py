@@ -56,9 +56,16 @@ def test_a_block_is_a_subnet_of_each_family():
 
 
 def test_each_block_has_addresses_at_which_its_paths_are_asked():
-    """In blocks that are never given, behind those for another kind of path."""
+    """In blocks that are never given: first those of WireGuard."""
     _, both = netconf(**BOTH)
-    assert asked_at(both, IPv4Network("10.0.7.0/24")) == IPv4Address("10.0.1.7")
-    assert asked_at(both, IPv6Network("fd00:0:0:7::/64")) == IPv6Address("fd00::107")
+    v4, v6 = IPv4Network("10.0.7.0/24"), IPv6Network("fd00:0:0:7::/64")
+    assert [asked_at(both, v4, "direct"), asked_at(both, v4, "vxlan")] == [
+        IPv4Address("10.0.0.7"),
+        IPv4Address("10.0.1.7"),
+    ]
+    assert [asked_at(both, v6, "direct"), asked_at(both, v6, "vxlan")] == [
+        IPv6Address("fd00::7"),
+        IPv6Address("fd00::107"),
+    ]
     _, wide = netconf(Network="10.32.0.0/12")
-    assert asked_at(wide, IPv4Network("10.32.40.0/24")) == IPv4Address("10.32.16.40")
+    assert asked_at(wide, IPv4Network("10.32.40.0/24"), "vxlan") == IPv4Address("10.32.16.40")

@@ -91,6 +91,3 @@ def test_what_a_mesh_does_not_do_is_warned_of():
         "--kubeconfig-file has no effect: it needs --kube-subnet-mgr",
         "--subnet-lease-renew-margin has no effect: in a mesh leases do not end",
     )
-    [warning] = parse_flags(["--mesh", "--password-file=/p"], {}).warnings
-    assert warning.startswith("--password-file: the password keeps strangers out")
-    assert warning.endswith("packets of pods are not sealed in this build")

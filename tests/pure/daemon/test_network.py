@@ -1,7 +1,7 @@
 """A node's network on a kernel that is none: who is judged when, and what the status says."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
@@ -15,10 +15,14 @@ from weft.cluster.etcd.values import Mark
 from weft.cluster.etcd.watch import continues
 from weft.daemon.disk.memory import Memory
 from weft.daemon.network import Network
+from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.kernel import NodeKernel
+from weft.daemon.process.supervise import Supervisor
 from weft.daemon.strandedpods import StrandedPods
 from weft.desired.backends import vxlan
+from weft.desired.backends.mesh.sealed import Keys, Prepared
 from weft.desired.inputs import Inputs
+from weft.desired.tunnels.wireguard import Server
 from weft.kernel.rtnetlink.notices import AddressMoved, ObjectChanged, Resync
 from weft.model.cluster import Changed, Listed, Lost, Malformed
 from weft.model.errors import Failure, Problem
@@ -26,7 +30,7 @@ from weft.model.kernel.links import NodeLink
 from weft.model.kernel.objects import Objects, Sysctl
 from weft.model.net import Net
 from weft.model.node.status import Status
-from weft.model.value import replace
+from weft.model.value import Secret, replace
 from weft.plan.diff import Step
 
 GATEWAY = ip_address("10.5.1.1")
@@ -58,12 +62,18 @@ class NoKernel:
         return [Failure(step=step, errno=1, message="refused") for step in refused]
 
 
-def made(tmp_path: Path, *, clock: Callable[[], float] = lambda: 0.0) -> Network:
+def made(
+    tmp_path: Path,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+    inputs: Inputs | None = None,
+    others: Mapping[str, Plane] | None = None,
+) -> Network:
     return Network(
         NoKernel(),
         None,
-        others={},
-        inputs=builders.inputs(),
+        others=others or {},
+        inputs=inputs or builders.inputs(),
         addresses={GATEWAY, UPLINK},
         subnet_file=tmp_path / "subnet.env",
         status=Status(),
@@ -89,6 +99,35 @@ async def settle(network: Network) -> None:
         if network.reconciler.is_deciding:
             await network.reconciler.decide()
         await network.links.round(network.links._take())
+
+
+class Refusing(NoKernel):
+    """A plane of what is beside the kernel's links, which hangs."""
+
+    kinds = frozenset({"wgserver", "wireguard", "wgpeer", "wgroute"})
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        return [Failure(step=step, errno=1, message="refused") for step in steps]
+
+    async def look(self, *_: object) -> Objects:
+        await asyncio.Event().wait()
+        return {}
+
+
+@pytest.mark.parametrize("password", [False, True])
+async def test_a_start_waits_for_no_device_that_is_spare(tmp_path: Path, password: bool):
+    keys = Keys(private=Secret(builders.key(1)), psk=Secret(builders.key(9)), in_process=True)
+    inputs = replace(builders.inputs(backend="mesh"), prepared=Prepared(password=password, keys=keys))
+    network = made(tmp_path, inputs=inputs, others={"wireguard": Refusing()})
+    async with asyncio.TaskGroup() as tasks:
+        begun = tasks.create_task(network.begin(Supervisor(tasks, Status())))
+        done, _ = await asyncio.wait({begun}, timeout=0.3)
+        assert bool(done) == (not password)
+        server = Server(dev="flannel-wg")
+        network.keepers["wireguard"].tally.failing[server.key] = "refused"
+        assert bool(network.reconciler.own_failures()) == password
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
 
 @pytest.mark.parametrize(

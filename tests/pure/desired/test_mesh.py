@@ -1,17 +1,31 @@
 """The back end of a mesh: what a lease and the way there ask for."""
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+import json
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 
 import pytest
 
 from tests.support import builders
-from weft.desired.backends import mesh, vxlan
+from weft.config.netconf import parse_netconf
+from weft.desired.backends import BACKENDS, mesh, vxlan
+from weft.desired.backends.mesh.sealed import Keys, Prepared
+from weft.desired.inputs import Inputs
 from weft.desired.node import devices_of
 from weft.desired.tunnels.vxlan import VxlanLink
+from weft.desired.tunnels.wireguard import (
+    Peer,
+    Server,
+    WireguardDevice,
+    WireguardLink,
+    WireguardPeer,
+    WireguardRoute,
+    WireguardTun,
+)
 from weft.model.errors import ConfigError, PeerError
 from weft.model.kernel.objects import Address, FdbEntry, KernelState, Neighbour, Route, Sysctl
-from weft.model.lease import Lease, Way
-from weft.model.value import replace
+from weft.model.lease import Lease, Tunnel, Way
+from weft.model.net import Endpoint
+from weft.model.value import Secret, replace
 
 BASES = (builders.subnet_v4(1).network_address, builders.subnet_v6(1).network_address)
 
@@ -149,3 +163,132 @@ def test_an_uplink_that_leaves_too_little(family: str, mtu: int, fits: bool):
     else:
         with pytest.raises(ConfigError, match="MTU-001 MTU of eth0"):
             mesh.check(inputs)
+
+
+# --- WireGuard
+
+KEYS = Keys(private=Secret(builders.key(1)), psk=Secret(builders.key(9)))
+TUNNEL = Tunnel(key=builders.key(102), endpoint=Endpoint(IPv4Address("198.51.100.7"), 51820))
+WG = "flannel-wg"
+
+
+def sealing(family: str = "4", *, password: bool = True, in_process: bool = False, **options) -> Inputs:
+    keys = replace(KEYS, in_process=in_process)
+    return replace(own(family, **options), prepared=Prepared(password=password, keys=keys))
+
+
+def sealed_peer(*, family: str = "4", **of_way: object) -> Lease:
+    """Node 2, which takes no vxlan, straight by WireGuard unless told otherwise."""
+    way = {"kind": "direct", "tunnel": TUNNEL, "hop_key": TUNNEL.key, **of_way}
+    lease = peer("198.51.100.7", "2001:db8::7", family=family, **way)
+    return replace(lease, attrs=replace(lease.attrs, data={"Port": 51820}, data_v6={"Port": 51820}))
+
+
+def test_with_a_password_there_is_wireguard_alone_and_what_has_no_way_is_dropped():
+    state = mesh.shared(sealing("46"))
+    assert state == {
+        WireguardLink(name=WG, mtu=1420),
+        WireguardDevice(dev=WG, private=KEYS.private, port=51820),
+        *(Address(dev=WG, ip=ip, prefixlen=ip.max_prefixlen) for ip in BASES),
+        Address(dev=WG, ip=IPv4Address("10.5.0.1"), prefixlen=32),
+        Address(dev=WG, ip=IPv6Address("fc00::1"), prefixlen=128),
+        Route(dst=builders.NETWORK_V4, blackhole=True),
+        Route(dst=builders.NETWORK_V6, blackhole=True),
+        Sysctl(name="net/ipv4/ip_forward", value="1"),
+        Sysctl(name="net/ipv4/conf/all/send_redirects", value="0"),
+        Sysctl(name=f"net/ipv4/conf/{WG}/rp_filter", value="2"),
+        Sysctl(name=f"net/ipv4/conf/{WG}/send_redirects", value="0"),
+    }
+    assert mesh.devices(sealing("46")) == [(WG, WireguardLink, {4, 6}, True)]
+    assert mesh.shared(replace(sealing(), v4=None)) == {Route(dst=builders.NETWORK_V4, blackhole=True)}
+
+
+def test_without_one_wireguard_stands_beside_vxlan_and_nothing_waits_for_it():
+    plain, both = mesh.shared(own()), mesh.shared(sealing(password=False, in_process=True))
+    assert plain < both
+    assert {thing for thing in both - plain if not isinstance(thing, Sysctl)} == {
+        WireguardTun(name=WG, mtu=1420),
+        Server(dev=WG),
+        WireguardDevice(dev=WG, private=KEYS.private, port=51820),
+        Address(dev=WG, ip=IPv4Address("10.5.0.1"), prefixlen=32),
+    }
+    vital = {device.name: device.vital for device in mesh.devices(sealing(password=False))}
+    assert vital == {"flannel.1": True, WG: False}
+
+
+@pytest.mark.parametrize(
+    "trusted, family, clear",
+    [
+        ("192.168.0.0/24", "4", True),
+        (["10.0.0.0/8", "192.168.0.0/24"], "4", True),
+        ("192.168.0.0/24", "46", False),
+        (["192.168.0.0/24", "fd00::/64"], "46", True),
+        ("10.0.0.0/8", "4", False),
+    ],
+)
+def test_with_a_password_a_node_takes_vxlan_inside_trusted_prefixes_alone(trusted: object, family: str, clear: bool):
+    text = json.dumps({"Network": "10.5.0.0/16", "Backend": {"Type": "mesh", "Trusted": trusted}})
+    options = parse_netconf(text, backends=BACKENDS, mesh=True).options
+    assert isinstance(options, mesh.MeshOptions)
+    inputs = sealing(family, trusted=options.trusted)
+    assert mesh.takes_vxlan(inputs) == clear
+    attrs = mesh.advertise(inputs)
+    assert mesh.is_clear(attrs) == clear
+    assert mesh.tunnels(attrs) == ("192.168.0.1:51820", "[fd00::1]:51820")[: len(family)]
+    assert attrs.data == ({"VNI": 1, "VtepMAC": str(builders.mac(1))} if clear else {}) | {"Port": 51820}
+
+
+@pytest.mark.parametrize("trusted", ["192.168.0.1/24", "home", ["10.0.0.0/8", 5], 7])
+def test_what_is_no_prefix_is_not_trusted(trusted: object):
+    text = json.dumps({"Network": "10.5.0.0/16", "Backend": {"Type": "mesh", "Trusted": trusted}})
+    with pytest.raises(ConfigError, match=r"CONF-002.*Backend\.Trusted"):
+        parse_netconf(text, backends=BACKENDS, mesh=True)
+
+
+def test_a_node_without_wireguard_says_so():
+    assert mesh.tunnels(mesh.advertise(own())) == ()
+    assert mesh.is_clear(mesh.advertise(own()))
+
+
+def test_a_peer_is_in_wireguard_with_its_own_address_and_its_blocks():
+    assert mesh.peer(sealing("46"), sealed_peer(family="46", mtu=1380)) == {
+        WireguardPeer(dev=WG, peer=Peer(key=TUNNEL.key, endpoint=TUNNEL.endpoint, psk=KEYS.psk)),
+        *(WireguardRoute(dev=WG, net=ip_network(net), peer=TUNNEL.key) for net in ("10.5.0.2/32", "fc00::2/128")),
+        *(WireguardRoute(dev=WG, net=net(2), peer=TUNNEL.key) for net in (builders.subnet_v4, builders.subnet_v6)),
+        Route(dst=ip_network("10.5.0.2/32"), dev=WG, source=IPv4Address("10.5.0.1")),
+        Route(dst=ip_network("fc00::2/128"), dev=WG, source=IPv6Address("fc00::1")),
+        Route(dst=builders.subnet_v4(2), dev=WG, source=BASES[0], mtu=1380),
+        Route(dst=builders.subnet_v6(2), dev=WG, source=BASES[1], mtu=1380),
+    }
+
+
+def test_behind_a_nat_the_peer_is_kept_alive_and_one_that_has_no_endpoint_begins_itself():
+    tunnel = replace(TUNNEL, endpoint=None, keepalive=True)
+    [entry] = [each for each in mesh.peer(sealing(), sealed_peer(tunnel=tunnel)) if isinstance(each, WireguardPeer)]
+    assert (entry.peer.endpoint, entry.peer.keepalive) == (None, 25)
+
+
+def test_the_peers_blocks_are_at_the_next_hop_whichever_kind_packets_take():
+    """The other end may use another kind than we do."""
+    relayed = {"via": "node3", "hop_key": builders.key(103), "bases": (builders.subnet_v4(3).network_address,)}
+    for inputs in (sealing(), sealing(password=False)):
+        for kind in ("vxlan", "direct"):
+            state = mesh.peer(inputs, sealed_peer(kind=kind, **relayed))
+            at = {str(each.net): each.peer for each in state if isinstance(each, WireguardRoute)}
+            assert at == {"10.5.0.2/32": TUNNEL.key, "10.5.2.0/24": builders.key(103)}
+
+
+def test_nothing_goes_in_clear_where_one_of_two_takes_no_vxlan():
+    both = replace(sealed_peer(kind="vxlan"), attrs=mesh.advertise(builders.inputs(2, backend="mesh")))
+    assert not {each.dev for each in mesh.peer(sealing(), both) if isinstance(each, Route)} - {WG}
+    assert not pods_routes(mesh.peer(sealing(), both))
+    theirs = mesh.peer(sealing(password=False), sealed_peer())
+    assert not [each for each in theirs if isinstance(each, Neighbour | FdbEntry)]
+    assert {each.dev for each in theirs if isinstance(each, Route)} == {WG}
+
+
+def test_where_nothing_serves_wireguard_no_packet_goes_by_it():
+    assert mesh.peer(own(), sealed_peer()) == frozenset()
+    assert not pods_routes(mesh.peer(sealing(), sealed_peer(hop_key="")))
+    assert not [each for each in mesh.peer(sealing(), sealed_peer(tunnel=None)) if isinstance(each, WireguardPeer)]
+    assert len(mesh.peer(replace(sealing(), v4=None), sealed_peer())) == 1

@@ -14,6 +14,7 @@ from weft.cluster.mesh.peer import Peer
 from weft.cluster.store import Take
 from weft.config.options import MESH_PORT
 from weft.desired.allocate import Choice, Chooser
+from weft.desired.backends import mesh
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, changed
 from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
@@ -128,7 +129,13 @@ class MeshTenure:
 
     def _publish(self, attrs: LeaseAttrs) -> None:
         endpoints = tuple(with_port(address, MESH_PORT) for address in attrs.publics)
-        self._peer.publish(Publish(attrs=encode_attrs(attrs), endpoints=endpoints))
+        publish = Publish(
+            attrs=encode_attrs(attrs),
+            endpoints=endpoints,
+            tunnels=mesh.tunnels(attrs),
+            clear=mesh.is_clear(attrs),
+        )
+        self._peer.publish(publish)
 
     async def ready(self) -> None:
         """Peers need not know."""

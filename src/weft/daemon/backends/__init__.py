@@ -6,6 +6,7 @@ from typing import Final
 from weft.daemon.backends.backend import Backend
 from weft.daemon.backends.extension import EXTENSION
 from weft.daemon.backends.ipsec import IPSEC
+from weft.daemon.backends.mesh import MESH
 from weft.daemon.backends.udp import UDP
 from weft.daemon.backends.wireguard import WIREGUARD
 from weft.desired import backends
@@ -16,4 +17,5 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "wireguard": WIREGUARD,
     "ipsec": IPSEC,
     "extension": EXTENSION,
+    "mesh": MESH,
 }

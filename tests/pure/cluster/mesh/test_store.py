@@ -146,7 +146,7 @@ async def test_the_own_lease_is_the_home_block_and_is_published():
         assert (own.lease.v4, own.lease.v6, own.expires) == (SUBNET, None, None)
         assert own.lease.id == f"node1-{mesh.peer.key[:4].hex()}"
         assert own.token == (RING.id.hex(),)
-        published = Publish(attrs=ATTRS % 1, endpoints=("192.0.2.1:51820",))
+        published = Publish(attrs=ATTRS % 1, endpoints=("192.0.2.1:51820",), clear=False)
         assert ("asked", published) in mesh.core.calls
         both = replace(OURS, public_ipv6=IPv6Address("fd00::1"))
         moved = await mesh.tenure.publish(own, both)
