@@ -1,11 +1,14 @@
 """Nodes of a real mesh: `weftd --mesh`, each with a host name of its own, and `weft mesh …` on them."""
 
 import json
+import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.node import wgnode
 from tests.support.weftd import Cluster, Daemon, eventually, public_v4
 
 WEFT = str(Path(sys.executable).parent / "weft")
@@ -26,8 +29,16 @@ class MeshNode(Daemon):
 
     def spawn(self, *flags: str, env: dict[str, str] | None = None, wrap: Any = ()) -> "MeshNode":
         named = ("unshare", "--uts", "sh", "-c", f'hostname {self.name}; exec "$@"', "--")
-        super().spawn(*flags, env=env, wrap=(*named, *wrap))
+        super().spawn(*flags, env=env, wrap=(*named, *wgnode.inside(self), *wrap))
         return self
+
+    def close(self) -> None:
+        """What serves WireGuard outlives its daemon, which would start it again."""
+        if self.running:
+            self.kill()
+        if pid := wgnode.server(self):
+            os.kill(pid, signal.SIGKILL)
+        super().close()
 
     def mesh(self, *words: str, check: bool = True) -> str:
         """What `weft mesh …` prints."""
