@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import Final, Self
 
 from weft.beside.threads import beside
@@ -53,6 +54,8 @@ class WireguardPlane:
     def __init__(self) -> None:
         self.counts: Mapping[str, int] = {}
         self._kernel: InKernel | None = None
+        self._other: InKernel | None = None  # for `tunnels`, which waits for no look
+        self._asking = Lock()
         self._seen: Mapping[Key, LivePeer] = {}
         self._processes = InProcess()
         self._children = Children()
@@ -65,8 +68,9 @@ class WireguardPlane:
         try:
             yield made
         finally:
-            if made._kernel is not None:
-                made._kernel.close()
+            for kernel in (made._kernel, made._other):
+                if kernel is not None:
+                    kernel.close()
 
     async def look(self, known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all devices whole."""
@@ -75,6 +79,19 @@ class WireguardPlane:
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Carry out steps on a device, and those on its peers in one go."""
         return await beside(partial(self._apply, steps))
+
+    async def tunnels(self) -> Mapping[str, LivePeer]:
+        """See the peers of the device that a mesh has; a look may be under way meanwhile."""
+        return await beside(self._tunnels)
+
+    def _tunnels(self) -> Mapping[str, LivePeer]:
+        with self._asking:
+            if self._processes.process(DEVICE):
+                device = self._processes.device(DEVICE)
+            else:
+                self._other = self._other or InKernel.open()
+                device = None if self._other is None else self._other.device(DEVICE)
+        return {} if device is None else {each.peer.key: each for each in device.peers}
 
     async def traffic(self) -> Mapping[Key, Traffic]:
         """When each peer proved itself last, and bytes, as of the latest look."""
