@@ -7,7 +7,7 @@ Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002
 (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
-from weft.model.node.meshstate import MeshState
+from weft.model.node.meshstate import MeshAsk, MeshState
 from weft.model.value import Secret, Value
 from weft.plan.announce import Event
 
@@ -186,9 +186,9 @@ async def idle() -> None:
     """Do nothing."""
 
 
-async def no_command(verb: str, words: Sequence[str]) -> tuple[str, ...]:
+async def no_command(ask: MeshAsk) -> tuple[str, ...]:
     """Operators ask this of a store that is a server by its own programs. Raises `ConfigError`."""
-    seen = f"weftd keeps its leases in no mesh, and cannot be told {' '.join((verb, *words))!r}"
+    seen = f"weftd keeps its leases in no mesh, and cannot be told {' '.join((ask.verb, *ask.names))!r}"
     raise ConfigError(Problem(code="MESH-001", where="weft mesh", seen=seen, expected="a weftd with --mesh"))
 
 
@@ -196,7 +196,7 @@ class Store(Value):
     """`run` is what the store does by itself, as long as the node runs. `tallies` are by verb and answer (`list 200`).
 
     `close` drops connections; the next question makes others. `mesh` is what a store that is the node itself knows,
-    None of another; `command(verb, words)` has it do something, or say what it would do, and returns lines for people.
+    None of another; `command` has it do something, or say what it would do, and returns lines for people.
     `keys` are those of the own lease, and are others with another one; it raises `Unavailable`.
     """
 
@@ -209,7 +209,7 @@ class Store(Value):
     paths: Paths | None = None
     keys: Callable[[], Awaitable[TunnelKeys | None]] = no_keys
     mesh: Callable[[], MeshState | None] = lambda: None
-    command: Callable[[str, Sequence[str]], Awaitable[tuple[str, ...]]] = no_command
+    command: Callable[[MeshAsk], Awaitable[tuple[str, ...]]] = no_command
 
 
 class Opener(Protocol):

@@ -6,7 +6,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -28,7 +28,7 @@ from weft.kernel.cooperative import Slices, in_turns
 from weft.model.errors import Problem, WeftError
 from weft.model.kernel.objects import Key, Objects
 from weft.model.lease import Lease, LeaseAttrs
-from weft.model.node.meshstate import MeshDone
+from weft.model.node.meshstate import MeshAsk, MeshDone
 from weft.model.node.nodestate import (
     CallState,
     HealthState,
@@ -55,8 +55,7 @@ _NOTHING: Final[Mapping[Key, Traffic]] = {}
 class _Question(Value):
     ask: str
     after: int = 0
-    verb: str = ""
-    words: tuple[str, ...] = ()
+    mesh: MeshAsk | None = None
 
 
 class Reporter:
@@ -138,13 +137,13 @@ class Reporter:
             asked = msgspec.json.decode(question, type=_Question)
         except msgspec.MsgspecError:
             return b""
-        if asked.ask == "mesh":
-            return msgspec.json.encode(await self._commanded(asked.verb, asked.words))
+        if asked.mesh is not None:
+            return msgspec.json.encode(await self._commanded(asked.mesh))
         return msgspec.json.encode(self.status.history.told(asked.after)) if asked.ask == "events" else b""
 
-    async def _commanded(self, verb: str, words: Sequence[str]) -> MeshDone:
+    async def _commanded(self, ask: MeshAsk) -> MeshDone:
         try:
-            return MeshDone(lines=await self.store.command(verb, words))
+            return MeshDone(lines=await self.store.command(ask))
         except WeftError as error:
             return MeshDone(unable=tuple(error.problems))
 

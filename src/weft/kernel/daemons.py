@@ -7,7 +7,7 @@ without an answer.
 import errno
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 
 from weft.kernel.unixsockets import SEAL, Holder, holders_below, is_root, peer_of, seal
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.node.meshstate import MeshDone
+from weft.model.node.meshstate import MeshAsk, MeshDone
 from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer
 
 PREFIX: Final = "weft/"
@@ -156,9 +156,9 @@ def plan(name: str) -> Plan:
     return answer.plan
 
 
-def mesh(name: str, verb: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Have its mesh do something, or say what it would do, in lines. Raises `ConfigError` for what it refuses."""
-    question = msgspec.json.encode({"ask": "mesh", "verb": verb, "words": words}) + b"\n"
+def mesh(name: str, ask: MeshAsk) -> tuple[str, ...]:
+    """What its mesh does, or would do, in lines. Raises `ConfigError` for what it refuses."""
+    question = msgspec.json.encode({"ask": "mesh", "mesh": ask}) + b"\n"
     done = _read(name, question, MeshDone)
     if done.unable:
         raise ConfigError(*done.unable)

@@ -1,6 +1,7 @@
 """`weft mesh`: what people read of a mesh, and that nothing changes before somebody has agreed."""
 
 import json
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 from weft.daemon.commands import mesh
 from weft.kernel import daemons
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.node.meshstate import MeshDone, MeshPeer, MeshRing, MeshState
+from weft.model.node.meshstate import MeshAsk, MeshDone, MeshPeer, MeshRing, MeshState
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Secret, replace
 from weft.wire.meshpassword import damaged
@@ -35,10 +36,10 @@ NODE = NodeState(
 class Daemon:
     def __init__(self) -> None:
         self.state = NODE
-        self.asked: list[tuple[str, list[str]]] = []
+        self.asked: list[MeshAsk] = []
 
-    def mesh(self, _name, verb, words):
-        self.asked.append((verb, list(words)))
+    def mesh(self, _name, ask):
+        self.asked.append(ask)
         return ("takes over 33 blocks", "for ever")
 
 
@@ -126,24 +127,24 @@ def test_a_daemon_with_another_store_has_no_mesh(daemon: Daemon):
 
 
 @pytest.mark.parametrize(
-    "words, verb, said",
+    "words, ask",
     [
-        (("create",), "create", []),
-        (("leave",), "leave", []),
-        (("rmpeer", "node2", "--force"), "rmpeer", ["node2", "--force"]),
-        (("adopt", "4f2a"), "adopt", ["4f2a"]),
+        (("create",), MeshAsk(verb="create")),
+        (("leave",), MeshAsk(verb="leave")),
+        (("rmpeer", "node2", "--force"), MeshAsk(verb="rmpeer", names=("node2",), force=True)),
+        (("adopt", "4f2a"), MeshAsk(verb="adopt", names=("4f2a",))),
     ],
 )
 def test_what_changes_the_ring_is_said_and_asked(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], verb: str, said: list[str]
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], ask: MeshAsk
 ):
     with pytest.raises(ConfigError, match="Say --yes to agree"):
         run(*words)
-    assert daemon.asked == [(verb, said)]
+    assert daemon.asked == [ask]
     code, text = run(*words, "--yes")
     assert code == 0
     assert "takes over 33 blocks" in text
-    assert daemon.asked[1:] == [(verb, said), (verb, [*said, "--yes"])]
+    assert daemon.asked[1:] == [ask, replace(ask, sure=True)]
     assert json.loads(run(*words, "--yes", "-o", "json")[1]) == {
         "lines": ["takes over 33 blocks", "for ever"],
         "unable": [],
@@ -151,13 +152,13 @@ def test_what_changes_the_ring_is_said_and_asked(
     del daemon.asked[:]
     monkeypatch.setattr(mesh, "_agreed", lambda *_: False)
     assert run(*words)[0] == 1
-    assert daemon.asked == [(verb, said)]
+    assert daemon.asked == [ask]
 
 
 @pytest.mark.parametrize("verb", ["connect", "forget"])
-def test_an_address_is_dialled_or_forgotten_without_a_question(daemon: Daemon, verb: str):
+def test_an_address_is_dialled_or_forgotten_without_a_question(daemon: Daemon, verb: Literal["connect", "forget"]):
     assert run(verb, "10.0.0.7")[0] == 0
-    assert daemon.asked == [(verb, ["10.0.0.7", "--yes"])]
+    assert daemon.asked == [MeshAsk(verb=verb, names=("10.0.0.7",), sure=True)]
 
 
 def test_a_password_is_made_and_never_the_same():
@@ -178,5 +179,5 @@ def test_what_the_daemon_refuses_is_raised(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(daemons, "ask", ask)
     with pytest.raises(ConfigError, match="node2 answers"):
-        daemons.mesh("a", "rmpeer", ["node2"])
-    assert asked == [{"ask": "mesh", "verb": "rmpeer", "words": ["node2"]}]
+        daemons.mesh("a", MeshAsk(verb="rmpeer", names=("node2",)))
+    assert asked == [{"ask": "mesh", "mesh": {"verb": "rmpeer", "names": ["node2"], "force": False, "sure": False}}]

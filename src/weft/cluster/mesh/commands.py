@@ -1,20 +1,17 @@
 """What operators have this node's mesh do: each change is said first, and done once it is confirmed."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Literal
 
 from weft.cluster.mesh.peer import Peer, unread
 from weft.config.options import peer_address
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Remove
 from weft.model.mesh.records import RING_SIZE, SECRET_SIZE, Layout
-from weft.model.node.meshstate import MeshPeer, MeshState
+from weft.model.node.meshstate import MeshAsk, MeshPeer, MeshState
 from weft.model.text import counted
 
 Random = Callable[[int], bytes]
-YES: Final = "--yes"
-FORCE: Final = "--force"
-_CODES: Final = {"adopt": "MESH-001", "rmpeer": "MESH-005"}
 
 
 class Operator:
@@ -26,35 +23,32 @@ class Operator:
         self._layout = layout
         self._random = random
 
-    async def command(self, verb: str, words: Sequence[str]) -> tuple[str, ...]:
-        """Do it, or without `--yes` say what it would do, in lines. Raises `ConfigError` and `Unavailable`."""
-        sure, force = YES in words, FORCE in words
-        plain = [word for word in words if word not in (YES, FORCE)]
+    async def command(self, ask: MeshAsk) -> tuple[str, ...]:
+        """What it does or would do, in lines. Raises `ConfigError` and `Unavailable`."""
         state = self._look()
         if state is None:
             raise Unavailable(unread())
-        command, lines = self._meant(verb, plain, state, force=force)
+        command, lines = self._meant(ask, state)
         self._peer.check(command)
-        if sure:
+        if ask.sure:
             self._peer.ask(command)
         return lines
 
-    def _meant(
-        self, verb: str, words: Sequence[str], state: MeshState, *, force: bool
-    ) -> tuple[Command, tuple[str, ...]]:
-        if verb == "create":
-            return self._create(state)
-        if verb == "connect":
-            return Connect(address=_address(words[0])), (f"dials {words[0]} from now on",)
-        if verb == "forget":
-            return Forget(address=_address(words[0])), (f"dials {words[0]} no more",)
-        if verb == "leave":
-            return _leave(state)
-        if verb == "rmpeer":
-            return self._remove(state, words, force=force)
-        if verb == "adopt":
-            return self._adopt(state, words[0])
-        raise ConfigError(_refused(verb, "no command of a mesh", "'weft mesh --help' lists them"))
+    def _meant(self, ask: MeshAsk, state: MeshState) -> tuple[Command, tuple[str, ...]]:
+        names = ask.names
+        match ask.verb:
+            case "create":
+                return self._create(state)
+            case "connect":
+                return Connect(address=_address(names[0])), (f"dials {names[0]} from now on",)
+            case "forget":
+                return Forget(address=_address(names[0])), (f"dials {names[0]} no more",)
+            case "leave":
+                return _leave(state)
+            case "rmpeer":
+                return self._remove(state, names, force=ask.force)
+            case "adopt":
+                return self._adopt(state, names[0])
 
     def _create(self, state: MeshState) -> tuple[Command, tuple[str, ...]]:
         others = [*(id_ for ids in state.strangers.values() for id_ in ids), *(p.id for p in state.peers if not p.us)]
@@ -115,5 +109,6 @@ def _address(text: str) -> str:
         raise ConfigError(Problem("FLAG-001", "ADDR", repr(text), str(error), hint=hint)) from None
 
 
-def _refused(verb: str, seen: str, hint: str) -> Problem:
-    return Problem(code=_CODES.get(verb, "FLAG-001"), where=f"weft mesh {verb}", seen=seen, hint=hint)
+def _refused(verb: Literal["adopt", "rmpeer"], seen: str, hint: str) -> Problem:
+    code = "MESH-005" if verb == "rmpeer" else "MESH-001"
+    return Problem(code=code, where=f"weft mesh {verb}", seen=seen, hint=hint)

@@ -2,22 +2,22 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import click
 
 from weft.kernel import daemons
 from weft.model.errors import ConfigError, Problem, Unavailable, typed
-from weft.model.node.meshstate import MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshRing, MeshState
+from weft.model.node.meshstate import MeshAsk, MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshRing, MeshState
 from weft.model.text import counted, one_line, table
+from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, PEOPLE, document, output_option, redraw, show_report, watch_option
 from weft.screen.groups import INSTANCE, Group, need_root
 from weft.screen.say import say
 from weft.wire.meshpassword import SIZE, made
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-YES: Final = "--yes"
 
 
 @click.group(cls=Group)
@@ -180,7 +180,7 @@ def create(output: str, instance: str | None, *, yes: bool) -> int:
       weft mesh create
       weft mesh create --yes
     """  # noqa: D301 - as above
-    return _ask_and_do("create", (), output=output, instance=instance, yes=yes)
+    return _ask_and_do(MeshAsk(verb="create"), output=output, instance=instance, yes=yes)
 
 
 @mesh.command()
@@ -194,7 +194,7 @@ def connect(address: str, output: str, instance: str | None) -> int:
       weft mesh connect 10.0.0.7
       weft mesh connect node7.example:7000
     """  # noqa: D301 - as above
-    return _do("connect", (address,), output=output, instance=instance)
+    return _do(MeshAsk(verb="connect", names=(address,)), output=output, instance=instance)
 
 
 @mesh.command()
@@ -207,7 +207,7 @@ def forget(address: str, output: str, instance: str | None) -> int:
     \b
       weft mesh forget 10.0.0.7
     """  # noqa: D301 - as above
-    return _do("forget", (address,), output=output, instance=instance)
+    return _do(MeshAsk(verb="forget", names=(address,)), output=output, instance=instance)
 
 
 @mesh.command()
@@ -220,7 +220,7 @@ def leave(output: str, instance: str | None, *, yes: bool) -> int:
     \b
       weft mesh leave
     """  # noqa: D301 - as above
-    return _ask_and_do("leave", (), output=output, instance=instance, yes=yes)
+    return _ask_and_do(MeshAsk(verb="leave"), output=output, instance=instance, yes=yes)
 
 
 @mesh.command()
@@ -237,8 +237,8 @@ def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: 
       weft mesh rmpeer node3
       weft mesh rmpeer node3 node4-1f2e3d4c --yes
     """  # noqa: D301 - as above
-    words = (*peers, *(("--force",) if force else ()))
-    return _ask_and_do("rmpeer", words, output=output, instance=instance, yes=yes)
+    ask = MeshAsk(verb="rmpeer", names=peers, force=force)
+    return _ask_and_do(ask, output=output, instance=instance, yes=yes)
 
 
 @mesh.command()
@@ -252,7 +252,7 @@ def adopt(ring: str, output: str, instance: str | None, *, yes: bool) -> int:
     \b
       weft mesh adopt 4f2a91c3
     """  # noqa: D301 - as above
-    return _ask_and_do("adopt", (ring,), output=output, instance=instance, yes=yes)
+    return _ask_and_do(MeshAsk(verb="adopt", names=(ring,)), output=output, instance=instance, yes=yes)
 
 
 @mesh.command()
@@ -265,15 +265,15 @@ def password() -> None:
     click.echo(made(os.urandom(SIZE)).reveal())
 
 
-def _ask_and_do(verb: str, words: Sequence[str], *, output: str, instance: str | None, yes: bool) -> int:
+def _ask_and_do(ask: MeshAsk, *, output: str, instance: str | None, yes: bool) -> int:
     """Say what would be done, and do it when that is agreed to. Raises `ConfigError` where nobody can be asked."""
-    need_root(f"weft mesh {verb}")
-    for line in daemons.mesh(daemons.choose(instance), verb, words):
+    need_root(f"weft mesh {ask.verb}")
+    for line in daemons.mesh(daemons.choose(instance), ask):
         if output in PEOPLE:
             say(one_line(line))
-    if not (yes or _agreed(verb, output)):
+    if not (yes or _agreed(ask.verb, output)):
         return 1
-    return _do(verb, words, output=output, instance=instance)
+    return _do(ask, output=output, instance=instance)
 
 
 def _agreed(verb: str, output: str) -> bool:
@@ -283,8 +283,8 @@ def _agreed(verb: str, output: str) -> bool:
     return click.confirm("Do it?", default=False)
 
 
-def _do(verb: str, words: Sequence[str], *, output: str, instance: str | None) -> int:
-    need_root(f"weft mesh {verb}")
-    lines = daemons.mesh(daemons.choose(instance), verb, [*words, YES])
+def _do(ask: MeshAsk, *, output: str, instance: str | None) -> int:
+    need_root(f"weft mesh {ask.verb}")
+    lines = daemons.mesh(daemons.choose(instance), replace(ask, sure=True))
     show_report(output, MeshDone(lines=lines), f"weftd does so; {typed('mesh status')} shows what comes of it\n")
     return 0

@@ -1,5 +1,7 @@
 """What a daemon knows of its mesh, as values, which `weft mesh` prints as JSON. Keys and ring ids are in hex."""
 
+from typing import Literal
+
 from weft.model.errors import Problem
 from weft.model.value import Value, field
 
@@ -70,6 +72,18 @@ class MeshState(Value):
     unwritten: Problem | None = None
     said: tuple[str, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
+
+
+class MeshAsk(Value):
+    """What an operator has the mesh of a node do; without `sure` it says what that would do.
+
+    `names` are peers, a ring or an address. `force`: without waiting for peers that are away.
+    """
+
+    verb: Literal["create", "connect", "forget", "leave", "rmpeer", "adopt"]
+    names: tuple[str, ...] = ()
+    force: bool = False
+    sure: bool = False
 
 
 class MeshDone(Value):

@@ -12,9 +12,10 @@ from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.disk import Saved
 from weft.cluster.mesh.peer import Peer, Self
-from weft.model.mesh.effects import Keep, Kept, Leases, Own, Publish
+from weft.model.mesh.effects import Kept, Own
 from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Layout, Member, Ring
+from weft.model.node.meshstate import MeshAsk
 from weft.model.value import replace
 
 NET_CONF = '{"Network": "10.32.0.0/12", "Backend": {"Type": "mesh"}}'
@@ -27,6 +28,10 @@ ATTRS = b'{"PublicIP":"192.0.2.%d","PublicIPv6":null,"BackendType":"vxlan"}'
 def member(number: int, **changes) -> Member:
     made = Member(key=bytes([number]) * 32, run=1, version=1, name=f"n{number}", attrs=ATTRS % number, home=40 + number)
     return replace(made, **changes)
+
+
+def asked(verb, *names, sure=False):
+    return MeshAsk(verb=verb, names=names, sure=sure)
 
 
 class FakeCore:
@@ -179,6 +184,3 @@ async def running(world):
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-__all__ = ["HELD", "RING", "FakeDisk", "Keep", "Leases", "Own", "Publish", "World", "member", "running", "saved"]

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from tests.pure.cluster.mesh.meshparts import NET_CONF, FakeDisk, FakeLinks
+from tests.pure.cluster.mesh.meshparts import NET_CONF, FakeDisk, FakeLinks, asked
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.commands import Operator
@@ -120,7 +120,7 @@ async def mesh(count):
     disks = [FakeDisk() for _ in range(count)]
     async with asyncio.timeout(200):  # neighbours compare what they know every 30 seconds or so
         async with _all(hub, disks) as nodes:
-            await nodes[0].operator.command("create", ["--yes"])
+            await nodes[0].operator.command(asked("create", sure=True))
             for node in nodes:
                 await node.lease()
             for node in nodes:
@@ -174,18 +174,18 @@ async def test_before_there_is_a_ring_it_is_said_who_answers_and_who_does_not():
         assert state.ring is None
         assert state.strangers == {"": [first.look().id]}
         assert f"no ring here, nor on {first.look().id}" in str(state.waits)
-        lines = await first.operator.command("create", [])
+        lines = await first.operator.command(asked("create"))
         assert lines[0].startswith("makes a ring of 4064 blocks")
         assert second.look().id in lines[1]
         assert first.look().ring is None, "it was only said"
         with pytest.raises(ConfigError, match="MESH-001"):
-            await first.operator.command("adopt", ["00"])
+            await first.operator.command(asked("adopt", "00"))
         with pytest.raises(ConfigError, match="in no ring"):
-            await first.operator.command("leave", [])
+            await first.operator.command(asked("leave"))
     async with started(hub, 2, FakeDisk()) as alone:
         await comes(lambda: alone.look().unreached)
         assert alone.look().unreached == {"192.0.2.1:51820": str(REFUSED)}
-        await alone.operator.command("forget", ["192.0.2.1", "--yes"])
+        await alone.operator.command(asked("forget", "192.0.2.1", sure=True))
         assert alone.look().unreached == {}
 
 
@@ -200,27 +200,26 @@ async def test_what_cannot_be_is_refused():
             ("adopt", "00"): "no neighbour has a ring 00",
             ("connect", "http://a"): "HOST, HOST:PORT",
             ("forget", "192.0.2.9"): "not told to dial 192.0.2.9:51820",
-            ("dance",): "no command",
         }
         await comes(lambda: [peer.linked for peer in first.look().peers if not peer.us] == [True])
         for (verb, *words), seen in refused.items():
             with pytest.raises(ConfigError, match=seen):
-                await first.operator.command(verb, words)  # already when it would only be said
+                await first.operator.command(asked(verb, *words))  # already when it would only be said
         assert second.look().usable
 
 
 async def test_a_node_is_dialled_by_command_and_forgotten():
     async with mesh(1) as (hub, [first]), started(hub, 3, FakeDisk()) as third:
-        await third.operator.command("forget", ["192.0.2.1", "--yes"])
-        await first.operator.command("connect", ["192.0.2.3", "--yes"])
+        await third.operator.command(asked("forget", "192.0.2.1", sure=True))
+        await first.operator.command(asked("connect", "192.0.2.3", sure=True))
         await comes(lambda: third.look().ring is not None)
-        await first.operator.command("forget", ["192.0.2.3", "--yes"])
+        await first.operator.command(asked("forget", "192.0.2.3", sure=True))
 
 
 async def test_a_node_leaves_and_its_block_is_anothers():
     async with mesh(3) as (_, nodes):
         first, *_, last = nodes
-        lines = await last.operator.command("leave", ["--yes"])
+        lines = await last.operator.command(asked("leave", sure=True))
         assert "gives all" in lines[0]
         await comes(lambda: last.peer.own.home is None)
         await comes(lambda: len(first.peer.book.members) == 1)
@@ -236,9 +235,9 @@ async def test_a_lost_node_is_removed_when_all_others_agree():
         await comes(lambda: not any(gone in peer.links for peer in nodes[0].look().peers if peer.name != "node3"))
         remove = Remove(keys=(lost.peer.key,))
         await comes(lambda: allowed(nodes[0].peer, remove))  # the ways to it over others are looked up now and then
-        lines = await nodes[0].operator.command("rmpeer", ["node3"])
+        lines = await nodes[0].operator.command(asked("rmpeer", "node3"))
         assert nodes[1].look().id in lines[2]
-        await nodes[0].operator.command("rmpeer", ["node3", "--yes"])
+        await nodes[0].operator.command(asked("rmpeer", "node3", sure=True))
         await comes(lambda: nodes[0].look().ring.removed == {nodes[0].look().id: [lost.peer.key[:4].hex()]})
         await comes(lambda: len(nodes[1].peer.book.members) == 1)
         assert nodes[0].look().ring.resting == 33

@@ -6,7 +6,18 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
 import pytest
 
-from tests.pure.cluster.mesh.meshparts import ATTRS, HELD, NET_CONF, RING, FakeDisk, World, member, running, saved
+from tests.pure.cluster.mesh.meshparts import (
+    ATTRS,
+    HELD,
+    NET_CONF,
+    RING,
+    FakeDisk,
+    World,
+    asked,
+    member,
+    running,
+    saved,
+)
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh import store as module
@@ -351,9 +362,9 @@ async def test_an_owner_whose_record_is_lost_is_shown_and_removed_by_its_key():
         [shown] = [peer for peer in look().peers if peer.key == lost.hex()]
         assert (shown.id, shown.blocks) == ("0abc0abc", 1)
         with pytest.raises(ConfigError, match="no peer is called 0abc0ab"):
-            await operator.command("rmpeer", ["0abc0ab", "--yes"])
+            await operator.command(asked("rmpeer", "0abc0ab", sure=True))
         for name in ("0abc0abc", "0abc0abc0a"):
-            lines = await operator.command("rmpeer", [name, "--yes"])
+            lines = await operator.command(asked("rmpeer", name, sure=True))
             assert "1 " in lines[0]
             assert mesh.core.calls[-1] == ("asked", Remove(keys=(lost,)))
 
