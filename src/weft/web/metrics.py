@@ -272,6 +272,9 @@ def _mesh(mesh: MeshState) -> Iterator[Metric]:
     yield _gauge("weft_mesh_members", "Peers of the ring, this node included.", len(mesh.peers))
     yield _gauge("weft_mesh_agreed", "1 once a neighbour knew what this node knows.", float(mesh.agreed))
     yield _gauge("weft_mesh_removals_pending", "Peers whose removal waits for others.", len(mesh.removing))
+    way = ("way",)
+    yield _gauges("weft_mesh_way", "Peers by the way that packets take to them.", way, _by_name(mesh.ways))
+    yield _counter("weft_mesh_way_changes", "Changes of such ways, by the new one.", way, _by_name(mesh.moves))
     what = "Links that were closed: hostile ones, and those with another password."
     yield _counter("weft_mesh_refused", what, ("why",), _by_name(mesh.refused))
     if mesh.ring is not None:

@@ -12,6 +12,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.meshstate import MeshAsk, MeshDone, MeshPeer, MeshRing, MeshState
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Secret, replace
+from weft.web import metrics
 from weft.wire.meshpassword import damaged
 
 US = MeshPeer(
@@ -25,9 +26,22 @@ US = MeshPeer(
     addresses=("10.0.0.1:51820",),
     links=("node2-0b0b0b0b",),
 )
-OTHER = MeshPeer(id="node2-0b0b0b0b", name="node2", key="0b" * 32, us=False, linked=True, blocks=1)
+OTHER = MeshPeer(
+    id="node2-0b0b0b0b", name="node2", key="0b" * 32, us=False, linked=True, blocks=1, way="direct: port-filtered"
+)
 RING = MeshRing(id="4f2a91c3" * 4, network="{}", blocks=40, unknown=5, resting=2, removed={"node1-0a0a0a0a": ["cc"]})
-STATE = MeshState(id=US.id, key=US.key, ring=RING, usable=True, agreed=True, peers=(US, OTHER))
+STATE = MeshState(
+    id=US.id,
+    key=US.key,
+    ring=RING,
+    usable=True,
+    agreed=True,
+    peers=(US, OTHER),
+    removing=("node3-0c0c0c0c",),
+    refused={"password": 2},
+    ways={"direct": 1},
+    moves={"direct": 3, "via": 2},
+)
 NODE = NodeState(
     version="1", instance="a", pid=1, seconds=1.0, ready=True, parts={}, losses={}, store=None, faults=0, mesh=STATE
 )
@@ -67,6 +81,7 @@ def test_the_state_on_one_screen(daemon: Daemon):
         "network  {}",
         "subnet   10.32.32.0/24, and 33 in reserve, 2 of them resting",
         "links    1 with 1 other peer; this node knows what they know",
+        "removal  of node3-0c0c0c0c is waiting",
     ]
     waits = Problem("MESH-001", "the mesh", "no ring here, nor on node2")
     daemon.state = replace(
@@ -98,8 +113,8 @@ def test_the_state_on_one_screen(daemon: Daemon):
 def test_peers_and_ring_as_tables_and_as_json(daemon: Daemon):
     _, text = run("peers")
     assert [line.split() for line in text.splitlines()[1:]] == [
-        ["node1-0a0a0a0a", "this", "node", "10.32.32.0/24", "34", "10.0.0.1:51820", "node2-0b0b0b0b"],
-        ["node2-0b0b0b0b", "up", "-", "1", "-", "-"],
+        ["node1-0a0a0a0a", "this", "node", "10.32.32.0/24", "-", "34", "10.0.0.1:51820", "node2-0b0b0b0b"],
+        ["node2-0b0b0b0b", "up", "-", "direct:", "port-filtered", "1", "-", "-"],
     ]
     assert [peer["name"] for peer in json.loads(run("peers", "-o", "json")[1])] == ["node1", "node2"]
     _, text = run("ring")
@@ -112,6 +127,23 @@ def test_peers_and_ring_as_tables_and_as_json(daemon: Daemon):
         {"id": "node2-0b0b0b0b", "home": [], "reserve": 1},
     ]
     assert json.loads(run("report")[1])["peers"][0]["us"] is True
+
+
+def test_the_state_as_metrics():
+    assert {line for line in metrics.render(NODE).splitlines() if line.startswith("weft_mesh")} == {
+        'weft_mesh_links{with="ring"} 1.0',
+        'weft_mesh_links{with="other"} 0.0',
+        "weft_mesh_members 2.0",
+        "weft_mesh_agreed 1.0",
+        "weft_mesh_removals_pending 1.0",
+        'weft_mesh_way{way="direct"} 1.0',
+        'weft_mesh_way_changes_total{way="direct"} 3.0',
+        'weft_mesh_way_changes_total{way="via"} 2.0',
+        'weft_mesh_refused_total{why="password"} 2.0',
+        'weft_mesh_blocks{owner="ours"} 34.0',
+        'weft_mesh_blocks{owner="others"} 1.0',
+        'weft_mesh_blocks{owner="unknown"} 5.0',
+    }
 
 
 def test_without_a_ring_nobody_owns_anything(daemon: Daemon):

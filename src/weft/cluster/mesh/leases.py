@@ -1,6 +1,7 @@
 """Peers as leases: their names, subnets, ways and what they say. The core's words are written here; the store reads."""
 
 from base64 import b64encode
+from collections import Counter
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +25,7 @@ class Leasebook:
     def __init__(self) -> None:
         self.members: dict[bytes, Member] = {}
         self.hops: dict[bytes, Hop] = {}
+        self.moves: Counter[str] = Counter()  # changes of ways, by the kind of the new one
         self._ring: Ring | None = None
         self._netconf: NetConf | None = None
         self._new: dict[bytes, None] = {}  # keys, in the order in which their leases have changed
@@ -55,6 +57,9 @@ class Leasebook:
         self._new |= dict.fromkeys([*(member.key for member in leases.changed), *leases.gone])
 
     def go(self, hop: Hop) -> None:
+        before = self.hops.get(hop.key)
+        if before is not None and (before.next.key, before.kind) != (hop.next.key, hop.kind):
+            self.moves[way_kind(hop)] += 1
         self.hops[hop.key] = hop
         if hop.key in self.members:
             self._new[hop.key] = None
@@ -109,13 +114,16 @@ class Leasebook:
             return name, Malformed(id=name, problem=error.problems[0])
         return name, Lease(id=name, v4=v4, v6=v6, attrs=attrs, way=self._way(member, attrs, netconf))
 
+    def hop(self, member: Member) -> Hop:
+        return self.hops.get(member.key, Hop(key=member.key, next=member, kind="vxlan", reason=""))
+
     def _way(self, member: Member, attrs: LeaseAttrs, netconf: NetConf) -> Way:
-        hop = self.hops.get(member.key, Hop(key=member.key, next=member, kind="vxlan", reason=""))
+        hop = self.hop(member)
         relay = hop.next
         bases = () if relay.home is None else subnets_of(netconf, relay.home)
         return Way(
             kind=hop.kind,
-            via="" if relay.key == member.key else peer_id(relay.name, relay.key),
+            via=via(hop),
             bases=tuple(base.network_address for base in bases if base is not None),
             remotes=attrs.publics,
             hop_key=_text(relay.key) if relay.tunnels else "",
@@ -123,6 +131,15 @@ class Leasebook:
             mtu=hop.mtu,
             reason=hop.reason,
         )
+
+
+def via(hop: Hop) -> str:
+    """The id of the node that relays; empty on a straight way."""
+    return "" if hop.next.key == hop.key else peer_id(hop.next.name, hop.next.key)
+
+
+def way_kind(hop: Hop) -> str:
+    return "via" if hop.next.key != hop.key else hop.kind
 
 
 def _tunnel(member: Member, hop: Hop) -> Tunnel | None:

@@ -1,9 +1,12 @@
 """What this node knows of its mesh, for people: `weft mesh`, status and metrics."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from weft.cluster.mesh.leases import via, way_kind
 from weft.cluster.mesh.peer import Peer
 from weft.mesh.ring import Tokens
+from weft.model.lease import Way
 from weft.model.mesh.records import Member, peer_id, short
 from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
 
@@ -46,6 +49,8 @@ class Report:
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
             unwritten=peer.saving.unwritten,
             refused=dict(self._refused),
+            ways=Counter(way_kind(peer.book.hop(member)) for member in peer.book.members.values()),
+            moves=dict(peer.book.moves),
             said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said.newest),
         )
 
@@ -83,7 +88,15 @@ class Report:
             blocks=0 if tokens is None else tokens.count(member.key),
             addresses=member.endpoints,
             links=tuple(names.get(each, f"{each:08x}") for each in member.links),
+            way=self._way(member),
         )
+
+    def _way(self, member: Member) -> str:
+        book = self._peer.book
+        if member.key not in book.members:
+            return ""
+        hop = book.hop(member)
+        return str(Way(kind=hop.kind, via=via(hop), mtu=hop.mtu, reason=hop.reason))
 
     def _id(self, key: bytes) -> str:
         core = self._peer.core

@@ -93,7 +93,7 @@ def status_lines(state: MeshState) -> Iterator[str]:
 @output_option
 @INSTANCE
 def peers(output: str, instance: str | None, *, watch: bool) -> None:
-    """Show the peers of this node's ring: their subnets, where they can be dialled, and to whom they are linked.
+    """Show the peers of this node's ring: their subnets, the ways to them, where they can be dialled, and their links.
 
     A peer that is away keeps its subnet: it goes by `weft mesh leave` there, or `weft mesh rmpeer` here.
 
@@ -104,7 +104,7 @@ def peers(output: str, instance: str | None, *, watch: bool) -> None:
     """  # noqa: D301 - as above
 
     def rendered(found: tuple[MeshPeer, ...]) -> tuple[object, str]:
-        return found, table(("PEER", "LINK", "SUBNET", "BLOCKS", "ADDRESS", "LINKED WITH"), map(_row, found))
+        return found, table(("PEER", "LINK", "SUBNET", "WAY", "BLOCKS", "ADDRESS", "LINKED WITH"), map(_row, found))
 
     if watch:
         redraw(output, lambda: _state(instance).peers, rendered)
@@ -114,7 +114,7 @@ def peers(output: str, instance: str | None, *, watch: bool) -> None:
 def _row(peer: MeshPeer) -> tuple[str, ...]:
     link = "this node" if peer.us else "up" if peer.linked else "none"
     addresses, links = " ".join(peer.addresses), ", ".join(peer.links)
-    cells = (peer.id, link, " ".join(peer.subnets), str(peer.blocks), addresses, links)
+    cells = (peer.id, link, " ".join(peer.subnets), peer.way, str(peer.blocks), addresses, links)
     return tuple(one_line(cell) or "-" for cell in cells)
 
 

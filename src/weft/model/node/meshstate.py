@@ -9,7 +9,8 @@ from weft.model.value import Value, field
 class MeshPeer(Value):
     """A peer of the ring. `id` is its lease's; `subnets` are those of the lease, `blocks` how many it owns in all.
 
-    `addresses` are where it can be dialled, `links` the ids of those that it is linked with. `linked`: with us.
+    `addresses` are where it can be dialled, `links` the ids of those that it is linked with. `linked`: with us. `way`
+    is how packets go to its pods; empty if it has none, and for us.
     """
 
     id: str
@@ -21,6 +22,7 @@ class MeshPeer(Value):
     blocks: int = 0
     addresses: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    way: str = ""
 
 
 class MeshRing(Value):
@@ -56,7 +58,8 @@ class MeshState(Value):
     `strangers` are peers without our ring that were linked with us, by their ring or under an empty name. `unreached`
     are addresses that were dialled in vain, and why. `waits` says what the own block waits for, or another one;
     `removing` are the ids of those whom we have proposed to remove. `unwritten` is why the disk takes nothing.
-    `refused` counts links that were closed: by what was hostile in them, and for another `password`.
+    `refused` counts links that were closed: by what was hostile in them, and for another `password`. `ways` counts
+    peers by the kind of the way to them, `vxlan`, `direct` or `via`, and `moves` the changes to each.
     """
 
     id: str
@@ -72,6 +75,8 @@ class MeshState(Value):
     unwritten: Problem | None = None
     said: tuple[str, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
+    ways: dict[str, int] = field(default_factory=dict)
+    moves: dict[str, int] = field(default_factory=dict)
 
 
 class MeshAsk(Value):

@@ -323,6 +323,23 @@ async def _all_is_forgotten(mesh):
     assert (mesh.peer.book.members, mesh.peer.book.hops) == ({}, {})
 
 
+async def test_changes_of_ways_are_counted_and_shown():
+    mesh = Mesh()
+    two, three = member(2), member(3)
+    straight = Hop(key=two.key, next=two, kind="vxlan", reason="")
+    async with running(mesh):
+        mesh.core.members |= {each.key: each for each in (two, three)}
+        mesh.say(straight, Leases(changed=(two, three)), replace(straight, mtu=1400, reason="mtu"))
+        mesh.say(
+            replace(straight, kind="direct", reason="port-filtered"), replace(straight, next=three, reason="one-way")
+        )
+        await comes(lambda: mesh.peer.book.moves.total() == 2 and mesh.peer.book.members)
+        state = Report(mesh.peer, {})()
+        assert (state.ways, state.moves) == ({"via": 1, "vxlan": 1}, {"direct": 1, "via": 1})
+        ways = {peer.name: peer.way for peer in state.peers}
+        assert ways == {"n2": "via n3-03030303 (vxlan): one-way", "n3": "vxlan"}
+
+
 async def test_a_core_that_begins_again_keeps_the_block_and_tells_others_leases_anew():
     mesh = Mesh()
     async with running(mesh):
