@@ -8,6 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from weft.daemon.commands.peers import Row
+from weft.daemon.commands.policy import Checked
+from weft.desired.policy.judge import Verdict
+from weft.desired.policy.preview import Preview
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.doctor.forms import DoctorReport
@@ -66,6 +69,9 @@ SHAPES: Final[dict[str, Any]] = {
     "weft check": CheckReport,
     "weft trace": (Ways, TraceReport),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
+    "weft policy explain": Verdict,
+    "weft policy check": Checked,
+    "weft policy preview": Preview,
     "weft mesh status": MeshState,
     "weft mesh peers": list[MeshPeer],
     "weft mesh ring": MeshOwners,

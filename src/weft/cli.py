@@ -49,6 +49,9 @@ NODE: Final = {
         place="weft.diag.bundle.command:bundle", about="All that a bug report of this node needs, without secrets."
     ),
     "mesh": Late(place="weft.daemon.commands.mesh:mesh", about="The mesh of a weftd that has no store."),
+    "policy": Late(
+        place="weft.daemon.commands.policy:policy", about="NetworkPolicies: what they allow, and why they refuse."
+    ),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
     "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),

@@ -68,9 +68,13 @@ class NamespaceObject(Value):
 
 
 class Objects(Value):
-    """What files hold. `problems` are those of policies, which are in effect as far as they are understood."""
+    """What files hold. `problems` are those of policies, which are in effect as far as they are understood.
+
+    Namespaces that are only named are `assumed`.
+    """
 
     namespaces: tuple[Namespace, ...] = ()
+    assumed: frozenset[str] = frozenset()
     pods: tuple[Pod, ...] = ()
     policies: tuple[Policy, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -178,8 +182,13 @@ class _Reader:
         namespaces = {each.name: each for each in found if isinstance(each, Namespace)}
         pods = tuple(each for each in found if isinstance(each, Pod))
         policies = tuple(each for each in found if isinstance(each, Policy))
-        for name in sorted({pod.namespace for pod in pods} | {policy.namespace for policy in policies}):
-            namespaces.setdefault(name, namespace_of(NamespaceObject(metadata=Meta(name=name))))
+        assumed = {pod.namespace for pod in pods}.union(policy.namespace for policy in policies) - namespaces.keys()
+        for name in sorted(assumed):
+            namespaces[name] = namespace_of(NamespaceObject(metadata=Meta(name=name)))
         return Objects(
-            namespaces=tuple(namespaces.values()), pods=pods, policies=policies, problems=tuple(self._problems)
+            namespaces=tuple(namespaces.values()),
+            assumed=frozenset(assumed),
+            pods=pods,
+            policies=policies,
+            problems=tuple(self._problems),
         )

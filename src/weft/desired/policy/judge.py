@@ -56,6 +56,15 @@ class End(Value):
         return str(self.ip if self.pod is None else self.pod)
 
 
+def between(source: Pod, target: Pod) -> tuple[End, End]:
+    """The ends of a flow by the first family in which both have addresses."""
+    for version in (4, 6):
+        ips = [next((ip for ip in pod.ips if ip.version == version), None) for pod in (source, target)]
+        if None not in ips:
+            return End(pod=source, ip=ips[0]), End(pod=target, ip=ips[1])
+    return End(pod=source), End(pod=target)
+
+
 class RuleVerdict(Value):
     """`why` says what fits, or what does not."""
 

@@ -1,0 +1,95 @@
+"""What of policies is probably not meant, though it can be enforced: `weft policy check` says it."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from weft.desired.policy.judge import World
+from weft.model.policy import DIRECTIONS, EVERYTHING, Direction, IpBlock, Pod, PodPeer, Policy, Port, Rule
+from weft.model.value import Value
+
+_KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
+_DNS: Final = 53
+
+
+class Advice(Value):
+    policy: str
+    path: str
+    seen: str
+    hint: str
+
+
+def advice(world: World) -> tuple[Advice, ...]:
+    """Of what pods say, only where pods are known."""
+    return tuple(each for policy in world.policies for each in _advice(policy, world))
+
+
+def _advice(policy: Policy, world: World) -> Iterator[Advice]:
+    pods = tuple(pod for pod in world.pods if pod.counts)
+    mine = tuple(pod for pod in pods if pod.namespace == policy.namespace and policy.pods.selects(pod.labels))
+    if pods and not mine:
+        seen = f"selects no pod: none of namespace {policy.namespace} has {policy.pods}"
+        yield Advice(
+            policy=str(policy), path="spec.podSelector", seen=seen, hint="Compare it with the labels of the pods"
+        )
+    for direction in DIRECTIONS:
+        for index, rule in enumerate(policy.rules(direction) or ()):
+            path = f"spec.{direction}[{index}]"
+            for at, seen, hint in (
+                *_or_for_and(rule, _KEY[direction]),
+                *_blocks_of_pods(rule, _KEY[direction], pods),
+                *_unknown_names(rule, mine if direction == "ingress" else pods),
+            ):
+                yield Advice(policy=str(policy), path=f"{path}.{at}", seen=seen, hint=hint)
+    if policy.egress is not None and not any(_asks_names(each) for each in _beside(policy, world.policies)):
+        seen = "no rule allows DNS (port 53/udp)"
+        hint = "The pods cannot resolve names; allow port 53 of UDP and TCP, unless they need none"
+        yield Advice(policy=str(policy), path="spec.egress", seen=seen, hint=hint)
+
+
+# Of a rule: where, what is seen, what to do.
+_Seen = tuple[str, str, str]
+
+
+def _or_for_and(rule: Rule, key: str) -> Iterator[_Seen]:
+    """A `-` too many makes two peers of one."""
+    peers = rule.peers or ()
+    for index, (first, second) in enumerate(pairwise(peers)):
+        if isinstance(first, PodPeer) and isinstance(second, PodPeer):
+            kinds = {(each.namespaces is not None, each.pods != EVERYTHING) for each in (first, second)}
+            if kinds == {(True, False), (False, True)}:
+                seen = f"{first}, or {second}: either is enough"
+                hint = "If both are meant to hold, write both selectors in one item of the list"
+                yield f"{key}[{index + 1}]", seen, hint
+
+
+def _blocks_of_pods(rule: Rule, key: str, pods: Iterable[Pod]) -> Iterator[_Seen]:
+    for index, peer in enumerate(rule.peers or ()):
+        if isinstance(peer, IpBlock) and peer.net.prefixlen:
+            found = next((f"{pod} ({ip})" for pod in pods for ip in pod.ips if peer.has(ip)), None)
+            if found is not None:
+                hint = "Pods get other addresses when they start again; name them by selectors"
+                yield f"{key}[{index}].ipBlock", f"{peer} has addresses of pods, as of {found}", hint
+
+
+def _unknown_names(rule: Rule, targets: tuple[Pod, ...]) -> Iterator[_Seen]:
+    names = {(each.name, each.protocol) for pod in targets for each in pod.ports}
+    for index, port in enumerate(rule.ports or ()):
+        if targets and port.name and (port.name, port.protocol) not in names:
+            hint = "Compare it with the names and protocols of the containers' ports"
+            yield f"ports[{index}]", f"no pod has a port that is called {port}", hint
+
+
+def _beside(policy: Policy, policies: Iterable[Policy]) -> Iterator[Policy]:
+    """It and those that surely select all of its pods, too."""
+    return (each for each in policies if each.namespace == policy.namespace and each.pods in (policy.pods, EVERYTHING))
+
+
+def _asks_names(policy: Policy) -> bool:
+    return any(rule.ports is None or any(map(_is_dns, rule.ports)) for rule in policy.egress or ())
+
+
+def _is_dns(port: Port) -> bool:
+    if port.protocol != "udp":
+        return False
+    return (not port.name and (not port.first or port.first <= _DNS <= port.last)) or port.name.startswith("dns")

@@ -1,0 +1,190 @@
+"""`weft policy` by files: what people and programs read."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from weft.daemon.commands import policy
+from weft.model.errors import ConfigError
+
+CLUSTER = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {team: a}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+status: {podIPs: [{ip: 10.244.1.2}, {ip: 'fd00::2'}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+spec: {containers: [{ports: [{name: sql, containerPort: 5432}]}]}
+status: {podIPs: [{ip: 10.244.1.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: new}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: api}}}]
+    ports: [{port: sql}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: shut, namespace: shop}
+spec: {podSelector: {matchLabels: {app: db}}}
+"""
+CHANGED = """
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - from: [{namespaceSelector: {matchLabels: {team: a}}}]
+    ports: [{port: 5432}]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    return str(file)
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> str:
+    file = tmp_path / "changed.yaml"
+    file.write_text(CHANGED)
+    return str(file)
+
+
+def run(*words: str) -> tuple[object, str]:
+    ran = CliRunner().invoke(policy.policy, words, standalone_mode=False, catch_exceptions=False)
+    return ran.return_value, ran.output
+
+
+def test_why_it_is_refused(cluster: str):
+    assert run("explain", "shop/web", "shop/db:5432", "--from", cluster) == (
+        1,
+        """shop/web → shop/db:5432 tcp: refused
+
+egress of shop/web: allowed: no policy restricts its egress
+
+ingress of shop/db: refused: no rule of shop/db, shop/shut allows it
+  shop/db
+    ingress[0] does not fit
+      from[0]: shop/web has label app=web, and app=api is asked for
+  shop/shut: no rules
+  to allow it: add pods app=web to ingress[0].from of shop/db
+""",
+    )
+
+
+def test_what_if_a_file_were_applied(cluster: str, changed: str):
+    """The file names namespace `shop`, and does not say its labels: they stay."""
+    status, text = run("explain", "shop/web", "shop/db:5432/TCP", "--from", cluster, "--with", changed)
+    assert status == 0
+    assert "    ingress[0] allows it\n      from[0]: pods all of namespaces team=a\n" in text
+
+
+def test_programs_get_the_verdict(cluster: str):
+    status, text = run("explain", "192.0.2.7", "shop/db:53/udp", "--from", cluster, "-o", "json")
+    found = json.loads(text)
+    assert status == 1
+    assert [found[key] for key in ("source", "target", "protocol", "port", "allowed")] == [
+        "192.0.2.7",
+        "shop/db",
+        "udp",
+        53,
+        False,
+    ]
+    assert [side["direction"] for side in found["sides"]] == ["egress", "ingress"]
+
+
+@pytest.mark.parametrize(
+    "source, target, first",
+    [
+        ("shop/web", "shop/db", "shop/web → shop/db icmp: refused"),
+        ("shop/db", "fd00::2", "shop/db → shop/web icmp: allowed"),
+        ("shop/db", "[fd00::9]:80", "shop/db → [fd00::9]:80 tcp: allowed"),
+        ("new", "shop/web:80", "default/new → shop/web:80 tcp: allowed"),
+        ("fd00::9", "[fd00::2]:80/sctp", "fd00::9 → shop/web:80 sctp: allowed"),
+    ],
+)
+def test_the_ends(cluster: str, source: str, target: str, first: str):
+    assert run("explain", source, target, "--from", cluster)[1].splitlines()[0] == first
+
+
+@pytest.mark.parametrize(
+    "source, target, seen",
+    [
+        ("shop/wbe", "shop/db", "'shop/wbe' is no pod; expected one of shop/web, shop/db, default/new, or an address"),
+        ("web", "shop/db", "'default/web' is no pod"),
+        ("shop/web", "shop/db:70000", "port 70000 is not 1 to 65535"),
+        ("shop/web", "shop/db:80/gre", "gre is not one of tcp, udp, sctp"),
+        ("shop/web", "shop/db:http", "'shop/db:http' is no pod"),
+        ("192.0.2.7", "fd00::2", "the two addresses are of different families"),
+    ],
+)
+def test_ends_that_there_are_not(cluster: str, source: str, target: str, seen: str):
+    with pytest.raises(click.BadParameter) as refused:
+        run("explain", source, target, "--from", cluster)
+    assert seen in refused.value.format_message()
+
+
+def test_what_is_right_needs_no_words(cluster: str):
+    assert run("check", cluster) == (0, "Nothing to say of 2 NetworkPolicy objects.\n")
+
+
+def test_what_is_probably_not_meant(cluster: str, changed: str):
+    status, text = run("check", changed)
+    assert status == 1
+    assert text.startswith("shop/db spec.egress: no rule allows DNS (port 53/udp). The pods cannot resolve names;")
+
+
+def test_what_cannot_be_enforced(tmp_path: Path):
+    """By a directory, in which other files may be."""
+    (tmp_path / "policy.yml").write_text(CHANGED.replace("5432", "0"))
+    (tmp_path / "README").write_text("a: [")
+    status, text = run("check", str(tmp_path), "-o", "json")
+    found = json.loads(text)
+    assert (status, found["policies"]) == (1, 1)
+    assert [each["where"] for each in found["problems"]] == ["NetworkPolicy shop/db: spec.ingress[0].ports[0].port"]
+    assert "POL-005 NetworkPolicy shop/db: spec.ingress[0].ports[0].port: 0; expected" in run("check", str(tmp_path))[1]
+    assert "POL-005" in run("preview", str(tmp_path), "--from", str(tmp_path))[1]
+
+
+def test_a_file_that_is_no_text(tmp_path: Path):
+    (tmp_path / "a.json").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="POL-005 a file: 'utf-8' codec"):
+        run("check", str(tmp_path))
+
+
+def test_what_a_file_would_change(cluster: str, changed: str):
+    assert run("preview", changed, "--from", cluster)[1] == (
+        "shop/db: its egress becomes restricted\n"
+        "shop/web → shop/db: now 5432/tcp\n"
+        "shop/db → shop/web: no more 5432/tcp, other ports/tcp, all ports/udp, all ports/sctp, icmp\n"
+        "shop/db → default/new: no more 5432/tcp, other ports/tcp, all ports/udp, all ports/sctp, icmp\n"
+    )
+    assert run("preview", cluster, "--from", cluster)[1] == "Nothing changes between these pods.\n"
+
+
+def test_what_would_be_free(tmp_path: Path, cluster: str, changed: str):
+    (tmp_path / "free.yaml").write_text(CHANGED.replace(", Egress]", "]"))
+    (tmp_path / "pods.yaml").write_text("---".join(CLUSTER.split("---")[:3]))
+    now = "--from", str(tmp_path / "pods.yaml"), "--from", changed
+    assert "shop/db: its egress is restricted no more\n" in run("preview", str(tmp_path / "free.yaml"), *now)[1]
