@@ -90,7 +90,7 @@ class Peer:
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
-        self.said = Said(self.book)
+        self.said = Said(self.book, now)
         self.heard: float | None = None
         self.saving = Saving(disk)
         self._make = core, links

@@ -51,7 +51,7 @@ class Report:
             refused=dict(self._refused),
             ways=Counter(way_kind(peer.book.hop(member)) for member in peer.book.members.values()),
             moves=dict(peer.book.moves),
-            said=tuple(said.text if said.problem is None else str(said.problem) for said in peer.said.newest),
+            said=peer.said.newest,
         )
 
     def _ring(self, tokens: Tokens, names: dict[int, str]) -> MeshRing:

@@ -65,9 +65,12 @@ class Reserved(Value):
 
 
 class Peer(Value):
+    """`way` is in the daemon's words, of a mesh alone (`PeerState.way`)."""
+
     subnet: Net
     inner: Ip | None
     public: Ip | None
+    way: str = ""
 
 
 Way = Literal["overlay", "large", "underlay"]
@@ -288,7 +291,7 @@ def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
         for subnet in map(ip_network, peer.subnets):
             inner = subnet.network_address if inside else None
             public = publics.get(subnet.version) or next(iter(publics.values()), None)
-            found.append(Peer(subnet=subnet, inner=inner, public=public))
+            found.append(Peer(subnet=subnet, inner=inner, public=public, way=peer.way))
     return found
 
 

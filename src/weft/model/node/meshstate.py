@@ -52,6 +52,14 @@ class MeshOwners(Value):
     owners: tuple[MeshOwner, ...]
 
 
+class MeshSaid(Value):
+    """What was said of the mesh so many seconds ago, and the fault if it was one."""
+
+    seconds: float
+    text: str
+    problem: Problem | None = None
+
+
 class MeshState(Value):
     """This node in its mesh. `agreed`: a neighbour has told us all that it knows of blocks.
 
@@ -73,7 +81,7 @@ class MeshState(Value):
     waits: Problem | None = None
     removing: tuple[str, ...] = ()
     unwritten: Problem | None = None
-    said: tuple[str, ...] = ()
+    said: tuple[MeshSaid, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
     ways: dict[str, int] = field(default_factory=dict)
     moves: dict[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.doctor.checks import addresses, daemon, links, node, others, packetfilter, peers, pods
+from weft.diag.doctor.checks import addresses, daemon, links, mesh, node, others, packetfilter, peers, pods
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -13,6 +13,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *addresses.CHECKS,
     *packetfilter.CHECKS,
     *peers.CHECKS,
+    *mesh.CHECKS,
     *others.CHECKS,
 )
 EACH_MINUTE: Final = tuple(check for check in CHECKS if check.each_minute)

@@ -95,10 +95,13 @@ def _managed(sight: Sight) -> Iterator[Finding]:
 
 @check("device-addresses", "no other program has put addresses on devices between nodes", "links", "programs")
 def _foreign(sight: Sight) -> Iterator[Finding]:
+    # In a mesh each device has one more, at which others ask the path to it (`weft.config.blocks`).
+    is_mesh = sight.daemon is not None and sight.daemon.mesh is not None
+    ours = (*sight.subnets, *(sight.networks_of_pods if is_mesh else ()))
     for device in sight.devices if sight.subnets else ():
         for address in sight.addresses_of(device.index):
             ip = address.ip
-            if (ip.version == 6 and ip.is_link_local) or any(ip in subnet for subnet in sight.subnets):
+            if (ip.version == 6 and ip.is_link_local) or any(ip in subnet for subnet in ours):
                 continue
             running = sorted(sight.link_programs)
             who = f" (running here: {', '.join(running)})" if running else ""

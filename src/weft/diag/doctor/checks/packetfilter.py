@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_interface
 from itertools import product
 from typing import Final
 
-from weft.diag.finding import Command, Finding, UndecidedError, check, finding
+from weft.diag.finding import Command, Finding, UndecidedError, Weight, check, finding
 from weft.diag.owners import FIREWALLD, owner_of
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.verdict import Verdict, judge
@@ -160,7 +160,10 @@ def _outer(sight: Sight) -> Iterator[Finding]:
                     f"Packets between pods are dropped here. Have {whose} accept UDP port {port} from and to the nodes"
                 )
                 where, seen = f"{_DOES[hook]} {packet}", f"dropped by {verdict.by}"
-                yield finding("REACH-001", where, seen, hint, expected="accepted")
+                weight: Weight = "fault"
+                if ": " in peer.way:
+                    hint, weight = f"Packets between pods go another way now. {hint.partition('. ')[2]}", "warning"
+                yield finding("REACH-001", where, seen, hint, expected="accepted", weight=weight)
             elif verdict.passes is None:
                 doubts.append(f"{packet}: {verdict.by}")
     if not said:
