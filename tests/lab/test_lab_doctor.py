@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.lab import Lab, lab, weft
 from tests.support.weftd import eventually
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.fault import Fault
+from weft.lab.faults import FAULTS
 
 # Of whose ends the daemon keeps no count: it writes the file anew.
 UNCOUNTED = {"subnet-file-gone"}
@@ -18,9 +19,10 @@ UNCOUNTED = {"subnet-file-gone"}
 FOUGHT = {"address-lost", "mac-changed", "device-gone", "masquerade-lost"}
 ONE_MOMENT = 5.5  # seconds, after which a repair counts as another
 RULES = Path(__file__).parents[1] / "pure/diag/data"  # as these programs write them, and let pods through
-LASTING = [fault for fault in FAULTS if not fault.repaired and (fault.mends or fault.kills)]
-FOR_GOOD = [fault for fault in FAULTS if not (fault.repaired or fault.mends or fault.kills)]
-REPAIRED = [fault for fault in FAULTS if fault.repaired]
+HERE = [fault for fault in FAULTS if fault.backends != ("mesh",)]
+LASTING = [fault for fault in HERE if not fault.repaired and (fault.mends or fault.kills)]
+FOR_GOOD = [fault for fault in HERE if not (fault.repaired or fault.mends or fault.kills)]
+REPAIRED = [fault for fault in HERE if fault.repaired]
 # Back end, family, kind of rules, and which program's rules are beside ours on node1: that has let in IPv4 alone.
 HEALTHY = [
     "vxlan 4 iptables",
@@ -75,7 +77,7 @@ def repairs(running: Lab) -> dict[str, int]:
 
 @pytest.mark.parametrize("fault", LASTING, ids=lambda fault: fault.name)
 def test_a_fault_that_stays_is_named(running: Lab, fault: Fault):
-    seen_by = "node2" if fault.name == "peer-away" else "node1"
+    seen_by = "node2" if fault.elsewhere else "node1"
     running.weft("break", "node1", fault.name)
     try:
         found = eventually(

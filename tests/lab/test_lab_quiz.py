@@ -12,7 +12,7 @@ from weft.lab import places, protocol
 from weft.lab import quiz as game
 from weft.lab.commands import breaking, start
 from weft.lab.commands.choose import ask
-from weft.lab.faults import Fault
+from weft.lab.fault import Fault
 from weft.lab.quiz import DRAWABLE, Level
 from weft.lab.report import LabReport, NewsReport
 

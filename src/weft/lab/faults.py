@@ -1,56 +1,11 @@
-"""What can be broken on a lab's node, each fault with the code by which a diagnosis names it. Pure.
-
-A fault is a shell script for the node, with the variables UPLINK, DEVICE, BRIDGE, SUBNET, GATEWAY (the subnet's first
-address), NETWORK (the pods'), PEER (another node's subnet) and FAR (its address).
-"""
+"""What can be broken on a lab's node, each fault with the code by which a diagnosis names it. Pure."""
 
 from typing import Final
 
-from weft.model.value import Value
+from weft.lab.fault import Fault, chain, ingress, note, noted
+from weft.lab.meshfaults import MESH
 
-_DROPPING: Final = 'nft add table inet %s; nft "add chain inet %s %s { type filter hook %s priority %s; %s}"; %s'
 VXLAN: Final = ("vxlan",)
-
-
-class Fault(Value):
-    """`repaired`: a running daemon undoes it at once. `kills`: it ends the daemon, which the lab starts again.
-
-    `backends` are those that have what it breaks; all if empty.
-    """
-
-    name: str
-    code: str
-    about: str
-    breaks: str
-    mends: str = ""
-    repaired: bool = False
-    kills: bool = False
-    backends: tuple[str, ...] = ()
-
-
-def chain(table: str, hook: str, *rules: str, policy: str = "", priority: int = 0) -> str:
-    """A script that makes a table with these rules at a hook."""
-    named = "filter_FORWARD" if table == "firewalld" else hook
-    added = "; ".join(f"nft 'add rule inet {table} {named} {rule}'" for rule in rules) or ":"
-    return _DROPPING % (table, table, named, hook, priority, f"policy {policy}; " if policy else "", added)
-
-
-def ingress(rule: str) -> str:
-    """A script for a rule that sees what arrives at the uplink, before all else does."""
-    chain = "{ type filter hook ingress device $UPLINK priority 0; }"
-    made = f'nft add table netdev somebody; nft "add chain netdev somebody arriving {chain}"'
-    return f"{made}; nft add rule netdev somebody arriving {rule}"
-
-
-def _note(what: str, command: str) -> str:
-    """Note on the node what a command prints, once: a fault may be made twice."""
-    return f"[ -e /run/before-{what} ] || {command} >/run/before-{what}"
-
-
-def _noted(what: str) -> str:
-    """What was noted, as a word of a script; it is forgotten then."""
-    return f"$(cat /run/before-{what}; rm /run/before-{what})"
-
 
 _PACKETS: Final[tuple[Fault, ...]] = (
     Fault(
@@ -344,8 +299,8 @@ NODES: Final = (
         name="uplink-narrow",
         code="MTU-001",
         about="the link between the nodes got a smaller MTU, and pods keep theirs",
-        breaks=f"{_note('mtu', _MTU)}; ip link set $UPLINK mtu 1400",
-        mends=f"ip link set $UPLINK mtu {_noted('mtu')}",
+        breaks=f"{note('mtu', _MTU)}; ip link set $UPLINK mtu 1400",
+        mends=f"ip link set $UPLINK mtu {noted('mtu')}",
         backends=VXLAN,
     ),
     Fault(
@@ -359,8 +314,8 @@ NODES: Final = (
         name="replies-elsewhere",
         code="KERN-003",
         about="answers go by another link, and the kernel drops what comes by the uplink",
-        breaks=f"{_note('filter', f'sysctl -n {_FILTER}')}; sysctl -qw {_FILTER}=1; {_SECOND_LINK}",
-        mends=f"sysctl -qw {_FILTER}={_noted('filter')}; ip link delete lan1",
+        breaks=f"{note('filter', f'sysctl -n {_FILTER}')}; sysctl -qw {_FILTER}=1; {_SECOND_LINK}",
+        mends=f"sysctl -qw {_FILTER}={noted('filter')}; ip link delete lan1",
     ),
     Fault(
         name="peer-away",
@@ -368,6 +323,7 @@ NODES: Final = (
         about="the node answers nothing: see it from another node",
         breaks=ingress("drop"),
         mends="nft delete table netdev somebody",
+        elsewhere=True,
     ),
     Fault(
         name="services-unseen",
@@ -381,8 +337,8 @@ NODES: Final = (
         code="CT-001",
         about="connection tracking has hardly room for one connection more",
         # Else the kernel would forget them within half a minute.
-        breaks=f'{_note("timeout", f"sysctl -n {_TIMEOUT}")}; sysctl -qw {_TIMEOUT}=3600; python3 -c "{_CONNECTIONS}"',
-        mends=f"sysctl -qw {_TIMEOUT}={_noted('timeout')}; conntrack -F",
+        breaks=f'{note("timeout", f"sysctl -n {_TIMEOUT}")}; sysctl -qw {_TIMEOUT}=3600; python3 -c "{_CONNECTIONS}"',
+        mends=f"sysctl -qw {_TIMEOUT}={noted('timeout')}; conntrack -F",
     ),
     Fault(
         name="masquerade-lost",
@@ -414,4 +370,4 @@ NODES: Final = (
     ),
 )
 
-FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *BETWEEN, *PODS, *NODES)
+FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *BETWEEN, *PODS, *NODES, *MESH)

@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import Tried
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.fault import Fault
+from weft.lab.faults import FAULTS
 from weft.model.value import Value, field, replace
 
 Level = Literal["easy", "hard"]
@@ -77,6 +78,11 @@ _FAMILIES: Final = {
     "LEASE": Area(
         where="One node is missing altogether. Who misses it?",
         look="'weft peers' on each node, and 'weft doctor' on other nodes than the one that is missing.",
+    ),
+    "MESH": Area(
+        where="All packets arrive, and some go by way of a node that they need not pass. Why?",
+        look="'weft peers' on each node: by which way does it reach each other one, and why by no better one?",
+        complaint="what two nodes say to each other has become slower, and one of the others is busier than before",
     ),
     "MTU": Area(
         where="Not all packets of a pair are lost. What do those that are lost have in common?",

@@ -7,7 +7,8 @@ import pytest
 from weft.diag.check.trial import Fault as Failure
 from weft.diag.check.trial import Outcome, Trial, Tried
 from weft.lab import quiz as game
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.fault import Fault
+from weft.lab.faults import FAULTS
 from weft.lab.quiz import DRAWABLE, Area, Puzzle, Score
 
 LASTING = [fault for fault in FAULTS if fault.mends and not fault.repaired and not fault.kills]

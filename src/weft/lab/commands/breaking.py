@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
-from weft.lab.faults import FAULTS, Fault
+from weft.lab.fault import Fault
+from weft.lab.faults import FAULTS
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
 from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
@@ -19,7 +20,7 @@ from weft.model.text import table
 from weft.model.value import replace
 from weft.screen.documents import next_commands, show_report
 
-_SEEN_ELSEWHERE = "peer-away"
+_DISK = "cat /var/lib/weft/*/store/mesh.json | base64 -w0"
 
 
 def _faults(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -84,7 +85,7 @@ def named(name: str) -> Fault:
 
 def witness(report: LabReport, node: str, fault: Fault) -> str:
     other = next((each.name for each in report.nodes if each.name != node), node)
-    return other if fault.name == _SEEN_ELSEWHERE else node
+    return other if fault.elsewhere else node
 
 
 def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bool, in_secret: bool = False) -> None:
@@ -96,15 +97,17 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
     done = protocol.Broke(node=node, fault=fault.name, mend=mend)
     if not in_secret:
         ask(place, done, Nothing)  # first: the daemon may tell of its repair before the script has ended
-    if mend and fault.kills:
-        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
-        return
+    script = fault.mends if mend else fault.breaks
     try:
-        _run(place, node, fault.mends if mend else fault.breaks, known)
+        if "'DISK'" in script:
+            known["DISK"] = _captured(place, _other(report, node).name, _DISK, {})
+        _captured(place, node, script, known)
     except Unavailable as error:
         if not in_secret:
             ask(place, replace(done, failed=error.problems[0].seen), Nothing)
         raise
+    if fault.restarts or (mend and fault.kills):
+        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
 
 
 def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
@@ -115,9 +118,9 @@ def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     if fault.backends and report.backend not in fault.backends:
         expected = f"back end {' or '.join(fault.backends)}"
         raise ConfigError(_problem(fault.name, f"a lab of back end {report.backend}", expected))
-    far = next((each for each in report.nodes if each.name != name), None)
-    if far is None:
+    if len(report.nodes) == 1:
         raise ConfigError(_problem(fault.name, "a lab of one node", "two nodes at least"))
+    far = _other(report, name)
     if own.daemon == "none":
         raise ConfigError(_problem(name, "a bare node, on which nothing runs", "a lab of 'weft lab up'"))
     if 4 not in report.families:
@@ -137,17 +140,25 @@ def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     }
 
 
+def _other(report: LabReport, name: str) -> NodeReport:
+    """One that the node reaches, if there is one."""
+    cut = {each.target for each in report.cuts if each.source == name}
+    return min((each for each in report.nodes if each.name != name), key=lambda each: each.name in cut)
+
+
 def _v4(node: NodeReport) -> str:
     return next((subnet for subnet in node.subnets if ip_network(subnet).version == 4), "0.0.0.0/0")
 
 
-def _run(place: Place, node: str, script: str, environ: dict[str, str]) -> None:
+def _captured(place: Place, node: str, script: str, environ: dict[str, str]) -> str:
+    """What it prints."""
     # As its input: a list of processes would show it to a player of the quiz.
-    status, _, stderr = terminal.captured(terminal.command(place, node, ["sh", "-e"], environ), given=script)
+    status, stdout, stderr = terminal.captured(terminal.command(place, node, ["sh", "-e"], environ), given=script)
     if status:
         hint = f"It may be broken already: 'weft lab exec{within(place)} {node} weft doctor' shows what is wrong."
         seen = f"exit {status}: {' '.join(stderr.split())[:300]}"
         raise Unavailable(Problem("LAB-002", f"weft lab break {node}", seen, hint=hint))
+    return stdout
 
 
 def _problem(where: str, seen: str, expected: str) -> Problem:

@@ -13,7 +13,7 @@ from weft.lab import quiz as game
 from weft.lab.commands import breaking, start
 from weft.lab.commands.check import tried
 from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, nodes, within
-from weft.lab.faults import Fault
+from weft.lab.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import DRAWABLE, Game, Judgement, Level, Puzzle, Score
 from weft.lab.report import LabReport, Nothing, PodReport
