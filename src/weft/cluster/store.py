@@ -17,6 +17,7 @@ from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Addresses
+from weft.model.node.history import History
 from weft.model.node.meshstate import MeshAsk, MeshState
 from weft.model.value import Secret, Value
 from weft.plan.announce import Event
@@ -219,7 +220,13 @@ class Opener(Protocol):
     """
 
     def __call__(
-        self, options: Options, *, directory: Path, now: Callable[[], float], random: Callable[[int], bytes]
+        self,
+        options: Options,
+        *,
+        directory: Path,
+        now: Callable[[], float],
+        random: Callable[[int], bytes],
+        history: History,
     ) -> Store:
         """Read the flags; connects to nothing. Raises `ConfigError`."""
         ...

@@ -104,7 +104,14 @@ class Node:
         """Reads files. Raises `Unavailable` when their disk does not answer."""
         world = self._world
         own = self._directory / "store"
-        opening = partial(world.store.open, self._options, directory=own, now=world.now, random=world.random)
+        opening = partial(
+            world.store.open,
+            self._options,
+            directory=own,
+            now=world.now,
+            random=world.random,
+            history=self._status.history,
+        )
         try:
             return await bounded(("store", id(self)), opening, seconds=_OPEN_SECONDS)
         except OSError as error:

@@ -14,6 +14,7 @@ from weft.cluster.store import Store, StoreKind
 from weft.config.options import Options
 from weft.daemon.disk import files
 from weft.kernel import portholders, statefiles
+from weft.model.node.history import History
 
 _MESH_FILE: Final = 64 << 20  # bytes: a ring of 65,536 blocks, each of another owner, is a fifth of that
 
@@ -53,7 +54,14 @@ def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int],
     )
 
 
-def _mesh(options: Options, directory: Path, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+def _mesh(
+    options: Options,
+    directory: Path,
+    *,
+    now: Callable[[], float],
+    random: Callable[[int], bytes],
+    history: History,
+) -> Store:
     from weft.cluster.mesh.disk import Files
     from weft.cluster.mesh.opening import open_mesh
 
@@ -70,6 +78,7 @@ def _mesh(options: Options, directory: Path, *, now: Callable[[], float], random
         holder=partial(portholders.holder, protocol="tcp"),
         now=now,
         random=random,
+        history=history,
     )
 
 
@@ -86,9 +95,16 @@ def _identity(options: Options) -> str:
     return options.etcd_prefix
 
 
-def _open(options: Options, *, directory: Path, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+def _open(
+    options: Options,
+    *,
+    directory: Path,
+    now: Callable[[], float],
+    random: Callable[[int], bytes],
+    history: History,
+) -> Store:
     if options.mesh:
-        return _mesh(options, directory, now=now, random=random)
+        return _mesh(options, directory, now=now, random=random, history=history)
     opener = _kube if options.kube_subnet_mgr else _etcd
     return opener(options, now=now, random=random)
 

@@ -7,7 +7,7 @@ from weft.mesh.grants import Giver, choose, grant, keeps, objection, take, witne
 from weft.mesh.recent import Recent
 from weft.mesh.removal import epoch
 from weft.mesh.removing import Removing
-from weft.mesh.ring import founded
+from weft.mesh.ring import Run, founded
 from weft.mesh.routing import Ask
 from weft.mesh.state import State
 from weft.model.errors import Problem
@@ -54,6 +54,7 @@ class Estate:
         state.belong(Ring(id=ring, layout=layout, secret=secret))
         state.keep(home=layout.first, settled=True)
         state.write([founded(layout, state.me)], now)
+        state.say(f"made ring {ring[:4].hex()}")
         self.due = now
 
     def tick(self, now: float) -> None:
@@ -168,6 +169,7 @@ class Estate:
     def _settle(self, taken: Grant) -> None:
         state = self._state
         state.keep(home=taken.home, settled=True, grant=None)
+        state.say(f"took its first blocks from {state.name(taken.giver)}", blocks=_runs(taken))
         state.stale = True
         self._refusals.clear()
         self._pause = PAUSES[0]
@@ -195,6 +197,8 @@ class Estate:
             state.known.removals,
             given=self._given.get(taker) if want.home else None,
         )
+        if made.tokens and made != self._given.get(taker):
+            state.say(f"gave blocks to {state.name(taker)}", blocks=_runs(made))
         if made.tokens:
             self._given[taker] = made
             state.write(list(made.tokens), now)
@@ -253,3 +257,7 @@ class Estate:
             told = "nobody who has blocks to give is reached"
         hint = "'weft mesh ring' says whose blocks are out of reach; 'weft mesh rmpeer' frees those of lost nodes."
         return Problem(code="LEASE-003", where="the mesh", seen=f"no block yet: {told}", hint=hint)
+
+
+def _runs(made: Grant) -> list[Run]:
+    return [(token.start, token.stop) for token in made.tokens if token.owner == made.taker]

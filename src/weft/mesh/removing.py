@@ -62,8 +62,12 @@ class Removing:
     def hear(self, removal: Removal, now: float) -> bool:
         """Whether it is news."""
         state = self._state
+        known = state.name(removal.key) if removal.key in state.known.members else ""
         if not state.known.remove(removal):
             return False
+        if known:
+            how = "is removed" if removal.number else "has left"
+            state.say(f"{known} {how}, and {state.name(removal.heir)} has its blocks")
         state.keep(number=max(state.kept.number, min(removal.number, NUMBERS - 2)))
         state.mark(removal.key)
         if state.me in state.known.removals:
@@ -222,7 +226,6 @@ class Removing:
     def _complete(self, proposal: Promise, now: float) -> None:
         state = self._state
         removals = inherited(proposal, state.known.tokens, state.known.removals)
-        names = ", ".join(map(state.name, proposal.names))
         self._withdraw()
         state.keep(done=proposal.number)
         runs = [(token.start, token.stop) for removal in removals for token in removal.tokens]
@@ -230,4 +233,3 @@ class Removing:
         for removal in removals:
             self.hear(removal, now)
             state.flood.tell(Names(removals={removal.key: None}), now)
-        state.say(f"removed: {names}")

@@ -22,6 +22,7 @@ from weft.config.options import MESH_PORT, Options
 from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.records import MAX_NAME, Layout
+from weft.model.node.history import History
 
 _DEFAULT: Final = '{"Network": "10.32.0.0/12", "SubnetLen": 24, "Backend": {"Type": "mesh"}}'
 
@@ -35,6 +36,7 @@ def open_mesh(
     holder: Callable[[int], str],
     now: Callable[[], float],
     random: Callable[[int], bytes],
+    history: History,
 ) -> Store:
     """This node, called `name`, in the mesh of the flags. `now` gives seconds of a clock that only goes forward.
 
@@ -52,7 +54,7 @@ def open_mesh(
     refused: Counter[str] = Counter()
     links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
     disk = Disk(directory, kept)
-    peer = Peer(me, disk, links, now=now, random=random, used=had_a_pod)
+    peer = Peer(me, disk, links, now=now, random=random, used=had_a_pod, history=history)
     report = Report(peer, refused)
     return Store(
         settings=MeshSettings(peer),

@@ -43,6 +43,7 @@ from weft.model.mesh.effects import (
 )
 from weft.model.mesh.messages import Hello, Message, Offer
 from weft.model.mesh.records import KEY_SIZE, Layout, peer_id
+from weft.model.node.history import History
 from weft.model.value import Value, replace
 from weft.wire.mesh import Hostile
 
@@ -79,6 +80,7 @@ class Peer:
         now: Callable[[], float],
         random: Callable[[int], bytes],
         used: Callable[[Sequence[str]], bool],
+        history: History,
         core: type[Core] = Core,
     ) -> None:
         """`links` gets the private key. `used` tells whether a pod ever had an address of these subnets."""
@@ -90,7 +92,7 @@ class Peer:
         self.kept = Kept()
         self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
-        self.said = Said(self.book, now)
+        self.said = Said(self.book, now, history)
         self.heard: float | None = None
         self.saving = Saving(disk)
         self._make = core, links

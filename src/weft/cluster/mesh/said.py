@@ -1,4 +1,4 @@
-"""What the core of a mesh says for people: it is logged, and the newest is remembered."""
+"""What the core of a mesh says for people: it is logged, and noted in the history."""
 
 import logging
 from collections import deque
@@ -7,6 +7,7 @@ from typing import Final
 
 from weft.cluster.mesh.leases import Leasebook
 from weft.model.mesh.effects import Say
+from weft.model.node.history import History
 from weft.model.node.meshstate import MeshSaid
 from weft.model.value import replace
 
@@ -18,10 +19,11 @@ _NEWEST: Final = 200
 class Said:
     """The core speaks of blocks; of which subnets these are, `book` knows."""
 
-    def __init__(self, book: Leasebook, now: Callable[[], float]) -> None:
+    def __init__(self, book: Leasebook, now: Callable[[], float], history: History) -> None:
         self._newest: deque[tuple[float, Say]] = deque(maxlen=_NEWEST)
         self._book = book
         self._now = now
+        self._history = history
 
     @property
     def newest(self) -> tuple[MeshSaid, ...]:
@@ -29,15 +31,17 @@ class Said:
         return tuple(MeshSaid(seconds=now - when, text=say.text, problem=say.problem) for when, say in self._newest)
 
     def take(self, said: Say) -> None:
-        problem = said.problem
-        if problem is not None and said.blocks:
-            runs = ", ".join(map(self._run, said.blocks))
-            problem = replace(problem, seen=f"{runs}: {problem.seen}")
-        self._newest.append((self._now(), replace(said, problem=problem)))
+        text, problem = said.text, said.problem
+        runs = ", ".join(map(self._run, said.blocks))
         if problem is None:
-            log.info("mesh: %s", said.text)
+            text = f"{text}: {runs}" if runs else text
+            log.info("mesh: %s", text)
+            self._history.note("ring", "mesh", words=text)
         else:
+            problem = replace(problem, seen=f"{runs}: {problem.seen}") if runs else problem
             log.warning("%s", problem)
+            self._history.note("ring", problem.where, code=problem.code, words=problem.seen)
+        self._newest.append((self._now(), replace(said, text=text, problem=problem)))
 
     def _run(self, blocks: tuple[int, int]) -> str:
         ends = dict.fromkeys((blocks[0], blocks[1] - 1))

@@ -18,6 +18,7 @@ from weft.daemon.disk import memory
 from weft.daemon.process import logs
 from weft.daemon.world import World, real
 from weft.kernel import daemons
+from weft.model.node.history import History
 from weft.model.node.nodestate import Plan
 from weft.model.text import counted, one_line
 from weft.model.value import fields_of
@@ -78,7 +79,9 @@ async def _start(options: Options, world: World) -> Plan:
     """Plan a start with a store of its own."""
     before = memory.load(world.directory(options), world.moment(), aside=False)
     own = world.directory(options) / "store"
-    with closing(world.store.open(options, directory=own, now=world.now, random=world.random)) as store:
+    unused = History()  # the store does nothing itself
+    opened = world.store.open(options, directory=own, now=world.now, random=world.random, history=unused)
+    with closing(opened) as store:
         return await of_start(options, world, store, before)
 
 

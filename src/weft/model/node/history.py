@@ -33,6 +33,7 @@ Kind = Literal[
     "uplink-lost",
     "uplink-back",
     "fault",
+    "ring",
     # of a lab, by its commands
     "killed",
     "stopped",

@@ -15,6 +15,7 @@ from weft.cluster.mesh.peer import Peer, Self
 from weft.model.mesh.effects import Kept, Own
 from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Layout, Member, Ring
+from weft.model.node.history import History
 from weft.model.node.meshstate import MeshAsk
 from weft.model.value import replace
 
@@ -145,8 +146,9 @@ class World:
         self.cores, self.linkses = [], []
         self.used = set()
         me = Self(name="node1", peers=("10.0.0.5:51820",), founding=None, machine="machine", boot=boot)
-        given = {"now": lambda: self.now, "random": os.urandom, "used": self._had_a_pod, "core": self._core}
-        self.peer = Peer(me, disk, self._links, **given)
+        given = {"now": lambda: self.now, "random": os.urandom, "used": self._had_a_pod}
+        self.history = History()
+        self.peer = Peer(me, disk, self._links, **given, history=self.history, core=self._core)
 
     def _had_a_pod(self, subnets):
         return not self.used.isdisjoint(subnets)

@@ -24,6 +24,7 @@ from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import LeaseAttrs
 from weft.model.mesh.effects import Remove
+from weft.model.node.history import History
 
 NETCONF = parse_netconf(NET_CONF, backends=BACKENDS)
 REFUSED = Problem(code="MESH-006", where="dial", seen="nobody is there")
@@ -85,7 +86,9 @@ class Node:
         me = Self(name=f"node{number}", peers=peers, founding=None, machine="machine", boot="boot")
         links = partial(HubLinks, hub, dialled)
         loop = asyncio.get_running_loop()
-        self.peer = Peer(me, disk, links, now=loop.time, random=os.urandom, used=lambda _: False)
+        self.history = History()
+        given = {"now": loop.time, "random": os.urandom, "used": lambda _: False}
+        self.peer = Peer(me, disk, links, **given, history=self.history)
         self.settings, self.tenure = MeshSettings(self.peer), MeshTenure(self.peer)
         self.directory = MeshDirectory(self.peer)
         self.look = Report(self.peer, {})
@@ -214,6 +217,22 @@ async def test_a_node_is_dialled_by_command_and_forgotten():
         await first.operator.command(asked("connect", "192.0.2.3", sure=True))
         await comes(lambda: third.look().ring is not None)
         await first.operator.command(asked("forget", "192.0.2.3", sure=True))
+
+
+def events(node):
+    return [event.words for event in node.history.events if event.kind == "ring"]
+
+
+async def test_what_becomes_of_blocks_stands_in_the_history():
+    async with mesh(2) as (_, (first, second)):
+        [made, gave] = events(first)
+        assert made == f"made ring {first.look().ring.id[:8]}"
+        assert gave == f"gave blocks to {second.look().id}: 10.47.223.0/24 to 10.47.255.0/24"
+        took = f"took its first blocks from {first.look().id}"
+        assert events(second) == [gave.replace(f"gave blocks to {second.look().id}", took)]
+        await second.operator.command(asked("leave", sure=True))
+        await comes(lambda: len(events(first)) > 2)
+        assert events(first)[-1] == f"{second.look().id} has left, and {first.look().id} has its blocks"
 
 
 async def test_a_node_leaves_and_its_block_is_anothers():

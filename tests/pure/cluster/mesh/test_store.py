@@ -131,6 +131,8 @@ async def test_what_is_said_of_blocks_is_said_of_subnets():
             mesh.say(Say(text="conflict", problem=problem, blocks=((40, 41), (50, 53))))
             await comes(lambda mesh=mesh: mesh.peer.said.newest)
             assert mesh.peer.said.newest[0].problem == replace(problem, seen=said)
+            [event] = mesh.history.events
+            assert (event.kind, event.subject, event.code, event.words) == ("ring", "the ring", "MESH-009", said)
 
 
 async def test_a_question_waits_a_moment_for_the_ring():
@@ -202,7 +204,7 @@ async def test_a_lease_that_was_another_before_it_is_kept_is_not_held(changes):
         own = await mesh.tenure.acquire(chooser())
         kept = replace(HELD, version=2, **changes)
         mesh.say(Keep(kept=kept), Own(home=kept.home, usable=True))
-        await comes(lambda: mesh.disk.writes and mesh.peer.own.home == kept.home)
+        await comes(lambda: mesh.peer.kept == kept and mesh.peer.own.home == kept.home)
         events = [event async for event in mesh.tenure.keep(own, margin=1)]
         assert [type(event) for event in events] == [Revoked]
         another = await mesh.tenure.acquire(chooser())
