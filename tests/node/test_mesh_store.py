@@ -170,11 +170,11 @@ def test_two_that_cannot_meet_reach_each_others_pods_via_a_third(cluster: Cluste
         assert reaches(alpha.netns, target)
     assert "10.5.30.0 lladdr" in alpha.ip("neigh show dev flannel.1 nud permanent"), "so that it can be tried"
     [event] = [each for each in told(alpha) if each["kind"] == "changed" and each["subject"] == "gamma"]
-    assert (event["was"], event["now"]) == ("way vxlan", "way via beta: port-filtered")
+    assert (event["was"], event["now"]) == ("way vxlan", "way via beta (vxlan): port-filtered")
     ways = {peer["id"]: (peer["way"], peer["public"][0]) for peer in asked(alpha)["peers"]}
     assert ways == {
         "beta": ("vxlan", str(beta.public_v4)),
-        "gamma": ("via beta: port-filtered", str(gamma.public_v4)),
+        "gamma": ("via beta (vxlan): port-filtered", str(gamma.public_v4)),
     }
     with nothing_lost(here, far, far.ips[0]):
         alpha.stop()
