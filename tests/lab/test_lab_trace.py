@@ -84,6 +84,36 @@ def test_what_is_lost_between_nodes_is_seen_by_the_ping_alone(running: Lab):
         running.weft("break", "node2", "port-eaten", "--mend")
 
 
+# What breaks and mends a node, in ways that no rule or route of the walk shows: the kernel counts what it drops.
+COUNTED = {
+    "XfrmOutPolBlock": (
+        "ip xfrm policy add src 172.31.0.11/32 dst 172.31.0.12/32 dir out action block",
+        "ip xfrm policy delete src 172.31.0.11/32 dst 172.31.0.12/32 dir out",
+        "XFRM-001",
+    ),
+    "TcpExt.IPReversePathFilter": (
+        "sysctl -qw net/ipv4/conf/flannel.1/rp_filter=1; ip rule add to 10.244.0.0/16 iif flannel.1 lookup 77;"
+        " ip rule add from all to $PEER iif lo lookup 77; ip rule add to $PEER lookup 77; ip route add $PEER dev lo table 77",
+        "sysctl -qw net/ipv4/conf/flannel.1/rp_filter=0; while ip rule delete lookup 77; do :; done; ip route flush table 77",
+        "KERN-003",
+    ),
+}
+
+
+@pytest.mark.parametrize("counter", COUNTED)
+def test_what_the_kernel_counts_is_its_word_for_a_loss(running: Lab, counter: str):
+    breaks, mends, code = COUNTED[counter]
+    node = "node1" if code == "XFRM-001" else "node2"
+    peer = "10.244.1.0/24"
+    running.run(node, "sh", "-c", f"PEER={peer}; {breaks}")
+    try:
+        found = trace(running, "pod1-1", "pod2-1")
+    finally:
+        running.run(node, "sh", "-c", f"PEER={peer}; {mends}")
+    assert (found["problem"]["code"], found["problem"]["where"]) == (code, node), found["verdict"]
+    assert f"its counter {counter} grew by" in found["verdict"]
+
+
 def test_a_pod_reaches_itself_by_its_own_loopback(running: Lab):
     found = trace(running, "pod1-1", "pod1-1")
     assert [(leg["pod"], leg["counted"]) for leg in found["legs"]] == [("pod1-1", {"lo": 3})] * 2

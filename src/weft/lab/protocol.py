@@ -138,6 +138,12 @@ class Probe(Value, kw_only=False, tag=True):
     sizes: list[int] = field(default_factory=list)
 
 
+class Counters(Value, kw_only=False, tag=True):
+    """The kernel's counters of a node's or pod's namespace. Answered by a dictionary, name to count."""
+
+    where: str
+
+
 class Open(Value, kw_only=False, tag=True):
     """Open a path as a node or pod sees it. Answered by `Nothing` and, if something is there, its descriptor.
 
@@ -255,6 +261,7 @@ Request = (
     | Try
     | Capture
     | Probe
+    | Counters
     | Open
     | Names
     | Expose

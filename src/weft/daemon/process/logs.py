@@ -28,7 +28,7 @@ _PER_SECOND: Final = 2.0
 # What codes begin with (docs/reference/problems.md): ciphers have such names, too.
 _FAMILIES: Final = (
     "ADDR|API|BRIDGE|BUNDLE|CHECK|CLEAN|CMD|CNI|CONF|CSUM|CT|DROP|FDB|FLAG|FW|HEALTH|HOST|HOSTPORT|IFACE|INST|IPAM|KERN"
-    "|LAB|LEASE|MESH|MTU|NAT|NEIGH|NFT|PERF|POL|REACH|RES|ROUTE|SCALE|STATE|STORE|SVC|V6|VTEP"
+    "|LAB|LEASE|LOST|MESH|MTU|NAT|NEIGH|NFT|PERF|POL|REACH|RES|ROUTE|SCALE|STATE|STORE|SVC|V6|VTEP|XFRM"
 )
 CODE: Final = re.compile(rf"\b(?:{_FAMILIES})-\d{{3}}\b")
 # Of syslog(3), from which level up.

@@ -15,6 +15,7 @@ from weft.model.value import Value
 # The areas of codes of what loses packets of pods; others are of leases, plugins, daemons and stores.
 _OF_PACKETS: Final = (
     *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT", "SVC"),
+    *("XFRM", "NEIGH", "LOST"),
     "CHECK",  # a pod's own link
 )
 _OF_A_POD: Final = "CHECK-001"
@@ -22,6 +23,7 @@ _AWAY: Final = "LEASE-005"
 _HAIRPIN: Final = "BRIDGE-003"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
 _BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
+_UNSEEN: Final = "LOST-001"  # the same of a trace
 
 
 EXPLAINED: Final[tuple[Fault, ...]] = ("lost", "narrow", "unrefused")  # for which nodes are asked why
@@ -52,7 +54,7 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
     traced = {each.area for each in evidence if each.by == "trace"}
 
     def rank(each: Evidence) -> tuple[bool, bool, int, bool, bool]:
-        concluded = each.by == "doctor" and each.problem.code in _BY_PROBES
+        concluded = each.problem.code == _UNSEEN or (each.by == "doctor" and each.problem.code in _BY_PROBES)
         seen_elsewhere = each.area not in traced
         return each.weight == "warning", concluded, nodes.index(each.node), seen_elsewhere, each.by == "trace"
 

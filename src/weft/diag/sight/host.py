@@ -4,6 +4,7 @@ Each function raises `OSError` for what cannot be read, and passes over what is 
 """
 
 import ctypes
+import os
 import struct
 import time
 from collections.abc import Collection, Iterable
@@ -21,8 +22,9 @@ _LINK_PROGRAMS: Final = {
     "systemd-network": "systemd-networkd",
     **{name: name for name in ("NetworkManager", "dhclient", "dhcpcd", "udhcpc", "connmand")},
 }
-_SNMP: Final = "net/snmp"
-# Files below net/stat of which the kernel keeps a line for each processor, in hexadecimal, and how we call them.
+_SNMP: Final = ("snmp", "netstat")
+_NAMED: Final = ("snmp6", "xfrm_stat")  # a name and a number in each line
+# Files below stat of which the kernel keeps a line for each processor, in hexadecimal, and how we call them.
 _STATISTICS: Final = {"nf_conntrack": "Conntrack", "arp_cache": "Neighbours4", "ndisc_cache": "Neighbours6"}
 _COUNTED: Final = ("insert_failed", "drop", "table_fulls")
 _TIMEX_SIZE: Final = 256  # bytes; `struct timex` of adjtimex(2) has 208
@@ -64,19 +66,27 @@ def clock() -> Clock:
     return Clock(unix=time.time(), synchronised=not status & _UNSYNCHRONISED)
 
 
-def counters(own: Path) -> dict[str, int]:
-    """The kernel's counters of a process's namespace; `own` is its directory below /proc."""
-    found = _snmp((own / _SNMP).read_text())
+def counters(proc: int, *, own: str = "self") -> dict[str, int]:
+    """The kernel's counters of a process's or thread's network namespace; `proc` is a descriptor of /proc."""
+
+    def read(file: str) -> str:
+        with open(os.open(f"{own}/net/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as opened:
+            return opened.read()
+
+    found = dict[str, int]()
+    for file in _SNMP:
+        found |= _snmp(read(file))
+    for file in _NAMED:
+        with suppress(FileNotFoundError):  # no IPv6, no xfrm
+            found |= {name: int(number) for name, number in map(str.split, read(file).splitlines())}
     for name, ours in _STATISTICS.items():
         with suppress(FileNotFoundError):
-            found |= {
-                f"{ours}.{each}": count for each, count in statistics((own / "net/stat" / name).read_text()).items()
-            }
+            found |= {f"{ours}.{each}": count for each, count in statistics(read(f"stat/{name}")).items()}
     return found
 
 
 def _snmp(text: str) -> dict[str, int]:
-    """Read /proc/net/snmp (proc(5)): a line of names and one of numbers for each protocol."""
+    """Read /proc/net/snmp or netstat (proc(5)): a line of names and one of numbers for each protocol."""
     lines = [line.split() for line in text.splitlines()]
     return {
         f"{names[0].rstrip(':')}.{name}": int(number)

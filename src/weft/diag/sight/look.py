@@ -115,7 +115,7 @@ def look(places: Places) -> Sight:
             kernel=lambda rtnl, _: _kernel(rtnl),
             rules=_rules,
             networks=lambda: networks(places.conf_dir),
-            counters=lambda: host.counters(own),
+            counters=lambda: _counters(places.proc),
             dead_ports=lambda: tuple(_dead_ports()),
             legacy_tables=lambda: _legacy(own),
             subnet_env=lambda: _subnet_env(places.subnet_file),
@@ -227,6 +227,14 @@ def _kernel(rtnl: Rtnl) -> KernelTables:
         other_routes=tuple(route for table in sorted(tables) for route in rtnl.routes(table)),
         vxlans=tuple(found for link in links if link.kind == "vxlan" and (found := vxlan(link)) is not None),
     )
+
+
+def _counters(proc: Path) -> dict[str, int]:
+    descriptor = os.open(proc, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return host.counters(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def settings(links: Iterable[LinkInfo]) -> dict[str, str]:

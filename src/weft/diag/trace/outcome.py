@@ -1,18 +1,29 @@
 """What became of the probes, beside what was predicted: where they were lost, in one sentence with a code. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
+from weft.diag.trace.grown import explained
 from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
 from weft.diag.trace.probes import Sent, TooLarge
 from weft.model.errors import Problem
-from weft.model.value import Value, replace
+from weft.model.value import Value, field, replace
 
 _ANSWERED: Final = "it arrives, and the answer comes back"
 _UNREAD: Final = (
     "They vanish there for a reason that weft does not read: 'tc filter show' and 'nft list hooks' show some of it"
 )
+# What a kernel says of what it does not send (errno(3)), and of what that is the word.
+_REFUSALS: Final = {
+    "Operation not permitted": "FW-002",
+    "Permission denied": "FW-002",
+    "Network is unreachable": "ROUTE-003",
+    "No route to host": "ROUTE-003",
+    "Invalid argument": "ROUTE-003",  # a blackhole
+    "Network is down": "CHECK-001",
+    "Cannot assign requested address": "CHECK-001",
+}
 _WRAPPED_BY: Final = "outer packet by"
 _WRAPPING: Final = (_WRAPPED_BY, "unwrapped by")  # behind or before these a packet is inside another one
 _SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
@@ -55,7 +66,7 @@ class Point(Value):
 class Answers(Value):
     """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread` and `taken` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
+    `unread`, `taken` and `grown` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
     """
 
     sent: int
@@ -64,6 +75,7 @@ class Answers(Value):
     unread: int = 0
     taken: Sent = Sent()
     renamed: bool = False
+    grown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Sized(Value):
@@ -124,15 +136,15 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
         return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
-    problem = _suspect(legs, before, after)
+    problem = _suspect(legs, before, after) or _counted(before, after, answers)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
     if problem is None and before is not None and turned and beyond:
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
         problem = Problem("REACH-001", f"{before.node} to {beyond}", seen, hint=hint)
-    problem = problem or _loss(before, after, answers.taken)
     undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
+    problem = problem or _loss(before, after, answers.taken, by_rules=undecided)
     doubt = "the rules that were read do not decide it; " if undecided else ""
     return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
 
@@ -172,6 +184,14 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
         return after.suspect
     found = (hop.suspect for hop in legs[before.leg].way.hops if hop.what in _BEFORE_NODE and hop.suspect is not None)
     return next(found, None)
+
+
+def _counted(before: Point | None, after: Point, answers: Answers) -> Problem | None:
+    """What counters of the kernel say on both sides of a loss."""
+    lost = (answers.sent if before is None else before.seen) - after.seen
+    places = dict.fromkeys(each for point in (before, after) if point is not None for each in (point.place, point.node))
+    found = (explained(place, answers.grown.get(place, {}), lost) for place in places)
+    return next((problem for problem in found if problem is not None), None)
 
 
 def _own_source(legs: list[Leg]) -> Problem | None:
@@ -249,19 +269,23 @@ def _did(point: Point) -> str:
     return "sent" if point.what in _SENDING else "received"
 
 
-def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
+def _loss(before: Point | None, after: Point, taken: Sent, *, by_rules: bool = False) -> Problem:
+    """What is seen of a loss whose cause is not: `by_rules`, some of which nothing here decides."""
+    unseen = "FW-002" if by_rules else "LOST-001"
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"
         if taken.refusal:
-            return Problem("FW-002", after.place, f"{seen}: its kernel says {taken.refusal!r}")
-        return Problem("FW-002", after.place, seen, hint=_UNREAD)
+            return Problem(
+                _REFUSALS.get(taken.refusal, unseen), after.place, f"{seen}: its kernel says {taken.refusal!r}"
+            )
+        return Problem(unseen, after.place, seen, hint=_UNREAD)
     wrapped = after.what == _WRAPPED_BY
     seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
     where = "" if after.place == before.place else f" of {after.place}"
     seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
-        return Problem("FW-002", before.place, seen, hint="See the program there, and rules of its own")
+        return Problem(unseen, before.place, seen, hint="See the program there, and rules of its own")
     if before.node != after.node:
         hint = "See what is between the nodes: links, firewalls, a cloud's security groups"
         return Problem("REACH-001", f"{before.node} to {after.node}", seen, hint=hint)
@@ -271,4 +295,4 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
         return Problem(
             "CHECK-001", f"pod {pod}", seen, hint=f"'weft doctor' on {node} sees both ends of the pod's link"
         )
-    return Problem("REACH-001" if after.what in _WRAPPING else "FW-002", after.node, seen, hint=_UNREAD)
+    return Problem("REACH-001" if after.what in _WRAPPING else unseen, after.node, seen, hint=_UNREAD)

@@ -65,7 +65,13 @@ def tried(
     reached = len(seen.anywhere(begin.place, "back") & _arrived(begin, end, seen, beyond=beyond) & ours)
     denied = len(seen.denied & ours)
     answers = Answers(
-        sent=len(ours), reached=reached, denied=denied, unread=seen.unread, taken=seen.sent, renamed=len(sources) > 1
+        sent=len(ours),
+        reached=reached,
+        denied=denied,
+        unread=seen.unread,
+        taken=seen.sent,
+        renamed=len(sources) > 1,
+        grown=seen.grown,
     )
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
     if sized is not None:

@@ -178,7 +178,8 @@ class ProbesSeen(Value):
 
     `to` has the address to which each probe was sent on, where a packet showed it; the answers to `denied` ones refuse
     them. `unread` frames came faster than they were read. `sources` counts each probe by the source it came with, by
-    place and device; `told` is what was said there of probes that were too large.
+    place and device; `told` is what was said there of probes that were too large. `grown` are counters of the kernel
+    that grew by lost probes, by place.
     """
 
     seen: dict[tuple[str, str, Direction], set[int]] = field(default_factory=dict)
@@ -188,6 +189,7 @@ class ProbesSeen(Value):
     sent: Sent = Sent()
     sources: dict[tuple[str, str], dict[str, Counter[int]]] = field(default_factory=dict)
     told: dict[str, TooLarge] = field(default_factory=dict)
+    grown: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
         return {number for number in numbers if self.to.get(number, address) == address}

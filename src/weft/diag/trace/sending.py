@@ -7,13 +7,15 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import repeat
 from typing import Final
 
+from weft.diag.sight.host import counters
 from weft.diag.sight.pods import Pods
+from weft.diag.trace.grown import by_probes, difference
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
 from weft.kernel import icmp, packetsocket
 from weft.model.net import Family, Ip
@@ -30,6 +32,7 @@ _AROUND: Final = 100  # bytes: what a probe of some size may be wrapped in
 _QUOTING: Final = 1300  # bytes: an error about a probe quotes much of it (RFC 1812 §4.3.2.3, RFC 4443 §3.2)
 _AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
 _SECONDS: Final = 1.0  # for the answers
+_WITHOUT: Final = 0.3  # to see which counters grow without probes
 _REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
 
 
@@ -79,6 +82,8 @@ def watch(
             sock = held.enter_context(pods.run(place, listen))
             sockets[sock.fileno()] = place, sock
             waiting.register(sock, select.POLLIN)
+        counted_there = held.enter_context(counters_there())
+        growth = Growth([source, *places], lambda place: pods.run(place, counted_there))
         sent = pods.run(source, send)
 
         def read(seconds: float) -> None:
@@ -86,9 +91,40 @@ def watch(
                 _take(*sockets[descriptor], counted, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
+        if len(counted.anywhere(source, "back")) < len(wanted.numbers):
+            counted.grown.update(growth.by_probes())
         behind = sum(_take(*each, counted, wanted) for each in sockets.values())
         unread = behind + sum(packetsocket.dropped(sock) for _, sock in sockets.values())
     return replace(counted, unread=unread, sent=sent)
+
+
+class Growth:
+    """The kernel's counters in some places, from now on; `read` gives those of one."""
+
+    def __init__(self, places: Iterable[str], read: Callable[[str], Mapping[str, int]]) -> None:
+        self._read = read
+        self._before = {place: read(place) for place in dict.fromkeys(places)}
+        self._began = time.monotonic()
+
+    def by_probes(self) -> dict[str, dict[str, int]]:
+        """What grew since, less what grows in a while without probes."""
+        after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
+        time.sleep(_WITHOUT)
+        found = dict[str, dict[str, int]]()
+        for place, before in self._before.items():
+            without = difference(after[place], self._read(place))
+            found[place] = by_probes(difference(before, after[place]), without, times=took / _WITHOUT)
+        return found
+
+
+@contextmanager
+def counters_there() -> Iterator[Callable[[], dict[str, int]]]:
+    """Give what reads the kernel's counters of the namespace that its thread is in, whatever is mounted there."""
+    proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield partial(counters, proc, own="thread-self")
+    finally:
+        os.close(proc)
 
 
 def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:

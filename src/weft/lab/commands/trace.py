@@ -14,7 +14,7 @@ from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, numbers, so_many
-from weft.diag.trace.sending import while_awaited
+from weft.diag.trace.sending import Growth, while_awaited
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
 from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
@@ -150,6 +150,7 @@ def _count(
             reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
+        growth = Growth([probe.source, *places], lambda place: ask(lab, protocol.Counters(place), dict[str, int]))
         sent = ask(lab, probe, Sent)
 
         def read(seconds: float) -> None:
@@ -159,6 +160,8 @@ def _count(
                     counted.note(packet.place, packet.link, packet.data, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
+        if len(counted.anywhere(probe.source, "back")) < len(probe.numbers):
+            counted.grown.update(growth.by_probes())
     return replace(counted, sent=sent)
 
 

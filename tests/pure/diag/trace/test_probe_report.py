@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from weft.diag.trace.grown import by_probes, difference
 from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
 from weft.diag.trace.outcome import Answers, Outcome, Sized, outcome, parted
 from weft.diag.trace.probe_report import (
@@ -106,20 +107,20 @@ def tried(seen: int, lost_at: int, *, known: Any = None, answers: bool = True, h
 def test_all_is_well_even_where_a_cipher_hides_probes():
     assert tried(0, 20) == Outcome(verdict="it arrives, and the answer comes back", well=True, leg=7)
     assert parted([counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)], 3) is None
-    assert tried(0, 7, hidden=(4, 5)).verdict.startswith("FW-002 node2: flannel.1 of node2 received 3, cni0 sent 0")
+    assert tried(0, 7, hidden=(4, 5)).verdict.startswith("LOST-001 node2: flannel.1 of node2 received 3, cni0 sent 0")
 
 
 @pytest.mark.parametrize(
     "lost_at, said",
     [
-        (0, "FW-002 pod1: pod1 sent 0 by eth0"),
+        (0, "LOST-001 pod1: pod1 sent 0 by eth0"),
         (1, "CHECK-001 pod pod1: eth0 of pod1 sent 3, veth1 of node1 received 0"),
-        (3, "FW-002 node1: cni0 of node1 received 3, flannel.1 sent 0"),
+        (3, "LOST-001 node1: cni0 of node1 received 3, flannel.1 sent 0"),
         (4, "REACH-001 node1: flannel.1 of node1 took 3, eth0 sent 0"),
         (5, "REACH-001 node1 to node2: eth0 of node1 sent 3, eth0 of node2 received 0"),
         (6, "REACH-001 node2: eth0 of node2 received 3, flannel.1 received 0"),
         (9, "CHECK-001 pod pod2: veth2 of node2 received 3, eth0 of pod2 received 0"),
-        (10, "FW-002 pod2: pod2 received 3 and answered 0"),
+        (10, "LOST-001 pod2: pod2 received 3 and answered 0"),
         (15, "REACH-001 node2 to node1: eth0 of node2 sent 3, eth0 of node1 received 0"),
     ],
 )
@@ -128,6 +129,31 @@ def test_the_first_device_that_did_not_see_them(lost_at: int, said: str):
     assert found.verdict.startswith(said)
     assert not found.well
     assert found.leg == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 6][lost_at]
+
+
+@pytest.mark.parametrize(
+    "place, counter, code",
+    [
+        ("node1", "TcpExt.IPReversePathFilter", "KERN-003"),
+        ("node1", "XfrmOutPolBlock", "XFRM-001"),
+        ("node1", "Ip.OutNoRoutes", "ROUTE-003"),
+        ("node2", "Udp.NoPorts", "VTEP-004"),
+        ("node2", "Ip.InReceives", "REACH-001"),  # which every packet counts
+    ],
+)
+def test_a_counter_that_grew_by_the_lost_probes_says_why(place: str, counter: str, code: str):
+    numbers = iter(range(99))
+    found = [counted(leg, lambda *_: 3 if next(numbers) < 5 else 0) for leg in legs(POD1, POD2, KNOWN)]
+    for count, said in ((3, code), (2, "REACH-001")):  # two are not three
+        result = outcome(found, Answers(sent=3, reached=0, grown={place: {counter: count}}), due=True)
+        assert result.problem is not None
+        assert result.problem.code == said
+        assert (counter in result.verdict) == (said != "REACH-001")
+
+
+def test_what_grows_without_probes_is_not_theirs():
+    assert by_probes({"a": 9, "b": 3, "c": 4}, {"a": 3, "c": 2}, times=3.0) == {"b": 3}
+    assert difference({"a": 1}, {"a": 1, "b": 2}) == {"b": 2}
 
 
 SILENT = Problem(code="REACH-001", where="link eth0", seen="172.31.0.12 does not answer ARP on eth0")
@@ -147,9 +173,9 @@ def suspecting(what: str, problem: Problem, before: str, way: Way = OUT) -> Way:
         (suspecting("neighbour", SILENT, "eth0"), 4, str(SILENT)),
         # It has answered since: they left, and it was not that.
         (suspecting("neighbour", SILENT, "eth0"), 5, "REACH-001 node1 to node2: eth0 of node1 sent 3"),
-        (suspecting("neighbour", SILENT, "eth0"), 3, "FW-002 node1: cni0 of node1 received 3"),
+        (suspecting("neighbour", SILENT, "eth0"), 3, "LOST-001 node1: cni0 of node1 received 3"),
         (suspecting("route", ASTRAY, "flannel.1"), 5, str(ASTRAY)),
-        (suspecting("route", ASTRAY, "flannel.1"), 7, "FW-002 node2: flannel.1 of node2 received 3"),
+        (suspecting("route", ASTRAY, "flannel.1"), 7, "LOST-001 node2: flannel.1 of node2 received 3"),
         (suspecting("route", ASTRAY, "flannel.1"), 20, "it arrives, and the answer comes back"),
     ],
 )
@@ -303,7 +329,7 @@ def test_what_goes_on_to_where_nothing_is_counted():
     datagrams = report(seen({1, 3, 5}, set()), "udp")
     assert (datagrams.verdict, datagrams.well) == ("it leaves for 192.0.2.2, and nothing answers", True)
     kept = report(seen(set(), set()))
-    assert kept.verdict.startswith("FW-002 pod1: pod1 sent 0 by eth0")
+    assert kept.verdict.startswith("LOST-001 pod1: pod1 sent 0 by eth0")
 
 
 def test_what_an_end_sends_itself_has_not_arrived_by_that():
@@ -550,7 +576,7 @@ def test_nobody_outside_can_answer_a_pods_own_address(beyond: str, lost_at: int)
     later = leaving(KEPT, lost_at + 1, beyond=beyond)
     assert later.problem != UNKNOWN or beyond
     # It is lost before it leaves.
-    assert leaving(KEPT, 3, beyond=beyond).problem.code == "FW-002"
+    assert leaving(KEPT, 3, beyond=beyond).problem.code == "LOST-001"
     # What was seen to be translated has left with another address, whatever was predicted.
     assert leaving(KEPT, lost_at, seen="172.31.0.11", beyond=beyond).problem != UNKNOWN
 
@@ -562,7 +588,7 @@ def test_a_translation_that_packets_do_not_show():
     assert "notrack" in found.problem.hint
     said = [hop.seen for leg in found.legs for hop in leg.way.hops if hop.what == "SNAT"]
     assert said == ["10.244.1.2 becomes 172.31.0.11; yet eth0 shows 10.244.1.2"]
-    assert leaving(SNAT, 5, seen="172.31.0.11").problem.code == "FW-002"
+    assert leaving(SNAT, 5, seen="172.31.0.11").problem.code == "LOST-001"
 
 
 def changing(

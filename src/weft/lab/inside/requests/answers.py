@@ -43,6 +43,11 @@ async def _send(world: World, wanted: protocol.Probe) -> Sent:
     return await world.inside.run(world.room(wanted.source), work)
 
 
+async def _counters(world: World, where: str) -> dict[str, int]:
+    with sending.counters_there() as read:
+        return await world.inside.run(world.room(where), read)
+
+
 # What is answered by a report alone, or by nothing, and how.
 _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, object]]]] = {
     protocol.Ps: lambda world, _: account.report(world),
@@ -56,6 +61,7 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Expose: lambda world, asked: world.expose(asked.service),
     protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
     protocol.Probe: _send,
+    protocol.Counters: lambda world, asked: _counters(world, asked.where),
 }
 
 
