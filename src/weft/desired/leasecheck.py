@@ -116,8 +116,12 @@ class Judge:
             yield from self._subnet_harms(subnet)
         if not subnets:
             yield "no subnet of a family that is on"
-        for remote in lease.remotes:
-            yield from self._remote_harms(remote, "public IP" if lease.way is None else "its way's address", subnets)
+        what = "public IP" if lease.way is None else "its way's address"
+        for remote in lease.dialled:
+            # With a way it may be so where the peer lives: at another site.
+            if lease.way is None and remote in self._ours.addresses:
+                yield f"{what} {remote} is an address of this node"
+            yield from self._remote_harms(remote, what, subnets)
             if lease.way is not None and self.inside(remote):
                 yield f"its way's address {remote} lies inside the cluster's network"
         for claim in claims:
@@ -136,8 +140,6 @@ class Judge:
                 yield f"subnet {text} overlaps {what}"
 
     def _remote_harms(self, remote: Ip, what: str, subnets: list[_Range]) -> Iterator[str]:
-        if remote in self._ours.addresses:
-            yield f"{what} {remote} is an address of this node"
         if remote in self._broadcasts:
             yield f"{what} {remote} is the broadcast address of this node's link"
         number, version = int(remote), remote.version

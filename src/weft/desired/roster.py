@@ -360,7 +360,7 @@ class Roster:
         if lease.way is not None:  # what it calls public is so where it lives: elsewhere another may have it, too
             attrs = replace(attrs, public_ip=None, public_ipv6=None)
         # In the cluster's networks a subnet might come to cover such an address: the tunnel into the tunnel.
-        inside = [ip for ip in lease.remotes if self._judge.inside(ip)]
+        inside = [ip for ip in lease.dialled if self._judge.inside(ip)]
         entry.keys = (*self._claiming(attrs), *bases_of(lease, inside))
 
     def _drop(self, lease_id: str) -> None:

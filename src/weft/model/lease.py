@@ -82,3 +82,9 @@ class Lease(Value, gc=False):
     def remotes(self) -> tuple[Ip, ...]:
         """Its node's addresses outside of the tunnel, which packets are sent to."""
         return self.attrs.publics if self.way is None else self.way.remotes
+
+    @property
+    def dialled(self) -> tuple[Ip, ...]:
+        """These, and where its WireGuard is."""
+        tunnel = None if self.way is None else self.way.tunnel
+        return self.remotes if tunnel is None or tunnel.endpoint is None else (*self.remotes, tunnel.endpoint.ip)

@@ -292,3 +292,10 @@ def test_where_nothing_serves_wireguard_no_packet_goes_by_it():
     assert not pods_routes(mesh.peer(sealing(), sealed_peer(hop_key="")))
     assert not [each for each in mesh.peer(sealing(), sealed_peer(tunnel=None)) if isinstance(each, WireguardPeer)]
     assert len(mesh.peer(replace(sealing(), v4=None), sealed_peer())) == 1
+
+
+def test_a_peer_at_another_site_may_have_our_address():
+    ours = str(builders.public_v4(1))
+    assert mesh.peer(own(), peer(ours)) == frozenset()
+    only = mesh.peer(sealing(password=False), peer(ours, tunnel=TUNNEL, hop_key=TUNNEL.key))
+    assert {each.dev for each in only if isinstance(each, Route)} == {WG}

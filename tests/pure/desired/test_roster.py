@@ -22,7 +22,8 @@ from weft.desired.roster import Roster
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError, Problem
 from weft.model.kernel.objects import Route
-from weft.model.lease import Lease, LeaseAttrs, Way
+from weft.model.lease import Lease, LeaseAttrs, Tunnel, Way
+from weft.model.net import Endpoint
 from weft.model.value import replace
 
 OURS = Ours(
@@ -96,12 +97,13 @@ def way(*remotes: str) -> Way:
 
 
 def test_nodes_of_two_sites_may_have_the_same_address_if_each_has_a_way():
-    """Both are 192.168.1.2 at home, which is this node's as well."""
+    """Both have this node's address at home."""
     same = {"public_ip": builders.public_v4(1), "public_ipv6": None, "data_v6": None}
     one, other = peer(2, **same, way=way("198.51.100.7")), peer(3, **same, way=way("198.51.100.7"))
+    fourth = peer(5, **same, way=way(str(builders.public_v4(1))))
     third = peer(4, **same, way=Way(kind="vxlan", via="node2", bases=(ip_address("10.5.2.0"),)))
     peers = roster()
-    assert peers.listed([one, other, third]) == {one.id, other.id, third.id}
+    assert peers.listed([one, other, third, fourth]) == {one.id, other.id, third.id, fourth.id}
     assert peers.changed(put=[replace(one, way=way("198.51.100.8"))]) == {one.id}
 
 
@@ -115,7 +117,6 @@ def test_what_else_a_lease_with_a_way_says_is_claimed_as_any_other():
 @pytest.mark.parametrize(
     "remote, reason",
     [
-        (str(builders.public_v4(1)), "its way's address 192.168.0.1 is an address of this node"),
         ("224.0.0.5", "its way's address 224.0.0.5 cannot be a node's"),
         ("192.168.0.255", "is the broadcast address of this node's link"),
         ("10.5.77.1", "its way's address 10.5.77.1 lies inside the cluster's network"),
@@ -125,8 +126,10 @@ def test_what_else_a_lease_with_a_way_says_is_claimed_as_any_other():
 def test_a_lease_whose_way_leads_nowhere_is_refused(remote: str, reason: str):
     peers = roster()
     bad = peer(2, way=way(remote))
-    assert peers.listed([bad, peer(3)]) == {"10.5.3.0-24"}
-    assert reason in peers.refused[bad.id].seen
+    tunnel = Tunnel(key=builders.key(2), endpoint=Endpoint(ip_address(remote), 51820))
+    sealed = peer(4, way=replace(way("198.51.100.7"), kind="direct", tunnel=tunnel))
+    assert peers.listed([bad, sealed, peer(3)]) == {"10.5.3.0-24"}
+    assert all(reason in peers.refused[each.id].seen for each in (bad, sealed))
 
 
 def test_what_a_lease_says_of_a_family_that_is_off_does_no_harm():

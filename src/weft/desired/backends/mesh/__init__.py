@@ -130,7 +130,9 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     """What leads to the peer itself, whichever way pods' packets take, and the routes of these."""
     check_type(lease, "mesh")
     state = set[Object]((*sealed.peer(inputs, lease), *sealed.blocks(inputs, lease)))
-    clear, remotes = takes_vxlan(inputs), {ip.version: ip for ip in lease.remotes}
+    facts = inputs.facts
+    ours = {facts.uplink.v4, facts.uplink.v6, facts.public_v4, facts.public_v6}  # of a peer at another site, too
+    clear, remotes = takes_vxlan(inputs), {ip.version: ip for ip in lease.remotes if ip not in ours}
     for own, subnet, data in ((inputs.v4, lease.v4, lease.attrs.data), (inputs.v6, lease.v6, lease.attrs.data_v6)):
         if own is None or subnet is None:
             continue
