@@ -70,7 +70,7 @@ def counters(proc: int, *, own: str = "self") -> dict[str, int]:
     """The kernel's counters of a process's or thread's network namespace; `proc` is a descriptor of /proc."""
 
     def read(file: str) -> str:
-        with open(os.open(f"{own}/net/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as opened:
+        with os.fdopen(os.open(f"{own}/net/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as opened:
             return opened.read()
 
     found = dict[str, int]()
