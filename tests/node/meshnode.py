@@ -46,7 +46,7 @@ class MeshNode(Daemon):
 
     @property
     def state(self) -> dict[str, Any]:
-        return json.loads(self.mesh("report"))
+        return json.loads(self.mesh("status", "-o", "json", check=False))
 
     def knows(self, count: int) -> bool:
         return len(self.state["peers"]) == count

@@ -126,7 +126,7 @@ def test_peers_and_ring_as_tables_and_as_json(daemon: Daemon):
         {"id": "node1-0a0a0a0a", "home": ["10.32.32.0/24"], "reserve": 33},
         {"id": "node2-0b0b0b0b", "home": [], "reserve": 1},
     ]
-    assert json.loads(run("report")[1])["peers"][0]["us"] is True
+    assert json.loads(run("status", "-o", "json")[1])["peers"][0]["us"] is True
 
 
 def test_the_state_as_metrics():

@@ -12,7 +12,7 @@ from weft.model.errors import ConfigError, Problem, Unavailable, typed
 from weft.model.node.meshstate import MeshAsk, MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshRing, MeshState
 from weft.model.text import counted, one_line, table
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, PEOPLE, document, output_option, redraw, show_report, watch_option
+from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, redraw, show_report, watch_option
 from weft.screen.groups import INSTANCE, Group, need_root
 from weft.screen.say import say
 from weft.wire.meshpassword import SIZE, made
@@ -44,6 +44,8 @@ def _state(instance: str | None) -> MeshState:
 @INSTANCE
 def status(output: str, instance: str | None, *, watch: bool) -> int:
     """Show how this node stands in its mesh: the ring, its subnets, its links, and what is wrong.
+
+    As JSON that is all that this node knows of its mesh, without secrets: for a report of a fault, too.
 
     \b
       weft mesh status
@@ -149,17 +151,6 @@ def ring(output: str, instance: str | None) -> None:
 
 def _unknown(ring: MeshRing) -> str:
     return f", the owners of {ring.unknown} unknown" if ring.unknown else ""
-
-
-@mesh.command()
-@INSTANCE
-def report(instance: str | None) -> None:
-    """Print all that this node knows of its mesh, as one JSON object without secrets.
-
-    \b
-      weft mesh report > mesh-report.json
-    """  # noqa: D301 - as above
-    click.echo(document("json", _state(instance)), nl=False)
 
 
 def _changes(command: Command) -> Command:
