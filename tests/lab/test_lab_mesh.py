@@ -2,7 +2,10 @@
 
 import json
 
+import yaml
+
 from tests.support.lab import WEFT, Lab, lab, weft
+from tests.support.weftd import eventually
 
 
 def everything_reaches_everything(of: Lab) -> None:
@@ -21,6 +24,16 @@ def test_a_lab_on_a_mesh_serves_its_pods_and_outlives_its_daemons():
         everything_reaches_everything(mesh)
         refused = mesh.weft("kill", "store", check=False)
         assert "this lab has no store" in refused.stderr
+
+
+def test_with_a_password_nothing_is_said_in_clear():
+    with lab("--store", "mesh", "--password", "--nodes", "3", "--pods", "1") as sealed:
+        eventually(lambda: sealed.weft("pingall", check=False).returncode == 0, seconds=20)
+        peers = json.loads(sealed.run("node1", WEFT, "peers", "-o", "json"))
+        assert {peer["way"].partition(":")[0] for peer in peers} == {"direct"}
+        assert "vxlan" not in sealed.run("node1", "ip", "-d", "link")
+        assert not json.loads(sealed.run("node1", WEFT, "doctor", "-o", "json"))["findings"]
+        assert yaml.safe_load(sealed.weft("export").stdout)["password"]
 
 
 def test_a_mesh_and_its_back_end_belong_together():

@@ -63,6 +63,8 @@ def _of_a_mesh(network: NetConf, lab: spec.Lab, where: str) -> Iterator[Problem]
     if (network.backend == "mesh") != (lab.store == "mesh"):
         seen = f"Backend.Type {network.backend} with store {lab.store}"
         yield Problem("LAB-001", where, seen, expected=f"another back end, such as {usual}, or another store")
+    if lab.password and lab.store != "mesh":
+        yield Problem("LAB-001", where, f"a password with store {lab.store}", expected="store mesh")
     if lab.store == "mesh" and (others := [node.name for node in lab.nodes if node.daemon]):
         seen = f"{', '.join(others)} with a daemon of another program, in a mesh"
         yield Problem("LAB-001", where, seen, expected="weftd on all nodes")

@@ -96,8 +96,8 @@ class Lab(Value):
 
     With `kubelets` each node is one of Kubernetes', and weft is a pod: the store is Kubernetes' API then. `bare` nodes
     have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have its address, and
-    nothing begins a connection to them. `topology` has the pairs of nodes that reach each other, from the start on; all
-    do if it is empty. `links` and `cuts` are set once all is up.
+    nothing begins a connection to them. With `password` the nodes of a mesh share one. `topology` has the pairs of
+    nodes that reach each other, from the start on; all do if it is empty. `links` and `cuts` are set once all is up.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Lab(Value):
     bare: bool = False
     nat: dict[int, Nat] = field(default_factory=dict)
     topology: tuple[Pair, ...] = ()
+    password: bool = False
     links: dict[str, Link] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
 
@@ -147,6 +148,7 @@ class Overrides(Value):
     nat: Nat | None = None
     kubernetes: bool = False
     topology: Wanted | None = None
+    password: bool = False
 
     def given(self) -> list[str]:
         said = ((name, getattr(self, name)) for name in self.__struct_fields__)

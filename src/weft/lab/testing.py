@@ -148,18 +148,26 @@ def lab(
     nft: bool = False,
     store: spec.Store | None = None,
     topology: Wanted | None = None,
+    password: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
     """Start a lab, and end it whatever happens: by default three nodes with two pods each on etcd.
 
     `file` is the text of a lab file; what else is given takes the place of what it says. Without a `name` it has one of
     its own, so that labs stand side by side. `family` is "4", "6" or "46", `topology` a shape or lists of
-    nodes. `note` is called with what is being done.
+    nodes; with a `password` nodes of a mesh share one. `note` is called with what is being done.
     """
     from weft.lab.files import labfile
 
     over = spec.Overrides(
-        nodes=nodes, pods=pods, backend=backend, family=family, nft=nft, store=store, topology=topology
+        nodes=nodes,
+        pods=pods,
+        backend=backend,
+        family=family,
+        nft=nft,
+        store=store,
+        topology=topology,
+        password=password,
     )
     wanted = labfile.read(file or "{}", "the lab", name=name or f"test{os.getpid()}-{next(_numbers)}", over=over)
     base = places.home(os.environ)

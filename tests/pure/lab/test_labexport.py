@@ -97,6 +97,11 @@ def test_a_lab_that_is_written_is_read_as_the_same_lab(lab: spec.Lab):
     assert labfile.read(labexport.written(lab), "it") == lab
 
 
+def test_a_mesh_with_a_password_is_written_too():
+    lab = labfile.read("store: mesh\npassword: true", "it")
+    assert labfile.read(labexport.written(lab), "it") == lab
+
+
 def test_a_lab_of_kubernetes_nodes_has_no_pods_of_its_own():
     lab = msgspec.structs.replace(LAB, kubelets=True, store="kubernetes", pods=())
     assert labfile.read(labexport.written(lab), "it") == lab

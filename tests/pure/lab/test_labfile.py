@@ -135,8 +135,8 @@ def test_the_network_goes_to_the_store_as_written():
 # What is told behind the file's name, for what the file says.
 MISTAKES = {
     "name: a\nnods: 3\n": (
-        "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, kubernetes, "
-        "nat, topology, cuts, services. Did you mean 'nodes'?"
+        "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, password, "
+        "kubernetes, nat, topology, cuts, services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
         "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings, link."

@@ -84,6 +84,14 @@ def test_options_alone_have_one_too():
         )
 
 
+def test_a_mesh_may_have_a_password():
+    assert labfile.read("store: mesh\npassword: true", "x.yaml").password
+    assert labfile.read("store: mesh", "x.yaml", over=Overrides(password=True)).password
+    assert not labfile.read("store: mesh\npassword: false", "x.yaml").password
+    with pytest.raises(ConfigError, match="a password with store etcd; expected store mesh"):
+        labfile.read("password: true", "x.yaml")
+
+
 def test_an_option_is_a_shape_or_a_file(tmp_path):
     assert _topology("partial:7") == "partial:7"
     file = tmp_path / "pairs"

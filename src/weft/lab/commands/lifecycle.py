@@ -31,6 +31,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--family", type=click.Choice(list(spec.FAMILIES)), help="IPv4, IPv6 or both: 4 by default.")
 @click.option("--nft", is_flag=True, help="Rules by nft instead of iptables (EnableNFTables).")
 @click.option("--store", type=click.Choice(get_args(spec.Store)), help="What holds the leases: etcd by default.")
+@click.option("--password", is_flag=True, help="Nodes of a mesh share one, which seals all between them.")
 @click.option("--nat", type=click.Choice(get_args(spec.Nat)), help="All nodes but the first behind a NAT of their own.")
 @click.option("--kubernetes", "kubelets", is_flag=True, help="Nodes of Kubernetes, with weft as a DaemonSet.")
 @click.option(
@@ -57,7 +58,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
       weft lab up lab.yaml --nodes 5 --name other
       weft lab up -f - <lab.yaml
       weft lab up lab.yaml --dry-run
-      weft lab up --store mesh --topology line
+      weft lab up --store mesh --password --topology line
 
     An option beside a FILE takes the place of what the file says, or is refused with the reason.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -131,6 +132,7 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         kubelets=over.kubernetes,
         nat=over.nat,
         shape=over.topology or topology.FULL,
+        password=over.password,
     )
 
 

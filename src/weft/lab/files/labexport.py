@@ -101,6 +101,8 @@ def written(lab: spec.Lab) -> str:
         file["nat"] = [
             segment if kind == "cone" else {"segment": segment, "kind": kind} for segment, kind in lab.nat.items()
         ]
+    if lab.password:
+        file["password"] = True
     if lab.topology:
         file["topology"] = [list(pair) for pair in lab.topology]
     if lab.services:

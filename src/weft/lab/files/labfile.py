@@ -6,7 +6,7 @@
     network: {Network: 10.244.0.0/16, Backend: {Type: vxlan, DirectRouting: true}}   # flannel's net-conf
     nodes: 3                     # or a list of names, or of {name: …, pods: …, segment: …, daemon: …}; pods as below
     pods: 2                      # on each node that does not say; or a list of {name: …, node: …}
-    store: etcd                  # or kubernetes, or mesh
+    store: etcd                  # or kubernetes, or mesh; and password: true for a mesh with one
     nat: [2]                     # segments that are behind one; or {segment: 2, kind: hard}
     topology: line               # or ring, partial:SEED, or [[node1, node2], …]
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
@@ -67,6 +67,7 @@ def regular(
     kubelets: bool = False,
     nat: spec.Nat | None = None,
     shape: topology.Wanted = topology.FULL,
+    password: bool = False,
 ) -> spec.Lab:
     """The lab of options alone. `ConfigError` for an unknown back end, too small a network, or what is no topology."""
     network = spec.net_conf(backend=backend, families=families, nft=nft)
@@ -74,7 +75,7 @@ def regular(
         name=name, network=network, families=families, nodes=nodes, pods=pods, store=store, kubelets=kubelets, nat=nat
     )
     names = [node.name for node in lab.nodes]
-    lab = replace(lab, topology=topology.pairs(shape, names))
+    lab = replace(lab, topology=topology.pairs(shape, names), password=password)
     problems = misfits(understand(network, f"--backend {backend}"), lab, f"--nodes {nodes}")
     if problems := [*problems, *topology.problems(lab.topology, names, "--topology")]:
         raise ConfigError(*problems)
@@ -122,6 +123,7 @@ class _Reader(yamlfile.Reader):
             store=store,
             kubelets=kubelets,
             nat=read_nat(self, parts.get("nat"), {each.segment for each in nodes}),
+            password="password" in parts and self.value(parts["password"], bool, "password") is True,
             topology=self._topology(parts.get("topology"), [each.name for each in nodes]),
             links={name: link for name, link in self._links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
@@ -296,6 +298,8 @@ def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
         _set_nat(root, over.nat, reader)
     if over.kubernetes:
         _set(root, "kubernetes", _TRUE, "true")
+    if over.password:
+        _set(root, "password", _TRUE, "true")
     if over.topology is not None:
         wanted = yaml.compose(json.dumps(over.topology), Loader=yaml.SafeLoader)
         root.value = [(key, value) for key, value in root.value if key.value != "topology"]

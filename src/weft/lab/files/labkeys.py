@@ -162,6 +162,7 @@ LAB: Final[Keys] = MappingProxyType(
             _either(_POD_COUNT, _list(_object(POD))),
         ),
         "store": Key("What holds the leases: etcd by default.", {"enum": list(get_args(spec.Store))}),
+        "password": Key("Whether the nodes of a mesh share one, which seals all between them.", {"type": "boolean"}),
         "kubernetes": Key("Whether nodes are ones of Kubernetes, with weft as a DaemonSet.", {"type": "boolean"}),
         "nat": Key("Segments behind a NAT of their own: numbers, or in detail.", _list(_either(_BEHIND, _object(NAT)))),
         "topology": Key(

@@ -1,12 +1,15 @@
 """The store of a lab without one: the mesh of its nodes, which the first of them creates."""
 
+import os
 from typing import Final
 
 from weft.lab.inside import filesystem, underlay
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem
+from weft.wire.meshpassword import SIZE, made
 
 _NET_CONF: Final = "net-conf.json"
+_PASSWORD_FILE: Final = "password"  # noqa: S105 - a name
 _DIALLED: Final = 3  # nodes that each other one dials first, of those that it reaches
 
 
@@ -16,6 +19,7 @@ class MeshStore:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._apart = lab.apart
+        self._password = made(os.urandom(SIZE)) if lab.password else None
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -37,13 +41,18 @@ class MeshStore:
     def flags(self, node: Node) -> list[str]:
         """The first node makes the ring at once; it is alone in its list."""
         first = self._lab.nodes[0]
+        sealed = [f"--password-file={filesystem.KUBE_FLANNEL / _PASSWORD_FILE}"] if self._password else []
         if node.index == first.index:
-            return ["--mesh", "--mesh-create", f"--net-config-path={filesystem.KUBE_FLANNEL / _NET_CONF}"]
+            return ["--mesh", *sealed, "--mesh-create", f"--net-config-path={filesystem.KUBE_FLANNEL / _NET_CONF}"]
         family = self._lab.families[0]
         hidden = self._lab.nat.keys() - {node.segment}
         far = {node.name, *(cut.target for cut in self._apart if cut.source == node.name)}
         near = [each for each in self._lab.nodes if each.name not in far and each.segment not in hidden]
-        return ["--mesh", *(f"--peer={underlay.address_of(each, family)}" for each in near[:_DIALLED])]
+        return ["--mesh", *sealed, *(f"--peer={underlay.address_of(each, family)}" for each in near[:_DIALLED])]
 
     def prepare(self, node: Node) -> None:
-        (filesystem.node_directory(node.name, "kube-flannel") / _NET_CONF).write_text(self._lab.network)
+        directory = filesystem.node_directory(node.name, "kube-flannel")
+        (directory / _NET_CONF).write_text(self._lab.network)
+        if self._password:
+            (directory / _PASSWORD_FILE).touch(0o600)
+            (directory / _PASSWORD_FILE).write_text(f"{self._password.reveal()}\n")
