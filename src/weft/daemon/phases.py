@@ -58,7 +58,7 @@ class Known(Configured):
     """What is known before the machine is looked at: from flags, the store or an earlier run, and the back end.
 
     `previous` is what an earlier run wrote to the subnet file, `prepared` what the back end has made; with another
-    lease that is made anew by `prepare`, if it is of the lease.
+    lease `prepare` makes it once more, if it depends on the lease.
     """
 
     options: Options

@@ -44,7 +44,7 @@ _START_SECONDS: Final = 8.0  # for a start that is tried; less than a command wa
 class Running(Value):
     """`options` have the addresses that an operator has set in the store; `why` the uplink was chosen.
 
-    `prepare` is of a back end that prepares anew for each lease.
+    `prepare` is of a back end that prepares once more for each lease.
     """
 
     options: Options
