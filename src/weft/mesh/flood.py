@@ -1,5 +1,7 @@
 """What each link has still to be told: names of records, whose newest version is sent at most 100 ms later.
 
+Where many records come at once, as when a large mesh starts, they are told together, some 500 ms later.
+
 One pending name a record and link, never a queue: a slow link hears less often, not more.
 """
 
@@ -12,7 +14,10 @@ from weft.model.mesh.messages import Records
 from weft.model.mesh.records import MAX_MEMBERS_AT_ONCE, MAX_TOKENS_AT_ONCE, Member, Removal, Token
 from weft.model.value import Value, field
 
-SOONEST: Final = 0.05  # seconds; at most twice that
+SOONEST: Final = 0.05  # seconds; at most twice that,
+MANY: Final = 8  # and as long again for each so many records that were told lately,
+LATELY: Final = 1.0  # seconds ago,
+LONGEST: Final = 6  # up to so many times: what others tell meanwhile need not be told to them
 MAX_REMOVALS_AT_ONCE: Final = 16  # each has tokens, too
 
 _R = TypeVar("_R")
@@ -25,14 +30,15 @@ class Names(Value, frozen=False):
     tokens: dict[int, None] = field(default_factory=dict)
     removals: dict[bytes, None] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.members or self.tokens or self.removals)
+    def __len__(self) -> int:
+        return len(self.members) + len(self.tokens) + len(self.removals)
 
 
 class Flood:
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
         self._pending: dict[int, Names] = {}
+        self._told, self._when = 0, -inf  # so many records, the last time
         self.due = inf
 
     def open(self, link: int) -> None:
@@ -56,10 +62,11 @@ class Flood:
 
     def take(self) -> list[tuple[int, Names]]:
         """What is to be sent now."""
-        self.due = inf
+        self._when, self.due = self.due, inf
         taken = [(link, names) for link, names in self._pending.items() if names]
         for link, _ in taken:
             self._pending[link] = Names()
+        self._told = max((len(names) for _, names in taken), default=0)
         return taken
 
     def _put(self, pending: Names, names: Names) -> None:
@@ -69,7 +76,8 @@ class Flood:
 
     def _wait(self, now: float) -> None:
         if self.due == inf and self._pending:
-            self.due = now + SOONEST * (1 + self._chance())
+            told = self._told if now < self._when + LATELY else 0
+            self.due = now + SOONEST * (1 + self._chance()) * min(LONGEST, 1 + told / MANY)
 
 
 def in_frames(

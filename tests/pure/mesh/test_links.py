@@ -8,6 +8,7 @@ from tests.pure.mesh.test_faults import mesh
 from tests.support.mesh.checks import Checks
 from tests.support.mesh.world import World
 from weft.mesh.core import Core
+from weft.mesh.flood import Flood, Names
 from weft.mesh.known import Known
 from weft.mesh.recent import Recent
 from weft.model.errors import ConfigError
@@ -407,3 +408,15 @@ def test_s11_one_peer_of_several_cannot_have_us_join_anew(links, gives_way):
     made.link_up(4, hello(3), 100.5, dialled=None)
     made.received(4, Copied(run=8), 100.6)
     assert any(isinstance(effect, do.Rekey) for effect in effects)
+
+
+def test_many_records_at_once_are_told_later_and_one_alone_at_once():
+    flood = Flood(lambda: 0.0)
+    flood.open(1)
+    crowd = Names(members=dict.fromkeys(map(key, range(400))))
+    waited = []
+    for names, now in ((crowd, 100.0), (crowd, 100.1), (Names(tokens={1: None}), 102.0)):
+        flood.tell(names, now)
+        waited.append(round(flood.due - now, 3))
+        assert flood.take()
+    assert waited == [0.05, 0.3, 0.05]
