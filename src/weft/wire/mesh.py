@@ -8,8 +8,8 @@ The greetings are followed by three frames of the handshake (`weft.wire.noise`),
 initiator's, then the responder's. Each frame behind them seals one message; the first of each side is its `Hello`,
 which has no number. Where the third frame shows another password, the responder answers it with an empty frame.
 
-Messages of unknown kinds and further fields of known ones are ignored. The integers of a member's `links` and `cannot`
-are joined, four bytes each.
+Messages of unknown kinds and further fields of known ones are ignored; those of a member are passed on with it. The
+integers of its `links` and `cannot` are joined, four bytes each.
 """
 
 from collections.abc import Iterator
@@ -118,12 +118,14 @@ def _with_packed(kind: Any) -> Any:
     fields = [
         (each.name, packed.get(each.name, each.type), field(default=b"" if each.name in packed else each.default))
         for each in msgspec.structs.fields(kind)
+        if each.name != "further"
     ]
     return msgspec.defstruct(f"_{kind.__name__}", fields, array_like=True, gc=False)
 
 
 _PACKED: Final = {"links": MAX_LINKS, "cannot": MAX_CANNOT}
 _Member: Final = _with_packed(Member)
+_WHOLE_MEMBER: Final = b"\xdc" + len(_Member.__struct_fields__).to_bytes(2, "big")  # how a member without more begins
 
 
 class _Records(Value, array_like=True, tag=Records.__struct_config__.tag):
@@ -196,9 +198,11 @@ def decode(data: bytes) -> Message | None:
 
 def _member_bytes(member: Member) -> bytes:
     fields = fields_of(member)
+    further = fields.pop("further")
     for name in _PACKED:
         fields[name] = _joined(fields[name])
-    return _encode(_Member(**fields))
+    data = _encode(_Member(**fields))
+    return _encode((*_decode_parts(data), *map(Raw, further))) if further else data
 
 
 def _joined(shorts: tuple[int, ...]) -> bytes:
@@ -222,7 +226,14 @@ def _member(raw: Raw) -> Member:
     fields = fields_of(_decode_member(raw))
     for name in _PACKED:
         fields[name] = _apart(fields[name])
-    return Member(**fields)
+    return Member(**fields, further=_further(raw))
+
+
+def _further(raw: Raw) -> tuple[bytes, ...]:
+    """The fields that a later weft has put behind those that we know."""
+    if bytes(memoryview(raw)[:3]) == _WHOLE_MEMBER:
+        return ()
+    return tuple(bytes(part) for part in _decode_parts(raw)[len(_Member.__struct_fields__) :])
 
 
 def _is_unknown(data: bytes) -> bool:

@@ -4,12 +4,13 @@ from functools import singledispatch
 from typing import Any
 
 from hypothesis import strategies as st
-from msgspec import NODEFAULT, inspect
+from msgspec import NODEFAULT, inspect, msgpack
 
 from weft.model.mesh.messages import Hello, Message
 from weft.model.mesh.records import Member, Token
 
 _FEW = 4  # of long lists; their limits are tested at the edge
+_FURTHER = st.one_of(st.none(), st.text(max_size=9), st.lists(st.integers(0, 300))).map(msgpack.encode)
 
 
 def messages() -> st.SearchStrategy[Any]:
@@ -40,6 +41,8 @@ def _(kind: inspect.StructType):
     for each in kind.fields:
         if each.default is not NODEFAULT:
             parts[each.name] |= st.just(each.default)
+    if kind.cls is Member:
+        parts["further"] = st.lists(_FURTHER, max_size=_FEW).map(tuple)
     made = st.builds(kind.cls, **parts)
     return made.filter(lambda token: token.start < token.stop) if kind.cls is Token else made
 

@@ -244,11 +244,19 @@ def test_a_message_is_within_a_frame_or_is_not_said():
 # --- What another version says
 
 
+def test_further_fields_of_a_member_go_on_as_they_came():
+    tag, [fields], *rest = msgpack.decode(mesh.encode(records(links=(1, 2))))
+    later = msgpack.encode([tag, [[*fields, {"more": [1.5, None]}, "and more"]], *rest])
+    said = mesh.decode(later)
+    assert said == records(links=(1, 2), further=(msgpack.encode({"more": [1.5, None]}), msgpack.encode("and more")))
+    assert mesh.encode(said) == later
+
+
 def test_further_fields_are_ignored():
-    tag, [fields], *rest = msgpack.decode(mesh.encode(records()))
+    tag, _, *rest = msgpack.decode(mesh.encode(records()))
     said = {
         Ping(number=7): [8, 7, "more"],
-        records(): [tag, [[*fields, {"more": []}]], *rest, None],
+        Records(): [tag, [], *rest, None],
         Records(tokens=(token(),)): [3, [], [[5, 6, KEY, 3, 1]]],
         routed(Want(home=True)): [11, KEY, KEY, RING, 1, False, 0, [17, True, "more"], "more"],
     }

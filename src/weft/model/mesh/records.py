@@ -92,7 +92,8 @@ class Member(Value, array_like=True, gc=False):
     `links` and `cannot` are shorts. `home` is the block of its lease, `attrs` the lease's attributes as JSON, as etcd
     has them. Its own removals up to the number `over` are over: `done` was the last that came about, the others were
     withdrawn. `endpoints` are where it is dialled, `tunnels` where its WireGuard may be reached: empty if it has none.
-    `clear`: it takes vxlan. `relays`: others' packets may go by it.
+    `clear`: it takes vxlan. `relays`: others' packets may go by it. `further` is what a later weft puts behind these,
+    as it came: it goes on to peers that understand it.
     """
 
     key: Key
@@ -111,6 +112,7 @@ class Member(Value, array_like=True, gc=False):
     nat: Nat = NO_NAT
     clear: bool = True
     relays: bool = True
+    further: tuple[bytes, ...] = ()  # of msgpack each; stays last
 
 
 class Token(Value, array_like=True, gc=False):
