@@ -15,7 +15,7 @@ from weft.model.mesh.effects import Rekey
 from weft.model.mesh.records import Member, short
 
 PROOF: Final = 15.0  # seconds that a peer publishes a link which we do not have
-PEERS: Final = 2  # that tell of a link to another: one alone may be wrong, unless we reach no other
+PEERS: Final = 2  # that tell of a link to another: one alone may be wrong, unless we are linked to no other
 TIMES: Final = 3  # that a sign is seen: once may be what a dead run has left behind
 
 
@@ -27,13 +27,13 @@ class Copies:
         self._beyond = Recent[int, int]()  # by run: how often it went beyond our record
         self.due = inf
 
-    def told(self, run: int, by: bytes, now: float) -> None:
+    def told(self, run: int, by: bytes) -> None:
         times = self._told.setdefault(run, {})
         if by in times or len(times) < PEERS:
             times[by] = times.get(by, 0) + 1
         state = self._state
-        believed = len(times) >= PEERS or {*state.routing.hops(state.known, now)} <= {state.me, by}
-        if believed and self._lower({run: sum(times.values())}):
+        only = all(link.key == by for link in state.links)
+        if (only or len(times) >= PEERS or state.options.moved) and self._lower({run: sum(times.values())}):
             self._give_way()
 
     def beyond(self, run: int) -> bool:

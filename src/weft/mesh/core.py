@@ -271,7 +271,7 @@ class Core:
         elif isinstance(message, Seen):
             self._outside.heard(link, message.endpoint)
         elif isinstance(message, Copied):
-            self._copies.told(message.run, link.key, now)
+            self._copies.told(message.run, link.key)
         elif isinstance(message, Redirect):
             self._reach.advised(message.addresses)
             self._state.links.close(link, "the peer has links enough")

@@ -17,6 +17,7 @@ from weft.model.mesh.records import Layout, Ring
 from weft.model.value import replace
 
 ALONE: Final = 10.0  # seconds after a start in which we wait for a word of others
+MOVED: Final = 20.0  # … and with another machine's disk, after others have told what they know, for signs of that one
 PATIENCE: Final = 6.0  # seconds until somebody else is asked
 PAUSES: Final = (0.25, 4.0)  # after a refusal: the first, and the longest
 LOOK: Final = 0.1  # while there is nobody who can be asked
@@ -37,8 +38,15 @@ class Estate:
 
     def start(self, now: float) -> None:
         self._alone_until = now + ALONE if self._state.options.booted else now
+        if self._moved:
+            self._alone_until = inf
         self._waited = now + ALONE
         self.due = now
+
+    @property
+    def _moved(self) -> bool:
+        """Others may speak with another machine that has our key and block."""
+        return self._state.options.moved and not self._state.alone
 
     def soon(self) -> None:
         self.due = 0.0
@@ -237,8 +245,11 @@ class Estate:
 
     def _show(self, now: float) -> None:
         state, kept = self._state, self._state.kept
-        usable = kept.home is not None and kept.settled and (state.word or now >= self._alone_until)
-        own = Own(home=kept.home, usable=usable, waits=self._waits())
+        if self._alone_until == inf and state.agreed:
+            self._alone_until = now + MOVED
+        word = state.word and not self._moved
+        usable = kept.home is not None and kept.settled and (word or now >= self._alone_until)
+        own = Own(home=kept.home, usable=usable, waits=None if usable else self._waits())
         if kept.home is not None and not usable:
             self.due = min(self.due, self._alone_until)
         if own != self._own:
@@ -249,6 +260,10 @@ class Estate:
         state = self._state
         if state.ring is None:
             return state.ringless
+        if state.kept.home is not None and self._moved:
+            seen = "it was written on another machine, which may have this subnet still"
+            hint = f"It is used {MOVED:.0f} s after peers have told what they know, if none speaks with that machine."
+            return Problem(code="MESH-004", where="mesh.json", seen=seen, hint=hint)
         if state.kept.home is not None or state.left:
             return None
         if self._refusals:

@@ -59,8 +59,8 @@ class Gossip:
             self._take(message, link, now)
         elif isinstance(message, Versions):
             self._take(Records(tokens=message.tokens, removals=message.removals), link, now)
-        if self._has_told(message) and state.known.tokens.count(link.key):
-            state.agreed = True
+        if not state.agreed and self._has_told(message) and state.known.tokens.count(link.key):
+            state.agreed = state.touched = True
         if not isinstance(message, Records):
             for answer in state.known.answer(message):
                 state.send(link, answer)

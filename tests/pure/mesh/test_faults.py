@@ -217,3 +217,50 @@ def test_s11_of_a_peer_and_the_copy_of_its_disk_one_joins_anew(count, seed):
     assert "MESH-004" in [*codes(node), *codes(copy)]
     homes = [one.own.home for one in world.nodes.values()]
     assert len(set(homes)) == count + 1
+
+
+def copied(world: World, name: str, peers: str) -> Node:
+    """Another machine with the disk of a node."""
+    copy = world.add("copy", peers, start=False)
+    copy.key, copy.disk = world.nodes[name].key, world.nodes[name].disk
+    world.check.copied(copy.key)
+    return copy
+
+
+@pytest.mark.parametrize("peers", ["a", "ac"])
+def test_s11_a_disk_on_another_machine_is_used_by_nobody_while_its_first_one_lives(peers):
+    world = mesh(f"S11 moved {peers}", 3)
+    node, copy = world.nodes["b"], copied(world, "b", peers)
+    key, used = node.key, []
+    world.watchers.append(
+        lambda at, effect: isinstance(effect, do.Own) and at is copy and effect.usable and used.append(copy.key)
+    )
+    world.part("abc", ["copy"])
+    world.start("copy", moved=True)
+    world.run(60)
+    assert not copy.own.usable, "nobody has said yet that the other one is gone"
+    assert copy.own.waits.code == "MESH-004"
+    world.heal()
+    assert world.run(60, until=lambda: copy.key != key and everybody_has_a_block(world))
+    assert node.key == key
+    assert key not in used
+
+
+def test_s11_a_disk_on_another_machine_is_used_when_no_peer_knows_of_its_first_one():
+    world = mesh("S11 moved for good", 3)
+    copy = copied(world, "b", "ac")
+    world.kill("b")
+    world.start("copy", moved=True)
+    world.run(15)
+    assert not copy.own.usable
+    assert world.run(30, until=lambda: copy.own.usable)
+    assert copy.key == world.nodes["b"].key
+    assert copy.own.home == world.nodes["b"].disk.home
+
+
+def test_s11_the_disk_of_the_only_node_is_used_on_another_machine():
+    world = mesh("S11 moved alone", 1)
+    copy = copied(world, "a", "")
+    world.kill("a")
+    world.start("copy", booted=True, moved=True)
+    assert world.run(11, until=lambda: copy.own.usable)

@@ -80,18 +80,19 @@ class World:
             self.start(name)
         return node
 
-    def start(self, name: str, *, booted: bool = False, publish: bool = True) -> None:
+    def start(self, name: str, *, booted: bool = False, moved: bool = False, publish: bool = True) -> None:
         node = self.nodes[name]
         if node.up:
             return
         node.life += 1
         options = do.Options(
             key=node.key,
-            run=self.chance.getrandbits(63),
+            run=self.chance.getrandbits(63) | moved << 63,
             name=name,
             peers=node.peers,
             founding=node.founding,
             booted=booted,
+            moved=moved,
         )
         node.core = Core(node.disk, options, self.chance.random, node.late)
         node.own = None

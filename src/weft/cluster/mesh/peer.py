@@ -211,13 +211,15 @@ class Peer:
     async def _live(self, saved: Saved) -> None:
         self.key = X25519PrivateKey.from_private_bytes(saved.secret).public_key().public_bytes_raw()
         me = self.me
+        moved = saved.machine != me.machine
         options = Options(
             key=self.key,
-            run=int.from_bytes(self._random(8)),
+            run=int.from_bytes(self._random(8)) >> 1 | moved << 63,
             name=me.name,
             peers=me.peers,
             founding=me.founding,
-            booted=(saved.boot, saved.machine) != (me.boot, me.machine),
+            booted=moved or saved.boot != me.boot,
+            moved=moved,
         )
         self._forget()
         self._has(saved.kept)

@@ -46,6 +46,8 @@ class Kept(Value):
 class Options(Value):
     """`peers` are addresses, dialled for ever. `booted`: the machine has, since the last run.
 
+    `moved`: another machine has written the disk, and may run with it still. Its run is above all that are not moved.
+
     `founding` is the layout for `--mesh-create`; None without it.
     """
 
@@ -55,6 +57,7 @@ class Options(Value):
     peers: tuple[str, ...] = ()
     founding: Layout | None = None
     booted: bool = True
+    moved: bool = False
 
 
 class Create(Value):
