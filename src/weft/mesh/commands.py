@@ -7,7 +7,18 @@ from weft.mesh.publishing import Publishing
 from weft.mesh.reach import Reach
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
-from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Publish, Remove, Used
+from weft.model.mesh.effects import (
+    Adopt,
+    Command,
+    Connect,
+    Create,
+    Forget,
+    Leave,
+    Publish,
+    Remove,
+    Used,
+    Withdraw,
+)
 
 
 class Commands:
@@ -40,6 +51,8 @@ class Commands:
             self._leaving.check()
         elif isinstance(command, Remove):
             self._removing.check(command, now)
+        elif isinstance(command, Withdraw):
+            self._removing.check_withdrawal()
         elif isinstance(command, Adopt):
             self._meeting.check(command, now)
 
@@ -60,6 +73,8 @@ class Commands:
             self._leaving.leave(now)
         elif isinstance(command, Remove):
             self._removing.remove(command, now)
+        elif isinstance(command, Withdraw):
+            self._removing.withdraw(now)
         else:
             self._meeting.adopt(command, now)
             self._reach.hasten(now)

@@ -135,6 +135,18 @@ class Removing:
         self._propose(tuple(sorted(command.keys)), now)
         self._forced = now + FORCED if command.force else inf
 
+    def check_withdrawal(self) -> None:
+        """Raises `ConfigError`."""
+        if self._state.kept.proposal is None and not self._again:
+            seen, hint = "no removal by this node waits for others", "'weft mesh status' on each node shows its own."
+            raise ConfigError(Problem(code="MESH-005", where="weft mesh rmpeer --withdraw", seen=seen, hint=hint))
+
+    def withdraw(self, now: float) -> None:
+        self._withdraw()
+        self._again = ()
+        self.due = now
+        self._state.say("the removal is withdrawn")
+
     def _known(self) -> set[bytes]:
         known = self._state.known
         return {*known.members, *known.tokens.owners, *self._heard}

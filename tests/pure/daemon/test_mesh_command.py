@@ -3,6 +3,7 @@
 import json
 from typing import Literal
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -164,6 +165,7 @@ def test_a_daemon_with_another_store_has_no_mesh(daemon: Daemon):
         (("create",), MeshAsk(verb="create")),
         (("leave",), MeshAsk(verb="leave")),
         (("rmpeer", "node2", "--force"), MeshAsk(verb="rmpeer", names=("node2",), force=True)),
+        (("rmpeer", "--withdraw"), MeshAsk(verb="withdraw")),
         (("adopt", "4f2a"), MeshAsk(verb="adopt", names=("4f2a",))),
     ],
 )
@@ -185,6 +187,12 @@ def test_what_changes_the_ring_is_said_and_asked(
     monkeypatch.setattr(mesh, "_agreed", lambda *_: False)
     assert run(*words)[0] == 1
     assert daemon.asked == [ask]
+
+
+@pytest.mark.parametrize("words", [(), ("node2", "--withdraw")])
+def test_a_removal_has_names_or_is_withdrawn(words: tuple[str, ...]):
+    with pytest.raises(click.UsageError, match="Name the peers that are gone, or say --withdraw"):
+        run("rmpeer", *words)
 
 
 @pytest.mark.parametrize("verb", ["connect", "forget"])

@@ -150,6 +150,25 @@ def test_s9_while_a_peer_is_away_both_sides_wait_and_name_it(groups):
     assert len(heirs(world, "f")) == 1
 
 
+def test_a_removal_that_waits_is_withdrawn_and_another_one_comes_about():
+    world = one_is_dead("withdrawn", 5)
+    world.part("abc", "d")
+    world.run(15)
+    remove(world, "a", "e")
+    world.run(10)
+    assert all(world.nodes[name].core.kept.promise for name in "bc")
+    world.ask("a", do.Withdraw())
+    with pytest.raises(ConfigError, match="no removal by this node waits"):
+        world.ask("a", do.Withdraw())
+    assert world.run(5, until=lambda: not any(world.nodes[name].core.kept.promise for name in "bc"))
+    assert not any(list(node.core.removals) for node in up(world))
+    world.heal()
+    world.run(30)
+    remove(world, "b", "e")
+    assert world.run(60, until=lambda: removed(world, "e") and agree(world))
+    assert heirs(world, "e") == {world.nodes["b"].key}
+
+
 def test_s9_a_peer_that_joined_unseen_is_asked_too():
     world = one_is_dead("S9 unseen", 6)
     world.part("a", "bcdef")

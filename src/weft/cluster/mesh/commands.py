@@ -6,7 +6,7 @@ from typing import Literal
 from weft.cluster.mesh.peer import Peer, unread
 from weft.config.options import peer_address
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Remove
+from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Remove, Withdraw
 from weft.model.mesh.records import RING_SIZE, SECRET_SIZE, Layout
 from weft.model.node.meshstate import MeshAsk, MeshPeer, MeshState
 from weft.model.text import counted
@@ -39,14 +39,15 @@ class Operator:
         match ask.verb:
             case "create":
                 return self._create(state)
-            case "connect":
-                return Connect(address=_address(names[0])), (f"dials {names[0]} from now on",)
-            case "forget":
-                return Forget(address=_address(names[0])), (f"dials {names[0]} no more",)
+            case "connect" | "forget":
+                return _dials(names[0], ask.verb == "connect")
             case "leave":
                 return _leave(state)
             case "rmpeer":
                 return self._remove(state, names, force=ask.force)
+            case "withdraw":
+                gone = ", ".join(state.removing) or "peers"
+                return Withdraw(), (f"gives up the removal of {gone}: their blocks stay theirs",)
             case "adopt":
                 return self._adopt(state, names[0])
 
@@ -99,6 +100,13 @@ def _leave(state: MeshState) -> tuple[Command, tuple[str, ...]]:
     us = next((peer for peer in state.peers if peer.us), None)
     what = () if us is None else (f"gives all {counted(us.blocks, 'block')} of {us.id}, {' '.join(us.subnets)} last",)
     return Leave(), (*what, "pods of this node lose their addresses then: end them first")
+
+
+def _dials(name: str, more: bool) -> tuple[Command, tuple[str, ...]]:  # noqa: FBT001 - one of two commands
+    address = _address(name)
+    if more:
+        return Connect(address=address), (f"dials {name} from now on",)
+    return Forget(address=address), (f"dials {name} no more",)
 
 
 def _address(text: str) -> str:

@@ -215,10 +215,11 @@ def leave(output: str, instance: str | None, *, yes: bool) -> int:
 
 
 @mesh.command()
-@click.argument("peers", metavar="PEER…", nargs=-1, required=True)
+@click.argument("peers", metavar="PEER…", nargs=-1)
 @click.option("--force", is_flag=True, help="Do not wait for peers that are away: two pods may get one address.")
+@click.option("--withdraw", is_flag=True, help="Give up the removal by this node that still waits for others.")
 @_changes
-def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: bool, yes: bool) -> int:
+def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: bool, withdraw: bool, yes: bool) -> int:
     """Take over the blocks of peers that are gone for good, once all other peers have agreed.
 
     PEER is a name or an id, as `weft mesh peers` shows them. Name all that are gone at once: a peer that is away and
@@ -227,8 +228,11 @@ def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: 
     \b
       weft mesh rmpeer node3
       weft mesh rmpeer node3 node4-1f2e3d4c --yes
+      weft mesh rmpeer --withdraw
     """  # noqa: D301 - as above
-    ask = MeshAsk(verb="rmpeer", names=peers, force=force)
+    if withdraw == bool(peers):
+        raise click.UsageError("Name the peers that are gone, or say --withdraw.")
+    ask = MeshAsk(verb="withdraw") if withdraw else MeshAsk(verb="rmpeer", names=peers, force=force)
     return _ask_and_do(ask, output=output, instance=instance, yes=yes)
 
 

@@ -127,13 +127,17 @@ class Remove(Value):
     force: bool = False
 
 
+class Withdraw(Value):
+    """Give up our own removal, for which somebody is waited."""
+
+
 class Adopt(Value):
     """Drop our ring for the one that a neighbour has."""
 
     ring: bytes
 
 
-Command = Create | Publish | Used | Connect | Forget | Leave | Remove | Adopt
+Command = Create | Publish | Used | Connect | Forget | Leave | Remove | Withdraw | Adopt
 
 # --- Asked for -------------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class MeshAsk(Value):
     `names` are peers, a ring or an address. `force`: without waiting for peers that are away.
     """
 
-    verb: Literal["create", "connect", "forget", "leave", "rmpeer", "adopt"]
+    verb: Literal["create", "connect", "forget", "leave", "rmpeer", "withdraw", "adopt"]
     names: tuple[str, ...] = ()
     force: bool = False
     sure: bool = False

@@ -254,6 +254,8 @@ async def test_a_lost_node_is_removed_when_all_others_agree():
         await comes(lambda: not any(gone in peer.links for peer in nodes[0].look().peers if peer.name != "node3"))
         remove = Remove(keys=(lost.peer.key,))
         await comes(lambda: allowed(nodes[0].peer, remove))  # the ways to it over others are looked up now and then
+        with pytest.raises(ConfigError, match="no removal by this node"):
+            await nodes[0].operator.command(asked("withdraw"))
         lines = await nodes[0].operator.command(asked("rmpeer", "node3"))
         assert nodes[1].look().id in lines[2]
         await nodes[0].operator.command(asked("rmpeer", "node3", sure=True))
