@@ -108,6 +108,13 @@ def test_s16_all_peers_of_a_partial_mesh_agree_also_after_changes(seed: int):
     assert_agree(pairs)
 
 
+def test_s16_ways_by_hops_without_the_hash_are_seen(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("weft.mesh.ways._hash", lambda _one, _other: 0)
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            assert_agree(known(4 + seed % 9, partial(seed, 4 + seed % 9)))
+
+
 def test_ways_are_spread_over_relays():
     """Ten relays between forty peers that do not meet: none of them is on more than a quarter of the ways."""
     keys = [random.Random(100 + number).randbytes(32) for number in range(50)]
