@@ -7,14 +7,17 @@ import socket
 import subprocess
 import time
 from asyncio.subprocess import DEVNULL
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from tests.kernel.netthread import Namespace, inside, namespace, run
+from weft.cluster.store import Echo
 from weft.daemon.ways import Ways
-from weft.model.lease import Lease, LeaseAttrs
+from weft.desired.tunnels.wireguard import LivePeer
+from weft.model.lease import Lease, LeaseAttrs, WayKind
+from weft.model.mesh.effects import TunnelSeen
 from weft.model.net import Ip
 from weft.wire.icmp import HEADER, REPLY, checksum, marked_request
 
@@ -34,16 +37,19 @@ LEASES = {
 class Wants:
     """A store that has nodes asked, five a second, and remembers what it is told."""
 
-    def __init__(self, names: Sequence[str] = ("there", "silent")) -> None:
+    def __init__(self, names: Sequence[str] = ("there", "silent"), *, size: int = 0) -> None:
+        self.size = size
         self.heard: list[tuple[set[str], set[str]]] = []
         self._names = itertools.cycle(names)
 
-    async def next(self) -> Lease:
+    async def next(self) -> Echo:
         await asyncio.sleep(0.2)
-        return LEASES[next(self._names)]
+        return Echo(lease=LEASES[next(self._names)], kind="vxlan", size=self.size)
 
-    def saw(self, answered: Collection[str], active: Collection[str]) -> None:
-        self.heard.append((set(answered), set(active)))
+    def saw(self, answered: Collection[Echo], active: Collection[str], tunnels: Sequence[TunnelSeen] = ()) -> None:
+        assert not tunnels
+        assert {echo.size for echo in answered} <= {self.size}
+        self.heard.append(({echo.lease.id for echo in answered}, set(active)))
 
     @property
     def answered(self) -> set[str]:
@@ -54,7 +60,8 @@ class Wants:
         return set().union(*(active for _, active in self.heard))
 
 
-def where(lease: Lease) -> list[Ip]:
+def where(lease: Lease, kind: WayKind) -> list[Ip]:
+    assert kind == "vxlan"
     return [ip_address(f"10.9.0.{PEERS[lease.id]}")]
 
 
@@ -76,9 +83,22 @@ def tunnel(other: Namespace) -> None:
                 do("ip", "route", "add", subnet, "via", f"10.9.{peer}.0", "dev", "v", "onlink")
 
 
+async def nothing() -> Mapping[str, LivePeer]:
+    return {}
+
+
 def serve(wants: Wants, seconds: float, *, own: Ip = OWN, pings: str = "") -> None:
     """Ask for so long, while a pod sends packets to an address."""
-    ways = Ways(wants, own=lambda: [own], where=where, now=time.monotonic, random=secrets.token_bytes)
+    ways = Ways(
+        wants,
+        own=lambda: [("vxlan", own)],
+        where=where,
+        most=lambda: 1450,
+        now=time.monotonic,
+        unix=time.time,
+        random=secrets.token_bytes,
+        tunnels=nothing,
+    )
 
     async def serving() -> None:
         pod = await asyncio.create_subprocess_exec("ping", "-q", "-i", "0.1", pings, stdout=DEVNULL) if pings else None
@@ -106,13 +126,41 @@ def test_who_answers_is_told_and_echoes_are_no_traffic_of_pods():
     assert wants.active == set()
 
 
+def test_large_echoes_are_answered_if_the_way_takes_them_whole():
+    """65535 is what a pod's packet may have, here the device's."""
+
+    def work() -> dict[int, set[str]]:
+        found = {}
+        with namespace() as other:
+            tunnel(other)
+            for size in (65535, 1400):
+                for limit, rule in (
+                    ("free", ""),
+                    ("limited", "add rule ip t i udp dport 8472 meta length > 1470 drop"),
+                ):
+                    wants = Wants(names=("there",), size=size)
+                    run("nft", "add table ip t; add chain ip t i { type filter hook output priority 0; }; " + rule)
+                    serve(wants, 2)
+                    run("nft", "delete table ip t")
+                    found[size, limit] = wants.answered
+        return found
+
+    there = {"there"}
+    assert inside(work) == {
+        (65535, "free"): there,
+        (65535, "limited"): set(),
+        (1400, "free"): there,
+        (1400, "limited"): there,
+    }
+
+
 def test_what_a_peer_asks_is_no_traffic_of_pods_either():
     wants, peer_wants = Wants(), Wants(names=("first",))
 
     def work() -> None:
         with namespace() as other, ThreadPoolExecutor(1) as thread:
             tunnel(other)
-            asking = thread.submit(other.do, lambda: serve(peer_wants, 4, own=where(LEASES["there"])[0]))
+            asking = thread.submit(other.do, lambda: serve(peer_wants, 4, own=where(LEASES["there"], "vxlan")[0]))
             serve(wants, 4)
             asking.result()
 

@@ -7,7 +7,7 @@ Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002
 (STORE-002: refuses us), but `Directory.watch` and `Tenure.keep` outlive both.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -15,7 +15,8 @@ from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
 from weft.model.cluster import Listed, Malformed, OwnEvent, OwnLease, StoreEvent, Tally, Token
 from weft.model.errors import ConfigError, Problem
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, WayKind
+from weft.model.mesh.effects import TunnelSeen
 from weft.model.net import Addresses
 from weft.model.node.history import History
 from weft.model.node.meshstate import MeshAsk, MeshState
@@ -160,15 +161,26 @@ class Directory(Protocol[ListingT]):
         ...
 
 
+class Echo(Value):
+    """A request to a lease's node by its own path of a kind; `size` as `weft.model.mesh.effects.Probe` has it."""
+
+    lease: Lease
+    kind: WayKind
+    size: int = 0
+
+
 class Paths(Protocol):
     """The paths to other nodes, of which a store wants to know whether packets pass them."""
 
-    async def next(self) -> Lease:
-        """Wait for the next lease whose node is to be asked, by its own path."""
+    async def next(self) -> Echo:
+        """Wait for the next one that is to be sent."""
         ...
 
-    def saw(self, answered: Collection[str], active: Collection[str]) -> None:
-        """By ids of leases, who has answered since the last call, and with whom pods speak; before `next`, too."""
+    def saw(self, answered: Collection[Echo], active: Collection[str], tunnels: Sequence[TunnelSeen] = ()) -> None:
+        """What came back since the last call, the ids of leases with whose nodes pods speak, and all of WireGuard.
+
+        It is called before `next`, too.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from weft.cluster.store import Store
 from weft.config.blocks import asked_at
@@ -17,6 +17,7 @@ from weft.daemon import doctor, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
+from weft.daemon.planes import tunnels
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
@@ -28,6 +29,7 @@ from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
+from weft.model.lease import WayKind
 from weft.model.net import Ip, Net
 from weft.model.node.nodestate import Plan
 from weft.model.node.status import Status
@@ -89,10 +91,17 @@ class Running(Value):
         if paths := self.store.paths:
             ways = Ways(
                 paths,
-                own=lambda: self._asked_at(network.inputs.v4, network.inputs.v6),
-                where=lambda lease: self._asked_at(*lease.subnets),
+                own=lambda: [
+                    (kind, ip)
+                    for kind in get_args(WayKind)
+                    for ip in self._asked_at(kind, network.inputs.v4, network.inputs.v6)
+                ],
+                where=lambda lease, kind: self._asked_at(kind, *lease.subnets),
+                most=lambda: network.inputs.backend.mtu(network.inputs),
                 now=self.world.now,
+                unix=self.world.unix,
                 random=self.world.random,
+                tunnels=lambda: tunnels.ask(keeper.plane for keeper in network.keepers.values()),
             )
             parts.start("ways", ways.run)
         parts.start("configuration", configured.run)
@@ -118,9 +127,9 @@ class Running(Value):
         note = f"the configuration has changed ({'; '.join(new)}): this is what the next start of weftd does"
         return replace(plan, notes=(note, *plan.notes))
 
-    def _asked_at(self, *subnets: Net | None) -> list[Ip]:
+    def _asked_at(self, kind: WayKind, *subnets: Net | None) -> list[Ip]:
         netconf = self.network.inputs.netconf
-        return [asked_at(netconf, subnet, "vxlan") for subnet in subnets if subnet is not None]
+        return [asked_at(netconf, subnet, kind) for subnet in subnets if subnet is not None]
 
     def _listen(self, held: ExitStack) -> Monitor:
         """On a socket of its own: the loop's may be busy in a thread."""

@@ -1,135 +1,163 @@
 """The paths to peers, for a store that wants to know of them: which answer an echo, and which of them pods use now.
 
-Each node has an address for this alone, at which its kernel answers whether its daemon runs or not. A path is in use
-if packets went by its forwarding entry that are no echoes, of ours or of the peer.
+Each node has an address for each of its paths, which nothing else uses, at which its kernel answers whether its daemon
+runs or not.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from math import inf
 from typing import Final
 
-from weft.cluster.store import Paths
+from weft.cluster.store import Echo, Paths
+from weft.daemon.wayuse import Use
+from weft.desired.tunnels.wireguard import LivePeer, key_bytes
 from weft.kernel import icmp
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.lease import Lease
+from weft.model.lease import Lease, WayKind
+from weft.model.mesh.effects import TunnelSeen
 from weft.model.net import Family, Ip
-from weft.wire.icmp import REPLY, REQUEST, marked_request, read_marked
+from weft.wire.icmp import IP_HEADER, REPLY, REQUEST, marked_request, read_marked
 
 _TURN: Final = 0.2  # seconds until the store hears of an answer
 _LOOK: Final = 0.7  # … of which paths are in use, at the latest; not in step with echoes, which hide what was before
-_LATELY: Final = 3.0  # … that a path counts as in use
-_SAME: Final = 0.05  # seconds between an echo and the packet that it was
-_ROOM: Final = 512
+_ROOM: Final = 65536
+_LATEST: Final = 4096  # echoes whose answers are taken
+_SMALL: Final = len(marked_request(4, 0))
+
+Place = tuple[WayKind, Ip]
 
 
 class Ways:
-    """`own` gives the addresses at which this node is asked, `where` those of a lease's node: one a family.
+    """`own` gives the addresses at which this node is asked, `where` those of a lease's node.
 
-    A path has answered when it has done so in each family that both have. `now` counts seconds and cannot be set.
+    A path has answered when it has done so in each family that both have. `most` is the size of the largest packet of a
+    pod, `tunnels` asks for WireGuard's peers by their keys. `now` counts seconds and cannot be set, `unix` is the time.
     """
 
     def __init__(
         self,
         paths: Paths,
         *,
-        own: Callable[[], Sequence[Ip]],
-        where: Callable[[Lease], Sequence[Ip]],
+        own: Callable[[], Sequence[Place]],
+        where: Callable[[Lease, WayKind], Sequence[Ip]],
+        most: Callable[[], int],
         now: Callable[[], float],
+        unix: Callable[[], float],
         random: Callable[[int], bytes],
+        tunnels: Callable[[], Awaitable[Mapping[str, LivePeer]]],
     ) -> None:
         self._paths = paths
         self._own = own
         self._where = where
+        self._most = most
+        self._tunnels = tunnels
         self._now = now
+        self._unix = unix
         self._first = int.from_bytes(random(7))  # so that nobody knows the numbers of our echoes
         self._number = self._first
-        self._leases: dict[Ip, Lease] = {}  # by the address at which the node was asked
-        self._awaited: dict[str, set[int]] = {}  # by id, the families that have not answered yet
-        self._echoed: dict[str, float] = {}  # by id, when the last echo of either side went by
-        self._used: dict[str, float] = {}  # by id, when a pod's packet was seen last
-        self._answered = set[str]()
+        self._socks: dict[tuple[WayKind, Family], socket.socket] = {}
+        self._leases: dict[Place, Lease] = {}  # by where their nodes were asked
+        self._out: dict[int, tuple[Echo, set[Family]]] = {}  # by number, with the families that have not answered
+        self._answered: list[Echo] = []
+        self._use = Use()
 
     async def run(self) -> None:
-        """Begins again where the node's own block is another, and where its addresses are not there yet."""
+        """Begins again where the node's own block is another."""
         with Rtnl.open() as rtnl:
             while True:
-                own = self._own()
-                socks: dict[Family, socket.socket] = {}
                 with ExitStack() as held:
-                    with suppress(OSError):  # addresses come with the devices
-                        socks = {ip.version: held.enter_context(_bound(ip)) for ip in own}
-                    if socks:
-                        await self._serve(socks, own, rtnl)
-                await asyncio.sleep(_LOOK)
+                    held.callback(self._socks.clear)
+                    await self._serve(self._own(), rtnl, held)
 
-    async def _serve(self, socks: Mapping[Family, socket.socket], own: Sequence[Ip], rtnl: Rtnl) -> None:
+    async def _serve(self, own: Sequence[Place], rtnl: Rtnl, held: ExitStack) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(self._ask())
+            looked = -inf
+            while self._own() == own:
+                if self._answered or self._now() >= looked + _LOOK:
+                    self._listen(own, held)
+                    if self._socks:
+                        await self._look(rtnl)
+                        looked = self._now()
+                await asyncio.sleep(_TURN)
+            asking.cancel()
+
+    def _listen(self, own: Sequence[Place], held: ExitStack) -> None:
+        """Where nobody listens yet: addresses come with their devices, which may come at any time."""
         loop = asyncio.get_running_loop()
-        for version, sock in socks.items():
-            loop.add_reader(sock, self._hear, sock, version)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                asking = tasks.create_task(self._ask(socks))
-                looked = -inf
-                while self._own() == own:
-                    if self._answered or self._now() >= looked + _LOOK:
-                        self._paths.saw(self._answered, self._active(socks, rtnl))
-                        self._answered, looked = set(), self._now()
-                    await asyncio.sleep(_TURN)
-                asking.cancel()
-        finally:
-            for sock in socks.values():
-                loop.remove_reader(sock)
+        for kind, ip in own:
+            if (kind, ip.version) not in self._socks:
+                with suppress(OSError):
+                    sock = self._socks[kind, ip.version] = held.enter_context(_bound(ip))
+                    loop.add_reader(sock, self._hear, sock, kind, ip.version)
+                    held.callback(loop.remove_reader, sock)
 
-    async def _ask(self, socks: Mapping[Family, socket.socket]) -> None:
+    async def _look(self, rtnl: Rtnl) -> None:
+        used: Mapping[Ip, float] = {}
+        tunnels: Mapping[str, LivePeer] = {}
+        with suppress(OSError):  # the next look sees more
+            used = rtnl.fdb_used()
+        with suppress(OSError):
+            tunnels = await self._tunnels()
+        for (kind, version), sock in self._socks.items():  # what our kernel has answered, and nobody has read yet
+            self._hear(sock, kind, version)
+        leases = {lease.id: lease for lease in self._leases.values()}
+        active = self._use.look(leases.values(), used, tunnels, self._now())
+        answered, self._answered = self._answered, []
+        self._paths.saw(answered, active, [self._seen(live) for live in tunnels.values()])
+
+    def _seen(self, live: LivePeer) -> TunnelSeen:
+        endpoint = "" if live.peer.endpoint is None else str(live.peer.endpoint)
+        ago = max(0.0, self._unix() - live.handshake) if live.handshake else None
+        return TunnelSeen(key=key_bytes(live.peer.key), endpoint=endpoint, handshake=ago)
+
+    async def _ask(self) -> None:
         while True:
-            lease = await self._paths.next()
-            addresses = [ip for ip in self._where(lease) if ip.version in socks]
-            self._awaited[lease.id] = {ip.version for ip in addresses}
-            self._echoed[lease.id] = self._now()
+            echo = await self._paths.next()
+            lease, kind = echo.lease, echo.kind
+            places = [ip for ip in self._where(lease, kind) if (kind, ip.version) in self._socks]
             self._number += 1
-            for ip in addresses:
-                self._leases[ip] = lease
-                with suppress(OSError):  # there is no route yet: it is missed, as one that is lost
-                    socks[ip.version].sendto(marked_request(ip.version, self._number), (str(ip), 0))
+            self._out[self._number] = echo, {ip.version for ip in places}
+            self._out.pop(self._number - _LATEST, None)
+            for ip in places:
+                self._leases[kind, ip] = lease
+                size = min(echo.size, self._most()) or IP_HEADER[ip.version] + _SMALL
+                self._use.echoed(lease, kind, self._now(), sent=size)
+                request = marked_request(ip.version, self._number, size=size - IP_HEADER[ip.version])
+                with suppress(OSError):  # there is no route yet, or the device takes less: as one that is lost
+                    self._socks[kind, ip.version].sendto(request, (str(ip), 0))
 
-    def _hear(self, sock: socket.socket, version: Family) -> None:
+    def _hear(self, sock: socket.socket, kind: WayKind, version: Family) -> None:
         with suppress(OSError):  # nothing more; or what came back of an echo, which is no answer
             while True:
                 data, (host, *_) = sock.recvfrom(_ROOM)
-                kind, number = read_marked(version, data)
-                lease = self._leases.get(ip_address(host))
-                if lease is None:
-                    continue
-                self._echoed[lease.id] = self._now()
-                if kind == REPLY[version] and self._first < number <= self._number:
-                    awaited = self._awaited[lease.id]
-                    awaited.discard(version)
-                    if not awaited:
-                        self._answered.add(lease.id)
+                what, number = read_marked(version, data)
+                lease = self._leases.get((kind, ip_address(host)))
+                if lease is not None:
+                    size = len(data) + (IP_HEADER[6] if version == 6 else 0)  # raw IPv4 sockets show the header
+                    self._use.echoed(lease, kind, self._now(), sent=size if what == REQUEST[version] else 0)
+                    if what == REPLY[version]:
+                        self._came(number, lease, kind, version)
 
-    def _active(self, socks: Mapping[Family, socket.socket], rtnl: Rtnl) -> set[str]:
-        now = self._now()
-        try:
-            sent = rtnl.fdb_used()
-        except OSError:  # the next look sees more
-            sent = {}
-        for version, sock in socks.items():  # a peer's echo that our kernel has answered, and nobody has read yet
-            self._hear(sock, version)
-        for lease in self._leases.values():
-            echoed = self._echoed[lease.id] + _SAME
-            if any(remote in sent and now - sent[remote] > echoed for remote in lease.remotes):
-                self._used[lease.id] = now
-        return {name for name, used in self._used.items() if now < used + _LATELY}
+    def _came(self, number: int, lease: Lease, kind: WayKind, version: Family) -> None:
+        """An answer by another path than the one that was asked is none."""
+        echo, awaited = self._out.get(number, (None, set[Family]()))
+        if echo is not None and (echo.lease.id, echo.kind) == (lease.id, kind) and version in awaited:
+            awaited.remove(version)
+            if not awaited:
+                self._answered.append(echo)
+                del self._out[number]
 
 
 def _bound(ip: Ip) -> socket.socket:
     """Raises `OSError` while this node does not have the address."""
     sock = icmp.listen(ip.version, (REQUEST[ip.version], REPLY[ip.version]))
     try:
+        icmp.never_fragment(sock, ip.version)
         sock.bind((str(ip), 0))
     except OSError:
         sock.close()

@@ -19,7 +19,7 @@ from weft.mesh.removing import Removing
 from weft.mesh.state import State
 from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
-from weft.model.mesh.effects import Command, Effect, Kept, Options, Send, Sights
+from weft.model.mesh.effects import Command, Effect, Kept, Options, PathFound, Send, Sights
 from weft.model.mesh.messages import (
     Buckets,
     Copied,
@@ -44,15 +44,20 @@ _COMPARING: Final = (Records, Root, Buckets, Versions, Pull)
 
 
 class Core:
-    """`members` are what an earlier run knew, perhaps long ago. `due` is when `tick` is wanted."""
+    """`members` and `paths` are what an earlier run knew, perhaps long ago. `due` is when `tick` is wanted."""
 
     def __init__(
-        self, kept: Kept, options: Options, chance: Callable[[], float], members: Iterable[Member] = ()
+        self,
+        kept: Kept,
+        options: Options,
+        chance: Callable[[], float],
+        members: Iterable[Member] = (),
+        paths: Iterable[PathFound] = (),
     ) -> None:
         self._state = state = State(kept, options, chance)
-        self._waying = Waying(state)
         self._outside = Outside(state)
         self._tunnels = Tunnels(state, self._outside)
+        self._waying = Waying(state, self._tunnels, paths)
         self._publishing = Publishing(state, self._waying, self._outside, self._tunnels)
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
@@ -133,6 +138,11 @@ class Core:
     def digest(self) -> int:
         """Equal for those that know the same."""
         return self._state.known.digest.root
+
+    @property
+    def paths(self) -> Iterable[PathFound]:
+        """What the next run should know of them."""
+        return self._waying.found
 
     @property
     def kept(self) -> Kept:

@@ -1,4 +1,4 @@
-"""Whether a path to a peer carries packets, by the echoes that come back on it.
+"""Whether a path to a peer carries packets, and how large ones, by the echoes that come back on it.
 
 A path of which nothing is known yet counts as one that does. One that has fallen comes back late: an operator who
 mends a firewall waits some seconds, and one that falls again and again changes nobody's way.
@@ -6,6 +6,8 @@ mends a firewall waits some seconds, and one that falls again and again changes 
 
 from math import inf
 from typing import Final
+
+from weft.mesh.sizes import Sizes
 
 IN_USE: Final = 1.0  # seconds between two echoes on a path that packets of pods take
 FALLEN: Final = 5.0  # … on one that they would take if it answered
@@ -18,42 +20,80 @@ _LONGEST: Final = 300.0
 
 
 class Path:
-    """`usable` is None before the first word. `due` is when `tick` is wanted."""
+    """`usable` is None before the first word. `due` is when `tick` is wanted, with the seconds between two echoes."""
 
-    __slots__ = ("_answers", "_asked", "_hold", "_misses", "_rose", "_until", "due", "usable")
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_calm",
+        "_hold",
+        "_misses",
+        "_rose",
+        "_size",
+        "_until",
+        "due",
+        "sizes",
+        "usable",
+    )
 
-    def __init__(self, due: float) -> None:
-        self.usable: bool | None = None
+    def __init__(self, due: float, *, usable: bool | None = None, mtu: int = 0) -> None:
+        """`usable` and `mtu` as an earlier run found them."""
+        self.usable = usable
+        self.sizes = Sizes(mtu)
         self.due = due
         self._asked = -inf  # when the echo that is out was sent; -inf if none is
+        self._size = 0  # its size, if it is a large one
+        self._calm = False  # the last echo has come back
         self._misses = self._answers = 0  # in a row
         self._hold = _SHORTEST
         self._rose = self._until = -inf
 
-    def tick(self, now: float, interval: float) -> bool:
-        """At `due`: judge the echo that is out; tell whether one is to be sent now."""
-        if self._asked > -inf:
-            self._asked = -inf
-            self._missed(now)
-            if self.usable is False:  # nothing hurries
-                self.due = now + interval
-                return False
-        self._asked = now
-        self.due = now + _PATIENCE
-        return True
+    @property
+    def missing(self) -> bool:
+        """Since the last answer an echo was missed."""
+        return self._misses > 0
 
-    def answered(self, now: float, interval: float) -> None:
+    @property
+    def proved(self) -> bool:
+        return self.usable is True and not self.missing
+
+    def tick(self, now: float, interval: float) -> int | None:
+        """At `due`: judge the echo that is out; the size of the one to be sent now, None for none."""
+        if self._asked > -inf:
+            self._asked, self._calm = -inf, False
+            if self._size:
+                self.sizes.lost(now)
+            else:
+                self._missed(now)
+                if self.usable is False:  # nothing hurries
+                    self.due = now + interval
+                    return None
+        self._asked = now
+        self._size = self.sizes.size(now) if self._takes_large(interval) else 0
+        self.due = now + _PATIENCE
+        return self._size
+
+    def answered(self, size: int, now: float, interval: float) -> None:
         """An echo has come back, perhaps one that was given up."""
-        sent, self._asked = self._asked, -inf
+        sent = self._asked
+        if size == self._size or sent == -inf:
+            self._asked = -inf
+        if size:
+            self.sizes.answered(size, now)
+        self._calm = True
         self._misses = 0
         self._answers += 1
-        if self.usable is False and self._answers < _ANSWERS:
-            self.due = now + _PATIENCE
-        else:
-            self.due = max(now, sent + interval) if sent > -inf else now + interval
         if self.usable is None or (self.usable is False and self._answers >= _ANSWERS and now >= self._until):
             self._rose = now if self.usable is False else -inf
             self.usable = True
+        if self._asked > -inf:
+            return
+        if self.usable is False and self._answers < _ANSWERS:
+            self.due = now + _PATIENCE
+        elif self.sizes.measuring and self._takes_large(interval):
+            self.due = now
+        else:
+            self.due = max(now, sent + interval) if sent > -inf else now + interval
 
     def forgive(self, due: float) -> None:
         """We were late ourselves: what was not seen in that time says nothing."""
@@ -61,9 +101,13 @@ class Path:
         self.due = min(self.due, due)
 
     def hasten(self, due: float) -> None:
-        """It has come into use."""
+        """It has come into use, or may soon."""
         if self._asked == -inf:
             self.due = min(self.due, due)
+
+    def _takes_large(self, interval: float) -> bool:
+        """Between two large echoes is a small one, so that what is lost is lost for its size."""
+        return self._calm and self.usable is True and (interval == IN_USE or not self.sizes.measured)
 
     def _missed(self, now: float) -> None:
         self._answers = 0

@@ -37,12 +37,9 @@ class Publishing:
         self.due = inf
 
     def publish(self, told: Publish) -> None:
-        before, self.told = self.told, told
+        self.told = told
         self._outside.own(told.tunnels)
         self._state.stale = True
-        if before.clear != told.clear:
-            for key in self._shown:
-                self._state.mark(key)
 
     def tick(self, now: float) -> None:
         state = self._state
@@ -124,9 +121,11 @@ class Publishing:
             elif shown is None or any(getattr(shown, each) != getattr(lease, each) for each in SHOWN):
                 self._shown[key] = lease
                 changed.append(lease)
+        self._waying.begin(now)
+        marked |= state.take_changed()  # the ways to others are other ones now
+        self._show_hops([*marked, *self._waying.behind({lease.key for lease in changed})])  # first: a lease has its way
         if changed or gone:
             state.out.append(Leases(changed=tuple(changed), gone=tuple(gone)))
-        self._show_hops([*marked, *self._waying.behind({lease.key for lease in changed})])
 
     def _show_hops(self, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -141,10 +140,11 @@ class Publishing:
         return Hop(
             key=lease.key,
             next=relay,
-            kind="vxlan" if self.told.clear and relay.clear else "direct",
+            kind=self._waying.kind(relay.key),
             reason=self._waying.reason(lease.key),
             endpoint=self._tunnels.endpoint(lease.key),
             keepalive=self._tunnels.keepalive(lease.key),
+            mtu=self._waying.mtu(relay.key),
         )
 
     def _holds(self, member: Member) -> bool:

@@ -1,76 +1,17 @@
 """Which way packets go while paths fall and come back, by cores that all see only their own echoes."""
 
-from collections.abc import Iterable
-from itertools import pairwise
+from itertools import permutations
 
 import pytest
 
 from tests.support.mesh.nodes import Node
-from tests.support.mesh.world import World
+from tests.support.mesh.paths import BOTH, LAYOUT, Paths, both
+from weft.model.lease import WayKind
 from weft.model.mesh import effects as do
-from weft.model.mesh.records import Layout, short
+from weft.model.mesh.records import short
 
-LAYOUT = Layout(net_conf="{}", blocks=64, first=2)
-EYE = 0.2  # seconds between two looks of a node at what has answered
-
-
-class Paths:
-    """The tunnel beside the links: what does not pass it; and the hops that each node was told."""
-
-    def __init__(self, count: int, seed: object = 1) -> None:
-        self.world = World(f"ways {seed}")
-        self.blocked: set[tuple[str, str]] = set()  # from whom to whom
-        self.hops: dict[str, dict[str, tuple[str, str]]] = {}
-        self.probes: list[tuple[str, str]] = []
-        self.idle: set[str] = set()  # nodes whose pods speak with nobody
-        self._answered: dict[str, list[bytes]] = {}
-        self.world.watchers.append(self._watch)
-        names = [f"n{number}" for number in range(count)]
-        for name in names:
-            self.world.add(name, names[:1] if name != names[0] else ())
-        self.world.create(names[0], LAYOUT)
-        assert self.world.run(60, until=self.know_all)
-        for node in self.world.nodes.values():
-            self._look(node)
-
-    def know_all(self) -> bool:
-        return all(len(node.leases) == len(self.world.nodes) - 1 for node in self.world.nodes.values())
-
-    def by_key(self, key: bytes) -> Node:
-        return next(node for node in self.world.nodes.values() if node.key == key)
-
-    def _watch(self, node: Node, effect: do.Effect) -> None:
-        if isinstance(effect, do.Hop):
-            next_hop = "" if effect.next.key == effect.key else effect.next.name
-            self.hops.setdefault(node.name, {})[self.by_key(effect.key).name] = next_hop, effect.reason
-        elif isinstance(effect, do.Probe):
-            to = self.by_key(effect.key).name
-            self.probes.append((node.name, to))
-            if not {(node.name, to), (to, node.name)} & self.blocked:
-                self._answered.setdefault(node.name, []).append(effect.key)
-
-    def _look(self, node: Node) -> None:
-        if node.core is not None:
-            others = () if node.name in self.idle else node.leases
-            answers = (do.Answer(key=key, kind="vxlan") for key in self._answered.pop(node.name, ()))
-            sights = do.Sights(answered=tuple(answers), active=frozenset(others))
-            self.world._call(node, node.life, lambda core, now: core.saw(sights, now))
-        self.world.at(self.world.now + EYE, self._look, node)
-
-    def block(self, *pairs: tuple[str, str]) -> None:
-        self.blocked |= {(a, b) for one, other in pairs for a, b in ((one, other), (other, one))}
-
-    def way(self, one: str, other: str) -> str:
-        """The relay's name; empty without one."""
-        return self.hops.get(one, {}).get(other, ("", ""))[0]
-
-    def until(self, seconds: float, pairs: Iterable[tuple[str, str]], relays: Iterable[str]) -> bool:
-        wanted = set(relays)
-        return self.world.run(seconds, until=lambda: all(self.way(*pair) in wanted for pair in pairs))
-
-
-def both(one: str, other: str) -> list[tuple[str, str]]:
-    return [(one, other), (other, one)]
+DIRECT: tuple[WayKind, ...] = ("direct",)
+VXLAN: tuple[WayKind, ...] = ("vxlan",)
 
 
 def test_who_reach_each_other_need_nobody_and_say_nothing():
@@ -80,28 +21,16 @@ def test_who_reach_each_other_need_nobody_and_say_nothing():
     assert all(not member.cannot for node in paths.world.nodes.values() for member in node.core.members.values())
 
 
-def where(name: str) -> str:
-    return f"192.0.2.1{name[1:]}:51820"
-
-
 def test_packets_go_by_wireguard_where_one_of_two_takes_no_vxlan():
-    paths = Paths(3)
-    seen: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def watch(node: Node, effect: do.Effect) -> None:
-        if isinstance(effect, do.Hop):
-            seen[node.name, paths.by_key(effect.key).name] = effect.kind, effect.endpoint
-
-    paths.world.watchers.append(watch)
-    for clear in (False, True):
-        for name, node in paths.world.nodes.items():
-            mine = clear or name != "n1"
-            paths.world.ask(
-                name, do.Publish(attrs=b"{}", endpoints=(node.address,), tunnels=(where(name),), clear=mine)
-            )
-        paths.world.run(5)
-        for one, other in (("n0", "n1"), ("n2", "n1"), ("n1", "n0"), ("n1", "n2")):
-            assert seen[one, other] == ("vxlan" if clear else "direct", where(other))
+    paths = Paths(3, kinds=BOTH)
+    sealed = paths.world.nodes["n1"]
+    for takes, kind in ((DIRECT, "direct"), (BOTH, "vxlan")):
+        sealed.takes = takes
+        paths.world.ask("n1", sealed.published)
+        paths.world.run(20)
+        assert {paths.kind(*pair) for pair in (*both("n0", "n1"), *both("n2", "n1"))} == {kind}
+        assert {paths.kind(*pair) for pair in both("n0", "n2")} == {"vxlan"}
+        assert paths.hops["n0"]["n1"].endpoint == sealed.address
 
 
 def test_n2_packets_go_by_a_relay_within_eight_seconds_and_back_within_twenty():
@@ -109,19 +38,19 @@ def test_n2_packets_go_by_a_relay_within_eight_seconds_and_back_within_twenty():
     paths.world.run(30)
     paths.block(("n0", "n1"))
     assert paths.until(8, both("n0", "n1"), ["n2"])
-    assert paths.hops["n0"]["n1"] == ("n2", "port-filtered")
+    assert paths.reason("n0", "n1") == "port-filtered"
     paths.world.run(30)
-    paths.blocked.clear()
+    paths.cut.clear()
     assert paths.until(20, both("n0", "n1"), [""])
-    assert paths.hops["n1"]["n0"] == ("", "")
+    assert paths.reason("n1", "n0") == ""
 
 
 def test_n1_packets_of_a_relay_that_is_lost_take_another_within_eight_seconds():
     paths = Paths(4)
     paths.block(("n0", "n1"))
     assert paths.until(30, both("n0", "n1"), ["n2", "n3"])
-    first = paths.way("n0", "n1")
-    assert paths.way("n1", "n0") == first
+    first = paths.relay("n0", "n1")
+    assert paths.relay("n1", "n0") == first
     paths.block(*((first, each) for each in paths.world.nodes if each != first))
     assert paths.until(8, both("n0", "n1"), {"n2", "n3"} - {first})
 
@@ -131,7 +60,7 @@ def test_packets_for_a_peer_of_which_nobody_hears_go_straight_and_not_round():
     paths = Paths(3)
     paths.block(("n0", "n1"), ("n0", "n2"))
     paths.world.run(60)
-    assert not any(paths.way(*pair) for pair in (*both("n0", "n1"), *both("n0", "n2")))
+    assert not any(paths.relay(*pair) for pair in (*both("n0", "n1"), *both("n0", "n2")))
     assert [member.cannot for member in paths.world.nodes["n0"].core.members.values()].count(()) == 0
 
 
@@ -142,8 +71,8 @@ def test_a_pair_of_which_one_alone_hears_nothing_goes_by_a_relay_too():
     paths.world.run(90)
     paths.block(("n0", "n1"))
     assert paths.until(10, both("n0", "n1"), ["n2"])
-    assert paths.hops["n1"]["n0"] == ("n2", "one-way")
-    assert paths.world.run(180, until=lambda: paths.hops["n1"]["n0"] == ("n2", "port-filtered"))
+    assert paths.reason("n1", "n0") == "one-way"
+    assert paths.world.run(180, until=lambda: paths.reason("n1", "n0") == "port-filtered")
 
 
 def test_a_path_in_use_is_asked_each_second_and_one_without_traffic_once_a_minute():
@@ -152,8 +81,9 @@ def test_a_path_in_use_is_asked_each_second_and_one_without_traffic_once_a_minut
     paths.world.run(120)
     paths.probes.clear()
     paths.world.run(600)
-    assert 560 <= paths.probes.count(("n0", "n2")) <= 640
-    assert 9 <= paths.probes.count(("n1", "n2")) <= 11
+    sent = [probe[:2] for probe in paths.probes]
+    assert 560 <= sent.count(("n0", "n2")) <= 640
+    assert 9 <= sent.count(("n1", "n2")) <= 11
 
 
 @pytest.mark.parametrize("late, silent", [(5.0, False), (0.0, True)])
@@ -198,14 +128,14 @@ def test_a_relay_that_loses_its_lease_is_none_any_more():
     assert paths.until(30, both("n0", "n1"), ["n2"])
     paths.world.ask("n2", do.Leave())
     assert paths.until(60, both("n0", "n1"), [""])
-    assert paths.hops["n0"]["n1"] == ("", "")
+    assert paths.reason("n0", "n1") == ""
 
 
 def test_a_daemon_that_starts_again_finds_the_relays_that_it_had():
     paths = Paths(4)
     paths.block(("n0", "n1"))
     assert paths.until(30, both("n0", "n1"), ["n2", "n3"])
-    relay = paths.way("n0", "n1")
+    relay = paths.relay("n0", "n1")
     paths.world.kill("n0")
     paths.hops.clear()
     paths.world.start("n0")
@@ -224,38 +154,146 @@ def test_of_another_ring_s_paths_nothing_stays():
     assert paths.world.run(60, until=paths.know_all)
 
 
+def straight(paths: Paths, one: str, other: str, kind: WayKind) -> bool:
+    return all(paths.kind(*pair) == kind and not paths.relay(*pair) for pair in both(one, other))
+
+
+def test_n2_packets_go_by_wireguard_within_eight_seconds_and_by_vxlan_again_within_twenty():
+    paths = Paths(3, kinds=BOTH)
+    paths.world.run(30)
+    paths.cut.add(("n0", "n1", "vxlan"))
+    assert paths.world.run(8, until=lambda: straight(paths, "n0", "n1", "direct"))
+    assert paths.reason("n0", "n1") == "port-filtered"
+    assert not any(member.cannot for node in paths.world.nodes.values() for member in node.core.members.values())
+    paths.world.run(30)
+    paths.cut.clear()
+    assert paths.world.run(20, until=lambda: straight(paths, "n0", "n1", "vxlan"))
+    assert paths.reason("n0", "n1") == ""
+
+
+def test_a_pair_by_which_neither_kind_passes_goes_by_a_relay_and_comes_back_by_the_first_that_does():
+    paths = Paths(3, kinds=BOTH)
+    paths.world.run(30)
+    paths.block(("n0", "n1"))
+    assert paths.until(8, both("n0", "n1"), ["n2"])
+    paths.world.run(20)
+    paths.cut = {cut for cut in paths.cut if "vxlan" in cut}
+    assert paths.world.run(20, until=lambda: straight(paths, "n0", "n1", "direct"))
+
+
+def test_a_way_is_left_only_for_one_that_is_proved():
+    """Neither kind passes, and there is no other peer: packets go on by the one that they went by."""
+    paths = Paths(2, kinds=BOTH)
+    paths.world.run(30)
+    paths.cut.add(("n0", "n1", "vxlan"))
+    assert paths.world.run(8, until=lambda: straight(paths, "n0", "n1", "direct"))
+    paths.block(("n0", "n1"))
+    paths.world.run(60)
+    assert straight(paths, "n0", "n1", "direct")
+
+
+def test_packets_that_a_relay_hands_on_go_to_it_by_the_kind_that_reaches_it():
+    paths = Paths(3, kinds=BOTH)
+    paths.block(("n0", "n1"))
+    assert paths.until(8, both("n0", "n1"), ["n2"])
+    paths.cut.add(("n0", "n2", "vxlan"))
+    assert paths.world.run(8, until=lambda: paths.kind("n0", "n2") == "direct")
+    assert paths.kind("n0", "n1") == "direct"
+    assert paths.relay("n0", "n1") == "n2"
+    assert paths.arrives("n0", "n1")
+
+
+def test_n3_packets_go_on_where_large_ones_are_lost_and_the_largest_is_known():
+    paths = Paths(3, kinds=BOTH)
+    paths.world.run(30)
+    paths.limit("n0", "n1", 1390, VXLAN)
+    assert paths.world.run(15, until=lambda: paths.hops["n0"]["n1"].mtu == paths.hops["n1"]["n0"].mtu == 1380)
+    assert paths.reason("n0", "n1") == "mtu"
+    paths.largest.clear()
+    assert paths.world.run(65, until=lambda: paths.hops["n0"]["n1"].mtu == 0)
+    assert paths.reason("n0", "n1") == ""
+
+
+def test_a_pair_that_may_go_by_no_kind_goes_by_a_relay():
+    """n0 has no WireGuard, n1 takes no vxlan."""
+    paths = Paths(3, kinds=BOTH)
+    for name, takes in (("n0", VXLAN), ("n1", DIRECT)):
+        paths.world.nodes[name].takes = takes
+        paths.world.ask(name, paths.world.nodes[name].published)
+    assert paths.until(10, both("n0", "n1"), ["n2"])
+    paths.world.run(10)
+    assert {paths.reason(*pair) for pair in both("n0", "n1")} == {"no-kernel"}
+    assert all(paths.arrives(*pair) for pair in both("n0", "n1"))
+
+
+@pytest.mark.parametrize("cut", [[("n0", "n1", "vxlan")], [("n0", "n1", "vxlan"), ("n0", "n1", "direct")]])
+def test_a_daemon_that_starts_again_goes_on_by_the_ways_that_it_had(cut: list[tuple[str, str, WayKind]]):
+    """Its kernel has them still: nothing else is said meanwhile."""
+    paths = Paths(4, kinds=BOTH)
+    paths.world.run(30)
+    paths.cut |= set(cut)
+    paths.world.run(30)
+    before = paths.hops["n0"]["n1"]
+    said: list[do.Hop] = []
+    node = paths.world.nodes["n0"]
+    members, found = tuple(node.core.members.values()), tuple(node.core.paths)
+    paths.world.kill("n0")
+    node.late, node.paths = members, found
+
+    def watch(other: Node, effect: do.Effect) -> None:
+        if other is node and isinstance(effect, do.Hop):
+            said.append(effect)
+
+    paths.world.watchers.append(watch)
+    paths.world.start("n0")
+    paths.world.run(90)
+    ways = {(paths.named(hop.key), hop.next.name, hop.kind) for hop in said}
+    assert {way for way in ways if way[0] == "n1"} == {("n1", before.next.name, before.kind)}
+    assert not node.core.members[node.key].cannot or len(cut) == 2
+
+
+def test_a_spare_path_is_asked_four_times_less_while_nothing_is_missed():
+    paths = Paths(2, kinds=BOTH)
+    paths.world.run(120)
+    paths.probes.clear()
+    paths.world.run(2400)
+    sent = [(source, kind) for source, _, kind, _ in paths.probes]
+    assert 9 <= sent.count(("n0", "direct")) <= 11
+
+
+def test_nobody_waits_for_the_first_word_of_a_path():
+    """… also where no pod speaks: a way that does not carry is left before a pod needs it."""
+    paths = Paths(3, kinds=BOTH)
+    paths.idle = set(paths.world.nodes)
+    paths.block(("n0", "n1"))
+    assert paths.until(10, both("n0", "n1"), ["n2"])
+
+
+@pytest.mark.parametrize("kinds", [VXLAN, BOTH], ids=["vxlan", "both"])
 @pytest.mark.parametrize("seed", range(5))
-def test_s16_after_any_change_of_paths_all_agree_on_ways_without_loops(seed: int):
-    paths = Paths(7, seed)
-    names, chance = list(paths.world.nodes), paths.world.chance
+def test_s16_after_any_change_of_paths_all_agree_on_ways_without_loops(seed: int, kinds: tuple[WayKind, ...]):
+    paths = Paths(7, seed, kinds)
+    chance = paths.world.chance
     for _ in range(4):
-        for one in names:
-            for other in names:
-                if one < other and chance.random() < 0.2:
-                    pair = {(one, other), (other, one)}
-                    paths.blocked = paths.blocked - pair if pair & paths.blocked else paths.blocked | pair
+        change(paths, kinds, 0.2)
         paths.world.run(80)  # longer than any of these returns waits
-        for one in names:
-            for other in names:
-                there, back = walked(paths, one, other), walked(paths, other, one)
-                assert there == back[::-1]
-                assert not linked(paths, one, other) or not set(pairwise(there)) & paths.blocked
+        assert_reached(paths)
+    assert chance.random()
 
 
-def linked(paths: Paths, one: str, other: str) -> bool:
-    seen, todo = {one}, [one]
-    while todo:
-        here = todo.pop()
-        new = {each for each in paths.world.nodes if (here, each) not in paths.blocked} - seen
-        seen |= new
-        todo += new
-    return other in seen
+def change(paths: Paths, kinds: tuple[WayKind, ...], share: float) -> None:
+    """Let some pairs fall or come back, each by some kinds and in one direction or both."""
+    chance = paths.world.chance
+    for one, other in permutations(paths.world.nodes, 2):
+        for kind in kinds:
+            if chance.random() < share / 2:
+                paths.cut ^= {(one, other, kind)}
+            if one < other and chance.random() < share / 2:
+                paths.cut -= {(one, other, kind), (other, one, kind)}
 
 
-def walked(paths: Paths, one: str, other: str) -> list[str]:
-    """The nodes that a packet passes."""
-    passed = [one]
-    while passed[-1] != other:
-        assert len(passed) <= len(paths.world.nodes)
-        passed.append(paths.way(passed[-1], other) or other)
-    return passed
+def assert_reached(paths: Paths) -> None:
+    """Checker C5, and that a packet arrives wherever one could."""
+    for one, other in permutations(paths.world.nodes, 2):
+        assert paths.walked(one, other) == paths.walked(other, one)[::-1]
+        assert not paths.linked(one, other) or paths.arrives(one, other)

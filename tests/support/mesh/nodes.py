@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from weft.mesh.core import Core
+from weft.model.lease import WayKind
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Message
 from weft.model.mesh.records import Layout, Member
@@ -36,6 +37,7 @@ class Node:
     disk: do.Kept = field(default_factory=do.Kept)
     disks: list[do.Kept] = field(default_factory=list)  # all that it ever was
     late: tuple[Member, ...] = ()
+    paths: tuple[do.PathFound, ...] = ()
     links: dict[int, End] = field(default_factory=dict)
     waiting: deque[do.Effect] = field(default_factory=deque)
     writing: bool = False
@@ -45,10 +47,24 @@ class Node:
     said: list[do.Say] = field(default_factory=list)
     sent: int = 0
     attrs: bytes = b"{}"
+    takes: tuple[WayKind, ...] = ("vxlan",)
+    relays: bool = True
 
     @property
     def up(self) -> bool:
         return self.core is not None
+
+    @property
+    def published(self) -> do.Publish:
+        """What its daemon has it say."""
+        tunnels = (self.address,) if "direct" in self.takes else ()
+        return do.Publish(
+            attrs=self.attrs,
+            endpoints=(self.address,),
+            tunnels=tunnels,
+            clear="vxlan" in self.takes,
+            relays=self.relays,
+        )
 
     def show(self, effect: do.Effect) -> None:
         """What people and the daemon would see of it."""

@@ -94,12 +94,12 @@ class World:
             booted=booted,
             moved=moved,
         )
-        node.core = Core(node.disk, options, self.chance.random, node.late)
+        node.core = Core(node.disk, options, self.chance.random, node.late, node.paths)
         node.own = None
         node.leases = {}
         self._called(node, node.core.start(self._clock(node)))
         if publish:
-            self.ask(name, do.Publish(attrs=node.attrs, endpoints=(node.address,)))
+            self.ask(name, node.published)
 
     def kill(self, name: str, *, written: bool | None = None) -> None:
         """Kill, as kill -9 does. `written`: what the disk is writing is there afterwards; by chance without it."""
@@ -108,7 +108,9 @@ class World:
             return
         if node.writing and (self.chance.random() < 0.5 if written is None else written):
             self._write(node, node.waiting[0])
-        node.late = tuple(node.core.members.values()) if self.chance.random() < 0.5 else ()
+        remembers = self.chance.random() < 0.5
+        node.late = tuple(node.core.members.values()) if remembers else ()
+        node.paths = tuple(node.core.paths) if remembers else ()
         node.core = None
         node.writing = False
         node.waiting.clear()
@@ -123,12 +125,15 @@ class World:
         node.key = self.chance.randbytes(32)
         node.disk = do.Kept()
         node.disks.clear()
-        node.late = ()
+        node.late, node.paths = (), ()
         node.peers = tuple(other.address for other in self.nodes.values() if other is not node)
 
     def ask(self, name: str, command: do.Command) -> None:
-        node = self.nodes[name]
-        self._call(node, node.life, lambda core, now: core.asked(command, now))
+        self.call(self.nodes[name], lambda core, now: core.asked(command, now))
+
+    def call(self, node: Node, call: Callable[[Core, float], list[do.Effect]]) -> None:
+        """Tell its core something."""
+        self._call(node, node.life, call)
 
     def create(self, name: str, layout: Layout) -> None:
         self.ask(name, do.Create(layout=layout, ring=self.chance.randbytes(16), secret=self.chance.randbytes(32)))

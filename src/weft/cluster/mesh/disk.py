@@ -1,7 +1,7 @@
-"""What a peer keeps on disk, in the store's own directory: mesh.json, and members.bin.
+"""What a peer keeps on disk, in the store's own directory: mesh.json, members.bin and paths.bin.
 
 mesh.json is who this node is and what it owns: replaced as a whole, and on disk before a message that depends on it.
-members.bin is what others tell again: written late, and it may be lost.
+members.bin is what others tell again, and paths.bin what is found again: written late, and they may be lost.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,13 +19,14 @@ from weft.beside.threads import beside
 from weft.cluster.store import TunnelKeys
 from weft.desired.tunnels.wireguard import private_key
 from weft.model.errors import Problem, Unavailable
-from weft.model.mesh.effects import Kept
+from weft.model.mesh.effects import Kept, PathFound
 from weft.model.mesh.records import Member
 from weft.model.value import Secret, Value
 from weft.wire.meshpassword import of_tunnels
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _PRODUCT: Final = tuple(Path("/sys/class/dmi/id") / name for name in ("product_uuid", "product_serial", "board_serial"))
 _MACHINE_ID: Final = Path("/etc/machine-id")
@@ -61,6 +62,7 @@ class Disk:
     def __init__(self, directory: Path, files: Files) -> None:
         self._identity = directory / "mesh.json"
         self._members = directory / "members.bin"
+        self._paths = directory / "paths.bin"
         self._files = files
 
     def load(self) -> Saved | None:
@@ -111,13 +113,21 @@ class Disk:
 
     def members(self) -> tuple[Member, ...]:
         """None where the file is lost or spoilt: others tell them again."""
-        with suppress(OSError, msgspec.MsgspecError):
-            return msgspec.msgpack.decode(self._files.read(self._members), type=tuple[Member, ...])
-        return ()
+        return self._recall(self._members, tuple[Member, ...]) or ()
 
-    def remember(self, members: Sequence[Member]) -> None:
+    def paths(self) -> tuple[PathFound, ...]:
+        """Likewise."""
+        return self._recall(self._paths, tuple[PathFound, ...]) or ()
+
+    def remember(self, members: Sequence[Member], paths: Sequence[PathFound]) -> None:
         """Raises `OSError`."""
         self._files.write(self._members, msgspec.msgpack.encode(members))
+        self._files.write(self._paths, msgspec.msgpack.encode(paths))
+
+    def _recall(self, path: Path, kind: type[_T]) -> _T | None:
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.msgpack.decode(self._files.read(path), type=kind)
+        return None
 
 
 def boot_id(path: Path = _BOOT) -> str:

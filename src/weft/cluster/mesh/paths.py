@@ -1,11 +1,12 @@
 """What the mesh wants to know of the paths to its peers (`weft.cluster.store.Paths`), by ids of leases."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from weft.cluster.mesh.leases import Leasebook
-from weft.model.lease import Lease
-from weft.model.mesh.effects import Answer, Sights
+from weft.cluster.store import Echo
+from weft.model.lease import WayKind
+from weft.model.mesh.effects import Answer, Probe, Sights, TunnelSeen
 
 
 class MeshPaths:
@@ -14,30 +15,27 @@ class MeshPaths:
     def __init__(self, book: Leasebook, sees: Callable[[Sights], None]) -> None:
         self._book = book
         self._sees = sees
-        self._wanted: dict[bytes, None] = {}  # in this order; one that is there already is asked once
+        self._wanted: dict[tuple[bytes, WayKind], Probe] = {}  # in this order; of two by one path the newer one is sent
         self._keys: dict[str, bytes] = {}  # of those that were asked, by the ids of their leases
         self._fed = asyncio.Event()
 
-    def want(self, key: bytes) -> None:
-        self._wanted[key] = None
+    def want(self, probe: Probe) -> None:
+        self._wanted[probe.key, probe.kind] = probe
         self._fed.set()
 
-    async def next(self) -> Lease:
+    async def next(self) -> Echo:
         while True:
             await self._fed.wait()
             while self._wanted:
-                key = next(iter(self._wanted))
-                del self._wanted[key]
-                lease = self._book.lease(key)
+                probe = self._wanted.pop(next(iter(self._wanted)))
+                lease = self._book.lease(probe.key)
                 if lease is not None:
-                    self._keys[lease.id] = key
-                    return lease
+                    self._keys[lease.id] = probe.key
+                    return Echo(lease=lease, kind=probe.kind, size=probe.size)
             self._fed.clear()
 
-    def saw(self, answered: Collection[str], active: Collection[str]) -> None:
+    def saw(self, answered: Collection[Echo], active: Collection[str], tunnels: Sequence[TunnelSeen] = ()) -> None:
         keys = self._keys
-        sights = Sights(
-            answered=tuple(Answer(key=keys[each], kind="vxlan") for each in answered),
-            active=frozenset(keys[each] for each in active),
-        )
-        self._sees(sights)
+        answers = (Answer(key=keys[echo.lease.id], kind=echo.kind, size=echo.size) for echo in answered)
+        active_keys = frozenset(keys[each] for each in active)
+        self._sees(Sights(answered=tuple(answers), active=active_keys, tunnels=tuple(tunnels)))

@@ -224,9 +224,9 @@ class Peer:
         self._forget()
         self._has(saved.kept)
         self.own = Own(home=self.kept.home, usable=False)
-        members = await self.saving.members()
+        members, paths = await self.saving.members(), await self.saving.paths()
         make_core, make_links = self._make
-        self.core = core = make_core(saved.kept, options, self._chance, members)
+        self.core = core = make_core(saved.kept, options, self._chance, members, paths)
         self._links = links = make_links(saved.secret, self, lambda: core.hello)
         self._saved = saved
         self._unlinked = self._now()
@@ -311,7 +311,7 @@ class Peer:
 
     def _show(self, effect: Effect) -> None:
         if isinstance(effect, Probe):
-            self.paths.want(effect.key)
+            self.paths.want(effect)
             return
         if isinstance(effect, Leases):
             self.book.take(effect)
@@ -346,7 +346,7 @@ class Peer:
             await self._untold.wait()
             await asyncio.sleep(_REMEMBER_SECONDS)
             self._untold.clear()
-            await self.saving.remember(tuple(core.members.values()))
+            await self.saving.remember(tuple(core.members.values()), tuple(core.paths))
 
 
 def unread() -> Problem:

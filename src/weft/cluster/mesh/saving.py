@@ -10,6 +10,7 @@ from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
 from weft.model.errors import Problem, Unavailable
+from weft.model.mesh.effects import PathFound
 from weft.model.mesh.records import Member
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,11 @@ class Saving:
     async def members(self) -> Sequence[Member]:
         return await beside(self._disk.members)
 
-    async def remember(self, members: Sequence[Member]) -> None:
+    async def paths(self) -> Sequence[PathFound]:
+        return await beside(self._disk.paths)
+
+    async def remember(self, members: Sequence[Member], paths: Sequence[PathFound]) -> None:
         try:
-            await beside(partial(self._disk.remember, members))
+            await beside(partial(self._disk.remember, members, paths))
         except OSError as error:
-            log.debug("members.bin cannot be written: %s", error)
+            log.debug("members.bin or paths.bin cannot be written: %s", error)

@@ -108,6 +108,15 @@ class Sights(Value):
     tunnels: tuple[TunnelSeen, ...] = ()
 
 
+class PathFound(Value, gc=False):
+    """What is to be remembered of a path: that it does not carry packets, or only up to `mtu` bytes, 0 for all."""
+
+    key: bytes
+    kind: WayKind
+    fallen: bool = False
+    mtu: int = 0
+
+
 class Connect(Value):
     address: str
 
@@ -169,16 +178,17 @@ class Leases(Value):
     gone: tuple[bytes, ...] = ()
 
 
-# Why packets do not go straight to a peer: we hear nothing from it by vxlan; or it says so of us; or both are behind
-# NATs, of which one takes another port for each peer; or it has no address for its WireGuard that we could reach.
-Reason = Literal["", "port-filtered", "one-way", "nat-hard", "no-endpoint"]
+# Why packets do not go the best way to a peer: we hear nothing by it; or the peer says so of us; or large packets do
+# not pass; or both are behind NATs, of which one takes another port for each peer; or it has no address for its
+# WireGuard that we could reach; or one of the two has no WireGuard, where no other way is permitted.
+Reason = Literal["", "port-filtered", "one-way", "mtu", "nat-hard", "no-endpoint", "no-kernel"]
 
 
 class Hop(Value):
     """Packets for the peer `key` go to `next` from now on, the peer itself or one that relays; `reason` says why.
 
     They leave for `next` by `kind`. `endpoint` and `keepalive` are of the peer's own WireGuard, whatever way its pods'
-    packets take. `mtu` is of the whole way; 0 is the device's.
+    packets take. `mtu` is of the path to `next`; 0 is the device's. Relays tell senders of theirs, as routers do.
     """
 
     key: bytes
@@ -193,7 +203,8 @@ class Hop(Value):
 class Probe(Value, gc=False):
     """Send an echo to a peer by its own path of a kind, whatever way packets go; it is heard of by `Sights`.
 
-    `size` are the bytes of the IP packet, which must not be fragmented; 0 is a small one.
+    `size` are the bytes of the IP packet, which must not be fragmented, or fewer if the device takes no more; 0 is a
+    small one.
     """
 
     key: bytes

@@ -38,12 +38,13 @@ def asked(verb, *names, sure=False):
 class FakeCore:
     """`says` are the effects of the next call of whatever kind."""
 
-    def __init__(self, kept, options, chance, members):
+    def __init__(self, kept, options, chance, members, paths):
         self.due = inf
         self.kept, self.options, self.chance = kept, options, chance
         self.ring = kept.ring
         self.agreed = False
         self.members = {each.key: each for each in members}
+        self.paths = paths
         self.links = {}
         self.tokens = ()
         self.dialled = {"nowhere"}
@@ -129,7 +130,10 @@ class FakeDisk:
     def members(self):
         return self.known
 
-    def remember(self, members):
+    def paths(self):
+        return ()
+
+    def remember(self, members, paths):
         self.known = tuple(members)
 
 

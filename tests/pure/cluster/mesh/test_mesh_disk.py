@@ -13,7 +13,7 @@ from weft.cluster.mesh.disk import Disk, Files, Saved, boot_id, machine_print
 from weft.daemon.disk.files import write_atomically
 from weft.kernel import statefiles
 from weft.model.errors import Unavailable
-from weft.model.mesh.effects import Kept
+from weft.model.mesh.effects import Kept, PathFound
 from weft.model.mesh.records import Layout, Member, Ring, Token
 from weft.model.value import replace
 
@@ -65,10 +65,12 @@ def test_members_may_be_lost(tmp_path):
     disk = Disk(tmp_path, FILES)
     assert disk.members() == ()
     members = (Member(key=b"a" * 32, run=1, version=2, name="node1", attrs=b"{}", home=3),)
-    disk.remember(members)
-    assert disk.members() == members
-    (tmp_path / "members.bin").write_bytes(b"\x93garbage")
-    assert disk.members() == ()
+    paths = (PathFound(key=b"a" * 32, kind="vxlan", fallen=True), PathFound(key=b"a" * 32, kind="direct", mtu=1400))
+    disk.remember(members, paths)
+    assert (disk.members(), disk.paths()) == (members, paths)
+    for name in ("members.bin", "paths.bin"):
+        (tmp_path / name).write_bytes(b"\x93garbage")
+    assert (disk.members(), disk.paths()) == ((), ())
 
 
 def test_a_machine_is_told_by_what_it_says_of_itself(tmp_path):

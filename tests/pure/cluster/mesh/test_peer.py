@@ -112,7 +112,7 @@ async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_
         world.say(Probe(key=other.key, kind="vxlan"), relayed, Say(text="so it is"))
         await comes(lambda: world.peer.saving.unwritten is not None)
         assert world.links.did == [*(("send", 1, sign) for sign in signs), ("dial", "a"), ("close", 2, "silent")]
-        assert (await world.peer.paths.next()).id == "n2-02020202"
+        assert (await world.peer.paths.next()).lease.id == "n2-02020202"
         assert world.peer.book.hops[other.key].next == member(3)
         assert world.peer.said.newest[-1].text == "so it is"
         assert world.peer.own.home == HELD.home
