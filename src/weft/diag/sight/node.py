@@ -1,5 +1,6 @@
 """One sight of a node: all that the checks judge it by, as it was at one moment."""
 
+from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final, Literal
 
@@ -10,6 +11,7 @@ from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, field
 from weft.wire.subnetenv import PluginEnv
 
+_VIA: Final = "via "  # begins the way by a relay, whose id follows (`weft.model.lease.Way`)
 _CARRIERS: Final = ("vxlan", "wireguard", "tun", "ipip")  # kinds of links that carry pods' packets between nodes
 
 
@@ -65,11 +67,12 @@ class Reserved(Value):
 
 
 class Peer(Value):
-    """`way` is in the daemon's words, of a mesh alone (`PeerState.way`)."""
+    """`way` is in the daemon's words, of a mesh alone (`PeerState.way`). `hop` is the node that packets go to first."""
 
     subnet: Net
     inner: Ip | None
     public: Ip | None
+    hop: Ip | None
     way: str = ""
 
 
@@ -286,13 +289,18 @@ def peers(sight: Sight) -> list[Peer]:
 def _by_daemon(sight: Sight, state: NodeState) -> list[Peer]:
     inside = bool(sight.devices)
     found = []
+    known = {peer.id: [ip_address(address) for address in peer.public] for peer in state.peers}
     for peer in state.peers:
-        publics = {address.version: address for address in map(ip_address, peer.public)}
+        relay = peer.way.removeprefix(_VIA).split()[0] if peer.way.startswith(_VIA) else peer.id
         for subnet in map(ip_network, peer.subnets):
             inner = subnet.network_address if inside else None
-            public = publics.get(subnet.version) or next(iter(publics.values()), None)
-            found.append(Peer(subnet=subnet, inner=inner, public=public, way=peer.way))
+            public, hop = (_best(known.get(each, []), subnet.version) for each in (peer.id, relay))
+            found.append(Peer(subnet=subnet, inner=inner, public=public, hop=hop, way=peer.way))
     return found
+
+
+def _best(addresses: Sequence[Ip], version: int) -> Ip | None:
+    return next((each for each in addresses if each.version == version), next(iter(addresses), None))
 
 
 def _by_routes(sight: Sight) -> list[Peer]:
@@ -310,7 +318,7 @@ def _by_routes(sight: Sight) -> list[Peer]:
         plain = not inside or route.index in ipip  # their gateway is the node's public IP (flannel.md §6.3, 6.4)
         public = route.via if plain else None if mac is None else remotes.get(mac)
         inner = None if not inside else route.dst.network_address if plain else route.via
-        found.append(Peer(subnet=route.dst, inner=inner, public=public))
+        found.append(Peer(subnet=route.dst, inner=inner, public=public, hop=public))
     return found
 
 

@@ -144,7 +144,10 @@ def entry_of(sight: Sight, packet: Packet) -> Entry:
         return Entry(kind="node")
     for peer in peers(sight):
         if source in peer.subnet or source == peer.public:
-            return Entry(kind="remote", remote=peer.public, wrapped=at_home)
+            # In a mesh it may be for a pod of a third node: it came by the way by which answers go.
+            relayed = bool(peer.way) and any(packet.target in each.subnet for each in peers(sight))
+            inside = source in peer.subnet
+            return Entry(kind="remote", remote=peer.hop if inside else peer.public, wrapped=at_home or relayed)
     if link_of_pod(sight, source) in sight.bridges or any(source in subnet for subnet in sight.subnets):
         return Entry(kind="pod")
     return Entry(kind="remote")

@@ -55,7 +55,7 @@ def _carrier(sight: Sight, packet: Packet) -> LinkInfo | None:
 
 def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoReturn:
     peer = next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
-    remote = None if peer is None else peer.public
+    remote = None if peer is None else peer.hop
     if link.kind == "vxlan" and route.via is not None:
         remote = _behind(walk, route.via, link)
     if remote is None and link.kind == "ipip":

@@ -200,7 +200,7 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         return route, link
     whose = ""
     if peer is not None and route.protocol == PROTOCOL:
-        whose = f", made by weft from the lease of {peer.public or peer.subnet}"
+        whose = f", made by weft from the lease of {peer.public or peer.subnet}{peer.way and f', {peer.way}'}"
     walk.passes("route", f"{row(walk.sight, route)}{whose}")
     return route, link
 

@@ -374,7 +374,12 @@ def test_what_is_known_without_weftd():
 
 def test_peers_of_flanneld_are_seen_by_routes():
     assert seen.peers(FLANNELD) == [
-        Peer(subnet=ip_network("10.244.2.0/24"), inner=ip_address("10.244.2.0"), public=ip_address("192.168.0.2"))
+        Peer(
+            subnet=ip_network("10.244.2.0/24"),
+            inner=ip_address("10.244.2.0"),
+            public=ip_address("192.168.0.2"),
+            hop=ip_address("192.168.0.2"),
+        )
     ]
     host_gw = replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0)
     [peer] = seen.peers(replace(FLANNELD, routes=(host_gw,)))
@@ -476,7 +481,12 @@ def test_flanneld_with_ipip():
     route = replace(ROUTES[2], via=ip_address("192.168.0.2"))
     node = replace(FLANNELD, links=(LINKS[0], tunnel, *LINKS[2:]), routes=(*ROUTES[:2], route), vxlans=())
     assert seen.peers(node) == [
-        Peer(subnet=ip_network("10.244.2.0/24"), inner=ip_address("10.244.2.0"), public=ip_address("192.168.0.2"))
+        Peer(
+            subnet=ip_network("10.244.2.0/24"),
+            inner=ip_address("10.244.2.0"),
+            public=ip_address("192.168.0.2"),
+            hop=ip_address("192.168.0.2"),
+        )
     ]
 
 
