@@ -68,7 +68,7 @@ def measure() -> list[Figure]:
             )
         )
     ours, theirs = [], []
-    with in_lab("wireguard") as in_ours, _by_hand() as in_theirs:
+    with in_lab("--backend", "wireguard") as in_ours, _by_hand() as in_theirs:
         for _ in range(ROUNDS):
             ours.append(gbits(in_ours))
             theirs.append(gbits(in_theirs))

@@ -22,14 +22,14 @@ def weft(*words: str) -> str:
 
 
 @contextmanager
-def lab(*options: str) -> Iterator[dict[str, Any]]:
+def lab(*options: str, name: str = NAME) -> Iterator[dict[str, Any]]:
     """A lab that is up; yields the report of `up`."""
     try:
-        yield json.loads(weft("up", "--name", NAME, "-o", "json", *options))
+        yield json.loads(weft("up", "--name", name, "-o", "json", *options))
     finally:
-        subprocess.run([WEFT, "lab", "down", NAME], capture_output=True, check=False)
+        subprocess.run([WEFT, "lab", "down", name], capture_output=True, check=False)
 
 
-def inside(where: str, *command: str) -> str:
+def inside(where: str, *command: str, name: str = NAME) -> str:
     """Run a command in a node or pod of the lab."""
-    return weft("exec", "-l", NAME, where, "--", *command)
+    return weft("exec", "-l", name, where, "--", *command)

@@ -1,4 +1,4 @@
-"""TCP from pod to pod through vxlan and host-gw, against the same paths made by hand with `ip`.
+"""TCP from pod to pod through vxlan and host-gw, against the same paths made by hand with `ip`; and in a mesh.
 
 One stream of iperf3, cubic: the machine's own default may be bbr, which halves what a veth carries.
 """
@@ -8,9 +8,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from benchmarks.figures import Figure
-from benchmarks.lab import inside, lab
+from benchmarks.lab import NAME, inside, lab
 from benchmarks.world import until
 from tests.support.netns import Netns, wire
 
@@ -32,13 +33,28 @@ def measure() -> list[Figure]:
     figures = []
     for backend in ("vxlan", "host-gw"):
         ours, theirs = [], []
-        with in_lab(backend) as in_ours, by_hand(backend) as in_theirs:
+        with in_lab("--backend", backend) as in_ours, by_hand(backend) as in_theirs:
             for _ in range(ROUNDS):  # in turns, so that both see the machine as it is
                 ours.append(gbits(in_ours))
                 theirs.append(gbits(in_theirs))
         what = f"pod to pod through {backend}"
         figures.append(Figure(what=what, unit="Gbit/s", ours=ours, more=True, peer="by hand", theirs=theirs))
-    return figures
+    return [*figures, *in_a_mesh()]
+
+
+def in_a_mesh() -> Iterator[Figure]:
+    """Each kind of way against the back end that has it alone."""
+    for kind, options, backend in (("vxlan", [], "vxlan"), ("direct", ["--password"], "wireguard")):
+        ours, theirs = [], []
+        with (
+            in_lab("--store", "mesh", *options, name=f"{NAME}-mesh") as in_ours,
+            in_lab("--backend", backend) as in_theirs,
+        ):
+            for _ in range(ROUNDS):
+                ours.append(gbits(in_ours))
+                theirs.append(gbits(in_theirs))
+        what, peer = f"pod to pod in a mesh, {kind}", f"back end {backend}"
+        yield Figure(what=what, unit="Gbit/s", ours=ours, ratio=0.95, more=True, peer=peer, theirs=theirs)
 
 
 def gbits(client: Client) -> float:
@@ -52,13 +68,14 @@ def gbits(client: Client) -> float:
 
 
 @contextmanager
-def in_lab(backend: str) -> Iterator[Client]:
+def in_lab(*options: str, name: str = NAME) -> Iterator[Client]:
     """Two nodes of a lab, with a server in a pod of the second."""
-    with lab("--nodes", "2", "--pods", "1", "--backend", backend) as report:
+    here = partial(inside, name=name)
+    with lab("--nodes", "2", "--pods", "1", *options, name=name) as report:
         [address] = [pod["addresses"][0].partition("/")[0] for pod in report["pods"] if pod["name"] == "pod2-1"]
-        inside("pod2-1", *SERVER)
-        until(lambda: ":5201" in inside("pod2-1", "ss", "-ltn"), "iperf3")
-        yield lambda: inside("pod1-1", *CLIENT, address)
+        here("pod2-1", *SERVER)
+        until(lambda: ":5201" in here("pod2-1", "ss", "-ltn"), "iperf3")
+        yield lambda: here("pod1-1", *CLIENT, address)
 
 
 @contextmanager
