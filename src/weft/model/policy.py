@@ -14,12 +14,14 @@ Labels = Mapping[str, str]
 Direction = Literal["ingress", "egress"]
 Protocol = Literal["tcp", "udp", "sctp"]
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+Tier = Literal["Admin", "Baseline"]
+Action = Literal["Accept", "Deny", "Pass"]
 
 DIRECTIONS: Final[tuple[Direction, ...]] = ("ingress", "egress")
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("tcp", "udp", "sctp")
 LAST_PORT: Final = 65535
 # Of an object: its kind, its namespace (a namespace has none) and its name.
-Id = tuple[Literal["policy", "namespace", "pod"], str, str]
+Id = tuple[Literal["policy", "clusterpolicy", "namespace", "pod"], str, str]
 # The label that each namespace has by itself: its name.
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
@@ -121,10 +123,14 @@ class Port(Value, gc=False):
 
 
 class Rule(Value, gc=False):
-    """Allows the peers at the ports. None is each of them; what is empty allows nothing."""
+    """What becomes of the peers at the ports. None is each of them; what is empty means nothing.
+
+    A NetworkPolicy has no action but Accept.
+    """
 
     peers: tuple[Peer, ...] | None = None
     ports: tuple[Port, ...] | None = None
+    action: Action = "Accept"
 
 
 class Policy(Value, gc=False):
@@ -146,6 +152,37 @@ class Policy(Value, gc=False):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class ClusterPolicy(Value, gc=False):
+    """A ClusterNetworkPolicy. Of its tier, the rules of the least priority come first; one that fits ends the tier."""
+
+    name: str
+    tier: Tier
+    priority: int
+    subject: PodPeer  # whose namespaces are said
+    ingress: tuple[Rule, ...] = ()
+    egress: tuple[Rule, ...] = ()
+    uid: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return ""
+
+    def rules(self, direction: Direction) -> tuple[Rule, ...]:
+        return self.ingress if direction == "ingress" else self.egress
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The same on all nodes, where two have one priority."""
+        return self.priority, self.name
+
+    @property
+    def id(self) -> Id:
+        return "clusterpolicy", "", self.name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Namespace(Value, gc=False):
@@ -193,7 +230,7 @@ class Pod(Value, gc=False):
 
 
 # What policies are decided by.
-Thing = Policy | Namespace | Pod
+Thing = Policy | ClusterPolicy | Namespace | Pod
 
 
 class Flow(Value, gc=False):

@@ -7,7 +7,7 @@ peer or a port that is not understood is left out, and its policy restricts all 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from ipaddress import ip_network
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeGuard, TypeVar, get_args
 
 from weft.model.errors import Problem
 from weft.model.net import Net, within
@@ -31,7 +31,7 @@ T = TypeVar("T")
 # What the API server lets pass, and files have to keep to: names become parts of rules.
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-_PORT_NAME: Final = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
+PORT_NAME: Final = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _PEERS: Final = {"Ingress": "from", "Egress": "to"}
@@ -51,12 +51,12 @@ class Unreadable(Exception):
 def read_policy(obj: Mapping[str, Any]) -> tuple[Policy, tuple[Problem, ...]]:
     """Raises `Unreadable` where it is not known which pods the policy selects."""
     namespace, name, uid = names(obj)
-    return _Reader(f"NetworkPolicy {namespace}/{name}").policy(obj.get("spec"), namespace, name, uid)
+    return Reader(f"NetworkPolicy {namespace}/{name}").policy(obj.get("spec"), namespace, name, uid)
 
 
 def names(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     """The namespace, the name and the UID of an object. Raises `Unreadable`."""
-    reader = _Reader(str(obj.get("kind", "an object")))
+    reader = Reader(str(obj.get("kind", "an object")))
     meta = reader.mapping(obj.get("metadata"), "metadata")
     namespace = reader.text(meta.get("namespace") or "default", "metadata.namespace")
     name = reader.text(meta.get("name"), "metadata.name")
@@ -67,12 +67,12 @@ def names(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     return namespace, name, reader.text(meta.get("uid") or "", "metadata.uid")
 
 
-class _Reader:
+class Reader:
     """`what` is how problems call the object."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._problems: list[Problem] = []
+        self.problems: list[Problem] = []
 
     def wrong(self, path: str, seen: object, expected: str) -> Unreadable:
         text = seen if isinstance(seen, str) else repr(seen)
@@ -84,14 +84,14 @@ class _Reader:
         if "podSelector" not in fields:
             raise self.wrong("spec.podSelector", "missing", "a selector; {} is all pods of the namespace")
         pods = self.selector(fields["podSelector"], "spec.podSelector")
-        self._noting(lambda: self.only(fields, ("podSelector", "policyTypes", "ingress", "egress"), "spec"))
+        self.noting(lambda: self.only(fields, ("podSelector", "policyTypes", "ingress", "egress"), "spec"))
         types = self._types(fields)
         ingress, egress = (
             tuple(self._rules(fields.get(each.lower()), f"spec.{each.lower()}", peers)) if each in types else None
             for each, peers in _PEERS.items()
         )
         policy = Policy(namespace=namespace, name=name, uid=uid, pods=pods, ingress=ingress, egress=egress)
-        return policy, tuple(self._problems)
+        return policy, tuple(self.problems)
 
     def _types(self, spec: Mapping[str, Any]) -> Collection[str]:
         """The directions that are restricted: both, where that is not understood."""
@@ -100,34 +100,34 @@ class _Reader:
             return _PEERS if spec.get("egress") else ("Ingress",)
         if isinstance(given, list) and all(each in tuple(_PEERS) for each in given):
             return given
-        self._problems.append(self.wrong("spec.policyTypes", given, "a list of Ingress and Egress").problem)
+        self.problems.append(self.wrong("spec.policyTypes", given, "a list of Ingress and Egress").problem)
         return _PEERS
 
-    def _noting(self, read: Callable[[], T]) -> T | None:
+    def noting(self, read: Callable[[], T]) -> T | None:
         try:
             return read()
         except Unreadable as error:
-            self._problems.append(error.problem)
+            self.problems.append(error.problem)
             return None
 
     def _rules(self, given: Any, path: str, peers: str) -> Iterator[Rule]:
-        for index, each in enumerate(self._noting(lambda: self.items(given, path)) or ()):
-            rule = self._noting(lambda: self._rule(each, f"{path}[{index}]", peers))  # noqa: B023 - called at once
+        for index, each in enumerate(self.noting(lambda: self.items(given, path)) or ()):
+            rule = self.noting(lambda: self._rule(each, f"{path}[{index}]", peers))  # noqa: B023 - called at once
             yield rule or Rule(peers=(), ports=())
 
     def _rule(self, given: Any, path: str, peers: str) -> Rule:
         fields = self.mapping(given, path)
         self.only(fields, (peers, "ports"), path)
         return Rule(
-            peers=self._several(fields.get(peers), f"{path}.{peers}", self._peer),
-            ports=self._several(fields.get("ports"), f"{path}.ports", self._port),
+            peers=self.several(fields.get(peers), f"{path}.{peers}", self._peer),
+            ports=self.several(fields.get("ports"), f"{path}.ports", self._port),
         )
 
-    def _several(self, given: Any, path: str, read: Callable[[Any, str], T]) -> tuple[T, ...] | None:
+    def several(self, given: Any, path: str, read: Callable[[Any, str], T]) -> tuple[T, ...] | None:
         """Those that are understood; None for an empty list, which is all that there are."""
         if not (items := self.items(given, path)):
             return None
-        found = (self._noting(lambda: read(each, f"{path}[{index}]")) for index, each in enumerate(items))  # noqa: B023
+        found = (self.noting(lambda: read(each, f"{path}[{index}]")) for index, each in enumerate(items))  # noqa: B023
         return tuple(each for each in found if each is not None)
 
     def _peer(self, given: Any, path: str) -> Peer:
@@ -148,9 +148,9 @@ class _Reader:
     def _block(self, given: Any, path: str) -> IpBlock:
         fields = self.mapping(given, path)
         self.only(fields, ("cidr", "except"), path)
-        net = self._net(fields.get("cidr"), f"{path}.cidr")
+        net = self.net(fields.get("cidr"), f"{path}.cidr")
         exceptions = [
-            (self._net(each, f"{path}.except[{index}]"), f"{path}.except[{index}]")
+            (self.net(each, f"{path}.except[{index}]"), f"{path}.except[{index}]")
             for index, each in enumerate(self.items(fields.get("except"), f"{path}.except"))
         ]
         for each, where in exceptions:
@@ -158,7 +158,7 @@ class _Reader:
                 raise self.wrong(where, str(each), f"a part of {net}")
         return IpBlock(net, tuple(each for each, _ in exceptions))
 
-    def _net(self, given: Any, path: str) -> Net:
+    def net(self, given: Any, path: str) -> Net:
         try:
             return ip_network(self.text(given, path), strict=False)  # the API takes bits behind the prefix, too
         except ValueError:
@@ -171,20 +171,19 @@ class _Reader:
         protocol = _PROTOCOLS.get(word) if isinstance(word, str) else None
         if protocol is None:
             raise self.wrong(f"{path}.protocol", word, f"one of {', '.join(_PROTOCOLS)}")
-        port: Any = fields.get("port")
-        last: Any = fields.get("endPort")
-        if isinstance(port, str) and _PORT_NAME.fullmatch(port) and last is None:
+        port, last = fields.get("port"), fields.get("endPort")
+        if isinstance(port, str) and PORT_NAME.fullmatch(port) and last is None:
             return Port(protocol=protocol, name=port)
         if port is None and last is None:
             return Port(protocol=protocol)
-        if not self._is_port(port):
+        if not self.is_port(port):
             raise self.wrong(f"{path}.port", port, f"1 to {LAST_PORT}, or without endPort the name of a port")
-        if last is not None and not (self._is_port(last) and last >= port):
+        if last is not None and not (self.is_port(last) and last >= port):
             raise self.wrong(f"{path}.endPort", last, f"{port} to {LAST_PORT}")
         return Port(protocol=protocol, first=port, last=last or port)
 
     @staticmethod
-    def _is_port(given: Any) -> bool:
+    def is_port(given: object) -> TypeGuard[int]:
         return type(given) is int and 0 < given <= LAST_PORT
 
     def selector(self, given: Any, path: str) -> Selector:

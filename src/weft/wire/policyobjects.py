@@ -12,9 +12,22 @@ import yaml
 
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import ip_in
-from weft.model.policy import NAME_LABEL, PROTOCOLS, Id, Labels, NamedPort, Namespace, Pod, Policy, Protocol, Thing
+from weft.model.policy import (
+    NAME_LABEL,
+    PROTOCOLS,
+    ClusterPolicy,
+    Id,
+    Labels,
+    NamedPort,
+    Namespace,
+    Pod,
+    Policy,
+    Protocol,
+    Thing,
+)
 from weft.model.text import one_line
 from weft.model.value import Value, field, replace
+from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.policy import Unreadable, names, read_policy
 
 _PROTOCOL: Final[Mapping[str, Protocol]] = {each.upper(): each for each in PROTOCOLS}
@@ -22,7 +35,9 @@ _ENDED: Final = ("Succeeded", "Failed")
 # Objects of these groups are policies, but for those kinds; a misspelt kind must not leave pods open.
 _GROUPS: Final = ("networking.k8s.io", "policy.networking.k8s.io")
 _NO_POLICIES: Final = ("Ingress", "IngressClass", "IPAddress", "ServiceCIDR")
-_OTHERS: Final = "weft enforces no other kind. Leave it out, or write it as NetworkPolicies"
+# Their schemas are the same.
+_CLUSTER: Final = ("policy.networking.k8s.io/v1beta1", "policy.networking.k8s.io/v1alpha2")
+_OTHERS: Final = "weft enforces no other kind. Leave it out, or write it as one of these"
 
 
 class Meta(Value):
@@ -77,6 +92,7 @@ class Objects(Value):
     assumed: frozenset[str] = frozenset()
     pods: tuple[Pod, ...] = ()
     policies: tuple[Policy, ...] = ()
+    cluster: tuple[ClusterPolicy, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -163,6 +179,10 @@ class _Reader:
             policy, problems = read_policy(obj)
             self._problems += problems
             return policy
+        if kind == "ClusterNetworkPolicy" and group in _CLUSTER:
+            cluster, problems = read_cluster_policy(obj)
+            self._problems += problems
+            return cluster
         if (kind, group) in (("Namespace", "v1"), ("Pod", "v1")):
             names(obj)
             if kind == "Namespace":
@@ -170,7 +190,8 @@ class _Reader:
             return pod_of(msgspec.convert(obj, PodObject))
         ours = group.partition("/")[0] in _GROUPS and kind not in _NO_POLICIES
         if ours or "NetworkPolicy" in kind:
-            seen, expected = f"{kind} of {group}", "NetworkPolicy of networking.k8s.io/v1"
+            expected = f"NetworkPolicy of networking.k8s.io/v1 or ClusterNetworkPolicy of {_CLUSTER[0]}"
+            seen = f"{kind} of {group}"
             raise Unreadable(Problem(code="POL-005", where=kind, seen=seen, expected=expected, hint=_OTHERS))
         return None
 
@@ -190,5 +211,6 @@ class _Reader:
             assumed=frozenset(assumed),
             pods=pods,
             policies=policies,
+            cluster=tuple(each for each in found if isinstance(each, ClusterPolicy)),
             problems=tuple(self._problems),
         )

@@ -146,7 +146,7 @@ def test_ends_that_there_are_not(cluster: str, source: str, target: str, seen: s
 
 
 def test_what_is_right_needs_no_words(cluster: str):
-    assert run("check", cluster) == (0, "Nothing to say of 2 NetworkPolicy objects.\n")
+    assert run("check", cluster) == (0, "Nothing to say of 2 policy objects.\n")
 
 
 def test_what_is_probably_not_meant(cluster: str, changed: str):

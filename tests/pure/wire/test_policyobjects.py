@@ -97,7 +97,7 @@ def test_a_file():
         ("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: 1}", "a.yaml: Pod", "Expected `object`"),
         ("{apiVersion: networking.k8s.io/v1, kind: NetworkPolcy}", "a.yaml: NetworkPolcy", "NetworkPolcy of netw"),
         ("{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy}", "a.yaml: Cilium", "CiliumNetworkPolicy of cil"),
-        ("{apiVersion: policy.networking.k8s.io/v1beta1, kind: ClusterNetworkPolicy}", "a.yaml: Cl", "ClusterNetworkP"),
+        ("{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy}", "a.yaml: Ad", "AdminNetworkP"),
         ("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p}}", "a.yaml: NetworkPol", "None"),
     ],
 )

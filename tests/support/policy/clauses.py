@@ -36,6 +36,21 @@ def world(*specs, namespace="a", **changes):
     }
 
 
+def ruled(*specs, policies=(), **changes):
+    """ClusterNetworkPolicies `c0`, `c1` of these specs, beside NetworkPolicies; tier and priority as they are said."""
+    made = world(*policies, **changes)
+    everyone = {"namespaces": {}}
+    made["cluster"] = [
+        {
+            "kind": "ClusterNetworkPolicy",
+            "metadata": {"name": f"c{number}"},
+            "spec": {"tier": "Admin", "priority": 10, "subject": everyone, **spec},
+        }
+        for number, spec in enumerate(specs)
+    ]
+    return made
+
+
 def pod(name, *, phase="Running", labels=None, **spec):
     made = named("Pod", name, "b" if name == "x" else "a", labels={"app": name} if labels is None else labels)
     made["spec"] = {"nodeName": "node1", "containers": [{"ports": PORTS if name == "web" else []}], **spec}

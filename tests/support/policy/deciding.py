@@ -8,7 +8,8 @@ from tests.support.policy.worlds import HERE, NETWORKS
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import Attached, PolicySettings
 from weft.desired.policy.judge import World
-from weft.model.policy import Namespace, Pod, Policy
+from weft.model.policy import ClusterPolicy, Namespace, Pod, Policy
+from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.policy import read_policy
 from weft.wire.policyobjects import NamespaceObject, PodObject, namespace_of, pod_of
 
@@ -22,11 +23,13 @@ SETTINGS = PolicySettings(
 
 def values(world):
     policies = [read_policy(each) for each in world["policies"]]
-    assert not [problem for _, problems in policies for problem in problems]
+    cluster = [read_cluster_policy(each) for each in world.get("cluster", [])]
+    assert not [problem for _, problems in (*policies, *cluster) for problem in problems]
     return [
         *(namespace_of(msgspec.convert(each, NamespaceObject)) for each in world["namespaces"]),
         *(pod_of(msgspec.convert(each, PodObject)) for each in world["pods"]),
         *(policy for policy, _ in policies),
+        *(policy for policy, _ in cluster),
     ]
 
 
@@ -57,6 +60,7 @@ def judging(world):
         namespaces={each.name: each for each in known if isinstance(each, Namespace)},
         pods=tuple(each for each in known if isinstance(each, Pod)),
         policies=tuple(each for each in known if isinstance(each, Policy)),
+        cluster=tuple(each for each in known if isinstance(each, ClusterPolicy)),
         networks=SETTINGS.networks,
         subnet_lens=SETTINGS.subnet_lens,
     )

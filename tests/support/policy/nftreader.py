@@ -59,8 +59,8 @@ class Reader:
         """`accept`, `drop`, or None where the chain ends."""
         for text in chain.rules:
             verdict, name = self.rule(TOKEN.findall(text), packet)
-            if verdict in ("accept", "drop"):
-                return verdict
+            if verdict in ("accept", "drop", "return"):
+                return None if verdict == "return" else verdict
             if verdict in ("goto", "jump"):
                 found = self.run(self.chains[name], packet)
                 if found or verdict == "goto":
@@ -71,7 +71,7 @@ class Reader:
         """The verdict and its chain; None where the packet does not meet the rule."""
         while words:
             word = words[0]
-            if word in ("accept", "drop", "goto", "jump"):
+            if word in ("accept", "drop", "goto", "jump", "return"):
                 return word, "".join(words[1:2])
             words = self.statement(words, packet) if word in STATEMENTS else self.match(words, packet)
             if words is None:

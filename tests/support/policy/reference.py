@@ -1,7 +1,7 @@
 """What NetworkPolicies allow, as plain as can be: read from the API's objects, clause by clause, by nothing of weft.
 
-A world is a dictionary of lists: `namespaces`, `pods` and `policies`, as the API has them. A flow is the first packet
-of a connection: source and target address, protocol and the target's port.
+A world is a dictionary of lists: `namespaces`, `pods`, `policies` and `cluster`, as the API has them. A flow is the
+first packet of a connection: source and target address, protocol and the target's port.
 """
 
 from ipaddress import ip_address, ip_network
@@ -25,20 +25,88 @@ def enters(world, flow):
 
 
 def may(world, direction, flow):
-    source, target, protocol, port = flow
-    mine, other = (source, target) if direction == "Egress" else (target, source)
-    pod = pod_at(world, mine)
-    if pod is None or source == target:  # no policy speaks of it; a pod cannot be kept from itself
+    source, target, *_ = flow
+    pod = pod_at(world, source if direction == "Egress" else target)
+    if pod is None:  # no policy speaks of it
         return True
+    said = tier(world, "Admin", direction, pod, flow)
+    if said in ("Accept", "Deny"):
+        return said == "Accept"
     policies = [each for each in world["policies"] if direction in types(each) and is_selected(each, pod)]
-    if not policies:
-        return True
-    rules = [(each, rule) for each in policies for rule in each["spec"].get(direction.lower()) or []]
+    if policies:
+        return source == target or is_allowed(world, policies, direction, flow)  # a pod cannot be kept from itself
+    return tier(world, "Baseline", direction, pod, flow) != "Deny"
+
+
+def is_allowed(world, policies, direction, flow):
+    source, target, protocol, port = flow
+    key, other = ("to", target) if direction == "Egress" else ("from", source)
     return any(
-        peers_have(world, each, rule.get("from" if direction == "Ingress" else "to"), other)
-        and ports_have(world, rule.get("ports"), target, protocol, port)
-        for each, rule in rules
+        peers_have(world, policy, rule.get(key), other) and ports_have(world, rule.get("ports"), target, protocol, port)
+        for policy in policies
+        for rule in policy["spec"].get(direction.lower()) or []
     )
+
+
+def tier(world, name, direction, pod, flow):
+    """The action of the tier's first rule that fits, in the order of priorities, then of names."""
+    policies = [each for each in world.get("cluster", []) if each["spec"]["tier"] == name]
+    for policy in sorted(policies, key=lambda each: (each["spec"]["priority"], each["metadata"]["name"])):
+        if not is_of(world, policy["spec"]["subject"], pod):
+            continue
+        for rule in policy["spec"].get(direction.lower()) or []:
+            if fits(world, rule, direction, flow):
+                return rule["action"]
+    return None
+
+
+def is_of(world, said, pod):
+    """Whether `namespaces` or `pods` of a ClusterNetworkPolicy mean the pod."""
+    if "namespaces" in said:
+        return selects(said["namespaces"], namespace_labels(world, pod))
+    both = said["pods"]
+    place = selects(both["namespaceSelector"], namespace_labels(world, pod))
+    return place and selects(both["podSelector"], labels_of(pod))
+
+
+def fits(world, rule, direction, flow):
+    source, target, *_ = flow
+    key, other = ("to", target) if direction == "Egress" else ("from", source)
+    if not any(cluster_peer_has(world, peer, other) for peer in rule[key]):
+        return False
+    return "protocols" not in rule or any(has_port(world, each, flow) for each in rule["protocols"])
+
+
+def cluster_peer_has(world, peer, address):
+    if "networks" in peer:
+        return any(is_in(address, each) for each in peer["networks"])
+    selectors = [peer["namespaces"]] if "namespaces" in peer else list(peer["pods"].values())
+    if all(is_everything(each) for each in selectors):
+        return is_some_pods(world, address)
+    pod = pod_at(world, address)
+    return pod is not None and is_of(world, peer, pod)
+
+
+def has_port(world, said, flow):
+    _, target, protocol, port = flow
+    if "destinationNamedPort" in said:
+        name = said["destinationNamedPort"]
+        return port_has(world, {"protocol": protocol, "port": name}, target, protocol, port)
+    ((name, found),) = said.items()
+    if name.upper() != protocol:
+        return False
+    numbers = found.get("destinationPort")
+    if numbers is None:
+        return True
+    ends = numbers.get("range") or {"start": numbers["number"], "end": numbers["number"]}
+    return ends["start"] <= port <= ends["end"]
+
+
+def namespace_labels(world, pod):
+    for namespace in world["namespaces"]:
+        if namespace["metadata"]["name"] == pod["metadata"]["namespace"]:
+            return {**labels_of(namespace), NAME: namespace["metadata"]["name"]}
+    return {}
 
 
 def types(policy):
@@ -105,11 +173,7 @@ def peer_has(world, policy, peer, address):
         return False
     if "namespaceSelector" not in peer:
         return pod["metadata"]["namespace"] == policy["metadata"]["namespace"]
-    for namespace in world["namespaces"]:
-        if namespace["metadata"]["name"] == pod["metadata"]["namespace"]:
-            labels = {**labels_of(namespace), NAME: namespace["metadata"]["name"]}
-            return selects(peer["namespaceSelector"], labels)
-    return False
+    return selects(peer["namespaceSelector"], namespace_labels(world, pod))
 
 
 def is_some_pods(world, address):

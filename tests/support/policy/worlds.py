@@ -29,7 +29,8 @@ def drawn(random: Random):
     namespaces = [named("Namespace", f"ns{number}", labels=labels(random, "team")) for number in range(3)]
     pods = [pod(random, number, namespaces) for number in range(random.randrange(2, 9))]
     policies = [policy(random, number, namespaces) for number in range(random.randrange(7))]
-    return {"namespaces": namespaces, "pods": pods, "policies": policies, "networks": NETWORKS}
+    cluster = [cluster_policy(random, number) for number in range(random.choice((0, 0, 1, 2, 3)))]
+    return {"namespaces": namespaces, "pods": pods, "policies": policies, "cluster": cluster, "networks": NETWORKS}
 
 
 def named(kind, name, namespace=None, **meta):
@@ -124,6 +125,44 @@ def port(random):
     if "endPort" in made and made["endPort"] < made["port"]:
         del made["endPort"]
     return made
+
+
+def cluster_policy(random, number):
+    made = named("ClusterNetworkPolicy", f"cluster{number}")
+    spec = {"tier": random.choice(("Admin", "Baseline")), "priority": random.randrange(3), "subject": some_pods(random)}
+    for key, peers in (("ingress", "from"), ("egress", "to")):
+        if random.random() < 0.7:
+            spec[key] = [cluster_rule(random, peers) for _ in range(random.randrange(1, 4))]
+    return {**made, "spec": spec}
+
+
+def some_pods(random):
+    if random.random() < 0.5:
+        return {"namespaces": random.choice(({}, {"matchLabels": {"team": "a"}}, selector(random)))}
+    return {"pods": {"namespaceSelector": random.choice(({}, selector(random))), "podSelector": selector(random)}}
+
+
+def cluster_rule(random, peers):
+    made = {"action": random.choice(("Accept", "Deny", "Pass"))}
+    made[peers] = [cluster_peer(random, peers) for _ in range(random.randrange(1, 3))]
+    if random.random() < 0.6:
+        made["protocols"] = [protocol(random) for _ in range(random.randrange(1, 3))]
+    return made
+
+
+def cluster_peer(random, peers):
+    if peers == "to" and random.random() < 0.4:
+        return {"networks": random.sample(list(BLOCKS), random.randrange(1, 3))}
+    return some_pods(random)
+
+
+def protocol(random):
+    if random.random() < 0.2:
+        return {"destinationNamedPort": random.choice(list(NAMES))}
+    ports = random.choice(
+        ({}, {"number": random.choice(PORTS)}, {"range": {"start": 60, "end": random.choice(PORTS[2:])}})
+    )
+    return {random.choice(PROTOCOLS).lower(): {"destinationPort": ports} if ports else {}}
 
 
 def flows(random, world, count):

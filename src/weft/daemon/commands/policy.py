@@ -12,7 +12,7 @@ from weft.desired.policy.judge import Asked, End, PolicyVerdict, Verdict, World,
 from weft.desired.policy.preview import Pair, Preview, applied, preview, world_of
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip, ip_in, with_port
-from weft.model.policy import LAST_PORT, PROTOCOLS, Pod, Thing
+from weft.model.policy import LAST_PORT, PROTOCOLS, Action, Pod, Thing
 from weft.model.text import counted, one_of
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
@@ -22,6 +22,7 @@ from weft.wire.policyobjects import Objects, read_objects
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # `shop/web:80/tcp`, `10.244.1.2:http`, `[fd00::2]:53/udp`, and without a port.
 _END: Final = re.compile(r"(?P<bare>[^\[\]:]+|\[(?P<six>[^\]]+)\])(?::(?P<port>\d{1,5})(?:/(?P<protocol>\w+))?)?")
+_ENDS: Final[dict[Action, str]] = {"Accept": "allows it", "Deny": "denies it", "Pass": "ends the tier"}
 _PATH: Final = click.Path(exists=True, path_type=Path)
 _FROM: Final = click.option(
     "--from",
@@ -29,7 +30,7 @@ _FROM: Final = click.option(
     type=_PATH,
     multiple=True,
     required=True,
-    help="File or directory of objects: Namespace, Pod, NetworkPolicy (YAML or JSON). May be given again.",
+    help="File or directory of objects (YAML or JSON): namespaces, pods and policies. May be given again.",
 )
 
 
@@ -43,7 +44,7 @@ class Checked(Value):
 
 @click.group(cls=Group)
 def policy() -> None:
-    """NetworkPolicies: what they allow, why they refuse, what is wrong with them.
+    """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
     By files, without a daemon or a cluster. weft does not enforce policies yet.
     """
@@ -85,7 +86,8 @@ def check(files: Sequence[Path], output: str) -> int:
     Exits 0 if nothing is to be said, else 1.
     """
     found = read_objects(_texts(files))
-    checked = Checked(policies=len(found.policies), problems=found.problems, advice=advice(world_of(_things(found))))
+    count = len(found.policies) + len(found.cluster)
+    checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found))))
     show_report(output, checked, "".join(f"{line}\n" for line in _checked(checked)))
     return 1 if checked.problems or checked.advice else 0
 
@@ -120,7 +122,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 def _things(found: Objects, known: Collection[str] = ()) -> tuple[Thing, ...]:
     """Those of files; of a namespace that they only name, `known` is what is said elsewhere."""
     namespaces = (each for each in found.namespaces if each.name not in found.assumed.intersection(known))
-    return (*namespaces, *found.pods, *found.policies)
+    return (*namespaces, *found.pods, *found.policies, *found.cluster)
 
 
 def _world(paths: Sequence[Path], output: str, more: Sequence[Path] = ()) -> World:
@@ -186,9 +188,9 @@ def _explained(verdict: Verdict) -> Iterator[str]:
 
 
 def _rules(found: PolicyVerdict) -> Iterator[str]:
-    yield f"  {found.policy}{'' if found.rules else ': no rules'}"
+    yield f"  {found.policy}{f' ({found.tier})' if found.tier else ''}{'' if found.rules else ': no rules'}"
     for rule in found.rules:
-        yield f"    {rule.path} {'allows it' if rule.allows else 'does not fit'}"
+        yield f"    {rule.path} {_ENDS[rule.action] if rule.fits else 'does not fit'}"
         yield from (f"      {why}" for why in rule.why)
 
 
@@ -198,7 +200,7 @@ def _checked(checked: Checked) -> Iterator[str]:
     for each in checked.advice:
         yield f"{each.policy} {each.path}: {each.seen}. {each.hint}."
     if not checked.problems and not checked.advice:
-        yield f"Nothing to say of {counted(checked.policies, 'NetworkPolicy object')}."
+        yield f"Nothing to say of {counted(checked.policies, 'policy object')}."
 
 
 def _previewed(found: Preview) -> Iterator[str]:

@@ -5,7 +5,18 @@ from itertools import pairwise
 from typing import Final
 
 from weft.desired.policy.judge import World
-from weft.model.policy import DIRECTIONS, EVERYTHING, Direction, IpBlock, Pod, PodPeer, Policy, Port, Rule
+from weft.model.policy import (
+    DIRECTIONS,
+    EVERYTHING,
+    ClusterPolicy,
+    Direction,
+    IpBlock,
+    Pod,
+    PodPeer,
+    Policy,
+    Port,
+    Rule,
+)
 from weft.model.value import Value
 
 _KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
@@ -21,7 +32,16 @@ class Advice(Value):
 
 def advice(world: World) -> tuple[Advice, ...]:
     """Of what pods say, only where pods are known."""
-    return tuple(each for policy in world.policies for each in _advice(policy, world))
+    return (*(each for policy in world.policies for each in _advice(policy, world)), *_ties(world.cluster))
+
+
+def _ties(policies: Iterable[ClusterPolicy]) -> Iterator[Advice]:
+    ordered = sorted(policies, key=lambda each: (each.tier, *each.order))
+    for first, second in pairwise(ordered):
+        if (first.tier, first.priority) == (second.tier, second.priority):
+            seen = f"priority {second.priority}, as {first} in tier {first.tier}"
+            hint = "Other programs may ask them in another order; weft goes by their names"
+            yield Advice(policy=str(second), path="spec.priority", seen=seen, hint=hint)
 
 
 def _advice(policy: Policy, world: World) -> Iterator[Advice]:

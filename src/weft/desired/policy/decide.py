@@ -10,12 +10,12 @@ from weft.desired.policy.frame import frame, refusal, senders
 from weft.desired.policy.inputs import Attached, PolicySettings
 from weft.desired.policy.names import MAP, PortName, comment, in_namespace, peers_set, port_element, ports_set
 from weft.desired.policy.selections import Move, Selections
-from weft.desired.policy.text import Rendered, rendered
+from weft.desired.policy.text import Rendered, admin, rendered, restricted, unrestricted
 from weft.model.kernel.nftset import field
 from weft.model.kernel.objects import Key, Object, Objects, Ownership
-from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement, named
+from weft.model.kernel.policytable import INET, PolicyElement
 from weft.model.net import Ip
-from weft.model.policy import DIRECTIONS, Direction, Id, Namespace, Pod, PodPeer, Policy, Thing
+from weft.model.policy import DIRECTIONS, ClusterPolicy, Direction, Id, Namespace, Pod, PodPeer, Policy, Thing, Tier
 from weft.model.value import Value, replace
 
 _Step = Callable[[Object], None]
@@ -24,10 +24,10 @@ _NOTHING_ELSE: Final = Ownership(devices=frozenset(), networks=())
 
 
 class _Class(Value):
-    """The policies that restrict a pod in one direction, or several pods."""
+    """The policies that are asked in one direction, of one pod or of several; the chain jumps to `parts`."""
 
-    chain: PolicyChain
-    policies: tuple[Rendered, ...]
+    chain: Rendered
+    parts: tuple[Rendered, ...]
 
 
 class _Placed(Value):
@@ -53,8 +53,8 @@ class PolicyDecider:
         self._uses: dict[Hashable, int] = {}
         self._selections = Selections()
         self._told: dict[Id, Pod] = {}
-        self._policies: dict[Id, Policy] = {}
-        self._subjects: dict[PodPeer, dict[Id, Policy]] = {}
+        self._policies: dict[Id, Policy | ClusterPolicy] = {}
+        self._subjects: dict[PodPeer, dict[Id, Policy | ClusterPolicy]] = {}
         self._rendered: dict[tuple[Id, Direction], Rendered] = {}
         self._attached: dict[str, Attached] = {}
         self._here: dict[Id, set[str]] = {}  # attachments, by pod
@@ -70,7 +70,7 @@ class PolicyDecider:
 
     def change(self, put: Iterable[Thing] = (), gone: Iterable[Id] = ()) -> set[Key]:
         for kind, namespace, name in gone:
-            if kind == "policy":
+            if kind in ("policy", "clusterpolicy"):
                 self._set_policy((kind, namespace, name), None)
             elif kind == "pod":
                 self._told.pop((kind, namespace, name), None)
@@ -78,7 +78,7 @@ class PolicyDecider:
             else:
                 self._set_namespace(name, None)
         for thing in put:
-            if isinstance(thing, Policy):
+            if isinstance(thing, Policy | ClusterPolicy):
                 self._set_policy(thing.id, thing)
             elif isinstance(thing, Pod):
                 if self._told.get(thing.id) != thing:
@@ -109,9 +109,22 @@ class PolicyDecider:
 
     def policies_of(self, pod: Id, direction: Direction) -> tuple[Policy, ...]:
         """Those that restrict it in this direction."""
-        found = (each for peer in self._selections.of(pod) for each in self._subjects.get(peer, {}).values())
-        restricting = (each for each in found if each.rules(direction) is not None)
+        restricting = (
+            each for each in self._selecting(pod) if isinstance(each, Policy) and each.rules(direction) is not None
+        )
         return tuple(sorted(restricting, key=lambda each: each.name))
+
+    def cluster_policies_of(self, pod: Id, direction: Direction, tier: Tier) -> tuple[ClusterPolicy, ...]:
+        """Those with rules for this direction, in the order in which they are asked."""
+        asked = (
+            each
+            for each in self._selecting(pod)
+            if isinstance(each, ClusterPolicy) and each.tier == tier and each.rules(direction)
+        )
+        return tuple(sorted(asked, key=lambda each: each.order))
+
+    def _selecting(self, pod: Id) -> Iterator[Policy | ClusterPolicy]:
+        return (each for peer in self._selections.of(pod) for each in self._subjects.get(peer, {}).values())
 
     def _settled(self) -> set[Key]:
         dirty, self._dirty = self._dirty, set()
@@ -130,7 +143,7 @@ class PolicyDecider:
         if known_before != (namespace is not None):
             self._dirty.update(key for (_, each, _), keys in self._here.items() if each == name for key in keys)
 
-    def _set_policy(self, name: Id, policy: Policy | None) -> None:
+    def _set_policy(self, name: Id, policy: Policy | ClusterPolicy | None) -> None:
         before = self._policies.pop(name, None)
         if before is not None:
             subject = _subject(before)
@@ -220,20 +233,29 @@ class PolicyDecider:
             objects.append(PolicyElement(table=INET, set=f"self{ip.version}", element=twice))
         said = comment(f"{attached.uid} {attached.pod}" if attached.pod else "no pod of Kubernetes")
         for direction in DIRECTIONS:
-            verdict = "accept"
-            if pod is not None and (policies := self.policies_of(pod.id, direction)):
-                classes.append(self._class(policies, direction))
-                verdict = classes[-1].chain.name
+            verdict, found = "accept", None if pod is None else self._class(pod.id, direction)
+            if found is not None:
+                classes.append(found)
+                verdict = found.chain.chain.name
             for ip in attached.ips:
                 name = f"{MAP[direction]}{ip.version}"
                 objects.append(PolicyElement(table=INET, set=name, element=ip.packed, verdict=verdict, comment=said))
         return _Placed(objects=tuple(objects), classes=tuple(classes))
 
-    def _class(self, policies: Iterable[Policy], direction: Direction) -> _Class:
-        found = tuple(self._render(each, direction) for each in policies)
-        jumps = (f"jump {each.chain.name}" for each in found if each.chain.rules)
-        end = f"goto {refusal(direction, self._settings.mode).name}"
-        return _Class(chain=named(MAP[direction], (*jumps, end)), policies=found)
+    def _class(self, pod: Id, direction: Direction) -> _Class | None:
+        """None where no policy is asked."""
+        policies = self.policies_of(pod, direction)
+        first, last = (self.cluster_policies_of(pod, direction, tier) for tier in ("Admin", "Baseline"))
+        if not (policies or first or last):
+            return None
+        refused = refusal(direction, self._settings.mode).name
+        tier = admin(first, direction, self._settings, refused) if first else None
+        parts = tuple(self._render(each, direction) for each in policies)
+        if policies:
+            chain = restricted(parts, direction, refused, tier)
+        else:
+            chain = unrestricted(last, direction, self._settings, refused, tier)
+        return _Class(chain=chain, parts=parts if tier is None else (*parts, tier))
 
     def _render(self, policy: Policy, direction: Direction) -> Rendered:
         key = policy.id, direction
@@ -255,38 +277,38 @@ class PolicyDecider:
         return True
 
     def _hold_class(self, each: _Class) -> None:
-        if self._first(each.chain.name):
-            self._need(each.chain)
-            for policy in each.policies:
-                self._hold_policy(policy)
+        if self._first(each.chain.chain.name):
+            self._hold(each.chain)
+            for part in each.parts:
+                if part.chain.rules and self._first(part.chain.name):
+                    self._hold(part)
 
     def _release_class(self, each: _Class) -> None:
-        if self._last(each.chain.name):
-            self._unneed(each.chain)
-            for policy in each.policies:
-                self._release_policy(policy)
+        if self._last(each.chain.chain.name):
+            self._release(each.chain)
+            for part in each.parts:
+                if part.chain.rules and self._last(part.chain.name):
+                    self._release(part)
 
-    def _hold_policy(self, policy: Rendered) -> None:
-        if policy.chain.rules and self._first(policy.chain.name):
-            self._need(policy.chain)
-            for peer in policy.peers:
-                if self._first(("peers", peer)):
-                    self._selections.use(peer)
-                    self._peers(peer, self._need)
-            for port in policy.ports:
-                if self._first(port):
-                    self._ports(port, self._need)
+    def _hold(self, part: Rendered) -> None:
+        self._need(part.chain)
+        for peer in part.peers:
+            if self._first(("peers", peer)):
+                self._selections.use(peer)
+                self._peers(peer, self._need)
+        for port in part.ports:
+            if self._first(port):
+                self._ports(port, self._need)
 
-    def _release_policy(self, policy: Rendered) -> None:
-        if policy.chain.rules and self._last(policy.chain.name):
-            self._unneed(policy.chain)
-            for peer in policy.peers:
-                if self._last(("peers", peer)):
-                    self._peers(peer, self._unneed)
-                    self._selections.leave(peer)
-            for port in policy.ports:
-                if self._last(port):
-                    self._ports(port, self._unneed)
+    def _release(self, part: Rendered) -> None:
+        self._unneed(part.chain)
+        for peer in part.peers:
+            if self._last(("peers", peer)):
+                self._peers(peer, self._unneed)
+                self._selections.leave(peer)
+        for port in part.ports:
+            if self._last(port):
+                self._ports(port, self._unneed)
 
     def _peers(self, peer: PodPeer, step: _Step) -> None:
         for family in self._settings.families:
@@ -320,7 +342,9 @@ class PolicyDecider:
             self._touched.add(key)
 
 
-def _subject(policy: Policy) -> PodPeer:
+def _subject(policy: Policy | ClusterPolicy) -> PodPeer:
+    if isinstance(policy, ClusterPolicy):
+        return policy.subject
     return in_namespace(policy.namespace, PodPeer(pods=policy.pods))
 
 

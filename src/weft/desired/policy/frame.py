@@ -61,7 +61,6 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     side, way, refused = _SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
     rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
-    rules += [f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items()]
     rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]
     if direction == "egress":  # from where pods are, and no pod's address
         rules.append(f"iifname @links goto {refused}")

@@ -10,19 +10,23 @@ from weft.desired.policy.names import ALL_PODS, in_namespace, is_pods
 from weft.model.net import Ip, Net
 from weft.model.policy import (
     NAME_LABEL,
+    Action,
+    ClusterPolicy,
     Direction,
     IpBlock,
     Labels,
     Namespace,
     Peer,
     Pod,
+    PodPeer,
     Policy,
     Port,
     Requirement,
     Rule,
     Selector,
+    Tier,
 )
-from weft.model.value import Value, field
+from weft.model.value import Value, field, replace
 
 T = TypeVar("T")
 
@@ -39,6 +43,7 @@ class World(Value):
     namespaces: dict[str, Namespace]
     pods: tuple[Pod, ...]
     policies: tuple[Policy, ...]
+    cluster: tuple[ClusterPolicy, ...] = ()
     networks: tuple[Net, ...] = ()
     subnet_lens: dict[int, int] = field(default_factory=dict)
 
@@ -66,17 +71,20 @@ def between(source: Pod, target: Pod) -> tuple[End, End]:
 
 
 class RuleVerdict(Value):
-    """`why` says what fits, or what does not."""
+    """`why` says what fits, or what does not. Of a tier, rules behind the one that ends it are not asked."""
 
     path: str
-    allows: bool
+    fits: bool
+    action: Action
     why: tuple[str, ...]
 
 
 class PolicyVerdict(Value):
+    """`tier` is empty for a NetworkPolicy."""
+
     policy: str
-    allows: bool
     rules: tuple[RuleVerdict, ...]
+    tier: str = ""
 
 
 class Side(Value):
@@ -134,7 +142,7 @@ class _Judge:
 
     def __init__(self, asked: Asked, direction: Direction, world: World) -> None:
         self._asked = asked
-        self._direction = direction
+        self._direction: Direction = direction
         self._world = world
         ends = asked.source, asked.target
         self._mine, self._other = ends if direction == "egress" else reversed(ends)
@@ -145,41 +153,81 @@ class _Judge:
             return self._free("no pod has this address, so no policy is asked")
         if pod.host_network:
             return self._free("it has its node's address (hostNetwork), so no policy selects it")
-        if pod == self._other.pod:
-            return self._free("nobody can keep a pod from itself")
-        found = restricting(pod, self._direction, self._world.policies)
-        if not found:
-            return self._free(f"no policy restricts its {self._direction}")
-        verdicts = tuple(map(self._policy, found))
-        by = next((f"{rule.path} of {each.policy}" for each in verdicts for rule in each.rules if rule.allows), "")
+        asked, ending = self._tier("Admin", pod)
+        if ending is None:
+            found = restricting(pod, self._direction, self._world.policies)
+            if found:
+                return self._final(found, asked, itself=pod == self._other.pod)
+            more, ending = self._tier("Baseline", pod)
+            asked = (*asked, *more)
+        if ending is None:
+            reason = "no rule denies it" if asked else f"no policy restricts its {self._direction}"
+            return replace(self._free(reason), policies=asked)
+        by, action = ending
+        allowed = action == "Accept"
+        return Side(
+            direction=self._direction,
+            pod=str(self._mine),
+            allowed=allowed,
+            reason=f"{by} {'allows' if allowed else 'denies'} it",
+            policies=asked,
+            change="" if allowed else f"put a rule that accepts it before {by}",
+        )
+
+    def _tier(self, tier: Tier, pod: Pod) -> tuple[tuple[PolicyVerdict, ...], tuple[str, Action] | None]:
+        """What was asked, and which rule ends the matter, if one does. One that passes ends the tier alone."""
+        asked = list[PolicyVerdict]()
+        for policy in sorted(self._world.cluster, key=lambda each: each.order):
+            if policy.tier != tier or not policy.rules(self._direction) or not self._is_subject(policy.subject, pod):
+                continue
+            rules = list[RuleVerdict]()
+            for rule, path in self._rules(policy):
+                rules.append(self._rule(rule, path, policy))
+                if rules[-1].fits:
+                    break
+            asked.append(PolicyVerdict(policy=str(policy), rules=tuple(rules), tier=tier))
+            if rules[-1].fits:
+                ends = None if rules[-1].action == "Pass" else (f"{rules[-1].path} of {policy}", rules[-1].action)
+                return tuple(asked), ends
+        return tuple(asked), None
+
+    def _is_subject(self, subject: PodPeer, pod: Pod) -> bool:
+        return subject.pods.selects(pod.labels) and not self._elsewhere(subject.namespaces, pod, pod.namespace)
+
+    def _final(self, found: Sequence[Policy], before: tuple[PolicyVerdict, ...], *, itself: bool) -> Side:
+        """What NetworkPolicies say; nobody can keep a pod from itself."""
+        if itself:
+            return replace(self._free("no NetworkPolicy can keep a pod from itself"), policies=before)
+        verdicts = tuple(
+            PolicyVerdict(
+                policy=str(policy), rules=tuple(self._rule(rule, path, policy) for rule, path in self._rules(policy))
+            )
+            for policy in found
+        )
+        by = next((f"{rule.path} of {each.policy}" for each in verdicts for rule in each.rules if rule.fits), "")
         return Side(
             direction=self._direction,
             pod=str(self._mine),
             allowed=bool(by),
             reason=f"{by} allows it" if by else f"no rule of {', '.join(map(str, found))} allows it",
-            policies=verdicts,
+            policies=(*before, *verdicts),
             change="" if by else self._change(found),
         )
 
     def _free(self, reason: str) -> Side:
         return Side(direction=self._direction, pod=str(self._mine), allowed=True, reason=reason)
 
-    def _policy(self, policy: Policy) -> PolicyVerdict:
-        rules = tuple(self._rule(rule, path, policy) for rule, path in self._rules(policy))
-        return PolicyVerdict(policy=str(policy), allows=any(rule.allows for rule in rules), rules=rules)
-
-    def _rules(self, policy: Policy) -> Iterator[tuple[Rule, str]]:
+    def _rules(self, policy: Policy | ClusterPolicy) -> Iterator[tuple[Rule, str]]:
         for index, rule in enumerate(policy.rules(self._direction) or ()):
             yield rule, f"{self._direction}[{index}]"
 
-    def _rule(self, rule: Rule, path: str, policy: Policy) -> RuleVerdict:
+    def _rule(self, rule: Rule, path: str, policy: Policy | ClusterPolicy) -> RuleVerdict:
         (peer_fits, peers), (port_fits, ports) = self._fits(rule, policy)
-        if peer_fits and port_fits:
-            return RuleVerdict(path=path, allows=True, why=(*peers, *ports))
-        why = (*(() if peer_fits else peers), *(() if port_fits else ports))
-        return RuleVerdict(path=path, allows=False, why=why)
+        fits = peer_fits and port_fits
+        why = (*peers, *ports) if fits else (*(() if peer_fits else peers), *(() if port_fits else ports))
+        return RuleVerdict(path=path, fits=fits, action=rule.action, why=why)
 
-    def _fits(self, rule: Rule, policy: Policy) -> tuple[_Fits, _Fits]:
+    def _fits(self, rule: Rule, policy: Policy | ClusterPolicy) -> tuple[_Fits, _Fits]:
         """Of the peers and of the ports."""
         key = _PEERS[self._direction]
         return _of(rule.peers, key, lambda each: self._peer(each, policy.namespace)), _of(

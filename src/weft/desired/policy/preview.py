@@ -4,7 +4,18 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from weft.desired.policy.judge import Asked, World, between, judged, restricting
-from weft.model.policy import DIRECTIONS, LAST_PORT, PROTOCOLS, Direction, Pod, Policy, Protocol, Thing
+from weft.model.policy import (
+    DIRECTIONS,
+    LAST_PORT,
+    PROTOCOLS,
+    ClusterPolicy,
+    Direction,
+    Namespace,
+    Pod,
+    Policy,
+    Protocol,
+    Thing,
+)
 from weft.model.value import Value, replace
 
 
@@ -36,7 +47,7 @@ class _Probe(Value):
 
 def applied(world: World, things: Iterable[Thing]) -> World:
     """The world as it is with these things beside or instead of those of the same names."""
-    before: tuple[Thing, ...] = (*world.namespaces.values(), *world.pods, *world.policies)
+    before: tuple[Thing, ...] = (*world.namespaces.values(), *world.pods, *world.policies, *world.cluster)
     known = {each.id: each for each in (*before, *things)}
     return world_of(known.values(), world)
 
@@ -46,9 +57,10 @@ def world_of(things: Iterable[Thing], like: World | None = None) -> World:
     base = like or World(namespaces={}, pods=(), policies=())
     return replace(
         base,
-        namespaces={each.name: each for each in found if not isinstance(each, Pod | Policy)},
+        namespaces={each.name: each for each in found if isinstance(each, Namespace)},
         pods=tuple(each for each in found if isinstance(each, Pod)),
         policies=tuple(each for each in found if isinstance(each, Policy)),
+        cluster=tuple(each for each in found if isinstance(each, ClusterPolicy)),
     )
 
 
@@ -106,13 +118,9 @@ def _probes(*worlds: World) -> Iterator[_Probe]:
 
 def _ports_of(protocol: Protocol, worlds: Iterable[World]) -> Iterator[int]:
     for world in worlds:
-        said = [
-            port
-            for policy in world.policies
-            for rule in (*(policy.ingress or ()), *(policy.egress or ()))
-            for port in rule.ports or ()
-            if port.protocol == protocol
-        ]
+        policies: tuple[Policy | ClusterPolicy, ...] = (*world.policies, *world.cluster)
+        rules = (rule for policy in policies for direction in DIRECTIONS for rule in policy.rules(direction) or ())
+        said = [port for rule in rules for port in rule.ports or () if port.protocol == protocol]
         for port in said:
             if port.first:
                 yield from (port.first, port.last)

@@ -3,7 +3,7 @@
 What a policy says of pods is the name of a set; ports, ipBlocks and protocols are text.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import collapse_addresses
 from typing import Any, Final
 
@@ -12,15 +12,31 @@ from weft.desired.policy.names import ALL_PODS, MAP, PortName, first_two, in_nam
 from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.policytable import PolicyChain, named
 from weft.model.net import Net
-from weft.model.policy import PROTOCOLS, Direction, IpBlock, Namespace, PodPeer, Policy, Port, Rule
+from weft.model.policy import (
+    PROTOCOLS,
+    Action,
+    ClusterPolicy,
+    Direction,
+    IpBlock,
+    Namespace,
+    PodPeer,
+    Policy,
+    Port,
+    Rule,
+)
 from weft.model.value import Value
 
 _SIDE: Final[dict[Direction, str]] = {"ingress": "saddr", "egress": "daddr"}
 _KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
 
 
+_Ends = Mapping[Action, str]
+
+_COMMENT: Final = 120  # letters of a rule's
+
+
 class Rendered(Value):
-    """A policy in one direction: its chain, and the sets that the chain names."""
+    """A chain, and the sets that its text names."""
 
     chain: PolicyChain
     peers: frozenset[PodPeer]
@@ -37,23 +53,63 @@ class _Match(Value, kw_only=False):
 
 def rendered(policy: Policy, direction: Direction, settings: PolicySettings) -> Rendered:
     """The policy has to restrict the direction."""
-    rules = policy.rules(direction) or ()
-    text = tuple(
-        line
-        for index, rule in enumerate(rules)
-        for line in _lines(rule, f"{direction}[{index}]", policy.namespace, direction, settings)
-    )
-    pods = (peer for rule in rules for peer in rule.peers or () if isinstance(peer, PodPeer))
-    peers = (in_namespace(policy.namespace, peer) for peer in pods)
-    ports = ((port.name, port.protocol) for rule in rules for port in rule.ports or () if port.name)
-    return Rendered(
-        chain=named(f"{MAP[direction]}/{policy.namespace}/{policy.name}", text),
-        peers=frozenset(peers) - {ALL_PODS},
-        ports=frozenset(ports),
-    )
+    text = tuple(_text(policy, direction, settings, {"Accept": "accept"}))
+    chain = named(f"{MAP[direction]}/{policy.namespace}/{policy.name}", text)
+    return Rendered(chain=chain, **_used((policy,), direction))
 
 
-def namespaces_of(policy: Policy, namespaces: Iterable[Namespace]) -> frozenset[str] | None:
+def admin(policies: Sequence[ClusterPolicy], direction: Direction, settings: PolicySettings, refused: str) -> Rendered:
+    """The tier before NetworkPolicies, in its order. Pass returns to the class."""
+    ends: _Ends = {"Accept": "accept", "Deny": f"goto {refused}", "Pass": "return"}
+    text = tuple(line for policy in policies for line in _text(policy, direction, settings, ends))
+    return Rendered(chain=named(f"{MAP[direction]}-admin", text), **_used(policies, direction))
+
+
+def restricted(parts: Sequence[Rendered], direction: Direction, refused: str, tier: Rendered | None = None) -> Rendered:
+    """The class of pods that NetworkPolicies select: these decide finally. Nobody can keep a pod from itself."""
+    itself = (f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items())
+    jumps = (f"jump {each.chain.name}" for each in parts if each.chain.rules)
+    text = (*_first(tier), *itself, *jumps, f"goto {refused}")
+    return Rendered(chain=named(MAP[direction], text), peers=frozenset(), ports=frozenset())
+
+
+def unrestricted(
+    baseline: Sequence[ClusterPolicy],
+    direction: Direction,
+    settings: PolicySettings,
+    refused: str,
+    tier: Rendered | None = None,
+) -> Rendered:
+    """The class of pods that no NetworkPolicy selects: the baseline tier is asked, and at the end all is allowed."""
+    ends: _Ends = {"Accept": "accept", "Deny": f"goto {refused}", "Pass": "accept"}
+    lines = (line for policy in baseline for line in _text(policy, direction, settings, ends))
+    text = (*_first(tier), *lines, "accept")
+    return Rendered(chain=named(MAP[direction], text), **_used(baseline, direction))
+
+
+def _first(tier: Rendered | None) -> tuple[str, ...]:
+    return (f"jump {tier.chain.name}",) if tier is not None and tier.chain.rules else ()
+
+
+def _text(policy: Policy | ClusterPolicy, direction: Direction, settings: PolicySettings, ends: _Ends) -> Iterator[str]:
+    of = f"{policy} " if isinstance(policy, ClusterPolicy) else ""
+    for index, rule in enumerate(policy.rules(direction) or ()):
+        for words, path in _matches(rule, f"{direction}[{index}]", policy.namespace, direction, settings):
+            said = f"{of[: _COMMENT - len(path)]}{path}"
+            yield f'{words}{" " if words else ""}counter {ends[rule.action]} comment "{said}"'
+
+
+def _used(policies: Iterable[Policy | ClusterPolicy], direction: Direction) -> dict[str, Any]:
+    """The sets that these policies' text names."""
+    peers, ports = set[PodPeer](), set[PortName]()
+    for policy in policies:
+        for rule in policy.rules(direction) or ():
+            peers.update(in_namespace(policy.namespace, peer) for peer in rule.peers or () if isinstance(peer, PodPeer))
+            ports.update((port.name, port.protocol) for port in rule.ports or () if port.name)
+    return {"peers": frozenset(peers - {ALL_PODS}), "ports": frozenset(ports)}
+
+
+def namespaces_of(policy: Policy | ClusterPolicy, namespaces: Iterable[Namespace]) -> frozenset[str] | None:
     """Those whose pods its rules can mean; None for all pods there are.
 
     A port by its name, in what may leave, is a port of whichever pod of the peers has one so named.
@@ -73,14 +129,16 @@ def namespaces_of(policy: Policy, namespaces: Iterable[Namespace]) -> frozenset[
     return frozenset(found)
 
 
-def _lines(rule: Rule, path: str, namespace: str, direction: Direction, settings: PolicySettings) -> Iterator[str]:
+def _matches(
+    rule: Rule, path: str, namespace: str, direction: Direction, settings: PolicySettings
+) -> Iterator[tuple[str, str]]:
+    """Words that a packet has to meet, and the path of the part of the rule that they say."""
     sources = (_Match(""),) if rule.peers is None else tuple(_peers(rule, path, namespace, direction, settings))
     ports = (_Match(""),) if rule.ports is None else tuple(_ports(rule.ports, settings))
     for source in sources:
         for port in ports:
             if not source.family or not port.family or source.family == port.family:
-                words = (source.words, port.words, "counter accept", f'comment "{source.where or path}"')
-                yield " ".join(word for word in words if word)
+                yield " ".join(words for words in (source.words, port.words) if words), source.where or path
 
 
 def _peers(rule: Rule, path: str, namespace: str, direction: Direction, settings: PolicySettings) -> Iterator[_Match]:

@@ -101,7 +101,7 @@ def test_which_rule_allows():
     ]
     found = side(judging(world({"podSelector": WEB}, {"podSelector": WEB, "ingress": rules})))
     assert (found.allowed, found.reason, found.change) == (True, "ingress[1] of a/p1 allows it", "")
-    assert [each.allows for each in found.policies] == [False, True]
+    assert [any(rule.fits for rule in each.rules) for each in found.policies] == [False, True]
     assert found.policies[1].rules[1].why == ("from[1]: pods app=db", "ports[0]: 80/tcp")
     assert side(judging(world({"podSelector": WEB, "ingress": [{}]}))).policies[0].rules[0].why == (
         "from: all",
@@ -119,7 +119,7 @@ def test_who_is_not_asked():
     known = judging(world({"podSelector": {}, "policyTypes": ["Ingress"]}, db={"hostNetwork": True}))
     assert side(known, direction="egress", source="web", target="v4").reason == "no policy restricts its egress"
     assert side(known, source="web", target="outside").reason == "no pod has this address, so no policy is asked"
-    assert side(known, source="web", target="web").reason == "nobody can keep a pod from itself"
+    assert side(known, source="web", target="web").reason == "no NetworkPolicy can keep a pod from itself"
     host = next(pod for pod in known.pods if pod.name == "db")
     found = judged(Asked(source=End(pod=host), target=End(pod=host, ip=host.ips[0]), protocol="tcp"), known)
     assert found.sides[0].reason == "it has its node's address (hostNetwork), so no policy selects it"
