@@ -44,6 +44,7 @@ def test_three_nodes_find_each_other_and_all_pods_reach_all(cluster: Cluster):
         eventually(lambda node=node: node.knows(3))
         names = sorted(peer["name"] for peer in node.state["peers"])
         assert names == ["node1", "node2", "node3"]
+    eventually(lambda: re.search(r"node2-\S+ +vxlan +vxlan +taken +\d s ago ", nodes[0].mesh("ways", "node2")))
     assert cluster.leases() == {}, "nothing is in etcd"
     [file] = nodes[0].state_dir.glob("mesh-*/store/mesh.json")
     assert file.stat().st_mode & 0o777 == 0o600

@@ -19,7 +19,7 @@ from weft.mesh.removing import Removing
 from weft.mesh.state import State
 from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
-from weft.model.mesh.effects import Command, Effect, Kept, Options, PathFound, Send, Sights
+from weft.model.mesh.effects import Command, Effect, Kept, Options, PathFound, PathNow, Send, Sights
 from weft.model.mesh.messages import (
     Buckets,
     Copied,
@@ -119,6 +119,14 @@ class Core:
     def strangers(self, now: float) -> list[Hello]:
         """Peers without our ring: those that have a link with us, and those of other rings that lately had one."""
         return self._meeting.strangers(now)
+
+    def way(self, key: bytes) -> tuple[bytes, ...]:
+        """To a peer, by the keys of all that packets go to."""
+        return self._waying.way(key)
+
+    def paths_to(self, key: bytes) -> Iterable[PathNow]:
+        """To a peer itself, best first: those that are permitted."""
+        return self._waying.paths_to(key)
 
     @property
     def dialled(self) -> Collection[str]:

@@ -31,6 +31,7 @@ class Path:
         "_rose",
         "_size",
         "_until",
+        "answered_at",
         "due",
         "sizes",
         "usable",
@@ -41,6 +42,7 @@ class Path:
         self.usable = usable
         self.sizes = Sizes(mtu)
         self.due = due
+        self.answered_at = -inf  # the last time
         self._asked = -inf  # when the echo that is out was sent; -inf if none is
         self._size = 0  # its size, if it is a large one
         self._calm = False  # the last echo has come back
@@ -81,6 +83,7 @@ class Path:
         if size:
             self.sizes.answered(size, now)
         self._calm = True
+        self.answered_at = now
         self._misses = 0
         self._answers += 1
         if self.usable is None or (self.usable is False and self._answers >= _ANSWERS and now >= self._until):

@@ -15,7 +15,7 @@ from weft.mesh.state import State
 from weft.mesh.tunnels import Tunnels
 from weft.mesh.ways import Pairs, Way, ways
 from weft.model.lease import WayKind
-from weft.model.mesh.effects import PathFound, Probe, Reason, Sights
+from weft.model.mesh.effects import PathFound, PathNow, Probe, Reason, Sights
 from weft.model.mesh.records import MAX_CANNOT, Member, short
 
 _IDLE: Final = 60.0  # seconds between two echoes to a peer with which no pod speaks, at least
@@ -72,6 +72,11 @@ class Waying:
     def behind(self, relays: Collection[bytes]) -> list[bytes]:
         """The peers whose way begins with one of these and goes on."""
         return [key for key, way in self._ways.items() if len(way) > 1 and way[0] in relays] if relays else []
+
+    def paths_to(self, key: bytes) -> Iterator[PathNow]:
+        """To a peer itself, best first: those that are permitted."""
+        for kind, path in self._paths.get(key, ()):
+            yield PathNow(kind=kind, usable=path.usable, answered=path.answered_at, mtu=path.sizes.mtu)
 
     @property
     def found(self) -> tuple[PathFound, ...]:

@@ -1,6 +1,7 @@
 """`weft mesh`: what people read of a mesh, and that nothing changes before somebody has agreed."""
 
 import json
+import re
 from typing import Literal
 
 import click
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from weft.daemon.commands import mesh
 from weft.kernel import daemons
 from weft.model.errors import ConfigError, Problem, Unavailable
-from weft.model.node.meshstate import MeshAsk, MeshDone, MeshPeer, MeshRing, MeshState
+from weft.model.node.meshstate import MeshAsk, MeshDone, MeshPath, MeshPeer, MeshRing, MeshState
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Secret, replace
 from weft.web import metrics
@@ -145,6 +146,32 @@ def test_the_state_as_metrics():
         'weft_mesh_blocks{owner="others"} 1.0',
         'weft_mesh_blocks{owner="unknown"} 5.0',
     }
+
+
+def test_ways_and_the_paths_that_lead_there(daemon: Daemon):
+    paths = (
+        MeshPath(kind="vxlan", state="silent", why="no echo comes back"),
+        MeshPath(kind="direct", state="answers", answered=1.5, mtu=1380),
+    )
+    way = "via node3-0c0c0c0c (direct): one-way"
+    relayed = replace(OTHER, way=way, relays=("node3-0c0c0c0c", "node4-0d0d0d0d"), paths=paths)
+    daemon.state = replace(NODE, mesh=replace(STATE, peers=(US, relayed, replace(OTHER, id="node5-0e0e0e0e", way=""))))
+    rows = [re.split("  +", line.strip()) for line in run("ways")[1].splitlines()]
+    assert rows[1:] == [
+        [relayed.id, f"{way}; on node4-0d0d0d0d", "vxlan", "silent", "-", "-", "no echo comes back"],
+        [relayed.id, f"{way}; on node4-0d0d0d0d", "direct", "answers", "1 s ago", "1380", "-"],
+        ["node5-0e0e0e0e", "it has no subnet", *"-----"],
+    ]
+    [told] = json.loads(run("ways", "node2-0b0b0b0b", "-o", "json")[1])
+    assert (told["way"], told["paths"][1]["state"]) == (way, "answers")
+    with pytest.raises(ConfigError, match="no peer is called node9"):
+        run("ways", "node9")
+    arguments = {each.name: each for each in mesh.rmpeer.params}
+    assert [item.value for item in arguments["peers"].shell_complete(click.Context(mesh.rmpeer), "node2")] == [
+        relayed.id
+    ]
+    daemon.state = replace(NODE, mesh=None)
+    assert arguments["peers"].shell_complete(click.Context(mesh.rmpeer), "node2") == []
 
 
 def test_without_a_ring_nobody_owns_anything(daemon: Daemon):

@@ -74,9 +74,7 @@ class Operator:
         return Remove(keys=tuple(bytes.fromhex(peer.key) for peer in gone), force=force), lines
 
     def _named(self, state: MeshState, name: str) -> MeshPeer:
-        """By name, by id, or by the beginning of its key."""
-        found = [peer for peer in state.peers if name in (peer.name, peer.id)]
-        found = found or [peer for peer in state.peers if len(name) >= 8 and peer.key.startswith(name)]
+        found = state.named(name)
         if len(found) == 1:
             return found[0]
         there = ", ".join(peer.id for peer in found or state.peers)

@@ -96,7 +96,7 @@ class Peer:
         self.heard: float | None = None
         self.saving = Saving(disk)
         self._make = core, links
-        self._now = now
+        self.now = now
         self._random = random
         self._used = used
         self._published: Publish | None = None
@@ -119,7 +119,7 @@ class Peer:
     @property
     def unlinked_for(self) -> float | None:
         """In seconds; None while a link is up."""
-        return None if self.core is not None and self.core.links else self._now() - self._unlinked
+        return None if self.core is not None and self.core.links else self.now() - self._unlinked
 
     def _tell(self) -> None:
         self._turn.set()
@@ -131,23 +131,23 @@ class Peer:
         """Raises as `ask` would."""
         if self.core is None:
             raise Unavailable(unread())
-        self.core.check(command, self._now())
+        self.core.check(command, self.now())
 
     def ask(self, command: Command) -> None:
         """Raises `ConfigError` for what the core refuses, `Unavailable` while there is none."""
         if self.core is None:
             raise Unavailable(unread())
-        self._have(lambda core: core.asked(command, self._now()))
+        self._have(lambda core: core.asked(command, self.now()))
         if self._broken.is_set():
             raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {self._fault!r}"))
 
     @property
     def strangers(self) -> list[Hello]:
         """Peers without our ring: those that have a link with us, and those of other rings that lately had one."""
-        return [] if self.core is None else self.core.strangers(self._now())
+        return [] if self.core is None else self.core.strangers(self.now())
 
     def saw(self, sights: Sights) -> None:
-        self._have(lambda core: core.saw(sights, self._now()))
+        self._have(lambda core: core.saw(sights, self.now()))
 
     def publish(self, publish: Publish) -> None:
         """At once or once there is a core, and again whenever another begins."""
@@ -160,13 +160,13 @@ class Peer:
     def up(self, link: int, hello: Hello, dialled: str | None) -> None:
         if self.core is not None:
             self.unreached.pop(dialled or "", None)
-            self._have(lambda core: core.link_up(link, hello, self._now(), dialled=dialled))
+            self._have(lambda core: core.link_up(link, hello, self.now(), dialled=dialled))
             self._tell()
 
     def down(self, link: int) -> None:
         if self.core is not None:
-            self._have(lambda core: core.link_down(link, self._now()))
-            self._unlinked = self._now()
+            self._have(lambda core: core.link_down(link, self.now()))
+            self._unlinked = self.now()
             self._tell()
 
     def received(self, link: int, message: Message) -> None:
@@ -174,7 +174,7 @@ class Peer:
         if isinstance(message, Offer) and (why := unfit(message.ring.layout)):
             raise Hostile("ring", f"a ring that cannot be used: {why}")
         if (core := self.core) is not None:
-            self.heard = now = self._now()
+            self.heard = now = self.now()
             before = core.agreed
             self._have(lambda core: core.received(link, message, now))
             if core.agreed != before:
@@ -185,7 +185,7 @@ class Peer:
             self.unreached[address] = why
             if len(self.unreached) > _SHOWN:
                 del self.unreached[next(iter(self.unreached))]
-            self._have(lambda core: core.undialled(address, self._now()))
+            self._have(lambda core: core.undialled(address, self.now()))
 
     # --- its life
 
@@ -229,11 +229,11 @@ class Peer:
         self.core = core = make_core(saved.kept, options, self._chance, members, paths)
         self._links = links = make_links(saved.secret, self, lambda: core.hello)
         self._saved = saved
-        self._unlinked = self._now()
-        self._have(lambda core: core.start(self._now()))
+        self._unlinked = self.now()
+        self._have(lambda core: core.start(self.now()))
         if self._published is not None:
             published = self._published
-            self._have(lambda core: core.asked(published, self._now()))
+            self._have(lambda core: core.asked(published, self.now()))
         self._tell()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -276,9 +276,9 @@ class Peer:
     async def _tick(self, core: Core) -> None:
         while self.core is core:
             self._fed.clear()
-            left = core.due - self._now()
+            left = core.due - self.now()
             if left <= 0:
-                self._have(lambda core: core.tick(self._now()))
+                self._have(lambda core: core.tick(self.now()))
                 await asyncio.sleep(0)
                 continue
             with suppress(TimeoutError):

@@ -2,13 +2,25 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from math import inf
+from typing import Final
 
 from weft.cluster.mesh.leases import via, way_kind
 from weft.cluster.mesh.peer import Peer
+from weft.mesh.core import Core
 from weft.mesh.ring import Tokens
-from weft.model.lease import Way
+from weft.model.lease import Way, WayKind
+from weft.model.mesh.effects import Hop
 from weft.model.mesh.records import Member, peer_id, short
-from weft.model.node.meshstate import MeshPeer, MeshRing, MeshState
+from weft.model.node.meshstate import MeshPath, MeshPeer, MeshRing, MeshState, PathState
+from weft.model.value import replace
+
+_BARRED: Final[Mapping[WayKind, str]] = {"vxlan": "takes nothing in clear", "direct": "has no WireGuard"}
+_STATES: Final[Mapping[bool | None, tuple[PathState, str]]] = {
+    True: ("answers", ""),
+    False: ("silent", "no echo comes back"),
+    None: ("unknown", "no echo was sent, or the first is on its way"),
+}
 
 
 class Report:
@@ -78,7 +90,7 @@ class Report:
                 yield MeshPeer(id=id_, name=id_, key=key.hex(), us=False, linked=False, blocks=tokens.count(key))
 
     def _peer_state(self, member: Member, tokens: Tokens | None, names: dict[int, str], *, linked: bool) -> MeshPeer:
-        return MeshPeer(
+        made = MeshPeer(
             id=peer_id(member.name, member.key),
             name=member.name,
             key=member.key.hex(),
@@ -88,17 +100,42 @@ class Report:
             blocks=0 if tokens is None else tokens.count(member.key),
             addresses=member.endpoints,
             links=tuple(names.get(each, f"{each:08x}") for each in member.links),
-            way=self._way(member),
+        )
+        core, book = self._peer.core, self._peer.book
+        if core is None or member.key not in book.members:
+            return made
+        hop, relays = book.hop(member), core.way(member.key)[:-1]
+        return replace(
+            made,
+            way=str(Way(kind=hop.kind, via=via(hop), mtu=hop.mtu, reason=hop.reason)),
+            relays=tuple(map(self._id, relays)),
+            paths=tuple(self._paths(core, member, hop)),
         )
 
-    def _way(self, member: Member) -> str:
-        book = self._peer.book
-        if member.key not in book.members:
-            return ""
-        hop = book.hop(member)
-        return str(Way(kind=hop.kind, via=via(hop), mtu=hop.mtu, reason=hop.reason))
+    def _paths(self, core: Core, member: Member, hop: Hop) -> Iterator[MeshPath]:
+        now, own = self._peer.now(), core.members.get(self._peer.key)
+        permitted = {path.kind: path for path in core.paths_to(member.key)}
+        for kind, text in _BARRED.items():
+            path = permitted.get(kind)
+            if path is None:
+                ours = own is not None and not _can(own, kind)
+                yield MeshPath(kind=kind, state="barred", why=f"{'this node' if ours else 'it'} {text}")
+                continue
+            taken = (hop.next.key, hop.kind) == (member.key, kind)
+            state, why = _STATES[path.usable]
+            yield MeshPath(
+                kind=kind,
+                state="taken" if taken else state,
+                why=why,
+                answered=None if path.answered == -inf else round(now - path.answered, 1),
+                mtu=path.mtu,
+            )
 
     def _id(self, key: bytes) -> str:
         core = self._peer.core
         member = None if core is None else core.members.get(key)
         return key[:4].hex() if member is None else peer_id(member.name, key)
+
+
+def _can(member: Member, kind: WayKind) -> bool:
+    return member.clear if kind == "vxlan" else bool(member.tunnels)

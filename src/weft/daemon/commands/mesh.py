@@ -2,15 +2,16 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import click
 
+from weft.daemon.commands.meshtexts import owner_table, peer_table, status_lines, way_table
 from weft.kernel import daemons
-from weft.model.errors import ConfigError, Problem, Unavailable, typed
-from weft.model.node.meshstate import MeshAsk, MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshRing, MeshState
-from weft.model.text import counted, one_line, table
+from weft.model.errors import ConfigError, Problem, Unavailable, WeftError, typed
+from weft.model.node.meshstate import MeshAsk, MeshDone, MeshOwner, MeshOwners, MeshPeer, MeshState
+from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, PEOPLE, output_option, redraw, show_report, watch_option
 from weft.screen.groups import INSTANCE, Group, need_root
@@ -65,31 +66,6 @@ def status(output: str, instance: str | None, *, watch: bool) -> int:
     return 0 if state.usable and state.agreed else 1
 
 
-def status_lines(state: MeshState) -> Iterator[str]:
-    """For people: what is, and behind `!` what is wrong."""
-    ring, us = state.ring, next((peer for peer in state.peers if peer.us), None)
-    yield f"peer     {state.id}, key {state.key[:16]}…"
-    if ring is not None:
-        blocks = f"{counted(ring.blocks, 'block')}{_unknown(ring)}"
-        yield f"ring     {ring.id[:8]}, {counted(len(state.peers), 'peer')}, {blocks}"
-        yield f"network  {ring.network}"
-    if us is not None and us.subnets:
-        reserve = f", and {us.blocks - 1} in reserve" if us.blocks > 1 else ""
-        rest = f", {ring.resting} of them resting" if ring is not None and ring.resting else ""
-        yield f"subnet   {' '.join(us.subnets)}{'' if state.usable else ', not to be used yet'}{reserve}{rest}"
-    linked = [peer for peer in state.peers if peer.linked]
-    others = max(0, len(state.peers) - 1)
-    agreed = "knows what they know" if state.agreed else "does not know yet what they know"
-    yield f"links    {len(linked)} with {counted(others, 'other peer')}{f'; this node {agreed}' if linked else ''}"
-    for each, who in state.strangers.items():
-        yield f"others   {', '.join(who)}, {f'of ring {each[:8]}' if each else 'without a ring'}"
-    for address, why in state.unreached.items():
-        yield f"no link  {address}: {why}"
-    if state.removing:
-        yield f"removal  of {', '.join(state.removing)} is waiting"
-    yield from (f"! {problem}" for problem in (state.waits, state.unwritten) if problem is not None)
-
-
 @mesh.command()
 @watch_option
 @output_option
@@ -106,18 +82,55 @@ def peers(output: str, instance: str | None, *, watch: bool) -> None:
     """  # noqa: D301 - as above
 
     def rendered(found: tuple[MeshPeer, ...]) -> tuple[object, str]:
-        return found, table(("PEER", "LINK", "SUBNET", "WAY", "BLOCKS", "ADDRESS", "LINKED WITH"), map(_row, found))
+        return found, peer_table(found)
 
     if watch:
         redraw(output, lambda: _state(instance).peers, rendered)
     show_report(output, *rendered(_state(instance).peers))
 
 
-def _row(peer: MeshPeer) -> tuple[str, ...]:
-    link = "this node" if peer.us else "up" if peer.linked else "none"
-    addresses, links = " ".join(peer.addresses), ", ".join(peer.links)
-    cells = (peer.id, link, " ".join(peer.subnets), peer.way, str(peer.blocks), addresses, links)
-    return tuple(one_line(cell) or "-" for cell in cells)
+def _ids(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+    """For completion: of the peers, where this user may ask for them."""
+    try:
+        return [peer.id for peer in _state(None).peers if peer.id.startswith(begun) and not peer.us]
+    except WeftError:
+        return []
+
+
+@mesh.command()
+@click.argument("peers", metavar="[PEER]…", nargs=-1, shell_complete=_ids)
+@watch_option
+@output_option
+@INSTANCE
+def ways(peers: tuple[str, ...], output: str, instance: str | None, *, watch: bool) -> None:
+    """Show how packets go to peers, all or some, and each path that leads there: whether it answers, and why not.
+
+    A path is `taken` by packets of pods, or `answers` and could be; it is `silent`, `unknown`, or `barred` because one
+    of the two nodes does not have it. LAST is when an echo came back last, MTU the largest packet that passes, if that
+    is less than pods send.
+
+    \b
+      weft mesh ways
+      weft mesh ways node3 -w
+      weft mesh ways -o json | jq '.[] | {id, way, relays, paths}'
+    """  # noqa: D301 - as above
+
+    def found() -> tuple[MeshPeer, ...]:
+        state = _state(instance)
+        named = [peer for name in peers for peer in state.named(name) or _nobody(name)]
+        return tuple(named) if peers else tuple(peer for peer in state.peers if not peer.us)
+
+    def rendered(found: tuple[MeshPeer, ...]) -> tuple[object, str]:
+        return found, way_table(found)
+
+    if watch:
+        redraw(output, found, rendered)
+    show_report(output, *rendered(found()))
+
+
+def _nobody(name: str) -> NoReturn:
+    hint = f"'{typed('mesh peers')}' lists them"
+    raise ConfigError(Problem("FLAG-001", "weft mesh ways", f"no peer is called {name}", hint=hint))
 
 
 @mesh.command()
@@ -140,17 +153,8 @@ def ring(output: str, instance: str | None) -> None:
         MeshOwner(id=peer.id, home=peer.subnets, reserve=max(0, peer.blocks - bool(peer.subnets)))
         for peer in state.peers
     )
-    rows = [(one_line(each.id), " ".join(each.home) or "-", str(each.reserve)) for each in owners]
-    text = table(("PEER", "HOME", "RESERVE"), rows)
-    text += f"\n{counted(state.ring.blocks, 'block')}{_unknown(state.ring)}"
-    text += f", {state.ring.resting} of this node's resting\n"
-    for heir, gone in state.ring.removed.items():
-        text += one_line(f"{heir} has what was of {', '.join(gone)}") + "\n"
+    text = owner_table(state.ring, owners)
     show_report(output, MeshOwners(ring=state.ring, owners=owners), text)
-
-
-def _unknown(ring: MeshRing) -> str:
-    return f", the owners of {ring.unknown} unknown" if ring.unknown else ""
 
 
 def _changes(command: Command) -> Command:
@@ -215,7 +219,7 @@ def leave(output: str, instance: str | None, *, yes: bool) -> int:
 
 
 @mesh.command()
-@click.argument("peers", metavar="PEER…", nargs=-1)
+@click.argument("peers", metavar="PEER…", nargs=-1, shell_complete=_ids)
 @click.option("--force", is_flag=True, help="Do not wait for peers that are away: two pods may get one address.")
 @click.option("--withdraw", is_flag=True, help="Give up the removal by this node that still waits for others.")
 @_changes

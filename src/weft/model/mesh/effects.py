@@ -108,6 +108,18 @@ class Sights(Value):
     tunnels: tuple[TunnelSeen, ...] = ()
 
 
+class PathNow(Value):
+    """A path to a peer, for people. `usable` is None before the first word, `answered` when an echo came back last.
+
+    `mtu` is the largest packet that passes; 0 is the largest that pods send.
+    """
+
+    kind: WayKind
+    usable: bool | None
+    answered: float
+    mtu: int
+
+
 class PathFound(Value, gc=False):
     """What is to be remembered of a path: that it does not carry packets, or only up to `mtu` bytes, 0 for all."""
 

@@ -1,16 +1,33 @@
 """What a daemon knows of its mesh, as values, which `weft mesh` prints as JSON. Keys and ring ids are in hex."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from weft.model.errors import Problem
 from weft.model.value import Value, field
+
+_KEY_BEGINS: Final = 8  # characters of a key that name a peer, at least
+PathState = Literal["taken", "answers", "silent", "unknown", "barred"]
+
+
+class MeshPath(Value):
+    """A path to a peer itself. `state` is `taken` by pods' packets, `answers`, `silent`, `unknown` or `barred`.
+
+    `why` says why it is one of the last three. An echo came back last so many seconds ago. `mtu` is the largest packet
+    that passes, 0 the largest that pods send.
+    """
+
+    kind: str
+    state: PathState
+    why: str = ""
+    answered: float | None = None
+    mtu: int = 0
 
 
 class MeshPeer(Value):
     """A peer of the ring. `id` is its lease's; `subnets` are those of the lease, `blocks` how many it owns in all.
 
     `addresses` are where it can be dialled, `links` the ids of those that it is linked with. `linked`: with us. `way`
-    is how packets go to its pods; empty if it has none, and for us.
+    is how packets go to its pods, by the `relays`; empty if it has none, and for us.
     """
 
     id: str
@@ -23,6 +40,8 @@ class MeshPeer(Value):
     addresses: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     way: str = ""
+    relays: tuple[str, ...] = ()
+    paths: tuple[MeshPath, ...] = ()
 
 
 class MeshRing(Value):
@@ -85,6 +104,11 @@ class MeshState(Value):
     refused: dict[str, int] = field(default_factory=dict)
     ways: dict[str, int] = field(default_factory=dict)
     moves: dict[str, int] = field(default_factory=dict)
+
+    def named(self, name: str) -> list[MeshPeer]:
+        """By name, by id, or by the beginning of its key."""
+        found = [peer for peer in self.peers if name in (peer.name, peer.id)]
+        return found or [peer for peer in self.peers if len(name) >= _KEY_BEGINS and peer.key.startswith(name)]
 
 
 class MeshAsk(Value):

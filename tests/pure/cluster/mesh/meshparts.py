@@ -56,6 +56,12 @@ class FakeCore:
         ring = None if self.ring is None else self.ring.id
         return Hello(key=self.options.key, run=self.options.run, name=self.options.name, ring=ring)
 
+    def way(self, key):
+        return (key,)
+
+    def paths_to(self, key):
+        return ()
+
     def _call(self, *what):
         self.calls.append(what)
         said, self.says = self.says, []

@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64encode
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from math import inf
 
 import pytest
 
@@ -30,10 +31,11 @@ from weft.desired.backends import BACKENDS
 from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs, Tunnel, Way
-from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, Publish, Rekey, Remove, Say
+from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, PathNow, Publish, Rekey, Remove, Say
 from weft.model.mesh.messages import Hello, Offer, Ping
 from weft.model.mesh.records import Token
 from weft.model.net import Endpoint
+from weft.model.node.meshstate import MeshPath
 from weft.model.value import replace
 from weft.wire.mesh import Hostile
 
@@ -323,6 +325,40 @@ async def _all_is_forgotten(mesh):
     await comes(lambda: mesh.told[-1].leases == ())
     assert not mesh.told[-1].complete
     assert (mesh.peer.book.members, mesh.peer.book.hops) == ({}, {})
+
+
+async def test_each_path_to_a_peer_is_shown_with_what_is_wrong_with_it():
+    mesh = Mesh()
+    two, three, four = member(2, tunnels=("192.0.2.2:51820",)), member(3), member(4)
+    found = {
+        two.key: [
+            PathNow(kind="vxlan", usable=False, answered=-inf, mtu=0),
+            PathNow(kind="direct", usable=True, answered=98.5, mtu=1380),
+        ],
+        three.key: [PathNow(kind="vxlan", usable=None, answered=-inf, mtu=0)],
+    }
+    async with running(mesh):
+        core = mesh.core
+        core.paths_to = lambda key: found.get(key, [])
+        core.way = lambda key: (two.key, four.key, three.key) if key == three.key else (key,)
+        ours = member(1, key=mesh.peer.key, clear=False, tunnels=("192.0.2.1:51820",))
+        core.members |= {each.key: each for each in (ours, two, three, four)}
+        straight = Hop(key=two.key, next=two, kind="direct", reason="port-filtered")
+        mesh.say(Leases(changed=(two, three, four)), straight, replace(straight, key=three.key, reason="one-way"))
+        await comes(lambda: mesh.peer.book.members)
+        peers = {peer.name: peer for peer in Report(mesh.peer, {})().peers}
+    silent = MeshPath(kind="vxlan", state="silent", why="no echo comes back")
+    taken = MeshPath(kind="direct", state="taken", answered=1.5, mtu=1380)
+    assert (peers["n2"].way, peers["n2"].paths) == ("direct: port-filtered", (silent, taken))
+    assert (peers["n3"].way, peers["n3"].relays) == (
+        "via n2-02020202 (direct): one-way",
+        ("n2-02020202", "n4-04040404"),
+    )
+    assert [(path.state, path.why) for path in peers["n3"].paths] == [
+        ("unknown", "no echo was sent, or the first is on its way"),
+        ("barred", "it has no WireGuard"),
+    ]
+    assert [path.why for path in peers["n4"].paths] == ["this node takes nothing in clear", "it has no WireGuard"]
 
 
 async def test_changes_of_ways_are_counted_and_shown():
