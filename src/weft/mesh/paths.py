@@ -63,8 +63,8 @@ class Paths:
         }
         proved: WayKind | None = next((kind for kind, path in self._by_kind.items() if path.proved), None)
         if self._kind not in carries:
-            first: WayKind | None = next((kind for kind in self._by_kind if carries[kind]), self.best)
-            self._kind = first
+            first: WayKind | None = next((kind for kind, well in carries.items() if well), None)
+            self._kind = first or self.best
         elif proved and (not carries[self._kind] or not self.is_worse(proved)):
             self._kind = proved
         return any(carries.values())
