@@ -17,7 +17,7 @@ from weft.model.value import replace
 
 _PREFIX: Final = "FLANNELD_"
 _KUBERNETES_ONLY: Final = ("kube-api-url", "kubeconfig-file", "kube-annotation-prefix")
-_MESH_ONLY: Final = ("peer", "password-file", "mesh-create")
+_MESH_ONLY: Final = ("peer", "password-file", "mesh-create", "mesh-relay")
 
 
 def parse_flags(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -186,7 +186,8 @@ def _contradictions(values: Mapping[str, Any], where: Mapping[str, str]) -> list
 def _beside_mesh(values: Mapping[str, Any], where: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """A flag each, what is wrong with it, and what to do."""
     if not values["mesh"]:
-        without = [name for name in _MESH_ONLY if values[BY_NAME[name].field]]
+        flags = [BY_NAME[name] for name in _MESH_ONLY]
+        without = [flag.name for flag in flags if bool(values[flag.field]) != (flag.default == "true")]
         return [(name, "given without --mesh", "Add --mesh.") for name in without]
     others = [name for name in where if name.startswith("etcd-")]
     if values["kube_subnet_mgr"]:

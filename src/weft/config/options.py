@@ -239,6 +239,15 @@ class Options(Value):
             origin="weft",
         ),
     ]
+    mesh_relay: Annotated[
+        bool,
+        Flag(
+            _MESH,
+            "hand on packets between other nodes that do not reach each other; without it their ways go by others",
+            default="true",
+            origin="weft",
+        ),
+    ]
     iface: Annotated[
         tuple[str, ...],
         Flag(_UPLINK, "interface name, or an address of it; repeatable, tried in order", "NAME|IP", repeats=True),

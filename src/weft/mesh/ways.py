@@ -1,8 +1,9 @@
 """Which way leads to each peer of a mesh: by one pair of peers if that is usable, else over others.
 
-A pair is usable unless one of the two says in its record that it cannot reach the other. All peers have the same
-records, so each finds by itself the same way from a peer to another, and its reverse as the way back: the one of the
-fewest pairs, and of these the one whose pairs have the least sum of hashes, which spreads ways over relays.
+A pair is usable unless one of the two says in its record that it cannot reach the other. Who says that it does not
+relay is at the ends of ways only. All peers have the same records, so each finds by itself the same way from a peer to
+another, and its reverse as the way back: the one of the fewest pairs, and of these the one whose pairs have the least
+sum of hashes, which spreads ways over relays.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ class Pairs:
 
     def __init__(self) -> None:
         self.shorts: dict[bytes, int] = {}
+        self.ends = set[bytes]()  # who does not relay
         self._names: dict[bytes, frozenset[int]] = {}  # whom a peer cannot reach, as its record says
         self._named_by: dict[int, set[bytes]] = {}
         self._keys: dict[int, set[bytes]] = {}  # as a rule one key has this short
@@ -29,8 +31,9 @@ class Pairs:
         """Take a record in; tell whether a pair has changed."""
         key, names = member.key, frozenset(member.cannot)
         before = self._names.get(key)
-        if names == before:
+        if names == before and member.relays == (key not in self.ends):
             return False
+        (self.ends.discard if member.relays else self.ends.add)(key)
         if before is None:
             self.shorts[key] = short(key)
             self._keys.setdefault(short(key), set()).add(key)
@@ -49,6 +52,7 @@ class Pairs:
         for each in names:
             self._forget(self._named_by, each, key)
         self._forget(self._keys, self.shorts.pop(key), key)
+        self.ends.discard(key)
         return True
 
     def apart(self, key: bytes) -> set[bytes]:
@@ -82,7 +86,7 @@ def ways(me: bytes, pairs: Pairs) -> Iterator[dict[bytes, Way | None]]:
     while far and reached:
         found: dict[bytes, tuple[int, Way]] = {}
         for key in sorted(far):
-            if relays := reached.keys() - pairs.apart(key):
+            if relays := reached.keys() - pairs.apart(key) - pairs.ends:
                 total, relay = min((reached[each][0] + _hash(shorts[each], shorts[key]), each) for each in relays)
                 found[key] = total, (*reached[relay][1], key)
                 yield {key: found[key][1]}

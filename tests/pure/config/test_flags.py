@@ -227,7 +227,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
-MESH = {"mesh", "peer", "password_file", "mesh_create"}  # with etcd's flags they end the start
+MESH = {"mesh", "peer", "password_file", "mesh_create", "mesh_relay"}  # with etcd's flags they end the start
 BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file", "mesh_config"}
 
 

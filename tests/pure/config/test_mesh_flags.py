@@ -50,6 +50,13 @@ def test_what_no_node_can_be_reached_at_is_refused(text):
     assert refused("--mesh", f"--peer={text}") == [("--peer", repr(text))]
 
 
+def test_a_node_relays_unless_it_is_told_not_to():
+    assert parse_flags(["--mesh"], {}).mesh_relay
+    assert not parse_flags(["--mesh", "--mesh-relay=false"], {}).mesh_relay
+    assert refused("--mesh-relay=false") == [("--mesh-relay", "given without --mesh")]
+    assert parse_flags(["--mesh-relay"], {}).mesh_relay
+
+
 def test_peers_are_given_a_flag_each_in_their_order():
     options = parse_flags(["--mesh", "--peer=b", "--peer=a", "--mesh-create", "--password-file=p"], {})
     assert options.peer == (PeerAddress("b"), PeerAddress("a"))

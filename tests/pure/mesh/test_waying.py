@@ -252,6 +252,16 @@ def test_a_daemon_that_starts_again_goes_on_by_the_ways_that_it_had(cut: list[tu
     assert not node.core.members[node.key].cannot or len(cut) == 2
 
 
+def test_a_node_that_does_not_relay_is_on_no_way_of_others():
+    paths = Paths(4)
+    paths.block(("n0", "n1"))
+    assert paths.until(10, both("n0", "n1"), ["n2", "n3"])
+    relay = paths.relay("n0", "n1")
+    paths.world.nodes[relay].relays = False
+    paths.world.ask(relay, paths.world.nodes[relay].published)
+    assert paths.until(2, both("n0", "n1"), {"n2", "n3"} - {relay})
+
+
 def test_a_spare_path_is_asked_four_times_less_while_nothing_is_missed():
     paths = Paths(2, kinds=BOTH)
     paths.world.run(120)

@@ -1,7 +1,7 @@
 """Ways between the peers of a mesh: each peer finds its own, and all of them agree."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import pytest
 from hypothesis import given
@@ -14,14 +14,16 @@ KEYS = [random.Random(number).randbytes(32) for number in range(12)]
 Apart = set[tuple[int, int]]  # who says of whom that it cannot reach it
 
 
-def member(key: bytes, cannot: Iterable[bytes]) -> Member:
-    return Member(key=key, run=1, version=1, name="a", cannot=tuple(sorted(map(short, cannot))))
+def member(key: bytes, cannot: Iterable[bytes], *, relays: bool = True) -> Member:
+    return Member(key=key, run=1, version=1, name="a", cannot=tuple(sorted(map(short, cannot))), relays=relays)
 
 
-def known(count: int, apart: Apart) -> Pairs:
+def known(count: int, apart: Apart, ends: Container[int] = ()) -> Pairs:
+    """`ends` do not relay."""
     pairs = Pairs()
     for number, key in enumerate(KEYS[:count]):
-        pairs.put(member(key, [KEYS[other] for one, other in apart if one == number and other < count]))
+        cannot = [KEYS[other] for one, other in apart if one == number and other < count]
+        pairs.put(member(key, cannot, relays=number not in ends))
     return pairs
 
 
@@ -48,7 +50,7 @@ def connected(pairs: Pairs) -> dict[bytes, set[bytes]]:
             here = todo.pop()
             new = pairs.shorts.keys() - pairs.apart(here) - seen
             seen |= new
-            todo += new
+            todo += new - pairs.ends
         groups[key] = seen
     return groups
 
@@ -65,6 +67,7 @@ def assert_agree(pairs: Pairs) -> None:
                 continue
             assert way[-1] == key
             assert len({me, *way}) == len(way) + 1
+            assert pairs.ends.isdisjoint(way[:-1])
             assert every[key][me] == (*reversed(way[:-1]), me)
             if len(way) > 1:  # the relay sends it on as we think
                 assert every[way[0]][key] == way[1:]
@@ -95,13 +98,15 @@ def test_a_line_is_walked_from_end_to_end():
 def test_s16_all_peers_of_a_partial_mesh_agree_also_after_changes(seed: int):
     count = 4 + seed % 9
     apart = partial(seed, count)
-    pairs = known(count, apart)
-    assert_agree(pairs)
     chance = random.Random(seed + 1000)
+    ends = {number for number in range(count) if chance.random() < 0.2}
+    pairs = known(count, apart, ends)
+    assert_agree(pairs)
     for _ in range(10):
         one, other = chance.sample(range(count), 2)
         apart ^= {(one, other)}
-        assert pairs.put(member(KEYS[one], [KEYS[b] for a, b in apart if a == one]))
+        cannot = [KEYS[b] for a, b in apart if a == one]
+        assert pairs.put(member(KEYS[one], cannot, relays=one not in ends))
         assert_agree(pairs)
     gone = chance.randrange(count)
     assert pairs.remove(KEYS[gone])
@@ -125,6 +130,17 @@ def test_ways_are_spread_over_relays():
     assert len(used) == 40 * 39
     assert max(map(used.count, keys[40:])) < len(used) / 4
     assert min(map(used.count, keys[40:])) > 0
+
+
+def test_who_does_not_relay_is_at_ends_only_and_may_relay_later():
+    pairs = known(4, {(0, 1)}, {2})
+    assert found(KEYS[0], pairs)[KEYS[1]] == (KEYS[3], KEYS[1])
+    assert found(KEYS[0], pairs)[KEYS[2]] == (KEYS[2],)
+    assert pairs.put(member(KEYS[3], [], relays=False))
+    assert found(KEYS[0], pairs)[KEYS[1]] is None
+    assert pairs.put(member(KEYS[2], []))
+    assert not pairs.put(member(KEYS[2], []))
+    assert found(KEYS[0], pairs)[KEYS[1]] == (KEYS[2], KEYS[1])
 
 
 def test_a_record_that_says_the_same_changes_no_pair():

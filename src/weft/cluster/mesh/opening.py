@@ -50,6 +50,7 @@ def open_mesh(
         founding=layout if options.mesh_create else None,
         machine=machine_print(),
         boot=boot_id(),
+        relays=options.mesh_relay,
     )
     refused: Counter[str] = Counter()
     links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)

@@ -62,6 +62,7 @@ class Self(Value):
     founding: Layout | None
     machine: str
     boot: str
+    relays: bool = True
 
 
 class _Again(Exception):

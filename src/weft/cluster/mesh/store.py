@@ -134,6 +134,7 @@ class MeshTenure:
             endpoints=endpoints,
             tunnels=mesh.tunnels(attrs),
             clear=mesh.is_clear(attrs),
+            relays=self._peer.me.relays,
         )
         self._peer.publish(publish)
 
