@@ -74,6 +74,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft policy preview": Preview,
     "weft mesh status": MeshState,
     "weft mesh peers": list[MeshPeer],
+    "weft mesh ways": list[MeshPeer],
     "weft mesh ring": MeshOwners,
     **dict.fromkeys((f"weft mesh {verb}" for verb in _MESH_VERBS), MeshDone),
     "weft plan": Plan,
