@@ -9,8 +9,8 @@ import msgspec
 
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.policy import Checked
-from weft.desired.policy.judge import Verdict
 from weft.desired.policy.preview import Preview
+from weft.desired.policy.verdict import Verdict
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.doctor.forms import DoctorReport

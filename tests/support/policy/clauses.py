@@ -6,7 +6,8 @@ from tests.support.policy import reference
 from tests.support.policy.deciding import decided, judging
 from tests.support.policy.nftreader import Packet, Reader
 from tests.support.policy.worlds import NETWORKS, named
-from weft.desired.policy.judge import Asked, judged
+from weft.desired.policy.judge import judged
+from weft.desired.policy.verdict import Asked
 
 # Pods here, by their names; `x` is in another namespace.
 ADDRESSES = {

@@ -7,7 +7,7 @@ import msgspec
 from tests.support.policy.worlds import HERE, NETWORKS
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import Attached, PolicySettings
-from weft.desired.policy.judge import World
+from weft.desired.policy.verdict import World
 from weft.model.policy import ClusterPolicy, Namespace, Pod, Policy
 from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.policy import read_policy

@@ -8,8 +8,9 @@ from typing import Final
 import click
 
 from weft.desired.policy.advice import Advice, advice
-from weft.desired.policy.judge import Asked, End, PolicyVerdict, Verdict, World, between, judged
+from weft.desired.policy.judge import judged
 from weft.desired.policy.preview import Pair, Preview, applied, preview, world_of
+from weft.desired.policy.verdict import Asked, End, PolicyVerdict, Verdict, World, between
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip, ip_in, with_port
 from weft.model.policy import LAST_PORT, PROTOCOLS, Action, Pod, Thing

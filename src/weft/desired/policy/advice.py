@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from weft.desired.policy.judge import World
+from weft.desired.policy.verdict import World
 from weft.model.policy import (
     DIRECTIONS,
     EVERYTHING,

@@ -9,6 +9,7 @@ from typing import Final
 from weft.desired.policy.frame import frame, refusal, senders
 from weft.desired.policy.inputs import Attached, PolicySettings
 from weft.desired.policy.names import MAP, PortName, comment, in_namespace, peers_set, port_element, ports_set
+from weft.desired.policy.needed import Needed, Uses
 from weft.desired.policy.selections import Move, Selections
 from weft.desired.policy.text import Rendered, admin, rendered, restricted, unrestricted
 from weft.model.kernel.nftset import field
@@ -47,10 +48,8 @@ class PolicyDecider:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
-        self._wanted: dict[Key, Object] = {}
-        self._again: dict[Key, int] = {}  # how often more than once an object is needed
-        self._touched: set[Key] = set()
-        self._uses: dict[Hashable, int] = {}
+        self._needed = Needed()
+        self._uses = Uses()
         self._selections = Selections()
         self._told: dict[Id, Pod] = {}
         self._policies: dict[Id, Policy | ClusterPolicy] = {}
@@ -61,12 +60,12 @@ class PolicyDecider:
         self._placed: dict[str, _Placed] = {}
         self._dirty: set[str] = set()
         for thing in frame(settings):
-            self._need(thing)
+            self._needed.need(thing)
 
     @property
     def wanted(self) -> Objects:
         """The same mapping for ever."""
-        return self._wanted
+        return self._needed.objects
 
     def change(self, put: Iterable[Thing] = (), gone: Iterable[Id] = ()) -> set[Key]:
         for kind, namespace, name in gone:
@@ -130,8 +129,7 @@ class PolicyDecider:
         dirty, self._dirty = self._dirty, set()
         for key in dirty:
             self._place(key)
-        touched, self._touched = self._touched, set()
-        return touched
+        return self._needed.touched()
 
     # What is known
 
@@ -178,7 +176,7 @@ class PolicyDecider:
         self._dirty.update(keys)
         if now == before:
             return
-        for each, step in ((before, self._unneed), (now, self._need)):
+        for each, step in ((before, self._needed.unneed), (now, self._needed.need)):
             if each is not None:
                 for thing in _port_elements(each, self._uses):
                     step(thing)
@@ -188,7 +186,7 @@ class PolicyDecider:
         for peer, pod, joined in moves:
             if ("peers", peer) in self._uses:
                 for ip in pod.ips:
-                    (self._need if joined else self._unneed)(_peer_element(peer, ip))
+                    (self._need if joined else self._needed.unneed)(_peer_element(peer, ip))
             if peer in self._subjects:
                 self._dirty.update(self._here.get(pod.id, ()))
 
@@ -214,12 +212,12 @@ class PolicyDecider:
         if attached is not None:
             self._placed[key] = placed = self._placing(attached)
             for thing in placed.objects:
-                self._need(thing)
+                self._needed.need(thing)
             for each in placed.classes:
                 self._hold_class(each)
         if former is not None:
             for thing in former.objects:
-                self._unneed(thing)
+                self._needed.unneed(thing)
             for each in former.classes:
                 self._release_class(each)
 
@@ -265,50 +263,39 @@ class PolicyDecider:
 
     # What is needed, counted by its users
 
-    def _first(self, use: Hashable) -> bool:
-        self._uses[use] = self._uses.get(use, 0) + 1
-        return self._uses[use] == 1
-
-    def _last(self, use: Hashable) -> bool:
-        self._uses[use] -= 1
-        if self._uses[use]:
-            return False
-        del self._uses[use]
-        return True
-
     def _hold_class(self, each: _Class) -> None:
-        if self._first(each.chain.chain.name):
+        if self._uses.first(each.chain.chain.name):
             self._hold(each.chain)
             for part in each.parts:
-                if part.chain.rules and self._first(part.chain.name):
+                if part.chain.rules and self._uses.first(part.chain.name):
                     self._hold(part)
 
     def _release_class(self, each: _Class) -> None:
-        if self._last(each.chain.chain.name):
+        if self._uses.last(each.chain.chain.name):
             self._release(each.chain)
             for part in each.parts:
-                if part.chain.rules and self._last(part.chain.name):
+                if part.chain.rules and self._uses.last(part.chain.name):
                     self._release(part)
 
     def _hold(self, part: Rendered) -> None:
-        self._need(part.chain)
+        self._needed.need(part.chain)
         for peer in part.peers:
-            if self._first(("peers", peer)):
+            if self._uses.first(("peers", peer)):
                 self._selections.use(peer)
-                self._peers(peer, self._need)
+                self._peers(peer, self._needed.need)
         for port in part.ports:
-            if self._first(port):
-                self._ports(port, self._need)
+            if self._uses.first(port):
+                self._ports(port, self._needed.need)
 
     def _release(self, part: Rendered) -> None:
-        self._unneed(part.chain)
+        self._needed.unneed(part.chain)
         for peer in part.peers:
-            if self._last(("peers", peer)):
-                self._peers(peer, self._unneed)
+            if self._uses.last(("peers", peer)):
+                self._peers(peer, self._needed.unneed)
                 self._selections.leave(peer)
         for port in part.ports:
-            if self._last(port):
-                self._ports(port, self._unneed)
+            if self._uses.last(port):
+                self._ports(port, self._needed.unneed)
 
     def _peers(self, peer: PodPeer, step: _Step) -> None:
         for family in self._settings.families:
@@ -323,23 +310,6 @@ class PolicyDecider:
         for pod in self._selections.pods:
             for thing in _port_elements(pod, (port,)):
                 step(thing)
-
-    def _need(self, thing: Object) -> None:
-        key = thing.key
-        if key in self._wanted:
-            self._again[key] = self._again.get(key, 0) + 1
-        if self._wanted.get(key) != thing:
-            self._wanted[key] = thing
-            self._touched.add(key)
-
-    def _unneed(self, thing: Object) -> None:
-        key = thing.key
-        if more := self._again.pop(key, 0):
-            if more > 1:
-                self._again[key] = more - 1
-        else:
-            del self._wanted[key]
-            self._touched.add(key)
 
 
 def _subject(policy: Policy | ClusterPolicy) -> PodPeer:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from weft.desired.policy.names import ALL_PODS, in_namespace, is_pods
-from weft.model.net import Ip, Net
+from weft.desired.policy.verdict import Asked, PolicyVerdict, RuleVerdict, Side, Verdict, World
 from weft.model.policy import (
     NAME_LABEL,
     Action,
@@ -15,7 +15,6 @@ from weft.model.policy import (
     Direction,
     IpBlock,
     Labels,
-    Namespace,
     Peer,
     Pod,
     PodPeer,
@@ -26,7 +25,7 @@ from weft.model.policy import (
     Selector,
     Tier,
 )
-from weft.model.value import Value, field, replace
+from weft.model.value import replace
 
 T = TypeVar("T")
 
@@ -35,85 +34,6 @@ _Fits = tuple[bool, tuple[str, ...]]
 
 _ORDER: Final[tuple[Direction, ...]] = ("egress", "ingress")
 _PEERS: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
-
-
-class World(Value):
-    """All that policies are judged by. Without networks, an address is a pod's if a pod that is known has it."""
-
-    namespaces: dict[str, Namespace]
-    pods: tuple[Pod, ...]
-    policies: tuple[Policy, ...]
-    cluster: tuple[ClusterPolicy, ...] = ()
-    networks: tuple[Net, ...] = ()
-    subnet_lens: dict[int, int] = field(default_factory=dict)
-
-    def at(self, ip: Ip) -> "End":
-        return End(pod=next((pod for pod in self.pods if pod.counts and ip in pod.ips), None), ip=ip)
-
-
-class End(Value):
-    """Of a flow: a pod, or an address that no pod is known to have; a pod's address need not be known."""
-
-    pod: Pod | None = None
-    ip: Ip | None = None
-
-    def __str__(self) -> str:
-        return str(self.ip if self.pod is None else self.pod)
-
-
-def between(source: Pod, target: Pod) -> tuple[End, End]:
-    """The ends of a flow by the first family in which both have addresses."""
-    for version in (4, 6):
-        ips = [next((ip for ip in pod.ips if ip.version == version), None) for pod in (source, target)]
-        if None not in ips:
-            return End(pod=source, ip=ips[0]), End(pod=target, ip=ips[1])
-    return End(pod=source), End(pod=target)
-
-
-class RuleVerdict(Value):
-    """`why` says what fits, or what does not. Of a tier, rules behind the one that ends it are not asked."""
-
-    path: str
-    fits: bool
-    action: Action
-    why: tuple[str, ...]
-
-
-class PolicyVerdict(Value):
-    """`tier` is empty for a NetworkPolicy."""
-
-    policy: str
-    rules: tuple[RuleVerdict, ...]
-    tier: str = ""
-
-
-class Side(Value):
-    """What the policies of one end say. `change` is the smallest that would allow what is refused."""
-
-    direction: Direction
-    pod: str
-    allowed: bool
-    reason: str
-    policies: tuple[PolicyVerdict, ...] = ()
-    change: str = ""
-
-
-class Verdict(Value):
-    source: str
-    target: str
-    protocol: str
-    port: int
-    allowed: bool
-    sides: tuple[Side, ...]  # egress first
-
-
-class Asked(Value):
-    """A flow between two ends; `protocol` in small letters, without a port for what has none."""
-
-    source: End
-    target: End
-    protocol: str
-    port: int = 0
 
 
 def judged(asked: Asked, world: World) -> Verdict:

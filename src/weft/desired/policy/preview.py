@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from weft.desired.policy.judge import Asked, World, between, judged, restricting
+from weft.desired.policy.judge import judged, restricting
+from weft.desired.policy.verdict import Asked, World, between
 from weft.model.policy import (
     DIRECTIONS,
     LAST_PORT,

@@ -11,7 +11,8 @@ from tests.support.policy import reference
 from tests.support.policy.deciding import decided, judging
 from tests.support.policy.nftreader import Packet, Reader
 from tests.support.policy.worlds import HERE, drawn, flows
-from weft.desired.policy.judge import Asked, judged
+from weft.desired.policy.judge import judged
+from weft.desired.policy.verdict import Asked
 
 
 def is_here(address):

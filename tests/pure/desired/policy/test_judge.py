@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.policy.clauses import ADDRESSES, world
 from tests.support.policy.deciding import judging
-from weft.desired.policy.judge import Asked, End, World, judged
+from weft.desired.policy.judge import judged
+from weft.desired.policy.verdict import Asked, End, World
 from weft.model.value import replace
 
 WEB = {"matchLabels": {"app": "web"}}
