@@ -186,7 +186,7 @@ class PolicyDecider:
         for peer, pod, joined in moves:
             if ("peers", peer) in self._uses:
                 for ip in pod.ips:
-                    (self._need if joined else self._needed.unneed)(_peer_element(peer, ip))
+                    (self._needed.need if joined else self._needed.unneed)(_peer_element(peer, ip))
             if peer in self._subjects:
                 self._dirty.update(self._here.get(pod.id, ()))
 
