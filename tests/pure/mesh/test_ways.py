@@ -115,9 +115,9 @@ def test_s16_all_peers_of_a_partial_mesh_agree_also_after_changes(seed: int):
 
 def test_s16_ways_by_hops_without_the_hash_are_seen(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("weft.mesh.ways._hash", lambda _one, _other: 0)
+    meshes = [known(4 + seed % 9, partial(seed, 4 + seed % 9)) for seed in range(20)]
     with pytest.raises(AssertionError):
-        for seed in range(20):
-            assert_agree(known(4 + seed % 9, partial(seed, 4 + seed % 9)))
+        list(map(assert_agree, meshes))
 
 
 def test_ways_are_spread_over_relays():
