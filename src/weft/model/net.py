@@ -35,13 +35,19 @@ class Endpoint(Value, kw_only=False):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `10.0.0.1:80` or `[fd00::1]:80`. Raises `ValueError`."""
-        ip, _, port = text.rpartition(":")
-        if not 0 < int(port) <= _PORT_MAX:
-            raise ValueError(f"no port: {port}")
-        return cls(ip_address(ip.strip("[]")), int(port))
+        host, port = host_and_port(text)
+        return cls(ip_address(host), port)
 
     def __str__(self) -> str:
         return with_port(self.ip, self.port)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Of `10.0.0.1:80`, `[fd00::1]:80` or `node1.example:80`. Raises `ValueError`."""
+    host, _, port = text.rpartition(":")
+    if not 0 < int(port) <= _PORT_MAX:
+        raise ValueError(f"there is no port {port}")
+    return host.strip("[]"), int(port)
 
 
 def is_reachable(ip: Ip) -> bool:

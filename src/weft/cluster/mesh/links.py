@@ -22,13 +22,13 @@ from weft.cluster.reach import Endpoint, Reach
 from weft.model.errors import Problem
 from weft.model.mesh.messages import Hello, Message
 from weft.model.mesh.records import HANDSHAKE_SECONDS, KEY_SIZE
+from weft.model.net import host_and_port
 from weft.model.value import Secret
 from weft.wire.mesh import Hostile
 from weft.wire.meshlink import End, OtherPassword
 
 log = logging.getLogger(__name__)
 
-_LAST_PORT: Final = 65535
 _RENEW_SECONDS: Final = 3600.0
 _AGAIN_SECONDS: Final = 60.0  # after another password, and after a renewal in vain
 
@@ -214,10 +214,11 @@ class TcpLinks:
 
 def _endpoint(address: str) -> Endpoint:
     """Raises `OSError`."""
-    host, _, port = address.rpartition(":")
-    if int(port) > _LAST_PORT:
-        raise OSError(f"there is no port {port}")
-    return Endpoint(url=address, host=host.strip("[]"), port=int(port), tls=False)
+    try:
+        host, port = host_and_port(address)
+    except ValueError as error:
+        raise OSError(str(error)) from None
+    return Endpoint(url=address, host=host, port=port, tls=False)
 
 
 def _unanswered(address: str, error: OSError) -> Problem:
