@@ -173,6 +173,8 @@ class Send(Value):
 
 
 class Close(Value):
+    """What was to be sent on the link before still is."""
+
     link: int
     why: str
 
