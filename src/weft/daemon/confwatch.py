@@ -28,6 +28,12 @@ _KEYS: Final = {
 }
 
 
+def understood(text: str, settings: Settings, backends: Mapping[str, Backend]) -> NetConf:
+    """Raises `ConfigError`."""
+    etcd, mesh = settings.chooses, settings.is_mesh
+    return parse_netconf(text, settings.source, backends=backends, etcd=etcd, mesh=mesh)
+
+
 def digest(text: str) -> str:
     """Return a short text that is equal on nodes with the same configuration, however that is written."""
     try:
@@ -69,13 +75,7 @@ class ConfWatch:
         """What is wrong with the present text, beside that of the start."""
         self.differs = []
         try:
-            new = parse_netconf(
-                self._text,
-                self._settings.source,
-                backends=self._backends,
-                etcd=self._settings.chooses,
-                mesh=self._settings.is_mesh,
-            )
+            new = understood(self._text, self._settings, self._backends)
         except ConfigError as error:
             hint = "Correct it: this node goes on with the configuration of its start, and cannot start with this"
             return self._changed(f"changed, and cannot be used: {error.problems[0]}", hint)

@@ -11,10 +11,11 @@ from typing import Final, Protocol, TypeVar
 
 from weft.beside.threads import beside
 from weft.cluster.store import Listing, Settings, Store
-from weft.config.netconf import NetConf, parse_netconf
+from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon import host
 from weft.daemon.backends.backend import Backend, Ground
+from weft.daemon.confwatch import understood
 from weft.daemon.disk.identity import Identity
 from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
@@ -103,13 +104,7 @@ async def configure(
     Where the store says a problem instead, `serves_without` says whether `before`, of an earlier run, serves.
     """
     memory = await asking(partial(_read, settings, before, serves_without), "the network configuration")
-    netconf = parse_netconf(
-        memory.net_conf,
-        settings.source,
-        backends=world.backends,
-        etcd=settings.chooses,
-        mesh=settings.is_mesh,
-    )
+    netconf = understood(memory.net_conf, settings, world.backends)
     for warning in netconf.warnings:
         warn(f"CONF-002 {warning}")
     return Configured(memory=memory, netconf=netconf, backend=world.backends[netconf.backend])
