@@ -15,6 +15,7 @@ from weft.daemon.backends.wireguard import inprocess
 from weft.daemon.backends.wireguard import plane as module
 from weft.desired.tunnels.wireguard import Peer, WireguardPeer
 from weft.model.net import Endpoint
+from weft.model.value import replace
 from weft.plan.diff import Put
 
 
@@ -37,10 +38,13 @@ def test_networks_go_from_peer_to_peer(netns: Netns, device: str):
 
 def test_peers_are_seen_as_they_are(netns: Netns, device: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "DEVICE", device)
+    monkeypatch.setattr(module, "_DEVICES", (device,))
     plane, peer = module.WireguardPlane(), Peer(key=key(50), endpoint=Endpoint(ip_address("192.0.2.1"), 51820))
     assert netns.call(plane._tunnels) == {}
     assert netns.call(lambda: plane._apply([Put(WireguardPeer(dev=device, peer=peer))])) == []
     [(name, seen)] = netns.call(plane._tunnels).items()
     assert (name, seen.peer.endpoint, seen.handshake) == (peer.key, peer.endpoint, 0)
+    begins = WireguardPeer(dev=device, peer=replace(peer, endpoint=None))  # the peer does, and the address stays
+    assert netns.call(lambda: plane._look({begins.key: begins}))[begins.key] == begins
     netns.run(f"ip link del {device}")
     eventually(lambda: netns.call(plane._tunnels) == {})

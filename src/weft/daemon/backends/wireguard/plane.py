@@ -195,10 +195,15 @@ def _own(name: str, device: Device, *, served: bool) -> Iterator[Object]:
 
 
 def _peer(name: str, seen: LivePeer, known: Objects, now: int) -> WireguardPeer:
-    """A peer as it is; one that has proved to be elsewhere than its lease says counts as it is wanted."""
+    """A peer as it is; one that has proved to be elsewhere than its lease says counts as it is wanted.
+
+    So does one that is to begin: the address that it had before cannot be taken away, and does no harm.
+    """
     thing = WireguardPeer(dev=name, peer=seen.peer)
     wanted = known.get(thing.key)
-    if isinstance(wanted, WireguardPeer) and now - seen.handshake < _SESSION_SECONDS:
+    if not isinstance(wanted, WireguardPeer):
+        return thing
+    if wanted.peer.endpoint is None or now - seen.handshake < _SESSION_SECONDS:
         return wanted if replace(seen.peer, endpoint=wanted.peer.endpoint) == wanted.peer else thing
     return thing
 
