@@ -169,13 +169,14 @@ class Peers:
         for name in went:
             del before[name]
         before.update((lease.id, lease) for lease in (*came, *(lease for _, lease in other)))
-        told = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
-        say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in told])
+        publics = ((lease.id, lease.attrs.public_ip or lease.attrs.public_ipv6) for lease in came)
+        say_some(log.info, [f"peer {name} came, public IP {public}" for name, public in publics])
         say_some(log.info, [f"peer {name} went" for name in went])
         note = self._history.note
         self._history.note_some("joined", came, lambda lease: note("joined", lease.id, words=changes.reached(lease)))
         self._history.note_some("left", went, lambda name: note("left", name))
-        self._history.note_some("changed", [pair for pair in other if pair[0] != pair[1]], self._note_changed)
+        told = [pair for pair in other if not changes.is_alike(*pair)]
+        self._history.note_some("changed", told, self._note_changed)
 
     def _note_changed(self, leases: tuple[Lease, Lease]) -> None:
         was, now = changes.of_lease(*leases)

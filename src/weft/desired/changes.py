@@ -5,11 +5,22 @@ from typing import Any
 
 from weft.desired.inputs import Facts
 from weft.model.lease import Lease, Way
+from weft.model.value import replace
 
 
 def of_lease(before: Lease, after: Lease) -> tuple[str, str]:
     """Both are empty if they say the same."""
     return _differing(_told(before), _told(after))
+
+
+def is_alike(before: Lease, after: Lease) -> bool:
+    """Whether only where the peer's WireGuard is looked for has changed: one place after the other, told to nobody."""
+    return _apart_from_endpoint(before) == _apart_from_endpoint(after)
+
+
+def _apart_from_endpoint(lease: Lease) -> Lease:
+    way = lease.way
+    return lease if way is None or way.tunnel is None else replace(lease, way=replace(way, tunnel=None))
 
 
 def of_uplink(before: Facts, after: Facts) -> tuple[str, str]:

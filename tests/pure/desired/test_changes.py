@@ -8,7 +8,8 @@ from tests.support import builders
 from weft.desired import changes
 from weft.desired.backends import vxlan
 from weft.desired.inputs import Facts, Uplink
-from weft.model.lease import Way
+from weft.model.lease import Tunnel, Way
+from weft.model.net import Endpoint
 from weft.model.value import replace
 
 LEASE = builders.lease(2, vxlan)
@@ -43,6 +44,17 @@ def test_a_lease_that_says_something_else(changed, was, now):
 
 def test_a_lease_made_anew_says_the_same():
     assert changes.of_lease(BEFORE, replace(BEFORE, created=99)) == ("", "")
+
+
+def test_where_a_peer_s_wireguard_is_looked_for_is_told_to_nobody():
+    found = [
+        replace(BEFORE, way=replace(WAY, tunnel=Tunnel(key="k", endpoint=Endpoint(ip_address("192.0.2.1"), port))))
+        for port in (1, 2)
+    ]
+    assert changes.is_alike(*found)
+    assert changes.is_alike(BEFORE, BEFORE)
+    assert not changes.is_alike(found[0], replace(found[1], way=RELAYED))
+    assert not changes.is_alike(BEFORE, found[0])
 
 
 WAY = Way(kind="vxlan", remotes=(ip_address("172.31.0.2"),))
