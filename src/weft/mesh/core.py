@@ -220,7 +220,8 @@ class Core:
 
     def saw(self, sights: Sights, now: float) -> list[Effect]:
         """The first call says that paths can be asked from now on."""
-        self._tunnels.saw(sights, now)
+        for key in self._tunnels.saw(sights, now):
+            self._waying.met(key, now)
         self._waying.saw(sights, now)
         return self._done(now)
 

@@ -56,11 +56,9 @@ class Paths:
         kinds = list(self._by_kind)
         return self.kind in kinds and kinds.index(kind) > kinds.index(self.kind)
 
-    def judge(self, doubtful: Callable[[WayKind], bool]) -> bool:
-        """Choose the kind; tell whether any carries packets. One of which nothing is known does, unless `doubtful`."""
-        carries: dict[WayKind, bool] = {
-            kind: not doubtful(kind) if path.usable is None else path.usable for kind, path in self._by_kind.items()
-        }
+    def judge(self, does_carry: Callable[[WayKind, Path], bool]) -> bool:
+        """Choose the kind; tell whether any carries packets."""
+        carries: dict[WayKind, bool] = {kind: does_carry(kind, path) for kind, path in self._by_kind.items()}
         proved: WayKind | None = next((kind for kind, path in self._by_kind.items() if path.proved), None)
         if self._kind not in carries:
             first: WayKind | None = next((kind for kind, well in carries.items() if well), None)

@@ -19,13 +19,15 @@ from weft.model.net import Endpoint
 
 SESSION: Final = 180.0  # seconds after a handshake that its keys are good for (REJECT_AFTER_TIME)
 TURN: Final = 6.0  # … for an address to answer: WireGuard asks again after 5 and a third at most
+OFTEN: Final = 20  # times; and then, if the two may never meet,
+SELDOM: Final = 60.0  # seconds
 SILENT: Final = 15.0  # … that echoes are lost, until a session counts for nothing
 
 
 class _Tunnel:
     """To one peer. `near` is one behind the same NAT."""
 
-    __slots__ = ("asked", "choices", "endpoint", "met", "nat", "near", "turned")
+    __slots__ = ("asked", "choices", "endpoint", "met", "nat", "near", "turned", "turns")
 
     def __init__(self) -> None:
         self.choices: tuple[Endpoint, ...] = ()
@@ -34,10 +36,15 @@ class _Tunnel:
         self.near = False
         self.met = -inf  # when the last handshake was
         self.turned = -inf  # since when `endpoint` is tried
+        self.turns = 0  # in vain
         self.asked = inf  # since when echoes are sent and none has come back
 
     def alive(self, now: float) -> bool:
         return now < self.met + SESSION and now < self.asked + SILENT
+
+    @property
+    def turns_at(self) -> float:
+        return self.turned + (TURN if self.turns < OFTEN else SELDOM)
 
 
 class Tunnels:
@@ -64,23 +71,30 @@ class Tunnels:
             return False
         return not tunnel.near or tunnel.endpoint.ip in self._outside.hosts
 
-    def doubtful(self, key: bytes, kind: WayKind) -> bool:
-        """Whether a path of which nothing is known is to be taken for one that carries nothing."""
+    def crosses(self, key: bytes, kind: WayKind) -> bool:
+        """Whether NATs are on a path that it cannot pass, or that both ends have to open."""
         tunnel = self._tunnels.get(key)
         if tunnel is None or tunnel.near:
             return False
         behind = (self._outside.nat, tunnel.nat)
-        if kind == "vxlan":
-            return any(behind)
-        return all(behind) and not tunnel.alive(self._now)
+        return any(behind) if kind == "vxlan" else all(behind)
+
+    def doubtful(self, key: bytes, kind: WayKind) -> bool:
+        """Whether a path of which nothing is known is to be taken for one that carries nothing.
+
+        Not after a start, before it was seen whom WireGuard has met.
+        """
+        if self._now == -inf or not self.crosses(key, kind):
+            return False
+        return kind != "direct" or not self._tunnels[key].alive(self._now)
 
     def reason(self, key: bytes) -> Reason:
         """Why two do not meet, if that is for their addresses."""
         tunnel = self._tunnels.get(key)
         if tunnel is None or not self._outside.tunnels or tunnel.alive(self._now):
             return ""
-        if not tunnel.near and self._outside.nat and tunnel.nat and MANY_PORTS in {self._outside.nat, tunnel.nat}:
-            return "nat-hard"
+        if self.crosses(key, "direct"):
+            return "nat-hard" if MANY_PORTS in {self._outside.nat, tunnel.nat} else "nat"
         return "" if tunnel.choices or tunnel.nat == MANY_PORTS else "no-endpoint"
 
     # --- What happens
@@ -96,8 +110,10 @@ class Tunnels:
         tunnel.nat = member.nat
         tunnel.near = any(each.ip in self._outside.hosts for each in theirs)
         before, tunnel.choices = tunnel.choices, self._choices(theirs, tunnel)
-        if before != tunnel.choices and not tunnel.alive(now):
-            tunnel.endpoint, tunnel.turned = next(iter(tunnel.choices), None), now
+        if before != tunnel.choices:
+            self._wanted.pop(key, None)
+            if not tunnel.alive(now):
+                tunnel.endpoint, tunnel.turned, tunnel.turns = next(iter(tunnel.choices), None), now, 0
 
     def forget(self) -> None:
         """Another ring."""
@@ -112,31 +128,35 @@ class Tunnels:
             if not tunnel.alive(now):
                 self._want(key, tunnel, now)
 
-    def saw(self, sights: Sights, now: float) -> None:
+    def saw(self, sights: Sights, now: float) -> list[bytes]:
+        """Returns the peers that have met us now."""
         self._now = now
+        met = []
         for answer in sights.answered:
             if answer.kind == "direct" and (tunnel := self._tunnels.get(answer.key)):
                 tunnel.asked = inf
         for seen in sights.tunnels:
             if tunnel := self._tunnels.get(seen.key):
                 if seen.handshake is not None and seen.handshake < SESSION:
-                    self._met(seen, tunnel, seen.handshake, now)
+                    if self._met(seen, tunnel, seen.handshake, now):
+                        met.append(seen.key)
                 elif self.keepalive(seen.key):
                     self._want(seen.key, tunnel, now)
+        return met
 
     def tick(self, now: float) -> None:
         """Go on to the next address of those that have not answered; who was asked but once gets no further one."""
         self.due = inf
         for key in list(self._wanted):
             tunnel = self._tunnels[key]
-            if now >= tunnel.turned + TURN or tunnel.alive(now):
+            if now >= tunnel.turns_at or tunnel.alive(now):
                 if not tunnel.alive(now):
                     self._turn(tunnel, now)
                     self._state.mark(key)
                 if tunnel.alive(now) or not self.keepalive(key):
                     del self._wanted[key]
                     continue
-            self.due = min(self.due, tunnel.turned + TURN)
+            self.due = min(self.due, tunnel.turns_at)
 
     # --- What follows
 
@@ -152,23 +172,24 @@ class Tunnels:
         if key not in self._wanted and {*tunnel.choices} - {tunnel.endpoint}:
             self._wanted[key] = None
             tunnel.turned = now
-            self.due = min(self.due, now + TURN)
+            self.due = min(self.due, tunnel.turns_at)
 
     def _turn(self, tunnel: _Tunnel, now: float) -> None:
         places = tunnel.choices
         at = places.index(tunnel.endpoint) + 1 if tunnel.endpoint in places else 0
         tunnel.endpoint, tunnel.turned = places[at % len(places)], now
+        tunnel.turns += 1
 
-    def _met(self, seen: TunnelSeen, tunnel: _Tunnel, age: float, now: float) -> None:
-        was, tunnel.met = tunnel.alive(now), now - age
+    def _met(self, seen: TunnelSeen, tunnel: _Tunnel, age: float, now: float) -> bool:
+        """Tell whether that is new."""
+        was, tunnel.met, tunnel.turns = tunnel.alive(now), now - age, 0
         alive = tunnel.alive(now)
         for endpoint in reachable((seen.endpoint,)):
             self._tell(seen.key, str(endpoint))
             if alive and endpoint != tunnel.endpoint:
                 tunnel.endpoint = endpoint
                 self._state.mark(seen.key)
-        if alive and not was:
-            self._state.mark(seen.key)  # no path to it is in doubt any more
+        return alive and not was
 
     def _tell(self, key: bytes, endpoint: str) -> None:
         link = self._state.links.to(key)

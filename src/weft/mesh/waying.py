@@ -23,6 +23,7 @@ _A_PEER: Final = 0.2  # … and so many for each peer that there is
 _SPARE: Final = 4.0  # times as long on a path that is no better than the one that is taken
 _FIRST: Final = 2.0  # seconds until the first echo, at most; at least, so many for each peer:
 _FIRST_A_PEER: Final = 0.02
+_MEETING: Final = 5.0  # … until it is asked again whether WireGuard has met a peer that an echo would have to wait for
 _SETTLE: Final = 0.05  # seconds after a change until ways are computed: as a rule it does not come alone
 _STEPS: Final = 8  # of computing ways, in one turn
 
@@ -67,7 +68,9 @@ class Waying:
             return "mtu" if paths.mtu else ""
         if not straight and key not in self._fallen:
             return "one-way"
-        return ("" if straight else self._tunnels.reason(key)) or "port-filtered"
+        if straight:
+            return "" if self._tunnels.crosses(key, paths.best) else "port-filtered"  # no NAT lets vxlan pass
+        return self._tunnels.reason(key) or "port-filtered"
 
     def behind(self, relays: Collection[bytes]) -> list[bytes]:
         """The peers whose way begins with one of these and goes on."""
@@ -82,10 +85,10 @@ class Waying:
     def found(self) -> tuple[PathFound, ...]:
         """What the next run has to know of paths."""
         return tuple(
-            PathFound(key=key, kind=kind, fallen=path.usable is False, mtu=path.sizes.mtu)
+            PathFound(key=key, kind=kind, fallen=not carries, mtu=path.sizes.mtu)
             for key, paths in self._paths.items()
             for kind, path in paths
-            if path.usable is False or path.sizes.mtu
+            if not (carries := self._carries(key, kind, path)) or path.sizes.mtu
         )
 
     # --- What happens
@@ -124,7 +127,8 @@ class Waying:
     def saw(self, sights: Sights, now: float) -> None:
         if not self._sees:
             self._sees = True
-            for paths in self._paths.values():
+            for key, paths in self._paths.items():
+                self._judge(key, now)
                 for _, path in paths:
                     path.due = min(path.due, self._sometime(now))
         new, self._active = sights.active - self._active, sights.active
@@ -140,6 +144,12 @@ class Waying:
                 known.answered(answer.size, now, self._interval(answer.key, answer.kind))
                 self._judge(answer.key, now)
         self.due = now
+
+    def met(self, key: bytes, now: float) -> None:
+        """WireGuard has had an answer of the peer's: packets pass."""
+        if path := self._paths[key].get("direct"):
+            path.hasten(now)
+            self._judge(key, now)
 
     def forgive(self, now: float) -> None:
         for paths in self._paths.values():
@@ -184,6 +194,9 @@ class Waying:
         return now + self._state.chance() * max(_FIRST, _FIRST_A_PEER * len(self._state.known.members))
 
     def _ask(self, key: bytes, kind: WayKind, path: Path, now: float) -> None:
+        if path.usable is None and kind == "direct" and self._tunnels.doubtful(key, kind):
+            path.due = now + _MEETING
+            return
         size = path.tick(now, self._interval(key, kind))
         if size is not None:
             self._state.out.append(Probe(key=key, kind=kind, size=size))
@@ -207,7 +220,7 @@ class Waying:
 
     def _judge(self, key: bytes, now: float) -> None:
         paths = self._paths[key]
-        kind, carries = paths.kind, paths.judge(partial(self._tunnels.doubtful, key))
+        kind, carries = paths.kind, paths.judge(partial(self._carries, key))
         if kind != paths.kind and (path := paths.get(paths.kind)) is not None:
             path.hasten(now)
         if paths.told != (told := (paths.kind, paths.mtu)):
@@ -220,6 +233,10 @@ class Waying:
             self._list()
             for _, path in paths:
                 path.hasten(now + FALLEN)  # the first that comes back is taken
+
+    def _carries(self, key: bytes, kind: WayKind, path: Path) -> bool:
+        """Whether it is taken for one that carries packets, as one of which nothing is known is, as a rule."""
+        return not self._tunnels.doubtful(key, kind) if path.usable is None else path.usable
 
     def _list(self) -> None:
         self.cannot = tuple(sorted(map(short, self._fallen))[:MAX_CANNOT])

@@ -9,7 +9,7 @@ from tests.pure.mesh.test_links import ME, RING, hello, key
 from weft.mesh.links import Link
 from weft.mesh.outside import Outside
 from weft.mesh.state import State
-from weft.mesh.tunnels import SESSION, SILENT, TURN, Tunnels
+from weft.mesh.tunnels import SELDOM, SESSION, SILENT, TURN, Tunnels
 from weft.model.lease import WayKind
 from weft.model.mesh import effects as do
 from weft.model.mesh.records import MANY_PORTS, NO_NAT, ONE_PORT, Member
@@ -189,6 +189,8 @@ def test_two_behind_nats_are_tried_for_ever_and_a_peer_that_is_asked_once_at_one
     node.hears((1, SEEN))
     node.put(BEYOND, THEIRS, nat=ONE_PORT)
     assert node.tried(3 * TURN + 1) == [THEIRS, BEYOND, THEIRS, BEYOND]
+    assert len(node.tried(17 * TURN)) >= 17
+    assert len(node.tried(5 * SELDOM)) <= 7  # they may never meet
 
 
 def test_a_peer_that_has_met_us_is_where_it_is_seen_until_its_keys_are_old():
@@ -268,7 +270,7 @@ def test_of_a_peer_or_a_ring_that_is_gone_nothing_stays(gone):
         (NO_NAT, ONE_PORT, ("vxlan",), ""),
         (NO_NAT, MANY_PORTS, ("vxlan",), ""),
         (MANY_PORTS, NO_NAT, ("vxlan",), ""),
-        (ONE_PORT, ONE_PORT, ("vxlan", "direct"), ""),
+        (ONE_PORT, ONE_PORT, ("vxlan", "direct"), "nat"),
         (ONE_PORT, MANY_PORTS, ("vxlan", "direct"), "nat-hard"),
         (MANY_PORTS, ONE_PORT, ("vxlan", "direct"), "nat-hard"),
     ],
@@ -279,6 +281,8 @@ def test_what_crosses_nats_is_in_doubt_before_it_is_proved(ours, theirs, in_doub
     node.hears(*words[ours])
     node.put(BEYOND, THEIRS, nat=theirs)
     kinds: tuple[WayKind, ...] = ("vxlan", "direct")
+    assert not any(node.tunnels.doubtful(key(5), kind) for kind in kinds)  # who knows whom WireGuard has met before
+    node.met("", age=None)
     assert [kind for kind in kinds if node.tunnels.doubtful(key(5), kind)] == list(in_doubt)
     assert node.tunnels.reason(key(5)) == reason
     node.met(BEYOND)

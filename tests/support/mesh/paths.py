@@ -32,11 +32,14 @@ class Paths:
         self._names: dict[bytes, str] = {}
         names = [f"n{number}" for number in range(count)]
         for name in names:
-            self.world.add(name, names[:1] if name != names[0] else (), takes=kinds)
+            self._add(name, names[:1] if name != names[0] else [], kinds)
         self.world.create(names[0], LAYOUT)
         assert self.world.run(60, until=self.know_all)
         for node in self.world.nodes.values():
             self._look(node)
+
+    def _add(self, name: str, peers: list[str], kinds: tuple[WayKind, ...]) -> None:
+        self.world.add(name, peers, takes=kinds)
 
     def know_all(self) -> bool:
         return all(len(node.leases) == len(self.world.nodes) - 1 for node in self.world.nodes.values())
@@ -76,9 +79,13 @@ class Paths:
     def _look(self, node: Node) -> None:
         if node.core is not None:
             others = () if node.name in self.idle else node.leases
-            sights = do.Sights(answered=tuple(self._answered.pop(node.name, ())), active=frozenset(others))
+            answered = tuple(self._answered.pop(node.name, ()))
+            sights = do.Sights(answered=answered, active=frozenset(others), tunnels=self._tunnels(node))
             self.world.call(node, lambda core, now: core.saw(sights, now))
         self.world.at(self.world.now + EYE, self._look, node)
+
+    def _tunnels(self, node: Node) -> tuple[do.TunnelSeen, ...]:  # noqa: ARG002 - as if nothing were looked at
+        return ()
 
     # --- Where packets go
 

@@ -193,9 +193,9 @@ class Leases(Value):
 
 
 # Why packets do not go the best way to a peer: we hear nothing by it; or the peer says so of us; or large packets do
-# not pass; or both are behind NATs, of which one takes another port for each peer; or it has no address for its
-# WireGuard that we could reach; or one of the two has no WireGuard, where no other way is permitted.
-Reason = Literal["", "port-filtered", "one-way", "mtu", "nat-hard", "no-endpoint", "no-kernel"]
+# not pass; or both are behind NATs and have not met, perhaps as one takes another port for each peer; or it has no
+# address for its WireGuard that we could reach; or one of the two has no WireGuard, where no other way is permitted.
+Reason = Literal["", "port-filtered", "one-way", "mtu", "nat", "nat-hard", "no-endpoint", "no-kernel"]
 
 
 class Hop(Value):
