@@ -2,12 +2,14 @@
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
-from tests.support.lab import Lab, lab, write_file
+from tests.support.lab import WEFT, Lab, lab, write_file
+from tests.support.waiting import in_time
 from tests.support.weftd import eventually
 
 NODES = [{"name": "left", "pods": 1}, *({"name": name, "pods": 1, "segment": 2} for name in ("far", "beside"))]
@@ -61,6 +63,36 @@ def test_a_hard_nat_takes_another_port_for_each_target(tmp_path: Path):
         assert heard["one"].startswith("172.31.0.2:")
         assert heard["other"].startswith("172.31.0.2:")
         assert heard["one"] != heard["other"]
+
+
+def ways(running: Lab, node: str) -> dict[str, str]:
+    """The way from a node to each other one, by its name."""
+    peers = json.loads(running.run(node, WEFT, "peers", "-o", "json"))
+    return {peer["id"].rpartition("-")[0]: peer["way"] for peer in peers}
+
+
+def test_n8_two_of_a_mesh_behind_nats_of_their_own_meet_and_go_by_a_third_until_then():
+    with lab("--store", "mesh", "--nodes", "3", "--pods", "1", "--nat", "cone") as running:
+        start = time.monotonic()
+        eventually(lambda: running.weft("pingall", check=False).returncode == 0, seconds=30)
+        eventually(lambda: ways(running, "node2")["node3"] == ways(running, "node3")["node2"] == "direct", seconds=60)
+        assert in_time(start, 15)
+        running.weft("pingall")
+        running.weft("kill", "node2/weftd")
+        running.weft("start", "node2/weftd")
+        running.weft("pingall")
+        assert ways(running, "node2") == {"node1": "direct", "node3": "direct"}
+
+
+def test_n8_two_of_a_mesh_behind_hard_nats_go_by_a_third(tmp_path: Path):
+    nodes = ["one", "other", {"name": "far", "segment": 2}, {"name": "away", "segment": 3}]
+    nat = [{"segment": segment, "kind": "hard"} for segment in (2, 3)]
+    with lab(write_file(tmp_path, nodes=nodes, pods=1, nat=nat, store="mesh")) as running:
+        for node, other in (("far", "away"), ("away", "far")):
+            eventually(
+                lambda node=node, other=other: ways(running, node)[other].endswith("(direct): nat-hard"), seconds=30
+            )
+        running.weft("pingall")
 
 
 def diagnosis(running: Lab, node: str) -> dict[str, str]:

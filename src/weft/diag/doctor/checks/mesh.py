@@ -29,6 +29,10 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
         "no address is known at which its WireGuard can be reached",
         "Give the node a --public-ip that others reach, or let UDP port 51820 of its router lead to it",
     ),
+    "nat": (
+        "both nodes are behind NATs, and have not met yet",
+        "If they do not within half a minute, let UDP port 51820 of one of the two routers lead to its node",
+    ),
     "nat-hard": (
         "both nodes are behind NATs, of which one takes another port for each destination",
         "Let UDP port 51820 of one of the two routers lead to its node",
