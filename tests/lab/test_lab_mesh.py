@@ -26,6 +26,21 @@ def test_a_lab_on_a_mesh_serves_its_pods_and_outlives_its_daemons():
         assert "this lab has no store" in refused.stderr
 
 
+def test_nodes_in_a_line_reach_each_other_by_way_of_those_between():
+    with lab("--store", "mesh", "--topology", "line", "--nodes", "3", "--pods", "1") as line:
+        everything_reaches_everything(line)
+        peers = json.loads(line.run("node1", WEFT, "peers", "-o", "json"))
+        ways = {peer["public"][0]: peer["way"] for peer in peers}
+        assert ways["172.31.0.13"].startswith("via node2")
+        trace = line.weft("trace", "pod1-1", "pod3-1").stdout
+        assert "node2, there" in trace
+        assert "node2, back" in trace
+        assert "it arrives, and the answer comes back" in trace
+        kept = yaml.safe_load(line.weft("export").stdout)
+        assert kept["topology"] == [["node1", "node2"], ["node2", "node3"]]
+        assert "cuts" not in kept
+
+
 def test_with_a_password_nothing_is_said_in_clear():
     with lab("--store", "mesh", "--password", "--nodes", "3", "--pods", "1") as sealed:
         eventually(lambda: sealed.weft("pingall", check=False).returncode == 0, seconds=20)
