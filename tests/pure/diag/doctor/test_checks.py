@@ -950,3 +950,10 @@ def test_what_blocks_a_better_way_alone_is_a_warning():
     found = ask(CHECKS, replace(WELL, daemon=daemon, rules=at_input(field("udp", "dport", 8472), DROP))).findings
     assert [(each.problem.code, each.weight) for each in found] == [("REACH-001", "warning"), ("MESH-008", "warning")]
     assert found[0].problem.hint.startswith("Packets between pods go another way now. Have the program")
+
+
+def test_what_a_mesh_has_measured_is_no_loss():
+    probes = (probed("overlay"), probed("large", answered=False), probed("underlay"))
+    assert [each.problem.code for each in ask(CHECKS, replace(WELL, probes=probes)).findings] == ["MTU-001"]
+    measured = (*ROUTES[:2], replace(ROUTES[2], mtu=1380), *ROUTES[3:])
+    assert not ask(CHECKS, replace(WELL, probes=probes, routes=measured)).findings

@@ -15,6 +15,7 @@ from weft.diag.sight.routing import (
     astray,
     fixed_neighbour,
     remedy,
+    route_to,
     row,
     silent_neighbour,
     stopped,
@@ -224,7 +225,9 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
             continue
         if one.answered:
             large = probes.get((one.peer, "large"))
-            if large is not None and not large.answered:
+            route = route_to(sight, one.address)
+            measured = route is not None and route.mtu > 0  # by a mesh, whose kernel tells pods: it is no loss
+            if large is not None and not large.answered and not measured:
                 found["narrow"].append(one)
             continue
         if peer is not None and astray(sight, peer) is not None:
