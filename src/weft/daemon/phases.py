@@ -279,6 +279,7 @@ def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:
         random_fully=not options.ip_masq_fully_random_disable,
         forward_rules=options.iptables_forward_rules,
         blackhole_route=options.ip_blackhole_route,
+        relays=options.mesh_relay,
     )
 
 

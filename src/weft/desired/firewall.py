@@ -65,12 +65,23 @@ def _rule_set(inputs: Inputs, family: int, cluster: Net, pods: Net | None) -> Ru
         if inputs.netconf.relays:
             rows = (_Row(verdict="RETURN", src=str(cluster), dst=str(cluster)), *rows)
         chains.append(_nft_nat(rows, family, inputs) if nft else _iptables_nat(rows, inputs))
-    if inputs.forward_rules:
-        rows = (_Row(verdict="ACCEPT", src=str(cluster)), _Row(verdict="ACCEPT", dst=str(cluster)))
+    rows = _forward(inputs, str(cluster), None if pods is None else str(pods))
+    if rows:
         chains.append(_nft_forward(rows, family) if nft else _iptables_forward(rows))
     if not chains:
         return None
     return RuleSet(kind="nft" if nft else "iptables", family=family, chains=tuple(chains))
+
+
+def _forward(inputs: Inputs, cluster: str, pods: str | None) -> tuple[_Row, ...]:
+    """What pods send and get passes; but between two other nodes only where this one relays."""
+    accepts = (_Row(verdict="ACCEPT", src=cluster), _Row(verdict="ACCEPT", dst=cluster)) if inputs.forward_rules else ()
+    if inputs.relays or not inputs.netconf.relays or pods is None:
+        return accepts
+    own = (_Row(verdict="RETURN", src=pods), _Row(verdict="RETURN", dst=pods))
+    if inputs.forward_rules:
+        own = (_Row(verdict="ACCEPT", src=pods), _Row(verdict="ACCEPT", dst=pods))
+    return (*own, _Row(verdict="DROP", src=cluster, dst=cluster), *accepts)
 
 
 def _masquerade(cluster: str, pods: str, multicast: str) -> tuple[_Row, ...]:

@@ -58,6 +58,7 @@ class Inputs(Value):
     `mac_v4` and `mac_v6` are made once per node and kept on disk. `former_networks` are those of the configuration
     before this one, whose routes may still be there. `forwarding` are the families (4, 6) in which this machine was
     seen to forward packets: pods need it to go on. `node_links` are the names of the links that its pods share.
+    `relays`: in a mesh, packets of other nodes' pods may pass.
     `prepared` is what the back end needed before there was a lease, as keys; None for most.
     """
 
@@ -76,6 +77,7 @@ class Inputs(Value):
     random_fully: bool = True
     forward_rules: bool = True
     blackhole_route: bool = False
+    relays: bool = True
 
 
 def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:

@@ -66,6 +66,27 @@ def test_where_nodes_relay_nothing_within_the_network_is_rewritten():
     assert tuple(rest) == others.chains[0].rules
 
 
+@pytest.mark.parametrize("kind, accept", [("iptables", "ACCEPT"), ("nft", "accept")])
+def test_a_node_that_does_not_relay_drops_what_goes_between_two_others(kind: str, accept: str):
+    own = builders.inputs(1, backend="mesh")
+    own = replace(own, relays=False, netconf=replace(own.netconf, nftables=kind == "nft"))
+    comment = ' -m comment --comment "flanneld forward" -j' if kind == "iptables" else ""
+    words = {"iptables": ("-s", "-d"), "nft": ("ip saddr", "ip daddr")}[kind]
+    drop = accept.replace("ACCEPT", "DROP").replace("accept", "drop")
+    within = f"{words[0]} 10.5.0.0/16 {words[1]} 10.5.0.0/16{comment} {drop}"
+    [rules] = rule_sets(own)
+    assert rules.chains[-1].rules == (
+        *(f"{word} 10.5.1.0/24{comment} {accept}" for word in words),
+        within,
+        *(f"{word} 10.5.0.0/16{comment} {accept}" for word in words),
+    )
+    [rules] = rule_sets(replace(own, forward_rules=False))
+    back = accept.replace("ACCEPT", "RETURN").replace("accept", "return")
+    assert rules.chains[-1].rules == (*(f"{word} 10.5.1.0/24{comment} {back}" for word in words), within)
+    for relaying in (replace(own, relays=True), replace(builders.inputs(1), relays=False), replace(own, v4=None)):
+        assert not any(drop in rule for each in rule_sets(relaying) for rule in each.chains[-1].rules)
+
+
 @pytest.mark.spec("flannel.md 11.10/golden")
 @pytest.mark.spec(
     "flannel.md §8.1/rules", "flannel.md §8.1/argument-order", "flannel.md 11.10/rule-count", cases=("4", "6")
