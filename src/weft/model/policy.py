@@ -56,7 +56,10 @@ class Selector(Value, kw_only=False, gc=False):
     requirements: tuple[Requirement, ...] = ()  # sorted, so that equal selectors are equal
 
     def selects(self, labels: Labels) -> bool:
-        return all(each.is_met(labels) for each in self.requirements)
+        for each in self.requirements:  # noqa: SIM110 - asked of each pod: twice as fast as `all`
+            if not each.is_met(labels):
+                return False
+        return True
 
     def unmet(self, labels: Labels) -> Requirement | None:
         """The first requirement that these labels do not meet."""

@@ -50,7 +50,8 @@ class PolicyDecider:
         self._settings = settings
         self._needed = Needed()
         self._uses = Uses()
-        self._selections = Selections()
+        self._peers = Selections()  # of all pods
+        self._selecting = Selections()  # of those that are attached here, by policies
         self._told: dict[Id, Pod] = {}
         self._policies: dict[Id, Policy | ClusterPolicy] = {}
         self._subjects: dict[PodPeer, dict[Id, Policy | ClusterPolicy]] = {}
@@ -109,7 +110,7 @@ class PolicyDecider:
     def policies_of(self, pod: Id, direction: Direction) -> tuple[Policy, ...]:
         """Those that restrict it in this direction."""
         restricting = (
-            each for each in self._selecting(pod) if isinstance(each, Policy) and each.rules(direction) is not None
+            each for each in self._asked(pod) if isinstance(each, Policy) and each.rules(direction) is not None
         )
         return tuple(sorted(restricting, key=lambda each: each.name))
 
@@ -117,13 +118,13 @@ class PolicyDecider:
         """Those with rules for this direction, in the order in which they are asked."""
         asked = (
             each
-            for each in self._selecting(pod)
+            for each in self._asked(pod)
             if isinstance(each, ClusterPolicy) and each.tier == tier and each.rules(direction)
         )
         return tuple(sorted(asked, key=lambda each: each.order))
 
-    def _selecting(self, pod: Id) -> Iterator[Policy | ClusterPolicy]:
-        return (each for peer in self._selections.of(pod) for each in self._subjects.get(peer, {}).values())
+    def _asked(self, pod: Id) -> Iterator[Policy | ClusterPolicy]:
+        return (each for peer in self._selecting.of(pod) for each in self._subjects.get(peer, {}).values())
 
     def _settled(self) -> set[Key]:
         dirty, self._dirty = self._dirty, set()
@@ -134,10 +135,12 @@ class PolicyDecider:
     # What is known
 
     def _set_namespace(self, name: str, namespace: Namespace | None) -> None:
-        if self._selections.namespaces.get(name) == namespace:
+        if self._peers.namespaces.get(name) == namespace:
             return
-        known_before = name in self._selections.namespaces
-        self._moved(self._selections.set_namespace(name, namespace))
+        known_before = name in self._peers.namespaces
+        self._moved(self._peers.set_namespace(name, namespace))
+        for _, pod, _ in self._selecting.set_namespace(name, namespace):
+            self._dirty.update(self._here[pod.id])
         if known_before != (namespace is not None):
             self._dirty.update(key for (_, each, _), keys in self._here.items() if each == name for key in keys)
 
@@ -149,46 +152,46 @@ class PolicyDecider:
             del self._subjects[subject][name]
             if not self._subjects[subject]:
                 del self._subjects[subject]
+                self._selecting.leave(subject)
             for direction in DIRECTIONS:
                 self._rendered.pop((name, direction), None)
-            self._selections.leave(subject)
         if policy is not None:
             subject = _subject(policy)
             self._policies[name] = policy
+            if subject not in self._subjects:
+                self._selecting.use(subject)
             self._subjects.setdefault(subject, {})[name] = policy
-            self._selections.use(subject)
             self._mark_members(subject)
 
     def _mark_members(self, subject: PodPeer) -> None:
         self._dirty.update(
-            key for pod, keys in self._here.items() if subject in self._selections.of(pod) for key in keys
+            key for pod, keys in self._here.items() if subject in self._selecting.of(pod) for key in keys
         )
 
     def _refresh(self, pod: Id) -> None:
         """Take a pod as it is now: its addresses are those of its attachments here, before the API has them."""
         keys, told = self._here.get(pod, ()), self._told.get(pod)
-        before = self._selections.pod(pod)
+        before = self._peers.pod(pod)
         now = told if told is not None and told.counts else None
         if now is not None:
             here = [each for each in map(self._attached.__getitem__, sorted(keys)) if _is_of(each, now)]
             ips = tuple(dict.fromkeys(ip for each in here for ip in each.ips))
             now = replace(now, ips=ips) if ips else now
         self._dirty.update(keys)
+        if keys or self._selecting.pod(pod) is not None:
+            self._selecting.set_pod(pod, now if keys else None)
         if now == before:
             return
         for each, step in ((before, self._needed.unneed), (now, self._needed.need)):
             if each is not None:
                 for thing in _port_elements(each, self._uses):
                     step(thing)
-        self._moved(self._selections.set_pod(pod, now))
+        self._moved(self._peers.set_pod(pod, now))
 
     def _moved(self, moves: Iterable[Move]) -> None:
         for peer, pod, joined in moves:
-            if ("peers", peer) in self._uses:
-                for ip in pod.ips:
-                    (self._needed.need if joined else self._needed.unneed)(_peer_element(peer, ip))
-            if peer in self._subjects:
-                self._dirty.update(self._here.get(pod.id, ()))
+            for ip in pod.ips:
+                (self._needed.need if joined else self._needed.unneed)(_peer_element(peer, ip))
 
     # What is attached
 
@@ -203,8 +206,8 @@ class PolicyDecider:
             self._dirty.add(key)
 
     def _known(self, attached: Attached) -> Pod | None:
-        pod = self._selections.pod(_pod_id(attached))
-        known = pod is not None and pod.namespace in self._selections.namespaces and _is_of(attached, pod)
+        pod = self._peers.pod(_pod_id(attached))
+        known = pod is not None and pod.namespace in self._peers.namespaces and _is_of(attached, pod)
         return pod if known else None
 
     def _place(self, key: str) -> None:
@@ -280,9 +283,9 @@ class PolicyDecider:
     def _hold(self, part: Rendered) -> None:
         self._needed.need(part.chain)
         for peer in part.peers:
-            if self._uses.first(("peers", peer)):
-                self._selections.use(peer)
-                self._peers(peer, self._needed.need)
+            if self._uses.first(peer):
+                self._sets(peer, self._needed.need)
+                self._moved(self._peers.use(peer))
         for port in part.ports:
             if self._uses.first(port):
                 self._ports(port, self._needed.need)
@@ -290,24 +293,21 @@ class PolicyDecider:
     def _release(self, part: Rendered) -> None:
         self._needed.unneed(part.chain)
         for peer in part.peers:
-            if self._uses.last(("peers", peer)):
-                self._peers(peer, self._needed.unneed)
-                self._selections.leave(peer)
+            if self._uses.last(peer):
+                self._moved(self._peers.leave(peer))
+                self._sets(peer, self._needed.unneed)
         for port in part.ports:
             if self._uses.last(port):
                 self._ports(port, self._needed.unneed)
 
-    def _peers(self, peer: PodPeer, step: _Step) -> None:
+    def _sets(self, peer: PodPeer, step: _Step) -> None:
         for family in self._settings.families:
             step(peers_set(peer, family))
-        for pod in self._selections.members(peer):
-            for ip in pod.ips:
-                step(_peer_element(peer, ip))
 
     def _ports(self, port: PortName, step: _Step) -> None:
         for family in self._settings.families:
             step(ports_set(port, family))
-        for pod in self._selections.pods:
+        for pod in self._peers.pods:
             for thing in _port_elements(pod, (port,)):
                 step(thing)
 

@@ -10,7 +10,7 @@ Move = tuple[PodPeer, Pod, bool]
 
 
 class Selections:
-    """Selectors in use, by how often, and the pods of each. A peer's namespaces have to be said, not to be None.
+    """Selectors in use, and the pods of each. A peer's namespaces have to be said, not to be None.
 
     A pod is only in a namespace that is known. Changes return what has moved; a pod that is changed and stays is taken
     out as it was and put in as it is.
@@ -19,7 +19,7 @@ class Selections:
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
         self._pods: dict[str, dict[str, Pod]] = {}  # by namespace and name; those that count
-        self._uses: dict[PodPeer, int] = {}
+        self._peers: dict[PodPeer, None] = {}
         self._of: dict[str, dict[PodPeer, None]] = {}  # by namespace, those that mean it
         self._memberships: dict[Id, set[PodPeer]] = {}
 
@@ -33,30 +33,23 @@ class Selections:
     def of(self, pod: Id) -> AbstractSet[PodPeer]:
         return self._memberships.get(pod, frozenset())
 
-    def use(self, peer: PodPeer) -> None:
-        self._uses[peer] = self._uses.get(peer, 0) + 1
-        if self._uses[peer] == 1:
-            for namespace in self.namespaces.values():
-                self._mean(namespace, peer)
+    def use(self, peer: PodPeer) -> list[Move]:
+        """From now on; returns the pods that it has at once."""
+        self._peers[peer] = None
+        return [move for namespace in self.namespaces.values() for move in self._mean(namespace, peer)]
 
-    def leave(self, peer: PodPeer) -> None:
-        self._uses[peer] -= 1
-        if not self._uses[peer]:
-            del self._uses[peer]
-            for namespace, meant in self._of.items():
-                if peer in meant:
-                    self._mean_no_more(namespace, peer)
-
-    def members(self, peer: PodPeer) -> Iterator[Pod]:
-        """The pods of a selection that is in use."""
-        for namespace, meant in self._of.items():
-            if peer in meant:
-                pods = self._pods.get(namespace, {}).values()
-                yield from (pod for pod in pods if peer in self._memberships.get(pod.id, ()))
+    def leave(self, peer: PodPeer) -> list[Move]:
+        del self._peers[peer]
+        return [
+            move
+            for namespace, meant in self._of.items()
+            if peer in meant
+            for move in self._mean_no_more(namespace, peer)
+        ]
 
     def set_namespace(self, name: str, namespace: Namespace | None) -> list[Move]:
         before = self._of.get(name, {})
-        now = [] if namespace is None else [peer for peer in self._uses if _means(peer, namespace)]
+        now = [] if namespace is None else [peer for peer in self._peers if _means(peer, namespace)]
         moves = [move for peer in set(before).difference(now) for move in self._mean_no_more(name, peer)]
         if namespace is None:
             self.namespaces.pop(name, None)
