@@ -319,6 +319,7 @@ class Peer:
             self._untold.set()
         elif isinstance(effect, Hop):
             self.book.go(effect)
+            self._untold.set()  # what was found of paths, too
         elif isinstance(effect, Own):
             self.own = effect
             self._held.again(self.kept)

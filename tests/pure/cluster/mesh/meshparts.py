@@ -123,6 +123,7 @@ class FakeDisk:
         self.writes = []
         self.full = False
         self.known = ()
+        self.remembered = 0
 
     def load(self):
         return self.saved
@@ -141,6 +142,7 @@ class FakeDisk:
 
     def remember(self, members, paths):
         self.known = tuple(members)
+        self.remembered += 1
 
 
 def saved(kept=HELD, **changes) -> Saved:

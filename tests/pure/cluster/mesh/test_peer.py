@@ -148,6 +148,16 @@ async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_ne
         assert len(world.links.did) == 2
 
 
+async def test_a_path_that_has_fallen_is_remembered_though_no_lease_has_changed(monkeypatch):
+    monkeypatch.setattr("weft.cluster.mesh.peer._REMEMBER_SECONDS", 0.01)
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.say(Leases(changed=(member(2),)))
+        await comes(lambda: world.disk.remembered == 1)
+        world.say(Hop(key=member(2).key, next=member(3), kind="vxlan", reason="one-way"))
+        await comes(lambda: world.disk.remembered == 2)
+
+
 async def test_many_keeps_at_once_are_one_write():
     world = World(FakeDisk(saved()))
     async with running(world):
