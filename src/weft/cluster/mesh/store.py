@@ -203,10 +203,14 @@ class MeshDirectory:
     def _complete(self) -> bool:
         """A neighbour has told us whose each block is, and we have whatever each owner has to say of itself.
 
-        After a power cut neighbours may agree on a ring without the records of some that are not back yet.
+        After a power cut neighbours may agree on a ring without the records of some that are not back yet; or without
+        the tokens of some whose records are: a disk keeps what others own with the next change of our own.
         """
-        core = self._peer.core
-        return core is not None and core.agreed and all(map(self._has_word, {token.owner for token in core.tokens}))
+        core, shown = self._peer.core, {self._peer.key, *self._peer.book.members}
+        if core is None or not core.agreed:
+            return False
+        unowned = any(member.home is not None and member.key not in shown for member in core.members.values())
+        return not unowned and all(map(self._has_word, {token.owner for token in core.tokens}))
 
     def _has_word(self, owner: bytes) -> bool:
         peer, core = self._peer, self._peer.core

@@ -424,6 +424,23 @@ async def test_an_owner_whose_record_is_lost_is_shown_and_removed_by_its_key():
             assert mesh.core.calls[-1] == ("asked", Remove(keys=(lost,)))
 
 
+async def test_nor_while_the_ring_is_older_than_the_record_of_a_block():
+    """Two that were killed know a third by its record, and its giver as the owner of its block."""
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.say(Leases(changed=(member(2),)))
+        await comes(lambda: mesh.peer.book.members)
+        mesh.core.members[member(3).key] = member(3)
+        watching = mesh.watch()
+        mesh.peer.up(1, NEIGHBOUR, None)
+        mesh.agree()
+        await comes(lambda: mesh.told)
+        assert not mesh.told[-1].complete
+        mesh.say(Leases(changed=(member(3),)))
+        await comes(lambda: mesh.told[-1].complete)
+        watching.cancel()
+
+
 async def test_changes_are_told_by_lease_and_those_of_a_name_as_another():
     mesh = Mesh()
     async with running(mesh):
