@@ -5,7 +5,7 @@ which order, how often and in which pieces tokens come. All else in this package
 this module cannot check: a token is written by the owner of its blocks alone, with a higher version.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -45,7 +45,7 @@ class Tokens:
         whole = Token(start=layout.first, stop=layout.blocks, owner=NOBODY, version=0)
         self._starts = [whole.start]
         self._tokens = {whole.start: whole}
-        self._by_owner: dict[bytes, set[int]] = {NOBODY: {whole.start}}
+        self._by_owner = {NOBODY: [whole.start]}  # sorted
         self._counts = {NOBODY: whole.stop - whole.start}
         self.merge(tokens)
 
@@ -67,7 +67,7 @@ class Tokens:
         return self._counts.get(owner, 0)
 
     def of(self, owner: bytes) -> list[Token]:
-        return [self._tokens[start] for start in sorted(self._by_owner.get(owner, ()))]
+        return [self._tokens[start] for start in self._by_owner.get(owner, ())]
 
     def runs(self, owner: bytes) -> list[Run]:
         """As long as they can be: neighbours of different versions are one."""
@@ -141,12 +141,16 @@ class Tokens:
         for run in old:
             if run not in same:
                 del self._tokens[run.start]
-                self._by_owner[run.owner].discard(run.start)
+                starts = self._by_owner[run.owner]
+                del starts[bisect_left(starts, run.start)]
                 self._counts[run.owner] -= run.stop - run.start
         for run in made:
             if run not in same:
                 self._tokens[run.start] = run
-                self._by_owner.setdefault(run.owner, set()).add(run.start)
+                if run.owner in self._by_owner:
+                    insort(self._by_owner[run.owner], run.start)
+                else:
+                    self._by_owner[run.owner] = [run.start]
                 self._counts[run.owner] = self._counts.get(run.owner, 0) + run.stop - run.start
         for owner in {run.owner for run in old}:
             if not self._counts[owner]:

@@ -13,6 +13,7 @@ from weft.model.mesh.records import Member, short
 
 _FACTOR: Final = 0x9E3779B1  # odd, near 2^32 / golden ratio: it carries low bits into high ones
 _MASK: Final = 0xFFFFFFFF
+_NOBODY: Final = frozenset[int]()  # one for all: as a rule a peer reaches all others
 
 Way = tuple[bytes, ...]  # the keys of the peers on it, from the next hop to the peer itself
 
@@ -25,18 +26,18 @@ class Pairs:
         self.ends = set[bytes]()  # who does not relay
         self._names: dict[bytes, frozenset[int]] = {}  # whom a peer cannot reach, as its record says
         self._named_by: dict[int, set[bytes]] = {}
-        self._keys: dict[int, set[bytes]] = {}  # as a rule one key has this short
+        self._keys: dict[int, tuple[bytes, ...]] = {}  # as a rule one key has this short
 
     def put(self, member: Member) -> bool:
         """Take a record in; tell whether a pair has changed."""
-        key, names = member.key, frozenset(member.cannot)
+        key, names = member.key, frozenset(member.cannot) or _NOBODY
         before = self._names.get(key)
         if names == before and member.relays == (key not in self.ends):
             return False
         (self.ends.discard if member.relays else self.ends.add)(key)
         if before is None:
-            self.shorts[key] = short(key)
-            self._keys.setdefault(short(key), set()).add(key)
+            self.shorts[key] = number = short(key)
+            self._keys[number] = tuple(sorted((*self._keys.get(number, ()), key)))
         for each in names - (before or frozenset()):
             self._named_by.setdefault(each, set()).add(key)
         for each in (before or frozenset()) - names:
@@ -51,15 +52,17 @@ class Pairs:
             return False
         for each in names:
             self._forget(self._named_by, each, key)
-        self._forget(self._keys, self.shorts.pop(key), key)
         self.ends.discard(key)
+        number = self.shorts.pop(key)
+        if twins := tuple(twin for twin in self._keys.pop(number) if twin != key):
+            self._keys[number] = twins
         return True
 
     def apart(self, key: bytes) -> set[bytes]:
         """The peers that make no usable pair with this member."""
         found = set(self._named_by.get(self.shorts[key], ()))
         for each in self._names[key]:
-            found |= self._keys.get(each, set())
+            found.update(self._keys.get(each, ()))
         found.discard(key)  # another peer has its short
         return found
 
