@@ -11,9 +11,9 @@ from weft.mesh.ring import Run, founded
 from weft.mesh.routing import Ask
 from weft.mesh.state import State
 from weft.model.errors import Problem
-from weft.model.mesh.effects import Own
+from weft.model.mesh.effects import Own, Rekey
 from weft.model.mesh.messages import Ack, Grant, Note, Want
-from weft.model.mesh.records import Layout, Ring
+from weft.model.mesh.records import Layout, Ring, Token
 from weft.model.value import replace
 
 ALONE: Final = 10.0  # seconds after a start in which we wait for a word of others
@@ -81,8 +81,10 @@ class Estate:
         token = None if home is None else state.known.tokens.at(home)
         if home is None or token is None or token.owner == state.me or token.owner in self._removing.bound.named:
             return
-        if epoch(token) > state.kept.number:
-            return  # a removal that we have not heard of: it may be ours, and then it is no conflict
+        if epoch(token) > state.kept.number:  # by a removal that we have not heard of, of ourselves or a giver of ours
+            if state.agreed:
+                self._removed_long_ago(token)
+            return
         rival = state.known.members.get(token.owner)
         seen = f"{state.name(token.owner)} has this subnet, too"
         if keeps(state.known.tokens, state.me, home, rival.home if rival else None):
@@ -96,6 +98,11 @@ class Estate:
         state.stale = True
         problem = Problem(code="MESH-009", where="the ring", seen=seen, hint=hint)
         state.say("conflict", problem, [(home, home + 1)])
+
+    def _removed_long_ago(self, token: Token) -> None:
+        seen = f"this node was removed from the mesh long ago; {self._state.name(token.owner)} has its subnet"
+        hint = "It joins as a new node; pods that were started before keep addresses that others may get."
+        self._state.out.append(Rekey(why=Problem(code="MESH-005", where="mesh.json", seen=seen, hint=hint)))
 
     # --- From others
 

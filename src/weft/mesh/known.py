@@ -63,7 +63,7 @@ class Known:
                 self.digest.flip(self._bucket(token.start), token_hash(token))
 
     def remove(self, removal: Removal) -> bool:
-        """Take a removal if it is new, or later than the one before; the member goes."""
+        """Take a removal if it is new, or later than the one before, and among the last; the member goes."""
         key = removal.key
         old = self.removals.get(key)
         if self.removals.merge(removal) is None:
@@ -71,6 +71,10 @@ class Known:
         if old:
             self.digest.flip(key_bucket(key), removal_hash(old))
         self.digest.flip(key_bucket(key), removal_hash(removal))
+        if oldest := self.removals.forget():
+            self.digest.flip(key_bucket(oldest.key), removal_hash(oldest))
+            if oldest is removal:
+                return False
         if key in self.removals and (member := self.members.pop(key, None)):
             self.digest.flip(key_bucket(key), member_hash(member))
             self.neighbours.remove(key)

@@ -97,7 +97,7 @@ class Leaving:
     def _part(self, now: float) -> None:
         state = self._state
         # The lowest number: nobody has promised this one, so it must not end a promise, nor stand above a removal.
-        removal = Removal(key=state.me, heir=self._heir or state.me, number=0)
+        removal = Removal(key=state.me, heir=self._heir or state.me, number=0, age=state.known.removals.age)
         state.keep(home=None, settled=False, grant=None)
         self._removing.hear(removal, now)
         state.flood.tell(Names(removals={state.me: None}), now)

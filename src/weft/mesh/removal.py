@@ -12,7 +12,7 @@ from typing import Final
 from weft.mesh.ring import Tokens, append
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.messages import Promise
-from weft.model.mesh.records import Removal, Token
+from weft.model.mesh.records import MAX_AGE, MAX_REMOVALS, Removal, Token
 from weft.model.value import Value, replace
 
 NUMBERS: Final = 1 << 31  # of removals are below: they are the upper half of versions
@@ -20,7 +20,7 @@ _EPOCH: Final = 32
 
 
 class Removals:
-    """All that came about. A peer may have been removed twice, by sides that knew nothing of each other."""
+    """The last that came about. A peer may have been removed twice, by sides that knew nothing of each other."""
 
     __slots__ = ("_by_key",)
 
@@ -34,6 +34,17 @@ class Removals:
             return None
         self._by_key[removal.key] = removal
         return removal
+
+    def forget(self) -> Removal | None:
+        """The oldest, if there are too many."""
+        if len(self._by_key) <= MAX_REMOVALS:
+            return None
+        return self._by_key.pop(min(self._by_key.values(), key=_age).key)
+
+    @property
+    def age(self) -> int:
+        """Of one that comes about now."""
+        return min(MAX_AGE, 1 + max((removal.age for removal in self._by_key.values()), default=0))
 
     def __iter__(self) -> Iterator[Removal]:
         return iter(sorted(self._by_key.values(), key=lambda removal: removal.key))
@@ -60,6 +71,10 @@ class Removals:
 
 def _rank(removal: Removal) -> tuple[int, bytes]:
     return -removal.number, removal.heir
+
+
+def _age(removal: Removal) -> tuple[int, bytes]:
+    return removal.age, removal.key
 
 
 class Answer(Value):
@@ -143,6 +158,8 @@ def propose(
     strangers = [key for key in names if key not in known or key in removals]
     if strangers:
         raise _refused(f"{name(strangers[0])} is no peer of this mesh", "one that is", "'weft mesh peers' lists them.")
+    if len(names) > MAX_REMOVALS:
+        raise _refused(f"{len(names)} peers are named", f"at most {MAX_REMOVALS} at once", "Remove the others later.")
     if bound.me in names:
         raise _refused("this node itself is named", "another peer", "'weft mesh leave' gives everything away.")
     if not settled:
@@ -169,11 +186,11 @@ def _refused(seen: str, expected: str, hint: str) -> ConfigError:
 
 def inherited(proposal: Promise, tokens: Tokens, removals: Removals) -> list[Removal]:
     """What comes about: a removal for each name, with all its blocks as the proposer's."""
-    made = []
+    made, age = [], removals.age
     for name in proposal.names:
         owned = [name, *(removal.key for removal in removals if removals.heir(removal.key) == name)]
         claims = _claims(tokens, owned, proposal.proposer, proposal.number)
-        made.append(Removal(key=name, heir=proposal.proposer, number=proposal.number, tokens=claims))
+        made.append(Removal(key=name, heir=proposal.proposer, number=proposal.number, tokens=claims, age=age))
     return made
 
 

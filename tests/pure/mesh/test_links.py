@@ -420,3 +420,13 @@ def test_many_records_at_once_are_told_later_and_one_alone_at_once():
         waited.append(round(flood.due - now, 3))
         assert flood.take()
     assert waited == [0.05, 0.3, 0.05]
+
+
+def test_who_was_removed_so_long_ago_that_nobody_knows_gives_its_block_up():
+    made = core()
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    theirs = Token(start=2, stop=64, owner=key(1), version=5 << 32)
+    effects = made.received(1, Records(tokens=(theirs,)), 100.2)
+    assert not any(isinstance(effect, do.Rekey) for effect in effects), "the removal may come yet"
+    effects = made.received(1, Records(whole=(0,)), 100.3)
+    assert [effect.why.code for effect in effects if isinstance(effect, do.Rekey)] == ["MESH-005"]

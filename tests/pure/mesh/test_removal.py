@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.mesh.rules import removals_of
+from weft.mesh.known import Known
 from weft.mesh.removal import NUMBERS, Answer, Bound, Removals, ended, inherited, late, missing, propose
 from weft.mesh.ring import Tokens
 from weft.model.errors import ConfigError
 from weft.model.mesh.messages import Promise
-from weft.model.mesh.records import Layout, Removal, Token
+from weft.model.mesh.records import Layout, Removal, Ring, Token
 
 LAYOUT = Layout(net_conf="{}", blocks=16, first=0)
 A, B, C, X, Y = b"a", b"b", b"c", b"x", b"y"
@@ -162,7 +163,7 @@ def test_an_heir_claims_all_with_versions_that_the_removed_never_reach():
     known = removals_of([removal(Y, X)])
     made = inherited(promise(A, 2, X), tokens, known)
     claims = (token(0, 6, A, 2 << 32), token(8, 9, A, 2 << 32))
-    assert made == [Removal(key=X, heir=A, number=2, tokens=claims)]
+    assert made == [Removal(key=X, heir=A, number=2, tokens=claims, age=1)]
     tokens.merge(made[0].tokens)
     written = (1 << 32) - 1
     assert not tokens.merge([token(0, 6, X, written), token(8, 9, X, written)]).new
@@ -174,3 +175,24 @@ def test_what_turns_up_later_is_the_heirs():
     assert late(tokens, known, A) == [token(0, 4, A, (5 << 32) + 1)]
     assert late(tokens, known, B) == [token(4, 5, B, 1 << 32)]
     assert late(tokens, known, C) == []
+
+
+def test_the_oldest_removals_are_forgotten_by_all_alike(monkeypatch):
+    monkeypatch.setattr("weft.mesh.removal.MAX_REMOVALS", 3)
+    made = [Removal(key=bytes([number]) * 32, heir=bytes(32), number=1, age=1 + number // 2) for number in range(8)]
+    digests = set()
+    for order in (made, made[::-1], made[3:] + made[:3]):
+        known = Known(bytes(32), Ring(id=bytes(16), layout=Layout(net_conf="", blocks=8, first=0), secret=bytes(32)))
+        for removal in (*order, *order):
+            known.remove(removal)
+        assert [removal.key[0] for removal in known.removals] == [5, 6, 7]
+        assert known.removals.age == 5
+        digests.add(known.digest.root)
+    assert len(digests) == 1
+
+
+def test_more_than_are_remembered_are_not_removed_at_once():
+    names = [number.to_bytes(32, "big") for number in range(1, 1026)]
+    bound = Bound(me=bytes(32))
+    with pytest.raises(ConfigError, match="1025 peers are named; expected at most 1024"):
+        propose(bound, names, {*names, bytes(32)}, Removals(), settled=True, force=True, name=lambda key: key.hex())

@@ -10,6 +10,7 @@ from weft.model.mesh.records import (
     MAX_MEMBERS_AT_ONCE,
     MAX_PEERS,
     MAX_REDIRECTS,
+    MAX_REMOVALS,
     MAX_TEXT,
     MAX_TOKENS_AT_ONCE,
     Address,
@@ -28,7 +29,7 @@ from weft.model.value import Value
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]  # for people
 Tokens = Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS_AT_ONCE)]
-Removals = Annotated[tuple[Removal, ...], Meta(max_length=MAX_PEERS)]
+Removals = Annotated[tuple[Removal, ...], Meta(max_length=MAX_REMOVALS)]
 SomeBuckets = Annotated[tuple[Annotated[int, Meta(ge=0, lt=BUCKETS)], ...], Meta(max_length=BUCKETS)]
 
 # --- Between neighbours --------------------------------------------------------------------------------------------

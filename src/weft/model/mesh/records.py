@@ -33,7 +33,9 @@ MAX_HOPS: Final = 8
 MAX_MEMBERS_AT_ONCE: Final = 200  # in one message of records, so that it is within a frame
 MAX_TOKENS_AT_ONCE: Final = 8192
 MAX_REDIRECTS: Final = 4
+MAX_REMOVALS: Final = 1024  # that are remembered: those of before are forgotten
 BUCKETS: Final = 64
+MAX_AGE: Final = 1 << 62
 VERSIONS: Final = 1 << 63  # what is not below is refused: nobody could write a higher one
 
 # New fields come last and have defaults: a peer of an earlier weft leaves them out.
@@ -128,7 +130,10 @@ class Token(Value, array_like=True, gc=False):
 
 
 class Removal(Value, array_like=True, gc=False):
-    """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key, for ever.
+    """`heir` has everything of the peer `key`, now and when it turns up later. One per removed key.
+
+    `age` is above those of all removals that the heir knew. Those of the highest age are remembered, so all come to
+    the same ones, whatever each has forgotten.
 
     `tokens` are what it has inherited, as its own. They are told with the removal: who is free of its promise must not
     hear of them later than of what the removed peer has written meanwhile.
@@ -138,6 +143,7 @@ class Removal(Value, array_like=True, gc=False):
     heir: Key
     number: Number
     tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS_AT_ONCE)] = ()
+    age: Annotated[int, Meta(ge=0, le=MAX_AGE)] = 0
 
 
 Record = Member | Token | Removal
