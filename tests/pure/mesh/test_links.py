@@ -352,18 +352,23 @@ def test_leaving_is_refused_while_a_removal_is_under_way_or_the_block_is_new():
         world.ask("b", do.Leave())
 
 
-def test_s13_peers_that_all_start_within_10_seconds_know_each_other_at_once():
-    count = 70  # more than a peer has links
-    world = World("S13", check=Checks())
+@pytest.mark.parametrize(
+    "count, seconds",
+    [(70, 2), pytest.param(300, 2, marks=pytest.mark.soak), pytest.param(1000, 5, marks=pytest.mark.soak)],
+)
+def test_s13_peers_that_all_start_within_10_seconds_know_each_other_at_once(count, seconds):
+    """70 are more than a peer has links. So many seconds after the last start each has its block, too."""
+    world = World("S13", check=Checks() if count < 100 else None)
     names = [f"n{at}" for at in range(count)]
     world.add("n0")
     world.run(0.1)
-    world.create("n0", Layout(net_conf="{}", blocks=1024, first=8))
+    world.create("n0", Layout(net_conf="{}", blocks=4096, first=32))
     for name in names[1:]:
         world.add(name, ["n0"], start=False)
         world.at(world.now + 10 * world.chance.random(), world.start, name)
     world.run(10)
-    assert world.run(15, until=lambda: all(len(node.core.members) == count for node in world.nodes.values()))
+    assert world.run(seconds, until=lambda: all(len(node.core.members) == count for node in world.nodes.values()))
+    assert world.run(seconds, until=lambda: all(node.own and node.own.usable for node in world.nodes.values()))
     assert max(len(node.core.links) for node in world.nodes.values()) <= MAX_LINKS
 
 
