@@ -6,10 +6,13 @@ import itertools
 import pytest
 
 from tests.pure.mesh.test_faults import agree, codes, everybody_has_a_block, mesh, up
+from tests.support.mesh.checks import Broken
 from tests.support.mesh.world import World
+from weft.mesh.removal import missing
+from weft.mesh.removing import Removing
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
-from weft.model.mesh.messages import Records
+from weft.model.mesh.messages import Ack, Records
 from weft.model.mesh.records import Token
 from weft.model.value import replace
 
@@ -303,3 +306,45 @@ def test_leaving_goes_on_after_a_restart():
     world.kill("b", written=True)
     world.start("b")
     assert world.run(60, until=lambda: any(say.text == "left the mesh" for say in world.nodes["b"].said))
+
+
+# --- What happens without one of the rules
+
+
+def test_s9_removals_by_a_majority_are_seen(monkeypatch):
+    """Of a, b, c, d and e, split into a, b and c, d, while two join on either side, each has four of six that live."""
+
+    def majority(proposal, known, promised, removals):
+        living = [key for key in known if key not in proposal.names and key not in removals]
+        enough = 2 * (len(promised) + 1) > len(living)
+        return frozenset() if enough else missing(proposal, known, promised, removals)
+
+    monkeypatch.setattr("weft.mesh.removing.missing", majority)
+    world = one_is_dead("majority", 5)
+    sides = {"a": ["a", "b"], "c": ["c", "d"]}
+    world.part(*sides.values())
+    for number in range(4):
+        side = "ac"[number % 2]
+        sides[side].append(f"n{number}")
+        world.add(f"n{number}", [side])
+        world.part(*sides.values())
+    assert world.run(60, until=lambda: all(node.own and node.own.usable for node in up(world)))
+    for name in sides:
+        remove(world, name, "e")
+    with pytest.raises(Broken, match="C1"):
+        world.run(60)
+
+
+def test_s9_removals_without_promises_are_seen(monkeypatch):
+    """All that are asked agree, and go on as before."""
+
+    def agrees(self, asked):
+        known = self._state.known
+        return Ack(tokens=tuple(known.tokens), removals=tuple(known.removals), peers=tuple(sorted(known.members)))
+
+    monkeypatch.setattr(Removing, "answer", agrees)
+    world = one_is_dead("no promises", 5)
+    for name in "ab":
+        remove(world, name, "e")
+    with pytest.raises(Broken, match="C1"):
+        world.run(60)
