@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -144,29 +145,55 @@ def test_the_five_commands_of_the_page_make_a_cluster(cluster: Cluster):
     assert reaches(nodes["node2"].pod(), nodes["node3"].pod().ips[0])
 
 
-def vxlan_blocked(node: MeshNode, *others: MeshNode) -> None:
+VXLAN, WIREGUARD = "udp dport 8472", "udp dport 51820"
+
+
+def drop(node: MeshNode, *others: MeshNode, what: Sequence[str] = (VXLAN, WIREGUARD)) -> None:
+    """Have a node hear nothing of that from these."""
     node.netns.run("nft add table ip blocked")
     node.netns.run("nft 'add chain ip blocked input { type filter hook prerouting priority -400; }'")
     for other in others:
-        node.netns.run(f"nft add rule ip blocked input ip saddr {other.public_v4} udp dport 8472 drop")
+        for each in what:
+            node.netns.run(f"nft add rule ip blocked input ip saddr {other.public_v4} {each} drop")
 
 
 def goes_by(here: MeshNode, there: MeshNode, relay: MeshNode) -> bool:
-    """Tell whether packets for pods of `there` go to `relay`, perhaps itself, first."""
+    """Tell whether packets for pods of `there` go to `relay` first, perhaps itself, by vxlan."""
     return f"via {relay.v4.network_address} " in here.ip(f"route show {there.v4}")
 
 
-def test_n2_packets_go_by_a_relay_while_vxlan_is_blocked_and_straight_again_after_it(cluster: Cluster):
+def goes_direct(here: MeshNode, there: MeshNode) -> bool:
+    return " dev flannel-wg " in here.ip(f"route show {there.v4}")
+
+
+def test_n2_packets_go_by_wireguard_or_a_relay_while_the_ways_before_are_blocked_and_straight_after_it(
+    cluster: Cluster,
+):
     one, other, relay = created(cluster, 1, 2, 3)
     here, there = one.pod(), other.pod()
-    with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])]) as pings:
-        vxlan_blocked(one, other)
-        eventually(lambda: goes_by(one, other, relay) and goes_by(other, one, relay), seconds=40)
-        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
-        eventually(lambda: "port-filtered" in one.netns.run(f"{WEFT} peers"), seconds=40)
-        one.netns.run("nft delete table ip blocked")
-        eventually(lambda: goes_by(one, other, other) and goes_by(other, one, one), seconds=60)
-        assert reaches(here, there.ips[0])
+    eventually(lambda: " answers " in other.mesh("ways", "node1"), seconds=30)  # by WireGuard, which is spare
+    drop(one, other, what=[VXLAN])
+    eventually(lambda: goes_direct(one, other) and goes_direct(other, one), seconds=40)
+    eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+    eventually(lambda: "direct: port-filtered" in one.netns.run(f"{WEFT} peers"), seconds=40)
+    drop(one, other)
+    eventually(lambda: goes_by(one, other, relay) and goes_by(other, one, relay), seconds=40)
+    eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+    one.netns.run("nft delete table ip blocked")
+    eventually(lambda: goes_by(one, other, other) and goes_by(other, one, one), seconds=60)
+    assert reaches(here, there.ips[0])
+
+
+def test_n3_n12_packets_go_on_where_large_ones_are_lost_and_pods_are_told_what_passes(cluster: Cluster):
+    one, other = created(cluster, 1, 2)
+    here, there = one.pod(), other.pod()
+    drop(one, other, what=[f"{VXLAN} meta length 1441-65535"])
+    with here.popen(["ping", "-q", "-i", "0.2", "-s", "1390", str(there.ips[0])]) as pings:
+        for each, to in ((one, other), (other, one)):
+            eventually(lambda each=each, to=to: " mtu 1380" in each.ip(f"route show {to.v4}"), seconds=40)
+        ping = f"ping -c 1 -W 2 -s 1390 {there.ips[0]}"
+        eventually(lambda: "1 received" in here.run(ping, check=False), seconds=20)
+        assert "vxlan: mtu" in one.netns.run(f"{WEFT} peers")
         pings.terminate()
 
 
@@ -174,11 +201,11 @@ def test_n1_another_relay_is_taken_when_the_first_one_is_lost(cluster: Cluster):
     one, other, *relays = created(cluster, 1, 2, 3, 4)
     here, there = one.pod(), other.pod()
     with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])]) as pings:
-        vxlan_blocked(one, other)
+        drop(one, other)
         eventually(lambda: any(goes_by(one, other, relay) for relay in relays), seconds=40)
         eventually(lambda: reaches(here, there.ips[0]), seconds=20)
         first, second = relays if goes_by(one, other, relays[0]) else relays[::-1]
-        vxlan_blocked(first, one, other, second)
+        drop(first, one, other, second)
         eventually(lambda: goes_by(one, other, second) and goes_by(other, one, second), seconds=40)
         eventually(lambda: reaches(here, there.ips[0]), seconds=20)
         pings.terminate()
