@@ -1,14 +1,19 @@
 """Which way packets go while paths fall and come back, by cores that all see only their own echoes."""
 
+from collections.abc import Callable
 from itertools import permutations
 
 import pytest
 
 from tests.support.mesh.nodes import Node
 from tests.support.mesh.paths import BOTH, LAYOUT, Paths, both
+from weft.mesh.core import Core
+from weft.mesh.health import Path
+from weft.mesh.ways import Pairs
 from weft.model.lease import WayKind
 from weft.model.mesh import effects as do
 from weft.model.mesh.records import short
+from weft.model.value import replace
 
 DIRECT: tuple[WayKind, ...] = ("direct",)
 VXLAN: tuple[WayKind, ...] = ("vxlan",)
@@ -307,3 +312,73 @@ def assert_reached(paths: Paths) -> None:
     for one, other in permutations(paths.world.nodes, 2):
         assert paths.walked(one, other) == paths.walked(other, one)[::-1]
         assert not paths.linked(one, other) or paths.arrives(one, other)
+
+
+# --- What happens without one of the rules
+
+
+def one_hears_nothing():
+    paths = Paths(3)
+    paths.idle = {"n1"}
+    paths.world.run(90)
+    paths.block(("n0", "n1"))
+    paths.world.run(15)
+    assert_reached(paths)
+
+
+def no_path_carries():
+    paths = Paths(2, kinds=BOTH)
+    paths.world.run(30)
+    paths.block(("n0", "n1"))
+    paths.world.run(30)
+    assert straight(paths, "n0", "n1", "vxlan")
+
+
+def one_kind_carries():
+    paths = Paths(2, kinds=BOTH)
+    paths.block(("n0", "n1"), kinds=VXLAN)
+    paths.world.run(30)
+    assert_reached(paths)
+
+
+def one_word_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    """A pair is usable though one end lists the other."""
+    apart = Pairs.apart
+
+    def listed_by_both(self: Pairs, key: bytes) -> set[bytes]:
+        return {other for other in apart(self, key) if self.shorts[other] in self._names[key]}
+
+    patch.setattr(Pairs, "apart", listed_by_both)
+
+
+def not_proved(patch: pytest.MonkeyPatch) -> None:
+    """A way is left for one that has answered some time ago."""
+    patch.setattr(Path, "proved", property(lambda self: self.usable is True))
+
+
+def by_another_path(patch: pytest.MonkeyPatch) -> None:
+    """An answer counts by whichever path it came."""
+    saw = Core.saw
+
+    def seen(self: Core, sights: do.Sights, now: float) -> list[do.Effect]:
+        answered = tuple(replace(each, kind=kind) for each in sights.answered for kind in BOTH)
+        return saw(self, replace(sights, answered=answered), now)
+
+    patch.setattr(Core, "saw", seen)
+
+
+@pytest.mark.parametrize(
+    "history, fault",
+    [
+        (one_hears_nothing, one_word_does_not_count),
+        (no_path_carries, not_proved),
+        (one_kind_carries, by_another_path),
+    ],
+)
+def test_a_fault_that_is_planted_is_found(
+    history: Callable[[], None], fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+):
+    history()
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        history()
