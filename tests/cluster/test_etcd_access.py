@@ -8,16 +8,18 @@ import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.support import etcd as support
 from tests.support.etcd import Etcd, free_ports, make_certs
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, said, soon, until, value
-from weft.cluster.etcd.access import Access, parse_endpoints, password_from_file, tls_context
+from weft.cluster.etcd.access import Access, parse_endpoints, password_in, tls_context
 from weft.cluster.etcd.client import Client
 from weft.cluster.etcd.link import BrokenError
 from weft.cluster.reach import Endpoint
+from weft.cluster.secretfile import SecretFile
 from weft.model.cluster import Changed, Listed, Lost
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.value import Secret
@@ -354,7 +356,7 @@ async def test_a_password_that_is_changed_is_read_again_from_its_file(
 ):
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
-    access = {"user": "weft", "password": password_from_file(str(file)), "password_file": str(file)}
+    access = {"user": "weft", "password": SecretFile("--etcd-password-file", str(file), password_in)}
     store = make_store(auth_server.url, **access)
     own = await store.tenure.acquire(chooser(netconf(), attrs()))
     async with (
@@ -379,7 +381,9 @@ async def test_a_password_that_came_through_a_pipe_is_read_once(auth_server, mak
     """As from `--etcd-password-file=<(…)`: a pipe holds nothing a second time, and must not be waited for."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    store = make_store(auth_server.url, user="weft", password=Secret(PASSWORD), password_file=str(pipe))
+    Thread(target=pipe.write_text, args=(PASSWORD,)).start()
+    password = SecretFile("--etcd-password-file", str(pipe), password_in)
+    store = make_store(auth_server.url, user="weft", password=password)
     assert await store.directory.list()
     store.directory._client.forget_token()
     assert await store.directory.list()

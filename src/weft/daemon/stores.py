@@ -20,8 +20,9 @@ _MESH_FILE: Final = 64 << 20  # bytes: a ring of 65,536 blocks, each of another 
 
 
 def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
-    from weft.cluster.etcd.access import Access, password_from_file, tls_context
+    from weft.cluster.etcd.access import Access, password_in, tls_context
     from weft.cluster.etcd.store import open_etcd
+    from weft.cluster.secretfile import SecretFile
 
     file = options.etcd_password_file
     access = Access(
@@ -30,8 +31,7 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
         cert_file=options.etcd_certfile,
         key_file=options.etcd_keyfile,
         user=options.etcd_username,
-        password=password_from_file(file) if file else options.etcd_password,
-        password_file=file,
+        password=SecretFile("--etcd-password-file", file, password_in) if file else options.etcd_password,
     )
     if access.tls_files:
         tls_context(access)  # for what it raises: at the start it is said which files cannot be used

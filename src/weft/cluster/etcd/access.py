@@ -1,22 +1,20 @@
 """How etcd is reached: endpoints, certificates, user, password, patience. Parses and checks; connects nowhere."""
 
-import errno
 import logging
 import ssl
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from weft.beside import files
 from weft.cluster import tls
 from weft.cluster.reach import Endpoint
+from weft.cluster.secretfile import SecretFile
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Secret, Value
 
 log = logging.getLogger(__name__)
 
 CLIENT_PORT: Final = 2379
-_LONGEST_PASSWORD: Final = 1 << 16  # bytes
 
 
 class Timing(Value):
@@ -38,18 +36,14 @@ class Timing(Value):
 
 
 class Access(Value):
-    """What the user said about reaching etcd. Files are paths, empty for none.
-
-    `password_file` holds the present password, the others are PEM.
-    """
+    """What the user said about reaching etcd. Files are paths of PEM, empty for none."""
 
     endpoints: tuple[str, ...]
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
     user: str = ""
-    password: Secret | None = None
-    password_file: str = ""
+    password: Secret | SecretFile[Secret] | None = None
     timing: Timing = Timing()
 
     @property
@@ -125,41 +119,5 @@ def _unreadable(where: str, path: str, error: OSError | UnicodeError, expected: 
     return Problem(code="FLAG-001", where=where, seen=f"{path}: {reason}", expected=expected)
 
 
-def password_from_file(path: str) -> Secret:
-    """The password in a file, which may also be a pipe. Raises `ConfigError`."""
-    try:
-        return Secret(Path(path).read_text().rstrip("\n"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(_password_problem(path, error)) from None
-
-
-class Password:
-    """As given, or as its file says now, so that it can be changed while weftd runs."""
-
-    def __init__(self, access: Access) -> None:
-        self._file = access.password_file
-        self._last = access.password
-        self._said = ""
-
-    async def reveal(self) -> str:
-        """The last one read, while its file cannot be read."""
-        if self._file:
-            await self._read_again()
-        return "" if self._last is None else self._last.reveal()
-
-    async def _read_again(self) -> None:
-        try:
-            text = (await files.read_small(self._file, limit=_LONGEST_PASSWORD)).decode()
-            self._last, self._said = Secret(text.rstrip("\n")), ""
-        except (OSError, UnicodeDecodeError) as error:
-            if isinstance(error, OSError) and error.errno == errno.EINVAL:
-                return  # a pipe, which was read at the start and holds nothing a second time
-            problem = str(_password_problem(self._file, error))
-            if problem != self._said:
-                log.warning("%s; going on with the earlier password", problem)
-            self._said = problem
-
-
-def _password_problem(path: str, error: OSError | UnicodeDecodeError) -> Problem:
-    reason = files.why(error) if isinstance(error, OSError) else "not text"
-    return _flag("--etcd-password-file", f"{path}: {reason}", "a readable file")
+def password_in(text: str, _where: str) -> Secret:
+    return Secret(text.rstrip("\n"))

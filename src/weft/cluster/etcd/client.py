@@ -18,11 +18,12 @@ from google.protobuf.message import DecodeError
 from grpclib import GRPCError, Status
 
 from weft.cluster import tls
-from weft.cluster.etcd.access import Access, Password, parse_endpoints, tls_context
+from weft.cluster.etcd.access import Access, parse_endpoints, tls_context
 from weft.cluster.etcd.link import AUTHENTICATE, BrokenError, Conversation, LargeError, Link, Method
 from weft.cluster.etcd.problems import Examiner, answered, handshake, large, plain, refused, silent, unresolved
 from weft.cluster.etcd.rpc import etcd_pb2
 from weft.cluster.reach import Reach, UnresolvedError
+from weft.cluster.secretfile import SecretFile
 from weft.model.cluster import Tally
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
@@ -53,11 +54,15 @@ class Client:
         self._token = ""
         self._connecting = asyncio.Lock()
         self._reach = Reach(access.timing.connect)
-        self._password = Password(access)
         self._examiner = Examiner(self._reach)
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by call and status
         if access.tls_files and not any(endpoint.tls for endpoint in self._endpoints):
             log.warning("TLS files are given, but no endpoint is https://: connections are plain")
+
+    async def _password(self) -> str:
+        given = self._access.password
+        secret = await given.now() if isinstance(given, SecretFile) else given
+        return "" if secret is None else secret.reveal()
 
     def close(self) -> None:
         if self._link is not None:
@@ -168,7 +173,7 @@ class Client:
         if not self._access.user:
             return []
         if not self._token:
-            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=await self._password.reveal())
+            request = etcd_pb2.AuthenticateRequest(name=self._access.user, password=await self._password())
             try:
                 timeout = self._access.timing.call
                 reply = await link.ask(AUTHENTICATE, request, timeout=timeout, metadata=[])

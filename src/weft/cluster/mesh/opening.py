@@ -10,11 +10,12 @@ from weft.beside import files
 from weft.cluster.mesh.commands import Operator
 from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
-from weft.cluster.mesh.passwords import Passwords
+from weft.cluster.mesh.passwords import passwords_in
 from weft.cluster.mesh.peer import Peer, Self
 from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.cluster.mesh.use import had_a_pod
+from weft.cluster.secretfile import SecretFile
 from weft.cluster.store import Store
 from weft.config.blocks import layout_of
 from weft.config.netconf import parse_netconf
@@ -23,6 +24,7 @@ from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.records import MAX_NAME, Layout
 from weft.model.node.history import History
+from weft.model.value import Secret
 
 _DEFAULT: Final = '{"Network": "10.32.0.0/12", "SubnetLen": 24, "Backend": {"Type": "mesh"}}'
 
@@ -42,7 +44,8 @@ def open_mesh(
 
     Reads the files of the flags. `holder` names the process that has a TCP port. Raises `ConfigError`.
     """
-    passwords = Passwords(options.password_file)
+    file = options.password_file
+    passwords = SecretFile("--password-file", file, passwords_in).now if file else _no_password
     layout = _layout(options.mesh_config)
     me = Self(
         name=_printable(name),
@@ -53,7 +56,7 @@ def open_mesh(
         relays=options.mesh_relay,
     )
     refused: Counter[str] = Counter()
-    links = partial(TcpLinks, passwords=passwords.read, port=MESH_PORT, random=random, holder=holder, refused=refused)
+    links = partial(TcpLinks, passwords=passwords, port=MESH_PORT, random=random, holder=holder, refused=refused)
     disk = Disk(directory, kept)
     peer = Peer(me, disk, links, now=now, random=random, used=had_a_pod, history=history)
     report = Report(peer, refused)
@@ -69,6 +72,10 @@ def open_mesh(
         mesh=report,
         command=Operator(peer, report, layout, random).command,
     )
+
+
+async def _no_password() -> tuple[Secret, ...]:
+    return ()
 
 
 def _printable(name: str) -> str:
