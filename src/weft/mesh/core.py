@@ -170,6 +170,7 @@ class Core:
     def start(self, now: float) -> list[Effect]:
         self.due = now
         self._state.start(now)
+        self._outside.begin()
         self._estate.start(now)
         return self.tick(now)
 

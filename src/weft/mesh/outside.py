@@ -29,6 +29,7 @@ class Outside:
     def __init__(self, state: State) -> None:
         self._state = state
         self._own: tuple[str, ...] = ()
+        self._before: tuple[str, ...] = ()  # what our record of an earlier run said, if that was behind a NAT
         self._words = Recent[bytes, Endpoint](MAX_ENDPOINTS * MAX_ENDPOINTS)  # by who has seen us there
         self.tunnels: tuple[str, ...] = ()
         self.nat = NO_NAT
@@ -51,16 +52,16 @@ class Outside:
         links = self._state.links
         # The last words of neighbours that we had are better than none.
         words = [word for key, word in self._words.items() if links.to(key)] or [*self._words.values()]
+        own = self._own[: MAX_ENDPOINTS - _MOST]
+        if not words and own and {*own} <= {*self._before}:
+            return
         seen = Counter(word for word in words if str(word) not in self._own)
         # One alone may be wrong, or lie; but it may be the only one outside.
         likely = [word for word, count in seen.most_common() if count > 1] or sorted(seen, key=str)
         self.hosts = frozenset(word.ip for word in seen)
         many = len(self.hosts) < len(seen)
-        own = self._own[: MAX_ENDPOINTS - _MOST]
         if not self._own or not seen:
             self.tunnels, self.nat = self._own, NO_NAT
-            if not words:
-                self._remember()
         elif many:  # where one has seen us is no use to another, but tells those that are behind the same NAT
             self.tunnels, self.nat = (*own, str(likely[0])), MANY_PORTS
         else:
@@ -70,9 +71,11 @@ class Outside:
             for key in self._state.known.members:
                 self._state.mark(key)  # where we look for it may be another place
 
-    def _remember(self) -> None:
-        """After a start, before anybody has seen us: what our record of before says, if we are where we were."""
+    def begin(self) -> None:
+        """What our record of before says, until we know our addresses, and somebody has seen us at another one."""
         old = self._state.known.members.get(self._state.me)
-        if old is not None and old.nat and {*self._own[: MAX_ENDPOINTS - _MOST]} <= {*old.tunnels}:
+        if old is not None and old.nat:
+            seen = old.tunnels[:1] if old.nat == ONE_PORT else old.tunnels[-1:]
+            self._before = old.tunnels
             self.tunnels, self.nat = old.tunnels, old.nat
-            self.hosts = frozenset(each.ip for each in reachable(old.tunnels) if str(each) not in self._own)
+            self.hosts = frozenset(each.ip for each in reachable(seen))

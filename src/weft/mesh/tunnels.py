@@ -82,11 +82,11 @@ class Tunnels:
     def doubtful(self, key: bytes, kind: WayKind) -> bool:
         """Whether a path of which nothing is known is to be taken for one that carries nothing.
 
-        Not after a start, before it was seen whom WireGuard has met.
+        WireGuard's is not before it was seen for the first time whom it has met: perhaps an earlier run's was good.
         """
-        if self._now == -inf or not self.crosses(key, kind):
+        if not self.crosses(key, kind):
             return False
-        return kind != "direct" or not self._tunnels[key].alive(self._now)
+        return kind == "vxlan" or (self._now > -inf and not self._tunnels[key].alive(self._now))
 
     def reason(self, key: bytes) -> Reason:
         """Why two do not meet, if that is for their addresses."""

@@ -148,6 +148,8 @@ class Waying:
     def met(self, key: bytes, now: float) -> None:
         """WireGuard has had an answer of the peer's: packets pass."""
         if path := self._paths[key].get("direct"):
+            if not path.missing:  # that it had fallen is an earlier run's word
+                path.usable = path.usable or None
             path.hasten(now)
             self._judge(key, now)
 

@@ -404,3 +404,15 @@ def test_where_neighbours_see_our_wireguard_stands_in_our_record_and_they_hear_w
     assert sent(effects, Seen) == [Seen(endpoint="192.0.2.1:4001")]
     [hop] = [effect for effect in effects if isinstance(effect, do.Hop)]
     assert (hop.endpoint, hop.keepalive) == ("192.0.2.1:4001", True)
+
+
+def test_who_says_that_it_has_no_wireguard_asks_nobody_by_it():
+    held = (replace(OTHER, owner=key(1)), GRANTED)
+    one = made(do.Kept(ring=RING, tokens=held, home=60, settled=True))
+    one.asked(do.Publish(attrs=b"{}"), 100.0)
+    one.link_up(1, hello(1), 100.1, dialled=None)
+    tell(one, 1, 100.2, member(1, home=32, attrs=b"{}", tunnels=("10.0.0.1:51820",)))
+    seen = do.TunnelSeen(key=key(1), endpoint="192.0.2.1:4001", handshake=1.0)  # of a device that is about to go
+    one.saw(do.Sights(tunnels=(seen,)), 101.5)
+    effects = [effect for second in range(102, 110) for effect in one.tick(float(second))]
+    assert {effect.kind for effect in effects if isinstance(effect, do.Probe)} == {"vxlan"}

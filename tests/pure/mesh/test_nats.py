@@ -8,6 +8,7 @@ import pytest
 from tests.support.mesh.nats import Nats
 from tests.support.mesh.paths import BOTH, both
 from weft.model.lease import WayKind
+from weft.model.mesh import effects as do
 
 SEALED: tuple[WayKind, ...] = ("direct",)
 PUNCHED = 15.0  # seconds
@@ -64,16 +65,20 @@ def test_two_behind_one_nat_meet_behind_it(nat: str, kinds: tuple[WayKind, ...])
     assert nats.world.nodes["n1"].address == nats.session("n2", "n1").endpoint or kinds == BOTH
 
 
-def test_a_daemon_that_starts_again_behind_a_nat_changes_no_way():
+@pytest.mark.parametrize("old", [False, True])
+def test_a_daemon_that_starts_again_behind_a_nat_changes_no_way(old: bool):
+    """Its disk has not heard yet of what it knew of paths last, and perhaps says that it has not met the other."""
     nats = Nats(3, {"n1": "one", "n2": "other"}, seed=2)
     assert nats.world.run(30, until=lambda: met(nats, "n1", "n2"))
     nats.world.run(60)
-    for _ in range(4):
+    for _ in range(3):
         node = nats.world.nodes["n1"]
-        late, paths = tuple(node.core.members.values()), tuple(node.core.paths)
+        late = tuple(node.core.members.values())
         nats.world.kill("n1")
-        node.late, node.paths = late, paths  # what it writes some seconds after a change
+        fallen = do.PathFound(key=nats.world.nodes["n2"].key, kind="direct", fallen=True)
+        node.late, node.paths = late, (fallen,) * old
         nats.world.start("n1")
+        nats.world.run(2.0 * old)
         for _ in range(200):
             nats.world.run(0.1)
             assert met(nats, "n1", "n2")

@@ -128,13 +128,19 @@ def test_a_node_with_other_addresses_is_elsewhere():
     assert node.says == (NO_NAT, (OPEN,))
 
 
-def test_after_a_start_the_record_of_before_counts_until_somebody_has_seen_us():
-    node = Node()
-    before = Member(key=ME, run=1, version=1, name="me", tunnels=(SEEN, OWN), nat=ONE_PORT)
+@pytest.mark.parametrize("nat, tunnels", [(ONE_PORT, (SEEN, OWN)), (MANY_PORTS, (OWN, SEEN))])
+def test_after_a_start_the_record_of_before_counts_until_somebody_has_seen_us(nat: int, tunnels: tuple[str, ...]):
+    node = Node(own=())
+    before = Member(key=ME, run=1, version=1, name="me", tunnels=tunnels, nat=nat)
     node.state.put(before)
+    node.outside.begin()
+    assert node.says == (nat, tunnels)
     node.outside.own((OWN,))
-    assert node.says == (ONE_PORT, (SEEN, OWN))
+    assert node.says == (nat, tunnels)
+    node.put(BEYOND, nat=ONE_PORT, number=6)
     node.put(SEEN, nat=ONE_PORT)
+    assert node.tunnels.doubtful(key(6), "vxlan")
+    assert not node.tunnels.doubtful(key(6), "direct")  # who knows whom WireGuard has met before
     assert not node.tunnels.doubtful(key(5), "vxlan")  # it is behind the same
     node.hears((1, OWN))
     assert node.says == (NO_NAT, (OWN,))
@@ -281,7 +287,6 @@ def test_what_crosses_nats_is_in_doubt_before_it_is_proved(ours, theirs, in_doub
     node.hears(*words[ours])
     node.put(BEYOND, THEIRS, nat=theirs)
     kinds: tuple[WayKind, ...] = ("vxlan", "direct")
-    assert not any(node.tunnels.doubtful(key(5), kind) for kind in kinds)  # who knows whom WireGuard has met before
     node.met("", age=None)
     assert [kind for kind in kinds if node.tunnels.doubtful(key(5), kind)] == list(in_doubt)
     assert node.tunnels.reason(key(5)) == reason
@@ -303,3 +308,16 @@ def test_a_peer_of_the_other_family_has_no_address_for_us():
     node = Node()
     node.put("[2001:db8::9]:51820")
     assert node.tunnels.reason(key(5)) == "no-endpoint"
+
+
+def test_each_peer_is_tried_at_its_own_pace():
+    node = Node()
+    node.outside.begin()
+    node.hears((1, SEEN))
+    for number in (5, 6):
+        node.put(BEYOND, THEIRS, nat=ONE_PORT, number=number)
+        node.met("", age=None, number=number)
+        node.now += 2
+    node.now += 2.5
+    node.tunnels.tick(node.now)
+    assert [node.tunnels.endpoint(key(number)) for number in (5, 6)] == [THEIRS, BEYOND]
