@@ -26,6 +26,7 @@ from weft.model.net import Ip
 PODS: Final = 3  # of a client
 EVERY: Final = 0.01  # seconds between two pings
 DETOUR: Final = 8.0  # seconds in which packets take another way after a fault
+CHANGE: Final = 0.1  # … that a change of way by our own choice may cost, as when a path is back
 HEALED: Final = 20.0  # … and in which all reach all again
 
 
@@ -123,6 +124,7 @@ class History:
         self.clients = {runtime.node.number: Client(runtime, seed) for runtime in runtimes}
         self.pods = {node.number: self._pod(node) for node in nodes}
         self.told: list[str] = []
+        self._mended: set[MeshNode] = set()  # whose way may be another again now
 
     def _pod(self, node: MeshNode) -> tuple[Netns, Ip]:
         pod, name, client = Netns(), f"stays{node.number}", self.clients[node.number]
@@ -154,13 +156,17 @@ class History:
     @contextmanager
     def _nothing_lost(self, pairs: Iterable[tuple[MeshNode, MeshNode]], *, but: float = 0.0) -> Iterator[None]:
         """Between pods of these nodes, but for so many seconds."""
-        pings = []
+        pings, mended = [], self._mended
         with ExitStack() as stack:
             for one, other in pairs:
                 here, (_, target) = self.pods[one.number][0], self.pods[other.number]
                 pings.append((one, other, stack.enter_context(Pings(here, target, every=EVERY))))
             yield
-        lost = {f"{a.name} to {b.name}": len(each.lost) for a, b, each in pings if len(each.lost) * EVERY > but}
+        lost = {
+            f"{a.name} to {b.name}": len(each.lost)
+            for a, b, each in pings
+            if len(each.lost) * EVERY > max(but, CHANGE * ({a, b} == mended))
+        }
         assert not lost, f"{self.told}: lost of {[each.sent for *_, each in pings]}: {lost}"
 
     def _all_reach_all(self) -> None:
@@ -217,6 +223,7 @@ class History:
             time.sleep(DETOUR)
             heal()
             time.sleep(1)
+        self._mended = {here, there}
 
     def kills(self) -> None:
         """Daemons are killed, and started again."""
