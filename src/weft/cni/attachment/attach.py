@@ -17,7 +17,7 @@ from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Mac
 from weft.model.value import Value, replace
 from weft.wire import cniresult
-from weft.wire.cni import CniError, failure
+from weft.wire.cni import TRY_AGAIN, CniError, failure
 
 _POD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}")  # Kubernetes has no other names
 # Routes from router advertisements (linux/rtnetlink.h).
@@ -67,9 +67,13 @@ def make_links(
     return Pair(link=link, name=name, known=known)
 
 
+def _told(args: str) -> dict[str, str]:
+    return {key: value for key, _, value in (pair.partition("=") for pair in args.split(";"))}
+
+
 def _pod(args: str) -> str:
     """Return what Kubernetes' runtimes say, as `default/web`; empty if they do not."""
-    told = {key: value for key, _, value in (pair.partition("=") for pair in args.split(";"))}
+    told = _told(args)
     pod = f"{told.get('K8S_POD_NAMESPACE', '')}/{told.get('K8S_POD_NAME', '')}"
     return pod if _POD.fullmatch(pod) else ""
 
@@ -83,6 +87,19 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
         raise failure("IPAM plugin returned missing IP config")
     cniresult.check_families(result.ips, result.routes)
     return result
+
+
+def wait_for_policies(call: Call, undo: ExitStack, pair: Pair, result: Result, link: str) -> None:
+    """Before the container's end comes up: `link` is what its packets come from, a bridge or the host's end itself."""
+    gate = call.host.gate
+    if gate is None:
+        return
+    key, uid = record.key_of(call.attachment), _told(call.args).get("K8S_POD_UID", "")
+    on_failure(undo, call, lambda: gate.release(key))
+    ips = tuple(each.address.ip for each in result.ips)
+    why = gate.admit(key, pod=pair.known.pod, uid=uid, ips=ips, port=pair.name, link=link)
+    if why:
+        raise CniError(TRY_AGAIN, why)
 
 
 def masquerade(call: Call, undo: ExitStack, pair: Pair, result: Result) -> None:

@@ -40,6 +40,7 @@ def delete(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     elif kept.spoof_check:
         with _noted(call, "nft"):
             spoofcheck.remove([call.attachment])
+    _release(call.host, call.attachment)
     ipam_type = kept.ipam_type or known.ipam
     if ipam_type:
         delegate.delete_addresses(call, ipam_type)
@@ -59,6 +60,7 @@ def collect(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     for attachment, known in gone.items():
         with _gathered(problems):
             interface.disable(call, None, veth.recorded_end(call.host.rtnl, attachment, known))
+        _release(call.host, attachment)
     for kind in MASQ_KINDS:
         recorded = any(known.masq == kind for known in gone.values())
         if recorded or kept.masquerades:
@@ -83,6 +85,7 @@ def collect(call: Call, read: Callable[[Object], DeleteConf]) -> None:
 
 def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
     """Those of an earlier boot went with it."""
+    _release(host, attachment)
     links = record.as_value(Record, known)
     if links is None or known.get("boot") != host.boot_id:
         return
@@ -94,6 +97,11 @@ def _undo_leaked(host: Host, attachment: Attachment, known: Object) -> None:
 
 # What a plugin keeps that makes a pair of links.
 LINKS: Final = Subject(name=record.LINKS, undo=_undo_leaked)
+
+
+def _release(host: Host, attachment: Attachment) -> None:
+    if host.gate is not None:
+        host.gate.release(record.key_of(attachment))
 
 
 def _addresses(call: Call, link: LinkInfo | None, known: Record) -> tuple[Cidr, ...]:

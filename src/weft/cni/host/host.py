@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from fcntl import ioctl
-from typing import Final
+from typing import Final, Protocol
 
 from weft.cni.host import locks
 from weft.cni.host.files import RootedFiles
@@ -159,12 +159,27 @@ def check_settings(name: str, fd: int) -> None:
         raise CniError(cni.INTERNAL, f"the client has sent {target!r} as the directory of settings {name!r}")
 
 
+class Gate(Protocol):
+    """Holds pods shut until their policies are in effect. Called in worker threads; an attachment is known by `key`."""
+
+    def admit(self, key: str, *, pod: str, uid: str, ips: tuple[Ip, ...], port: str, link: str) -> str:
+        """Wait until packets of the attachment are judged; returns why they are not, which ends its ADD.
+
+        `port` is the host's end of its links, `link` what its packets come from: the port's bridge or the port itself.
+        """
+        ...
+
+    def release(self, key: str) -> None:
+        """Before its addresses are free for others."""
+        ...
+
+
 class NodeHandles(Value):
     """What all requests on a node share. `state` is the directory `cni` below `--state-dir`.
 
     `namespace` is device and inode of the host's: a link that is missing elsewhere need not be gone. `retire` deletes a
     link later, by index; it is down, off its bridge and marked `RETIRED`. `lease_problem` says for people why there is
-    no subnet.env yet, `unready` why pods cannot be served now.
+    no subnet.env yet, `unready` why pods cannot be served now. `gate` is None where no policies are enforced.
     """
 
     namespace: NamespaceId
@@ -175,6 +190,7 @@ class NodeHandles(Value):
     lease_problem: Callable[[], str]
     unready: Callable[[], str] = lambda: ""
     lease_comes: LeaseComes = lambda _: False
+    gate: Gate | None = None
     stores: StoreViews = field(default_factory=dict)
     # Sockets of the node's namespace that no request uses now: to open one takes nine system calls.
     idle: list[Rtnl] = field(default_factory=list)
@@ -202,6 +218,7 @@ def open_node(
     lease_problem: Callable[[], str],
     unready: Callable[[], str] = lambda: "",
     lease_comes: LeaseComes = lambda _: False,
+    gate: Gate | None = None,
     say: Callable[[Problem], None] = lambda _: None,
 ) -> NodeHandles:
     """Raises `ConfigError` (STATE-003) when `state_dir` is another user's, `OSError` when it cannot be made."""
@@ -215,6 +232,7 @@ def open_node(
         lease_problem=lease_problem,
         unready=unready,
         lease_comes=lease_comes,
+        gate=gate,
     )
 
 
@@ -247,7 +265,7 @@ class Host:
         self.state, self.stores, self.boot_id = node.state, node.stores, node.boot_id
         self.sysctls, self.namespace = node.settings, node.namespace
         self.retire, self.lease_problem = node.retire, node.lease_problem
-        self.unready, self.lease_comes = node.unready, node.lease_comes
+        self.unready, self.lease_comes, self.gate = node.unready, node.lease_comes, node.gate
         self.same_namespace = False  # as CNI_NETNS is
         self._entered: int | None = None  # the container's namespace, by the client
         self._descriptors = descriptors

@@ -73,6 +73,7 @@ def _add(call: Call) -> bytes:
             interfaces=(Interface(name=pair.name), veth.container_interface(call, pair.link)),
             dns=conf.dns if conf.dns != Dns() else result.dns,
         )
+        attach.wait_for_policies(call, undo, pair, result, pair.name)
         _set_up_host_end(call, pair, result)
         interface.configure(
             call,

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from weft.beside.tasks import awaited
@@ -17,8 +18,11 @@ from weft.cni.serve import plugins
 from weft.cni.serve.endpoint import Endpoint
 from weft.cni.serve.server import serve
 from weft.cni.serve.session import Plugins
+from weft.desired.policy.frame import refusal
 from weft.kernel import namespaces
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.policytable import INET, table_of
 
 # The descriptor on which the client that has started it listens already.
 _LISTENING: Final = 3
@@ -28,6 +32,23 @@ _COMING_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.05
 _NO_DAEMON: Final = "weftd does not run on this node, so nothing writes it"
 _NET_ADMIN: Final = 1 << 12  # CAP_NET_ADMIN (linux/capability.h)
+
+
+class _Shut:
+    """Where policies are enforced, the daemon alone knows which hold for a pod."""
+
+    def admit(self, key: str, *, pod: str, **_: object) -> str:  # noqa: ARG002 - of its daemon's
+        try:
+            with closing(NfSocket.open()) as nf:
+                if not nf.has_table(table_of(INET)) or refusal("ingress", "audit").name in nf.chains(table_of(INET)):
+                    return ""
+        except OSError:  # a kernel without nfnetlink
+            return ""
+        hint = "Start weftd; where policies are to hold no more, 'weft cleanup' takes the table away"
+        return str(Problem(code="POL-003", where=f"pod {pod}", seen=f"table {INET} is here, and no weftd", hint=hint))
+
+    def release(self, key: str) -> None:
+        """What is left of it is refused or replaced with the next pod that has its address."""
 
 
 async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run: Plugins = plugins.run) -> None:
@@ -47,7 +68,9 @@ async def stand_in(path: str, state_dir: str, *, daemon_comes: bool = False, run
     def lease_comes(written: Callable[[], bool]) -> bool:
         return daemon_comes and _wait_for(written, ending)
 
-    node = open_node(state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON, lease_comes=lease_comes)
+    node = open_node(
+        state_dir, retire=retirement.retire, lease_problem=lambda: _NO_DAEMON, lease_comes=lease_comes, gate=_Shut()
+    )
     serving = awaited(serve(Endpoint.inherited(_LISTENING, path), node, run=run, idle=_IDLE_SECONDS))
 
     def end() -> None:

@@ -131,6 +131,7 @@ def _add(call: Call) -> bytes:
                 is_gateway=conf.is_gateway,
                 is_default=conf.is_default_gateway,
             )
+        attach.wait_for_policies(call, undo, pair, result, conf.bridge)
         link = replace(pair.link, mac=_own_mac(call, conf, bridge, result) or pair.link.mac)
         result = replace(
             result,
