@@ -1,0 +1,84 @@
+"""Where policies, and the pods and namespaces that they speak of, are read: in files, for nodes without Kubernetes.
+
+A file is read again when it changes. One that cannot be read or understood changes nothing: what was read before holds.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from weft.beside.files import read_now
+from weft.beside.threads import bounded
+from weft.model.errors import ConfigError, Problem
+from weft.wire.policyobjects import Objects, read_objects
+
+ENDINGS: Final = (".yaml", ".yml", ".json")
+_LARGEST: Final = 64 << 20
+_LOOK_SECONDS: Final = 0.25
+_READ_SECONDS: Final = 10.0
+# A file that was written a moment ago may be half of what is to be in it.
+_REST_SECONDS: Final = 0.2
+
+_Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+class PolicySource(Protocol):
+    def changes(self) -> AsyncIterator[Objects | ConfigError]:
+        """All there is, at first and after each change; or why it is not known."""
+        ...
+
+
+class Files:
+    """A file, or the files of a directory that end in one of `ENDINGS`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def changes(self) -> AsyncIterator[Objects | ConfigError]:
+        stamp: _Stamp | None = None
+        said = ""
+        while True:
+            try:
+                look = await bounded(("policies", str(self._path)), partial(self._look, stamp), seconds=_READ_SECONDS)
+            except OSError as error:
+                if str(error) != said:  # it may be there again as it was, which is then said
+                    stamp, said = None, str(error)
+                    yield self._unreadable(error)
+            else:
+                if look is not None:
+                    stamp, said = look[0], ""
+                    yield look[1]
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _look(self, before: _Stamp | None) -> tuple[_Stamp, Objects | ConfigError] | None:
+        """None while nothing has changed, or something changes now."""
+        stamp = self._stamp()
+        if stamp == before or self._is_fresh(stamp):
+            return None
+        texts = {file: read_now(file, limit=_LARGEST).decode(errors="replace") for file, *_ in stamp}
+        if self._stamp() != stamp:
+            return None
+        try:
+            return stamp, read_objects(texts)
+        except ConfigError as error:
+            return stamp, error
+
+    def _stamp(self) -> _Stamp:
+        path = self._path
+        files = sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS)) if path.is_dir() else [path]
+        stats = ((file, file.stat()) for file in files)
+        return tuple((str(file), stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+
+    def _is_fresh(self, stamp: _Stamp) -> bool:
+        now = time.time()
+        return any(abs(now - written / 1e9) < _REST_SECONDS for *_, written in stamp)
+
+    def _unreadable(self, error: OSError) -> ConfigError:
+        seen = f"cannot be read: {error.strerror or error}"
+        hint = "What was read before holds. Trying again"
+        return ConfigError(
+            Problem(code="POL-003", where=str(self._path), seen=seen, expected="YAML or JSON", hint=hint)
+        )
