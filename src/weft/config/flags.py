@@ -178,7 +178,7 @@ def _contradictions(values: Mapping[str, Any], where: Mapping[str, str]) -> list
         problem("etcd-certfile", "given without its private key", "Add --etcd-keyfile=FILE.")
     if key and not cert:
         problem("etcd-keyfile", "given without its certificate", "Add --etcd-certfile=FILE.")
-    for name, seen, hint in _beside_mesh(values, where):
+    for name, seen, hint in (*_beside_mesh(values, where), *_policies(values)):
         problem(name, seen, hint)
     return problems
 
@@ -193,6 +193,19 @@ def _beside_mesh(values: Mapping[str, Any], where: Mapping[str, str]) -> list[tu
     if values["kube_subnet_mgr"]:
         others.append("kube-subnet-mgr")
     return [(name, "given together with --mesh", "Give one store: mesh, etcd or Kubernetes.") for name in others]
+
+
+def _policies(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """As `_beside_mesh`."""
+    on, files = values["network_policy"] != "off", values["network_policy_files"]
+    if files and not on:
+        return [("network-policy-files", "given without --network-policy", "Add --network-policy=enforce, or audit.")]
+    if on and values["kube_subnet_mgr"]:
+        hint = "This build reads policies from files alone: run kube-network-policies beside weft."
+        return [("network-policy", "given together with --kube-subnet-mgr", hint)]
+    if on and not files:
+        return [("network-policy", "given without policies", "Add --network-policy-files=PATH.")]
+    return []
 
 
 def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
@@ -218,6 +231,11 @@ def _warnings(values: Mapping[str, Any], where: Mapping[str, str]) -> list[str]:
         warnings.append(
             f"{where[secret]}: the password goes over http:// to {', '.join(far)}, where the network can read it; "
             "have etcd serve https:// and give --etcd-cafile"
+        )
+    if values["network_policy"] != "off" and not values["ip_masq"]:
+        warnings.append(
+            f"{where['network-policy']}: without --ip-masq plugins hide pods' addresses from other nodes, so policies "
+            "that name pods of other nodes allow nothing from them"
         )
     return [*warnings, *_without_effect(values, where)]
 

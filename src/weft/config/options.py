@@ -15,12 +15,14 @@ from weft.model.net import Ip, is_reachable, with_port
 from weft.model.value import Secret, Value, replace
 
 LogFormat = Literal["text", "json"]
+PolicyMode = Literal["off", "audit", "enforce"]
 Kind = Literal["bool", "int", "text", "list"]
 
 _STORE: Final = "Store"
 _UPLINK: Final = "Uplink: the interface that carries traffic between nodes"
 _NODE: Final = "Node"
 _RULES: Final = "Rules and routes"
+_POLICIES: Final = "Policies of pods"
 _HEALTH: Final = "Health and logs"
 _KUBERNETES: Final = "Kubernetes"
 _MESH: Final = "Mesh: leases without a store, which the nodes keep among themselves"
@@ -87,6 +89,12 @@ def _pattern(text: str) -> Pattern:
 def _log_format(text: str) -> str:
     if text not in get_args(LogFormat):
         raise ValueError(" or ".join(get_args(LogFormat)))
+    return text
+
+
+def _policy_mode(text: str) -> str:
+    if text not in get_args(PolicyMode):
+        raise ValueError("off, audit or enforce")
     return text
 
 
@@ -317,6 +325,27 @@ class Options(Value):
     iptables_forward_rules: Annotated[bool, Flag(_RULES, "accept forwarded traffic of the pod network", default="true")]
     ip_blackhole_route: Annotated[
         bool, Flag(_RULES, "keep a blackhole route for this node's subnet, for set-ups without a bridge")
+    ]
+    network_policy: Annotated[
+        PolicyMode,
+        Flag(
+            _POLICIES,
+            "what becomes of packets that NetworkPolicies forbid: enforce drops them, audit counts them",
+            "off|audit|enforce",
+            "off",
+            read=_policy_mode,
+            origin="weft",
+        ),
+    ]
+    network_policy_files: Annotated[
+        str,
+        Flag(
+            _POLICIES,
+            "file or directory with NetworkPolicies, and the Pods and Namespaces that they mean (YAML or JSON); read "
+            "again when it changes",
+            "PATH",
+            origin="weft",
+        ),
     ]
     healthz_ip: Annotated[Ip, Flag(_HEALTH, "address of the health server", "IP", "0.0.0.0", read=_ip)]  # noqa: S104 - flanneld's
     healthz_port: Annotated[

@@ -24,7 +24,7 @@ from weft.desired.decide import deciding
 from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import ours
 from weft.desired.node import device_of, forwarded
-from weft.kernel.netfilter.monitor import PLUGINS
+from weft.kernel.netfilter.monitor import PLUGINS, POLICIES
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
 from weft.kernel.portholders import Askers
@@ -32,8 +32,9 @@ from weft.kernel.rtnetlink.events import Monitor
 from weft.kernel.rtnetlink.notices import AddressMoved, Lost, Notice, ObjectChanged, PodCut, Resync, UplinkChanged
 from weft.model.errors import Problem
 from weft.model.kernel.links import Link, NodeLink
-from weft.model.kernel.marks import FORWARDING
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING
 from weft.model.kernel.objects import Key, RuleSet, Sysctl
+from weft.model.kernel.policytable import KINDS as POLICY_KINDS
 from weft.model.net import Ip
 from weft.model.node.status import Status
 from weft.model.value import replace
@@ -95,6 +96,7 @@ class Network:
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
+        status.parts["bridge netfilter"] = self._bridge_filter_problem
         status.parts["bridges"] = self._node_link_problem
         status.losses["leases"] = lambda: self.peers.problem
         status.losses["pods"] = lambda: stranded_pods.problem
@@ -187,6 +189,17 @@ class Network:
                 return Problem(code="KERN-002", where=name, seen=seen, expected="1", hint=hint)
         return None
 
+    def _bridge_filter_problem(self) -> Problem | None:
+        for name in BRIDGE_NETFILTER.values():
+            key = ("sysctl", name)
+            if key in self.reconciler.decider.wanted and not self.links.is_as_wanted(key):
+                seen = self.links.tally.failing.get(key, "another program turned it off")
+                hint = (
+                    "Trying again; until then policies do not hold between pods of this node: `modprobe br_netfilter`"
+                )
+                return Problem(code="POL-002", where=name, seen=seen, expected="1", hint=hint)
+        return None
+
     def _node_link_problem(self) -> Problem | None:
         """Of a link that pods of this node share."""
         for name in sorted(self.inputs.node_links):
@@ -256,15 +269,27 @@ class Network:
             ip_masq=inputs.ip_masq,
         )
 
-    def start(self, parts: Supervisor, monitor: Monitor, rules: RuleMonitor | None) -> None:
+    def start(
+        self,
+        parts: Supervisor,
+        monitor: Monitor,
+        rules: RuleMonitor | None,
+        policies: Callable[[], Keeper | None] = lambda: None,
+    ) -> None:
+        """`policies` is the keeper of their tables, once there is one."""
         parts.start("deciding", self.reconciler.run, again=self.reconciler.everything)
         parts.start("peers", self.peers.run)
         parts.start("notices", lambda: self.listen(monitor))
-        if rules is not None and self.rules is not None:
-            keeper = self.rules
-            parts.start(
-                "notices of rules", lambda: _listen(rules, keeper, self._stranded_pods), again=keeper.look_again
-            )
+        if rules is not None:
+
+            def keepers() -> list[Keeper]:
+                return [keeper for keeper in (self.rules, policies()) if keeper is not None]
+
+            def look_again() -> None:
+                for keeper in keepers():
+                    keeper.look_again()
+
+            parts.start("notices of rules", lambda: _listen(rules, keepers, self._stranded_pods), again=look_again)
 
     async def listen(self, monitor: Monitor) -> None:
         async for notices in monitor:
@@ -272,12 +297,12 @@ class Network:
                 self.notice(notice)
 
 
-async def _listen(monitor: RuleMonitor, keeper: Keeper, pods: StrandedPods) -> None:
+async def _listen(monitor: RuleMonitor, keepers: Callable[[], list[Keeper]], pods: StrandedPods) -> None:
     async for wake in monitor.wakes():
-        if isinstance(wake, RulesLost):
-            keeper.look_again()
+        for keeper in keepers():
+            if isinstance(wake, RulesLost) or (POLICIES in wake.keys and keeper.plane.kinds == POLICY_KINDS):
+                keeper.look_again()
+            else:
+                keeper.unseen(wake.keys, wake.by)
+        if isinstance(wake, RulesLost) or PLUGINS in wake.keys:
             pods.look_at_all()
-        else:
-            keeper.unseen(wake.keys, wake.by)
-            if PLUGINS in wake.keys:
-                pods.look_at_all()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.beside.tasks import watched
 from weft.beside.threads import beside, bounded
@@ -44,6 +44,9 @@ from weft.model.net import Subnets
 from weft.model.node.history import History
 from weft.model.node.status import Status
 from weft.model.value import replace
+
+if TYPE_CHECKING:
+    from weft.daemon.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +99,13 @@ class Node:
                 parts = Supervisor(tasks, self._status)
                 parts.start("store", store.run)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
-                Services(self._options, report, up=self._up, stranded_pods=self._stranded_pods).start(parts, listening)
+                tools = Tools()
+                policies = self._open_policies(tools, held)
+                Services(
+                    self._options, report, up=self._up, stranded_pods=self._stranded_pods, policies=policies
+                ).start(parts, listening)
                 self._start_control(report, parts, held)
-                await self._start(store, report, tasks, parts, held)
+                await self._start(store, report, tasks, parts, held, tools=tools, policies=policies)
 
     async def _open(self) -> Store:
         """Reads files. Raises `Unavailable` when their disk does not answer."""
@@ -129,20 +136,45 @@ class Node:
             held.callback(each.close)
             parts.start("control", partial(control.serve, each, report.answer))
 
+    def _open_policies(self, tools: Tools, held: ExitStack) -> "Enforcement | None":
+        """What enforces is not even imported where nothing is to be."""
+        if self._options.network_policy == "off":
+            return None
+        from weft.daemon import enforcement
+
+        found = enforcement.opened(
+            self._options, tools, held, clock=self._world.monotonic, history=self._status.history
+        )
+        self._status.parts["network policies"] = lambda: found.problem
+        self._status.losses["network policies"] = lambda: found.loss
+        return found
+
     async def _start(
-        self, store: Store, report: Reporter, tasks: asyncio.TaskGroup, parts: Supervisor, held: ExitStack
+        self,
+        store: Store,
+        report: Reporter,
+        tasks: asyncio.TaskGroup,
+        parts: Supervisor,
+        held: ExitStack,
+        *,
+        tools: Tools,
+        policies: "Enforcement | None",
     ) -> None:
         configured = await self._configured(store)
         self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
         known = await phases.know(configured, store, self._options, self._place, asking=self._ask)
         self._announce(store, parts)
         leasing = phases.leasing_of(known, store, self._world, self._place)
-        rules = tasks.create_task(start.firewall(known.netconf, held, self._world.modules))  # takes its time
+        rules = tasks.create_task(  # takes its time
+            start.firewall(known.netconf, held, self._world.modules, tools, policies=policies is not None)
+        )
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         placed = await self._look(known, leasing, kernel, parts)
         for claimed in instance.claim(f"device/{name}" for name in sorted(devices_of(placed.inputs))):
             held.callback(claimed.close)
         await start.remove_remains(self._world, self._place, placed.inputs)
+        if policies is None:
+            start.remove_policies()
         kernel.follow(placed.inputs)
         placed = await self._take_lease(known, leasing, kernel, placed, parts)
         firewall, tooling, rule_monitor = await rules
@@ -162,6 +194,7 @@ class Node:
             world=self._world,
             prepare=known.prepare,
             configured=ConfWatch(store.settings, known.netconf, known.memory.net_conf, self._world.backends),
+            policies=policies,
         )
         del placed  # with the store's first list, which may be long
         version = f"{'nft' if known.netconf.nftables else 'iptables'} {tooling.version}"

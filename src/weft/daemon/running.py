@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from weft.cluster.store import Store
 from weft.config.blocks import asked_at
@@ -36,6 +36,9 @@ from weft.model.node.status import Status
 from weft.model.text import counted
 from weft.model.value import Value, replace
 
+if TYPE_CHECKING:
+    from weft.daemon.enforcement import Enforcement
+
 log = logging.getLogger(__name__)
 
 _NOTICE_REST_SECONDS: Final = 0.01
@@ -58,6 +61,7 @@ class Running(Value):
     world: World
     configured: ConfWatch
     prepare: Callable[[], Awaitable[Value | None]] | None = None
+    policies: "Enforcement | None" = None
 
     async def run(
         self,
@@ -70,6 +74,7 @@ class Running(Value):
         held: ExitStack,
     ) -> None:
         network, leasing, status = self.network, self.leasing, report.status
+        policies = self.policies
         monitor = self._listen(held)
         configured = self.configured
         status.losses["configuration"] = lambda: configured.problem
@@ -84,9 +89,11 @@ class Running(Value):
             now=self.world.now,
         )
         await self._begin(parts)
+        if policies is not None:
+            parts.start("network policies", partial(policies.run, lambda: network.inputs))
         up = tasks.create_task(self._come_up(status, may_attach, parts))
         await asyncio.wait((up,), timeout=_UP_SECONDS)  # as a rule it needs the processor for a moment only
-        network.start(parts, monitor, rule_monitor)
+        network.start(parts, monitor, rule_monitor, lambda: policies.keeper if policies is not None else None)
         upkeep.start(parts)
         if paths := self.store.paths:
             ways = Ways(

@@ -23,6 +23,8 @@ from weft.model.kernel.marks import POD_ALIAS
 if TYPE_CHECKING:
     from weft.cni.host.host import NodeHandles
     from weft.cni.leaks.sweeper import PodNames
+    from weft.daemon.enforcement import Enforcement
+    from weft.desired.policy.inputs import Attached
 
 T = TypeVar("T")
 
@@ -42,12 +44,21 @@ class Services:
     Of pods that are stranded it is said whose they are, which the records of plugins tell.
     """
 
-    def __init__(self, options: Options, report: Reporter, *, up: asyncio.Event, stranded_pods: StrandedPods) -> None:
+    def __init__(
+        self,
+        options: Options,
+        report: Reporter,
+        *,
+        up: asyncio.Event,
+        stranded_pods: StrandedPods,
+        policies: "Enforcement | None" = None,
+    ) -> None:
         self._options = options
         self._report = report
         self._status = report.status
         self._up = up
         self._stranded_pods = stranded_pods
+        self._policies = policies
         self._settled = threading.Event()  # pods wait for the lease no longer
         self._records = PodRecords(f"{options.state_dir}/cni")
         self._names: PodNames | None = None  # once plugins are served
@@ -120,10 +131,13 @@ class Services:
             lease_problem=self._unable,
             unready=self._unable,
             lease_comes=self._lease_comes,
+            gate=self._policies,
             say=_warn,
         )
         node = await _opened(opening, records.path, records.tell)
         records.tell(None)
+        if self._policies is not None:
+            self._policies.look_at_pods(partial(_attachments, node))
         try:
             endpoint = await _opened(lambda: Endpoint.open(options.cni_socket), options.cni_socket)
         except Unavailable as error:
@@ -186,6 +200,14 @@ class Scrapes:
             return metrics.render(state, links=links, pods=pods)
 
         return await beside(render)
+
+
+def _attachments(node: "NodeHandles") -> "dict[str, Attached]":
+    from weft.cni.attachment import living
+    from weft.cni.leaks.sweeper import node_host
+
+    with node_host(node) as host:
+        return living.attachments(host)
 
 
 def _warn(problem: Problem) -> None:

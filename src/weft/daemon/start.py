@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_network
 from typing import Final, TypeVar
 
@@ -18,11 +18,13 @@ from weft.daemon.world import World
 from weft.desired.inputs import Inputs
 from weft.kernel.netfilter.firewall import Firewall, Tooling
 from weft.kernel.netfilter.monitor import Monitor
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.tools import Tools
 from weft.model.errors import Unavailable
 from weft.model.kernel.objects import Ownership, Snapshot
+from weft.model.kernel.policytable import BRIDGE, INET, table_of
 from weft.model.kernel.reported import LinkInfo
 from weft.model.node.status import Status
 from weft.model.value import replace
@@ -49,10 +51,11 @@ async def answered(ask: Callable[[], Awaitable[_T]], what: str, status: Status |
             await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def firewall(netconf: NetConf, held: ExitStack, modules: Modules) -> tuple[Firewall, Tooling, Monitor | None]:
-    tools = Tools()
+async def firewall(
+    netconf: NetConf, held: ExitStack, modules: Modules, tools: Tools, *, policies: bool
+) -> tuple[Firewall, Tooling, Monitor | None]:
     found = Firewall(tools)
-    if not netconf.nftables:
+    if policies or not netconf.nftables:
         for problem in await host.bridge_filter(modules, netconf.families):
             log.warning("%s", problem)
     modules.end()
@@ -81,6 +84,16 @@ async def remove_remains(world: World, place: Place, inputs: Inputs) -> None:
         if left is not None and not instance.is_claimed(f"device/{left.device}"):
             for where in left.remove(lambda: (*networks, *ours.networks(place.directory.parent))):
                 log.info("removed from %s what served %s", where, left.device)
+
+
+def remove_policies() -> None:
+    """Take away what an earlier run has enforced, unless another daemon does now."""
+    with suppress(OSError), closing(NfSocket.open()) as nf:  # without nf_tables there is none
+        if any(nf.has_table(table_of(name)) for name in (INET, BRIDGE)) and not instance.is_claimed("policies"):
+            from weft.kernel.netfilter.policies import remove_tables
+
+            for name in remove_tables(nf):
+                log.info("removed table %s: --network-policy is off", name)
 
 
 def former_devices(snapshot: Snapshot, ownership: Ownership) -> list[LinkInfo]:

@@ -59,7 +59,8 @@ class Inputs(Value):
     before this one, whose routes may still be there. `forwarding` are the families (4, 6) in which this machine was
     seen to forward packets: pods need it to go on. `node_links` are the names of the links that its pods share.
     `relays`: in a mesh, packets of other nodes' pods may pass.
-    `prepared` is what the back end needed before there was a lease, as keys; None for most.
+    `prepared` is what the back end needed before there was a lease, as keys; None for most. With `policies` bridged
+    packets have to pass the packet filter.
     """
 
     netconf: NetConf
@@ -78,6 +79,7 @@ class Inputs(Value):
     forward_rules: bool = True
     blackhole_route: bool = False
     relays: bool = True
+    policies: bool = False
 
 
 def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:

@@ -6,7 +6,7 @@ returns the keys that are touched, so that no caller iterates over peers when on
 
 from weft.desired.inputs import Inputs
 from weft.model.kernel.links import Link, NodeLink
-from weft.model.kernel.marks import BRIDGE_ALIAS, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
+from weft.model.kernel.marks import BRIDGE_ALIAS, BRIDGE_NETFILTER, FORWARDING, GATEWAY_ALIAS, POD_ALIAS
 from weft.model.kernel.objects import KernelState, Key, Object, Objects, Ownership, Route, Snapshot, Sysctl
 from weft.model.value import replace
 
@@ -42,6 +42,8 @@ def shared(inputs: Inputs) -> KernelState:
     """
     state = inputs.backend.shared(inputs) | {Sysctl(name=FORWARDING[family], value="1") for family in forwarded(inputs)}
     state |= {NodeLink(name=name) for name in inputs.node_links}
+    if inputs.policies:
+        state |= {Sysctl(name=BRIDGE_NETFILTER[family], value="1") for family in inputs.netconf.families}
     if inputs.blackhole_route:
         own = (net for net in (inputs.v4, inputs.v6) if net is not None)
         state |= {Route(dst=net, blackhole=True, priority=_BLACKHOLE_PRIORITY) for net in own}

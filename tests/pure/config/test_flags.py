@@ -227,6 +227,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
+POLICIES = {"network_policy", "network_policy_files"}  # which go with no Kubernetes yet
 MESH = {"mesh", "peer", "password_file", "mesh_create", "mesh_relay"}  # with etcd's flags they end the start
 BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file", "mesh_config"}
 
@@ -249,7 +250,7 @@ def test_every_flag_has_a_variable_and_a_field():
         environ["FLANNELD_" + name.upper().replace("-", "_")] = value or "true"
     given, meant = parse_flags([], environ), parse_flags(lines, NODE)
     # What this build lacks has no other value; the file of the password stands instead of the password.
-    others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file", *MESH}
+    others = {flag.field for flag in FLAGS if not flag.later} - {"version", "etcd_password_file", *MESH, *POLICIES}
     assert {name for name in others if getattr(given, name) != getattr(DEFAULTS, name)} == others
     assert {name for name in others if getattr(given, name) != getattr(meant, name)} == set()
     by_file = {"FLANNELD_ETCD_USERNAME": "u", "FLANNELD_ETCD_PASSWORD_FILE": "/p"}
@@ -315,6 +316,29 @@ def test_help_names_every_flag_its_default_and_examples():
         parse_flags(words[1:], environ)
 
 
+def test_policies_come_from_files():
+    assert (DEFAULTS.network_policy, DEFAULTS.network_policy_files) == ("off", "")
+    variables = {"FLANNELD_NETWORK_POLICY": "audit", "FLANNELD_NETWORK_POLICY_FILES": "/p", "FLANNELD_IP_MASQ": "true"}
+    options = parse_flags([], variables)
+    assert (options.network_policy, options.network_policy_files, options.warnings) == ("audit", "/p", ())
+    [warning] = parse_flags(["--network-policy=enforce", "--network-policy-files=/p"], {}).warnings
+    assert warning.startswith("--network-policy: without --ip-masq ")
+
+
+@pytest.mark.parametrize(
+    "argv, seen",
+    [
+        (["--network-policy=on"], "'on'"),
+        (["--network-policy=enforce"], "given without policies"),
+        (["--network-policy-files=/p"], "given without --network-policy"),
+        (["--network-policy=audit", "--network-policy-files=/p", "--kube-subnet-mgr"], "given together with --kube-"),
+    ],
+)
+def test_policies_that_nothing_would_enforce_are_refused(argv, seen):
+    [problem] = problems(*argv, **NODE)
+    assert problem.seen.startswith(seen)
+
+
 def test_help_is_laid_out_for_a_terminal():
     head, *groups = help_text().removesuffix("\n").split("\n\n")
     assert head.startswith("weftd: the node daemon of weft.")
@@ -324,10 +348,11 @@ def test_help_is_laid_out_for_a_terminal():
         "Uplink: the interface that carries traffic between nodes",
         "Node",
         "Rules and routes",
+        "Policies of pods",
         "Health and logs",
         "Kubernetes",
     ]
-    health = groups[8].splitlines()
+    health = groups[9].splitlines()
     assert health[3:5] == [
         "  --healthz-port=PORT",
         "        port of the health server (/healthz, /livez, /readyz, /metrics); 0: none (default 0)",

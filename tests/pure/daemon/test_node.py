@@ -32,7 +32,7 @@ async def test_what_serves_pods_beside_the_daemon_is_known_while_the_start_waits
     none: Any = None
     with ExitStack() as held:
         async with asyncio.TaskGroup() as tasks:
-            start = tasks.create_task(node._start(store, none, tasks, none, held))
+            start = tasks.create_task(node._start(store, none, tasks, none, held, tools=none, policies=None))
             await comes(lambda: waits.is_set() or start.done())
             assert "flannel0" in node.goes_on
             start.cancel()

@@ -118,6 +118,14 @@ def test_forwarding_is_wanted_in_the_families_of_pods_in_which_it_was_seen():
     assert shared(inputs(backend="host-gw")) == frozenset()
 
 
+def test_with_policies_bridged_packets_pass_the_packet_filter():
+    wanted = Sysctl(name="net/bridge/bridge-nf-call-iptables", value="1")
+    assert shared(replace(inputs(backend="host-gw"), policies=True)) == {wanted}
+    assert wanted.reason() == "--network-policy"
+    both = shared(replace(inputs(family="46", backend="host-gw"), policies=True))
+    assert both == {wanted, Sysctl(name="net/bridge/bridge-nf-call-ip6tables", value="1")}
+
+
 def test_links_that_pods_share_are_wanted_up():
     seen = replace(inputs(backend="host-gw"), node_links=frozenset({"cni0", "cni0.7"}))
     assert shared(seen) == {NodeLink(name="cni0"), NodeLink(name="cni0.7")}

@@ -76,6 +76,7 @@ def test_an_object_in_one_line(thing, text):
         (Route(dst=NET, blackhole=True), "ROUTE-001", "ROUTE-001", None),
         (Sysctl(name="net/ipv6/conf/flannel.1/accept_ra", value="0"), "VTEP-003", "VTEP-003", "flannel.1"),
         (Sysctl(name="net/ipv4/ip_forward", value="1"), "KERN-002", "KERN-002", None),
+        (Sysctl(name="net/bridge/bridge-nf-call-iptables", value="1"), "POL-002", "POL-002", None),
         (Sysctl(name="net/ipv6/conf/all/forwarding", value="1"), "KERN-002", "KERN-002", None),
         (NodeLink(name="cni0"), "BRIDGE-006", "BRIDGE-006", None),
         (RuleSet(kind="nft", family=4), "NFT-002", "NFT-002", None),

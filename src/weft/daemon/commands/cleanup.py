@@ -35,6 +35,7 @@ from weft.model.attachment import Attachment
 from weft.model.errors import ConfigError, Problem, typed
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.objects import Key, Object, Route, Snapshot
+from weft.model.kernel.policytable import BRIDGE, INET, table_of
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Net
 from weft.model.value import Value
@@ -168,7 +169,8 @@ def _unknown(thing: Object) -> Problem:
 def _tables() -> tuple[str, ...]:
     try:
         with closing(NfSocket.open()) as nf:
-            return tuple(str(table) for table in _TABLES if nf.sets(table))
+            policies = (str(table) for table in map(table_of, (INET, BRIDGE)) if nf.has_table(table))
+            return (*(str(table) for table in _TABLES if nf.sets(table)), *policies)
     except OSError:
         return ()  # no nf_tables, no table
 

@@ -47,7 +47,7 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    By files, without a daemon or a cluster. weft does not enforce policies yet.
+    By files, without a daemon or a cluster.
     """
 
 

@@ -77,7 +77,7 @@ class PolicyTables:
                 for found in nf.elements(where, name):
                     thing = _element(table, found)
                     wanted = known.get(thing.key)
-                    yield wanted if wanted == thing else thing
+                    yield thing if wanted is None or wanted != thing else wanted
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Take steps in the order of `plan.diff`: what comes before elements, elements, what comes after them."""

@@ -9,7 +9,7 @@ Keys are made once: thousands of objects are looked up by them.
 from collections.abc import Mapping
 from typing import Final
 
-from weft.model.kernel.marks import FORWARDING, MAIN_TABLE
+from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, MAIN_TABLE
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.net import Ip, Mac, Net, number_of, within
 from weft.model.value import Value, field, put_in
@@ -106,11 +106,15 @@ class Sysctl(Object):
 
     @property
     def code(self) -> str:
+        if self.name in BRIDGE_NETFILTER.values():
+            return "POL-002"
         return "KERN-002" if self.name in FORWARDING.values() else "VTEP-003"
 
     def reason(self) -> str:
         if self.name in FORWARDING.values():
             return "pods here, or peers of a mesh, need this machine to forward"
+        if self.name in BRIDGE_NETFILTER.values():
+            return "--network-policy"
         if self.name.endswith("accept_ra"):
             return "a VTEP takes no addresses from router advertisements"
         return "peers of a mesh may send by this machine to others"

@@ -1,0 +1,259 @@
+"""Policies in effect on this node: what is read of them and of pods, and what is attached, is decided and kept.
+
+Nothing is written before all is known that was there at the start: policies, and the attachments that live. Plugins
+wait here until the packets of an attachment are judged, in threads of their own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from weft.beside.threads import beside
+from weft.cluster.policysource import Files, PolicySource
+from weft.config.netconf import NetConf
+from weft.config.options import Options
+from weft.daemon.disk import instance
+from weft.daemon.planes.contract import Plane
+from weft.daemon.planes.plane import Keeper
+from weft.desired.inputs import Inputs
+from weft.desired.policy.decide import PolicyDecider
+from weft.desired.policy.frame import senders
+from weft.desired.policy.inputs import Attached, Mode, PolicySettings
+from weft.desired.policy.names import MAP
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.kernel.netfilter.policies import PolicyTables
+from weft.kernel.tools import Tools
+from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.objects import Key
+from weft.model.kernel.policytable import INET, PolicyChain
+from weft.model.net import Ip
+from weft.model.node.history import History
+from weft.model.policy import Id, Thing
+from weft.model.text import counted
+
+log = logging.getLogger(__name__)
+
+_SECONDS: Final = 5.0  # of a plugin that waits
+_LOOK_SECONDS: Final = 0.02
+_SETTINGS_SECONDS: Final = 1.0
+_BEGINNING: Final = Problem(
+    code="POL-003", where="policies", seen="not all of them is known yet", hint="Try again in a moment"
+)
+
+_ENDING: Final = Problem(code="POL-003", where="policies", seen="weftd is ending", hint="Try again in a moment")
+
+T = TypeVar("T")
+Attachments = Mapping[str, Attached]
+
+
+def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
+    netconf: NetConf = inputs.netconf
+    pools = {4: netconf.v4, 6: netconf.v6}
+    return PolicySettings(
+        mode=mode,
+        networks=netconf.networks,
+        subnets=tuple(net for net in (inputs.v4, inputs.v6) if net is not None),
+        subnet_lens={family: pool.subnet_len for family, pool in pools.items() if pool is not None},
+    )
+
+
+def opened(
+    options: Options, tools: Tools, held: ExitStack, *, clock: Callable[[], float], history: History
+) -> "Enforcement":
+    """Raises `ConfigError` beside another daemon that enforces in this network namespace, or without nf_tables."""
+    for claimed in instance.claim(["policies"]):
+        held.callback(claimed.close)
+    try:
+        nf = NfSocket.open()
+    except OSError as error:
+        seen = f"the kernel has no nf_tables: {error.strerror}"
+        raise ConfigError(Problem(code="KERN-001", where="--network-policy", seen=seen)) from None
+    held.callback(nf.close)
+    mode: Mode = "audit" if options.network_policy == "audit" else "enforce"
+    source = Files(Path(options.network_policy_files))
+    return Enforcement(source, PolicyTables(nf, tools), mode=mode, clock=clock, history=history)
+
+
+class _Term:
+    """As long as the settings are the same."""
+
+    def __init__(self, settings: PolicySettings, keep: Callable[[PolicyDecider], Keeper]) -> None:
+        self.settings = settings
+        self.decider = PolicyDecider(settings)
+        self.keeper = keep(self.decider)
+        self._base = [
+            key for key, thing in self.decider.wanted.items() if isinstance(thing, PolicyChain) and thing.hook
+        ]
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether packets are led to what is wanted, as far as the kernel is known."""
+        return all(map(self.keeper.is_as_wanted, self._base))
+
+    def judges(self, key: str, attached: Attached) -> bool:
+        """Tell whether packets of the attachment are."""
+        if not self.decider.ready(key) or not self.holds:
+            return False
+        keys: list[Key] = [thing.key for thing in senders(attached)]
+        for ip in attached.ips:
+            keys += [("polelement", INET, f"{way}{ip.version}", ip.packed) for way in MAP.values()]
+        return all(each in self.decider.wanted and self.keeper.is_as_wanted(each) for each in keys)
+
+
+class Enforcement:
+    """A gate of plugins. It begins with `run`, and once `look_at_pods` has said who lives."""
+
+    def __init__(
+        self, source: PolicySource, plane: Plane, *, mode: Mode, clock: Callable[[], float], history: History
+    ) -> None:
+        self._unread: Problem | None = None
+        self._source = source
+        self._plane = plane
+        self._mode: Mode = mode
+        self._clock = clock
+        self._history = history
+        self._loop = asyncio.get_running_loop()
+        self._term: _Term | None = None
+        self._attached: dict[str, Attached] = {}
+        self._gone: set[str] = set()  # since the look at who lives began
+        self._things: dict[Id, Thing] = {}
+        self._read = asyncio.Event()
+        self._live: asyncio.Future[Callable[[], Attachments]] = self._loop.create_future()
+
+    def look_at_pods(self, live: Callable[[], Attachments]) -> None:
+        """`live` sees the attachments that are there, in a thread."""
+        if not self._live.done():
+            self._live.set_result(live)
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why policies are not in effect."""
+        if self._term is None:
+            return self._unread or _BEGINNING
+        for words in self._term.keeper.tally.failing.values():
+            hint = "Trying again; what was in effect before stays so"
+            return Problem(code="NFT-001", where="policies", seen=f"cannot be written: {words}", hint=hint)
+        return None if self._term.holds else _BEGINNING
+
+    @property
+    def loss(self) -> Problem | None:
+        """What of the latest policies is not in effect, because it was not read or cannot be enforced as written."""
+        return None if self._term is None else self._unread
+
+    @property
+    def keeper(self) -> Keeper | None:
+        return None if self._term is None else self._term.keeper
+
+    async def run(self, inputs: Callable[[], Inputs]) -> None:
+        """`inputs` are asked for again and again: the node may get another subnet."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            live = await asyncio.shield(self._live)
+            await self._read.wait()
+            self._term = None
+            self._gone.clear()
+            living = await beside(live)
+            self._attached = {key: each for key, each in living.items() if key not in self._gone} | self._attached
+            while True:
+                term = self._term = self._begin(settings_of(self._mode, inputs()))
+                keeping = tasks.create_task(term.keeper.run())
+                while settings_of(self._mode, inputs()) == term.settings:  # noqa: ASYNC110 - a node's subnet hardly ever changes
+                    await asyncio.sleep(_SETTINGS_SECONDS)
+                await term.keeper.idle()
+                keeping.cancel()
+
+    def _begin(self, settings: PolicySettings) -> _Term:
+        def keep(decider: PolicyDecider) -> Keeper:
+            return Keeper(self._plane, decider, may_remove=lambda: True, clock=self._clock, history=self._history)
+
+        term = _Term(settings, keep)
+        term.decider.change(self._things.values())
+        for key, attached in self._attached.items():
+            term.decider.attached(key, attached)
+        term.keeper.compare_all()
+        term.keeper.look_again()
+        return term
+
+    async def _follow(self) -> None:
+        async for found in self._source.changes():
+            if isinstance(found, ConfigError):
+                self._unread = found.problems[0]
+                log.error("policies stay as they were: %s", found)
+                continue
+            for problem in found.problems:
+                log.error("%s", problem)
+            self._unread = found.problems[0] if found.problems else None
+            everything: list[Thing] = [*found.namespaces, *found.pods, *found.policies, *found.cluster]
+            things = {each.id: each for each in everything}
+            put = [each for name, each in things.items() if self._things.get(name) != each]
+            gone = self._things.keys() - things.keys()
+            self._things = things
+            log.info(
+                "policies: %d read, and %s", len(found.policies) + len(found.cluster), counted(len(found.pods), "pod")
+            )
+            if self._term is not None:
+                self._term.keeper.decided(self._term.decider.change(put, gone))
+            self._read.set()
+
+    def admit(self, key: str, *, pod: str, uid: str, ips: tuple[Ip, ...], port: str, link: str) -> str:
+        attached = Attached(pod=pod, uid=uid, ips=ips, port=port, link=link)
+        return self._ask(self._admit(key, attached), otherwise=str(_ENDING))
+
+    def release(self, key: str) -> None:
+        self._ask(self._release(key), otherwise=None)
+
+    def _ask(self, work: Coroutine[None, None, T], *, otherwise: T) -> T:
+        """In a worker thread, which the loop may leave waiting when it ends."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _SECONDS)
+        except RuntimeError:  # there is no loop any more
+            work.close()
+            return otherwise
+        except (TimeoutError, CancelledError):
+            return otherwise
+
+    async def _admit(self, key: str, attached: Attached) -> str:
+        if not attached.pod:
+            log.info("attachment %s is no pod of Kubernetes: no policy restricts it", key)
+        self._attached[key] = attached
+        term: _Term | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECONDS):
+                while True:
+                    if self._term is not term and self._term is not None:
+                        term = self._term
+                        term.keeper.decided(term.decider.attached(key, attached))
+                    if term is not None:
+                        await term.keeper.idle()
+                        if term.judges(key, attached):
+                            return ""
+                    await asyncio.sleep(_LOOK_SECONDS)
+        why = str(self._why_not(key, attached))
+        if self._mode == "enforce":
+            return why
+        log.warning("it would not be attached: %s", why)
+        return ""
+
+    def _why_not(self, key: str, attached: Attached) -> Problem:
+        where = f"pod {attached.pod or key}"
+        if self._term is None:
+            return self._unread or _BEGINNING
+        if not self._term.decider.ready(key):
+            seen, hint = "no such Pod is known, or it has another UID", "Its packets would be refused. Add it where the"
+            return Problem(code="POL-003", where=where, seen=seen, hint=f"{hint} policies are read")
+        words = next(iter(self._term.keeper.tally.failing.values()), "it takes longer than that")
+        return Problem(code="POL-003", where=where, seen=f"its policies are not in the kernel after 5 s: {words}")
+
+    async def _release(self, key: str) -> None:
+        self._attached.pop(key, None)
+        if self._term is None:
+            self._gone.add(key)
+        else:
+            self._term.keeper.decided(self._term.decider.detached(key))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SECONDS):
+                    await self._term.keeper.idle()

@@ -1,0 +1,199 @@
+"""NetworkPolicies from files on real nodes: who reaches whom, from a pod's first packet and through restarts."""
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+
+from tests.node.plugincalls import Runtime
+from tests.node.policyworld import PORT, World, attach, connects, elements, listen, rules
+from tests.node.test_plan_cleanup import weft
+from tests.support.netns import Netns
+from tests.support.weftd import Cluster, eventually
+from weft.cni import build
+from weft.cni.install.executables import install
+
+ALL = 3  # ETH_P_ALL (linux/if_ether.h)
+FROM_A = [{"from": [{"podSelector": {"matchLabels": {"app": "a"}}}], "ports": [{"port": PORT}]}]
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.PROGRAM.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path / "world")
+    for name in ("web", "a", "b"):
+        made.pod(name, app=name)
+    made.policy("only-a", {"app": "web"}, ingress=FROM_A)
+    made.write()
+    return made
+
+
+def begin(cluster: Cluster, tmp_path: Path, bin_dir: Path, *flags: str) -> Runtime:
+    cluster.configure()
+    return Runtime(cluster.node(1).start(*flags), tmp_path, bin_dir)
+
+
+def test_what_a_policy_allows_passes_and_nothing_else(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (web, ip), (a, _), (b, b_ip) = (attach(runtime, name) for name in ("web", "a", "b"))
+    listen(web, 81)
+    assert connects(a, ip)
+    assert not connects(b, ip)
+    assert not connects(a, ip, 81), "another port"
+    assert connects(web, b_ip), "what it begins itself"
+    assert connects(runtime.node.netns, ip), "its node"
+    assert connects(web, ip), "itself"
+
+
+def test_changes_are_in_effect_at_once_and_a_file_that_is_no_policy_changes_nothing(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (_, ip), (a, _), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    world.pod("b", app="a")
+    world.write()
+    eventually(lambda: connects(b, ip))
+    world.policy("only-a", {"app": "web"}, ingress=[])
+    world.write()
+    eventually(lambda: not connects(b, ip))
+    assert not connects(a, ip)
+    (world.folder / "world.json").write_text("kind: NetworkPolicy\napiVersion: networking.k8s.io/v1\nspec: []\n")
+    assert runtime.node.says("policies stay as they were: POL-005")
+    assert not connects(a, ip)
+    del world.policies["only-a"]
+    world.write()
+    eventually(lambda: connects(a, ip))
+
+
+def test_a_pod_that_nobody_knows_is_not_attached(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    began = time.monotonic()
+    with Netns() as pod:
+        answer = runtime.ask("ADD", "stranger", pod)
+        assert answer["code"] == 11
+        assert "POL-003 pod default/stranger: no such Pod is known" in answer["msg"]
+        assert time.monotonic() - began > 4.5
+        assert runtime.owners == set()
+        assert "eth0" not in pod.run("ip link")
+        world.pod("stranger")
+        world.write()
+        assert "ips" in runtime.ask("ADD", "stranger", pod), "it waits until the file is read"
+        runtime.ask("DEL", "stranger", pod)
+    assert "default/stranger" not in elements(runtime.node, "in4")
+
+
+def test_an_address_that_no_pod_has_is_refused_and_so_is_a_forged_sender(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (web, ip), (a, a_ip), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    forged = str(runtime.node.v4[77])
+    web.run(f"ip addr add {forged}/24 dev eth0")
+    assert not connects(a, forged)
+    b.run(f"ip addr add {a_ip}/32 dev eth0; ip route replace {runtime.node.v4} dev eth0 src {a_ip}")
+    assert not connects(b, ip)
+
+
+def test_a_restart_writes_nothing_and_a_stop_opens_nothing(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    node = runtime.node
+    (_, ip), (a, _), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    before = rules(node)
+    given = elements(node, "in4")
+    node.kill()
+    assert connects(a, ip)
+    assert not connects(b, ip)
+    with Netns() as pod:
+        answer = runtime.ask("ADD", "c", pod)
+        assert (answer["code"], answer["msg"].split(":")[0]) == (11, "POL-003 pod default/c")
+    node.start(*world.flags)
+    time.sleep(0.5)
+    assert rules(node) == before
+    assert elements(node, "in4") == given
+    assert connects(a, ip)
+    assert not connects(b, ip)
+
+
+def test_pods_that_run_already_are_judged_once_it_is_turned_on_and_no_more_when_it_is_off(
+    cluster, tmp_path, bin_dir, world
+):
+    runtime = begin(cluster, tmp_path, bin_dir)
+    node = runtime.node
+    (_, ip), (a, _), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    assert connects(b, ip)
+    for flags, allowed in ((world.flags, False), (("--network-policy=audit", world.flags[1]), True), ((), True)):
+        node.stop()
+        node.start(*flags)
+        assert connects(a, ip)
+        assert connects(b, ip) == allowed
+        assert ("weft-policy" in node.netns.run("nft list tables")) == bool(flags)
+
+
+def test_what_others_change_is_back(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (_, ip), (a, _), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    runtime.node.netns.run("nft flush ruleset")
+    eventually(lambda: not connects(b, ip))
+    assert connects(a, ip)
+
+
+def test_pods_of_another_node_are_known_by_their_addresses(cluster, tmp_path, bin_dir, world):
+    cluster.configure()
+    here, there = (
+        Runtime(cluster.node(number).start("--ip-masq", *world.flags), tmp_path / f"node{number}", bin_dir)
+        for number in (1, 2)
+    )
+    (_, ip), (a, a_ip), (b, b_ip) = attach(here, "web"), attach(there, "a"), attach(there, "b")
+    assert not connects(a, ip), "its address is not known yet"
+    world.pod("a", a_ip, app="a")
+    world.pod("b", b_ip, app="b")
+    world.write()
+    eventually(lambda: connects(a, ip))
+    assert not connects(b, ip)
+
+
+def test_a_clean_up_takes_both_tables_away(cluster, tmp_path, bin_dir, world):
+    node = begin(cluster, tmp_path, bin_dir, *world.flags).node
+    node.stop()
+    assert "bridge weft-policy" in node.netns.run("nft list tables")
+    said = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}").stdout
+    assert "table inet weft-policy" in said
+    assert "weft-policy" not in node.netns.run("nft list tables")
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_forged_senders_and_tagged_frames_go_nowhere(cluster, tmp_path, bin_dir, world, tagged):
+    """By the bridge's table: bridge netfilter does not see what is in a VLAN."""
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (web, ip), (_, a_ip), (b, b_ip) = (attach(runtime, name) for name in ("web", "a", "b"))
+    source, target = (pod.json("ip -j link show eth0")[0]["address"] for pod in (b, web))
+    inside = IP(src=b_ip if tagged else a_ip, dst=ip) / UDP(sport=9, dport=PORT) / b"forbidden"
+    head = Ether(src=source, dst=target)
+    frame = bytes(head / Dot1Q(vlan=0) / inside if tagged else head / inside)
+    with web.call(lambda: raw("eth0", ALL)) as receiver, b.call(lambda: raw("eth0")) as sender:
+        sender.send(frame)
+        assert not came(receiver)
+        runtime.node.stop()
+        runtime.node.netns.run("nft delete table bridge weft-policy; nft delete table inet weft-policy")
+        sender.send(frame)
+        assert came(receiver), "the trial itself is right"
+
+
+def raw(device: str, protocol: int = 0) -> socket.socket:
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
+    made.bind((device, protocol))
+    made.settimeout(0.5)
+    return made
+
+
+def came(receiver: socket.socket) -> bool:
+    try:
+        while b"forbidden" not in receiver.recv(2048):
+            pass
+    except TimeoutError:
+        return False
+    return True

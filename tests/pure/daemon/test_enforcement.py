@@ -1,0 +1,206 @@
+"""Policies in effect on a node, over a kernel that is a dictionary: what is waited for, and what is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from tests.support.builders import inputs
+from tests.support.waiting import comes
+from weft.daemon import enforcement
+from weft.daemon.enforcement import Enforcement
+from weft.desired.policy.inputs import Attached
+from weft.model.errors import ConfigError, Failure, Problem
+from weft.model.kernel.objects import Key, Object, Objects
+from weft.model.kernel.policytable import KINDS, PolicyElement
+from weft.model.node.history import History
+from weft.model.policy import NAME_LABEL, Namespace, Pod, Policy, Selector
+from weft.model.value import replace
+from weft.plan.diff import Put, Step
+from weft.wire.policyobjects import Objects as World
+
+WEB = Attached(pod="default/web", ips=(ip_address("10.5.1.2"),), port="veth1", link="cni0")
+SHUT = Policy(namespace="default", name="shut", pods=Selector(), ingress=())
+PODS = World(
+    namespaces=(Namespace(name="default", labels={NAME_LABEL: "default"}),),
+    pods=(Pod(namespace="default", name="web", labels={}),),
+)
+
+
+class Kernel:
+    kinds = KINDS
+    sweep = 60.0
+    announces = True
+    blind = False
+    counts: Mapping[str, int] = {}
+
+    def __init__(self) -> None:
+        self.holds: dict[Key, Object] = {}
+        self.refuses = False
+
+    async def look(self, _: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+        return {key: thing for key, thing in self.holds.items() if only is None or key in only}
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        if self.refuses:
+            return [Failure(step=step, errno=1, message="refused") for step in steps]
+        for step in steps:
+            if isinstance(step, Put):
+                self.holds[step.object.key] = step.object
+            else:
+                del self.holds[step.object.key]
+        return []
+
+    def verdicts(self, name: str) -> dict[str, str]:
+        elements = (thing for thing in self.holds.values() if isinstance(thing, PolicyElement) and thing.set == name)
+        return {str(ip_address(each.element)): each.verdict.partition("-")[0] for each in elements}
+
+
+class Told:
+    """A source that says what a test tells it."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[World | ConfigError] = asyncio.Queue()
+
+    async def changes(self) -> AsyncIterator[World | ConfigError]:
+        while True:
+            yield await self.words.get()
+
+
+class Node:
+    def __init__(self, mode: enforcement.Mode = "enforce") -> None:
+        self.kernel, self.source, self.inputs = Kernel(), Told(), inputs()
+        clock = asyncio.get_running_loop().time
+        self.gate = Enforcement(self.source, self.kernel, mode=mode, clock=clock, history=History())
+
+    def begin(self, world: World | ConfigError | None = PODS, **live: Attached) -> None:
+        if world is not None:
+            self.source.words.put_nowait(world)
+        self.gate.look_at_pods(lambda: live)
+        self.running = asyncio.ensure_future(self.gate.run(lambda: self.inputs))
+
+    async def add(self, key: str = "k1", attached: Attached = WEB) -> str:
+        told = {name: getattr(attached, name) for name in ("pod", "uid", "ips", "port", "link")}
+        return await asyncio.to_thread(lambda: self.gate.admit(key, **told))
+
+    async def delete(self, key: str = "k1") -> None:
+        await asyncio.to_thread(lambda: self.gate.release(key))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(enforcement, "_SECONDS", 0.2)
+    monkeypatch.setattr(enforcement, "_SETTINGS_SECONDS", 0.01)
+
+
+@pytest.fixture
+async def node():
+    made = Node()
+    yield made
+    if hasattr(made, "running"):
+        made.running.cancel()
+
+
+async def test_a_pod_waits_for_its_elements_and_leaves_before_its_address_is_free(node):
+    node.begin(replace(PODS, policies=(SHUT,)))
+    assert await node.add() == ""
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
+    assert node.kernel.verdicts("out4") == {"10.5.1.2": "accept"}
+    assert (node.gate.problem, node.gate.loss) == (None, None)
+    await node.delete()
+    assert node.kernel.verdicts("in4") == {}
+
+
+async def test_nothing_is_written_before_all_is_known(node):
+    node.begin(None)
+    assert "not all of them is known yet" in await node.add()
+    assert node.kernel.holds == {}
+    assert node.gate.problem is not None
+    assert node.gate.keeper is None
+    node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
+    await comes(lambda: "cannot be read" in str(node.gate.problem))
+    assert "cannot be read" in await node.add()
+    node.source.words.put_nowait(PODS)
+    assert await node.add() == ""
+
+
+async def test_a_pod_that_is_told_while_it_waits_is_attached(node):
+    node.begin(World())
+    waiting = asyncio.ensure_future(node.add())
+    await asyncio.sleep(0.05)
+    node.source.words.put_nowait(PODS)
+    assert await waiting == ""
+
+
+async def test_a_pod_of_which_nothing_is_known_is_refused_by_name(node):
+    node.begin(World())
+    assert (await node.add()).startswith("POL-003 pod default/web: no such Pod is known")
+    assert node.kernel.verdicts("in4") == {}
+
+
+async def test_what_is_no_pod_of_kubernetes_is_let_through(node):
+    node.begin()
+    assert await node.add("k2", replace(WEB, pod="")) == ""
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+async def test_while_the_kernel_refuses_no_pod_is_attached_and_it_is_said(node):
+    node.kernel.refuses = True
+    node.begin()
+    assert (await node.add()).endswith("its policies are not in the kernel after 5 s: refused")
+    assert str(node.gate.problem).startswith("NFT-001 policies: cannot be written: refused")
+
+
+async def test_audit_refuses_nobody():
+    node = Node("audit")
+    node.begin(World())
+    assert await node.add() == ""
+    node.running.cancel()
+
+
+async def test_who_lives_at_the_start_is_judged_but_for_those_that_left_meanwhile(node):
+    gone = replace(WEB, ips=(ip_address("10.5.1.9"),))
+
+    def live():
+        node.gate.release("k2")
+        return {"k1": WEB, "k2": gone}
+
+    node.source.words.put_nowait(PODS)
+    node.gate.look_at_pods(live)
+    node.gate.look_at_pods(dict)  # by a server of plugins that was started again
+    node.running = asyncio.ensure_future(node.gate.run(lambda: node.inputs))
+    await comes(lambda: node.gate.problem is None)
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+async def test_what_is_not_understood_of_a_change_leaves_the_rest_as_it_was(node):
+    node.begin(replace(PODS, policies=(SHUT,)), k1=WEB)
+    await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "in"})
+    node.source.words.put_nowait(ConfigError(Problem(code="POL-005", where="/p", seen="nonsense")))
+    await comes(lambda: "nonsense" in str(node.gate.loss))
+    assert node.gate.problem is None
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
+    strange = Problem(code="POL-005", where="spec.ingress[0]", seen="strange")
+    node.source.words.put_nowait(replace(PODS, problems=(strange,)))
+    await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "accept"})
+    assert node.gate.loss == strange
+
+
+async def test_another_subnet_is_decided_anew(node):
+    node.begin(k1=WEB)
+    await comes(lambda: node.gate.problem is None)
+    before = {key for key in node.kernel.holds if key[0] == "polchain"}
+    node.inputs = replace(node.inputs, v4=ip_network("10.5.77.0/24"))
+    await comes(lambda: before != {key for key in node.kernel.holds if key[0] == "polchain"})
+    await comes(lambda: node.gate.problem is None)
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+def test_when_the_loop_has_ended_nobody_waits():
+    async def begin() -> Enforcement:
+        return Node().gate
+
+    gate = asyncio.run(begin())
+    gate.release("k1")
+    assert "weftd is ending" in gate.admit("k1", pod="default/web", uid="", ips=(), port="veth1", link="cni0")
