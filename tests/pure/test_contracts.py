@@ -131,8 +131,7 @@ def test_what_may_hang_is_read_by_the_one_reader_of_small_files():
     )
     found = {path: opening.findall(path.read_text()) for path in sorted(SOURCE.glob("cluster/**/*.py"))}
     assert {str(path.relative_to(SOURCE)): calls for path, calls in found.items() if calls} == {
-        "cluster/etcd/access.py": [".read_text("],  # at the start, and maybe from a pipe
-        "cluster/mesh/passwords.py": [".read_bytes("],  # as above
+        "cluster/secretfile.py": [".read_bytes("],  # at the start, and maybe from a pipe
         "cluster/tls.py": ["load_cert_chain"],  # of what is in memory
     }
     threads = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if "to_thread" in path.read_text()}
