@@ -65,7 +65,7 @@ def attach(runtime: Runtime, name: str) -> tuple[Netns, str]:
 
 
 def listen(pod: Netns, port: int = PORT) -> None:
-    server = pod.call(lambda: socket.create_server(("", port), backlog=64))
+    server = pod.call(lambda: socket.create_server(("", port), backlog=4096))
     pod.closing.callback(server.close)
 
 

@@ -1,7 +1,9 @@
 """NetworkPolicies from files on real nodes: who reaches whom, from a pod's first packet and through restarts."""
 
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,33 @@ def test_changes_are_in_effect_at_once_and_a_file_that_is_no_policy_changes_noth
     del world.policies["only-a"]
     world.write()
     eventually(lambda: connects(a, ip))
+
+
+def test_no_change_refuses_a_new_connection_that_is_allowed_before_and_after(cluster, tmp_path, bin_dir, world):
+    """Rules with ranges, which a chain that is filled anew while it is live loses packets by."""
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (_, ip), (a, _) = attach(runtime, "web"), attach(runtime, "a")
+    over, refused, made = threading.Event(), list[float](), 0
+
+    def connect() -> None:
+        nonlocal made
+        while not over.is_set():
+            made += 1
+            if not connects(a, ip):
+                refused.append(time.monotonic())
+            time.sleep(0.003)  # nobody accepts, and the queue holds 4096
+
+    with ThreadPoolExecutor(1) as threads:
+        trying = threads.submit(connect)
+        for number in range(12):
+            ports = [{"port": PORT}, {"port": 9000, "endPort": 9000 + number}]
+            world.policy("only-a", {"app": "web"}, ingress=[{**FROM_A[0], "ports": ports}])
+            world.pod("b", app="a" if number % 2 else "b")
+            world.write()
+            eventually(lambda now=number: f"9000-{9000 + now}" in rules(runtime.node) or not now)
+        over.set()
+        trying.result()
+    assert (refused, made > 100) == ([], True)
 
 
 def test_a_pod_that_nobody_knows_is_not_attached(cluster, tmp_path, bin_dir, world):
