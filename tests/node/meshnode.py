@@ -71,10 +71,10 @@ def created(cluster: Cluster, *numbers: int, **more: Any) -> list[MeshNode]:
     nodes = mesh_of(cluster, *numbers, **more)
     for node in nodes:
         node.spawn()
-    nodes[0].says("MESH-001")
+    nodes[0].says("MESH-001", seconds=60)
     nodes[0].mesh("create", "--yes")
     for node in nodes:
         node.wait_ready()
     for node in nodes:
-        eventually(lambda node=node: node.routes().count("/24 ") >= len(nodes) - 1, seconds=20)
+        eventually(lambda node=node: node.routes().count("/24 ") >= len(nodes) - 1, seconds=60)
     return nodes

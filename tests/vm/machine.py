@@ -49,6 +49,7 @@ _PROGRAMS: Final = (
         "kmod",
         "stty",
         "nsenter",
+        "unshare",
         "ping",
         "sysctl",
     ),

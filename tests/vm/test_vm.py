@@ -18,6 +18,7 @@ MODULES = (
     "tests.vm.scenarios_portmap",
     "tests.vm.scenarios_ipip",
     "tests.vm.scenarios_nodes",
+    "tests.vm.scenarios_mesh",
     "tests.vm.scenarios_relay",
     "tests.vm.scenarios_links",
 )
