@@ -1,6 +1,6 @@
 """What each link has still to be told: names of records, whose newest version is sent at most 100 ms later.
 
-Where many records come at once, as when a large mesh starts, they are told together, some 500 ms later.
+Where many records come at once, as when a large mesh starts, they are told together, some 300 ms later.
 
 One pending name a record and link, never a queue: a slow link hears less often, not more.
 """
@@ -17,7 +17,7 @@ from weft.model.value import Value, field
 SOONEST: Final = 0.05  # seconds; at most twice that,
 MANY: Final = 8  # and as long again for each so many records that were told lately,
 LATELY: Final = 1.0  # seconds ago,
-LONGEST: Final = 6  # up to so many times: what others tell meanwhile need not be told to them
+LONGEST: Final = 4  # up to so many times: what others tell meanwhile need not be told to them
 MAX_REMOVALS_AT_ONCE: Final = 16  # each has tokens, too
 
 _R = TypeVar("_R")
