@@ -24,6 +24,7 @@ from weft.wire.icmp import IP_HEADER, REPLY, REQUEST, marked_request, read_marke
 
 _TURN: Final = 0.2  # seconds until the store hears of an answer
 _LOOK: Final = 0.7  # … of which paths are in use, at the latest; not in step with echoes, which hide what was before
+_TUNNELS: Final = 2.0  # … at WireGuard: its process takes 10 ms for 1,000 peers
 _ROOM: Final = 65536
 _LATEST: Final = 4096  # echoes whose answers are taken
 _SMALL: Final = len(marked_request(4, 0))
@@ -63,6 +64,9 @@ class Ways:
         self._leases: dict[Place, Lease] = {}  # by where their nodes were asked
         self._out: dict[int, tuple[Echo, set[Family]]] = {}  # by number, with the families that have not answered
         self._answered: list[Echo] = []
+        self._active = set[str]()
+        self._live: Mapping[str, LivePeer] = {}  # as WireGuard was at the last look
+        self._new: Mapping[str, LivePeer] = {}  # … if that has not been judged yet
         self._use = Use()
 
     async def run(self) -> None:
@@ -75,16 +79,26 @@ class Ways:
 
     async def _serve(self, own: Sequence[Place], rtnl: Rtnl, held: ExitStack) -> None:
         async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(self._ask())
+            others = [tasks.create_task(self._ask()), tasks.create_task(self._follow_tunnels())]
             looked = -inf
             while self._own() == own:
-                if self._answered or self._now() >= looked + _LOOK:
+                if self._now() >= looked + _LOOK:
                     self._listen(own, held)
-                    if self._socks:
-                        await self._look(rtnl)
-                        looked = self._now()
+                    self._look(rtnl)
+                    looked = self._now()
+                    self._tell()
+                elif self._answered:
+                    self._tell()
                 await asyncio.sleep(_TURN)
-            asking.cancel()
+            for each in others:
+                each.cancel()
+
+    async def _follow_tunnels(self) -> None:
+        """Apart from the rest, because a process may be slow to answer."""
+        while True:
+            with suppress(OSError):  # the next look sees more
+                self._live = self._new = await self._tunnels()
+            await asyncio.sleep(_TUNNELS)
 
     def _listen(self, own: Sequence[Place], held: ExitStack) -> None:
         """Where nobody listens yet: addresses come with their devices, which may come at any time."""
@@ -96,19 +110,21 @@ class Ways:
                     loop.add_reader(sock, self._hear, sock, kind, ip.version)
                     held.callback(loop.remove_reader, sock)
 
-    async def _look(self, rtnl: Rtnl) -> None:
+    def _look(self, rtnl: Rtnl) -> None:
+        """Which paths are in use."""
         used: Mapping[Ip, float] = {}
-        tunnels: Mapping[str, LivePeer] = {}
         with suppress(OSError):  # the next look sees more
             used = rtnl.fdb_used()
-        with suppress(OSError):
-            tunnels = await self._tunnels()
         for (kind, version), sock in self._socks.items():  # what our kernel has answered, and nobody has read yet
             self._hear(sock, kind, version)
         leases = {lease.id: lease for lease in self._leases.values()}
-        active = self._use.look(leases.values(), used, tunnels, self._now())
-        answered, self._answered = self._answered, []
-        self._paths.saw(answered, active, [self._seen(live) for live in tunnels.values()])
+        self._active = self._use.look(leases.values(), used, self._new, self._now())
+        self._new = {}
+
+    def _tell(self) -> None:
+        if self._socks:
+            answered, self._answered = self._answered, []
+            self._paths.saw(answered, self._active, [self._seen(live) for live in self._live.values()])
 
     def _seen(self, live: LivePeer) -> TunnelSeen:
         endpoint = "" if live.peer.endpoint is None else str(live.peer.endpoint)
