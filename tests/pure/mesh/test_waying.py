@@ -112,6 +112,19 @@ def test_what_is_said_of_peers_without_a_path_changes_nothing():
     assert not [effect for effect in node.core.saw(sights, paths.world.now) if isinstance(effect, do.Probe | do.Hop)]
 
 
+def test_a_handshake_with_a_peer_to_which_no_path_by_wireguard_is_permitted_changes_nothing():
+    """n1 has WireGuard, n0 none any more."""
+    paths = Paths(2)
+    paths.world.nodes["n1"].takes = BOTH
+    paths.world.ask("n1", paths.world.nodes["n1"].published)
+    paths.world.run(5)
+    node, key = paths.world.nodes["n0"], paths.world.nodes["n1"].key
+    seen = do.TunnelSeen(key=key, endpoint="192.0.2.1:51820", handshake=1.0)
+    paths.world.call(node, lambda core, now: core.saw(do.Sights(tunnels=(seen,)), now))
+    paths.world.run(5)
+    assert straight(paths, "n0", "n1", "vxlan")
+
+
 def test_a_member_that_is_removed_takes_its_path_along():
     paths = Paths(4)
     paths.block(("n0", "n3"))

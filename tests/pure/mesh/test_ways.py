@@ -162,6 +162,8 @@ def test_a_peer_that_has_the_short_of_another_is_named_with_it_and_never_by_itse
     assert every[KEYS[0]][KEYS[1]] == (KEYS[2], KEYS[1])
     assert every[KEYS[0]][twin] == (KEYS[2], twin)
     assert every[twin][KEYS[2]] == (KEYS[2],)
+    assert pairs.remove(twin)
+    assert pairs.apart(KEYS[0]) == {KEYS[1]}
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.sets(st.integers(0, 7)) | st.none()), max_size=30))
