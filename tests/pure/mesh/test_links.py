@@ -435,3 +435,12 @@ def test_who_was_removed_so_long_ago_that_nobody_knows_gives_its_block_up():
     assert not any(isinstance(effect, do.Rekey) for effect in effects), "the removal may come yet"
     effects = made.received(1, Records(whole=(0,)), 100.3)
     assert [effect.why.code for effect in effects if isinstance(effect, do.Rekey)] == ["MESH-005"]
+
+
+def test_nobody_is_given_blocks_before_a_neighbour_has_told_whose_they_are():
+    made = core(tokens=HOMES)
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    want = Routed(source=key(1), target=ME, ring=RING.id, number=1, answer=False, hops=0, body=Want(home=True))
+    assert not sent(made.received(1, want, 100.2), Routed)
+    made.received(1, Records(whole=(0,)), 100.3)
+    assert sent(made.received(1, want, 100.4), Routed)
