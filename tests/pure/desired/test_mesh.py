@@ -238,6 +238,28 @@ def test_with_a_password_a_node_takes_vxlan_inside_trusted_prefixes_alone(truste
     assert attrs.data == ({"VNI": 1, "VtepMAC": str(builders.mac(1))} if clear else {}) | {"Port": 51820}
 
 
+def trusting(*prefixes: str) -> Inputs:
+    return sealing(trusted=tuple(map(ip_network, prefixes)))
+
+
+def test_a_node_that_others_reach_outside_of_trusted_prefixes_takes_no_vxlan():
+    inputs = trusting("192.168.0.0/24")
+    assert mesh.takes_vxlan(inputs)
+    assert not mesh.takes_vxlan(replace(inputs, facts=replace(inputs.facts, public_v4=IPv4Address("198.51.100.7"))))
+
+
+def test_in_clear_packets_go_to_trusted_addresses_alone_whatever_the_peer_says():
+    inside, outside = (mesh.peer(trusting("192.168.0.0/24"), peer(ip)) for ip in ("192.168.0.2", "198.51.100.7"))
+    assert ASKED in inside
+    assert outside == frozenset()
+
+
+def test_what_has_no_way_is_dropped_inside_trusted_prefixes_too():
+    """Peers outside of them are there as well, and a way goes with its device."""
+    assert Route(dst=builders.NETWORK_V4, blackhole=True) in mesh.shared(trusting("192.168.0.0/24"))
+    assert Route(dst=builders.NETWORK_V4, blackhole=True) not in mesh.shared(sealing(password=False))
+
+
 @pytest.mark.parametrize("trusted", ["192.168.0.1/24", "home", ["10.0.0.0/8", 5], 7])
 def test_what_is_no_prefix_is_not_trusted(trusted: object):
     text = json.dumps({"Network": "10.5.0.0/16", "Backend": {"Type": "mesh", "Trusted": trusted}})

@@ -6,8 +6,8 @@ node's. What leads to the peer itself by each kind stays, so that it can be trie
 which and from which nothing else goes. What the node itself sends to pods comes from the base of its own block, by
 every way: that address travels as the block does.
 
-With a password a node takes vxlan only if it is inside `Trusted`. One that does not has no vxlan device, and whatever
-is for pods and has no way is dropped: in clear it would leave by the default route.
+With a password a node takes vxlan only if it is inside `Trusted`, and one that does not has no vxlan device. On either
+whatever is for pods and has no way is dropped: in clear it would leave by the default route.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -56,11 +56,14 @@ def options(fields: Fields, families: Collection[int]) -> MeshOptions:
 
 def takes_vxlan(inputs: Inputs) -> bool:
     """Whether this node may send and take pods' packets in clear."""
-    if not prepared(inputs).password:
-        return True
-    trusted, uplink = _options(inputs).trusted, inputs.facts.uplink
-    own = (uplink.v4 if family == 4 else uplink.v6 for family in inputs.netconf.families)
-    return all(ip is not None and any(ip in net for net in trusted) for ip in own)
+    facts = inputs.facts
+    v4, v6 = (facts.uplink.v4, facts.public_v4), (facts.uplink.v6, facts.public_v6)  # to the latter others would send
+    return all(_trusts(inputs, ip) for family in inputs.netconf.families for ip in (v4 if family == 4 else v6))
+
+
+def _trusts(inputs: Inputs, ip: Ip | None) -> bool:
+    """Whether pods' packets may go to and from an address of the underlay in clear."""
+    return not prepared(inputs).password or (ip is not None and any(ip in net for net in _options(inputs).trusted))
 
 
 def check(inputs: Inputs) -> None:
@@ -107,7 +110,9 @@ def shared(inputs: Inputs) -> KernelState:
     """
     state = set[Object](sealed.shared(inputs, mtu(inputs)))
     clear = takes_vxlan(inputs)
-    state |= vxlan.shared(inputs, _options(inputs), _OVERHEAD) if clear else set(sealed.walls(inputs))
+    state |= vxlan.shared(inputs, _options(inputs), _OVERHEAD) if clear else set(sealed.bases(inputs))
+    if prepared(inputs).password:
+        state |= {Route(dst=network, blackhole=True) for network in inputs.netconf.networks}
     names = [thing.name for thing in state if isinstance(thing, VxlanLink | WireguardLink | WireguardTun)]
     if inputs.v4 is not None and names:
         state.add(Sysctl(name=FORWARDING[4], value="1"))
@@ -132,7 +137,8 @@ def peer(inputs: Inputs, lease: Lease) -> KernelState:
     state = set[Object]((*sealed.peer(inputs, lease), *sealed.blocks(inputs, lease)))
     facts = inputs.facts
     ours = {facts.uplink.v4, facts.uplink.v6, facts.public_v4, facts.public_v6}  # of a peer at another site, too
-    clear, remotes = takes_vxlan(inputs), {ip.version: ip for ip in lease.remotes if ip not in ours}
+    remotes = {ip.version: ip for ip in lease.remotes if ip not in ours and _trusts(inputs, ip)}
+    clear = takes_vxlan(inputs)
     for own, subnet, data in ((inputs.v4, lease.v4, lease.attrs.data), (inputs.v6, lease.v6, lease.attrs.data_v6)):
         if own is None or subnet is None:
             continue

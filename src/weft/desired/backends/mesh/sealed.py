@@ -68,10 +68,9 @@ def shared(inputs: Inputs, mtu: int) -> Iterator[Object]:
         yield _address(asked_at(inputs.netconf, subnet, "direct"))
 
 
-def walls(inputs: Inputs) -> Iterator[Object]:
-    """Where nothing may go in clear: pods' source is at this device, and what has no way goes nowhere."""
-    yield from (_address(subnet.network_address) for subnet in _own(inputs))
-    yield from (Route(dst=network, blackhole=True) for network in inputs.netconf.networks)
+def bases(inputs: Inputs) -> Iterator[Object]:
+    """Where there is no vxlan, the source of what the node itself sends to pods is at this device."""
+    return (_address(subnet.network_address) for subnet in _own(inputs))
 
 
 def peer(inputs: Inputs, lease: Lease) -> Iterator[Object]:
