@@ -153,7 +153,7 @@ def test_a_member_with_twelve_links_takes_little():
         (32, lambda n: records(key=bytes(n))),
         (200, lambda n: Records(members=(member(),) * n)),
         (8192, lambda n: Records(tokens=(token(),) * n)),
-        (4096, lambda n: Records(removals=(Removal(key=KEY, heir=KEY, number=1),) * n)),
+        (1024, lambda n: Records(removals=(Removal(key=KEY, heir=KEY, number=1),) * n)),
         (8192, lambda n: Records(removals=(Removal(key=KEY, heir=KEY, number=1, tokens=(token(),) * n),))),
         (65536, lambda n: Records(tokens=(token(stop=n),))),
         (65535, lambda n: Records(tokens=(token(start=n, stop=65536),))),
