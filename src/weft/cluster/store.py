@@ -177,7 +177,7 @@ class Paths(Protocol):
         ...
 
     def saw(self, answered: Collection[Echo], active: Collection[str], tunnels: Sequence[TunnelSeen] = ()) -> None:
-        """What came back since the last call, the ids of leases with whose nodes pods speak, and all of WireGuard.
+        """What has come back since, the ids of leases with whose nodes pods speak, and a new look at WireGuard.
 
         It is called before `next`, too.
         """

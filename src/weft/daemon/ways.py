@@ -26,6 +26,7 @@ _TURN: Final = 0.2  # seconds until the store hears of an answer
 _LOOK: Final = 0.7  # … of which paths are in use, at the latest; not in step with echoes, which hide what was before
 _TUNNELS: Final = 2.0  # … at WireGuard: its process takes 10 ms for 1,000 peers
 _ROOM: Final = 65536
+_AT_ONCE: Final = 64  # packets that are read before others have their turn: a pod can send more than can be read
 _LATEST: Final = 4096  # echoes whose answers are taken
 _SMALL: Final = len(marked_request(4, 0))
 
@@ -65,7 +66,7 @@ class Ways:
         self._out: dict[int, tuple[Echo, set[Family]]] = {}  # by number, with the families that have not answered
         self._answered: list[Echo] = []
         self._active = set[str]()
-        self._live: Mapping[str, LivePeer] = {}  # as WireGuard was at the last look
+        self._live: Mapping[str, LivePeer] = {}  # as WireGuard was at the last look, if that has not been told yet
         self._new: Mapping[str, LivePeer] = {}  # … if that has not been judged yet
         self._use = Use()
 
@@ -124,7 +125,8 @@ class Ways:
     def _tell(self) -> None:
         if self._socks:
             answered, self._answered = self._answered, []
-            self._paths.saw(answered, self._active, [self._seen(live) for live in self._live.values()])
+            live, self._live = self._live, {}
+            self._paths.saw(answered, self._active, [self._seen(each) for each in live.values()])
 
     def _seen(self, live: LivePeer) -> TunnelSeen:
         endpoint = "" if live.peer.endpoint is None else str(live.peer.endpoint)
@@ -149,7 +151,7 @@ class Ways:
 
     def _hear(self, sock: socket.socket, kind: WayKind, version: Family) -> None:
         with suppress(OSError):  # nothing more; or what came back of an echo, which is no answer
-            while True:
+            for _ in range(_AT_ONCE):
                 data, (host, *_) = sock.recvfrom(_ROOM)
                 what, number = read_marked(version, data)
                 lease = self._leases.get((kind, ip_address(host)))
