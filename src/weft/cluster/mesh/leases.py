@@ -93,6 +93,13 @@ class Leasebook:
         word = None if member is None else self._word(member)[1]
         return word if isinstance(word, Lease) else None
 
+    def is_of_pods(self, text: str) -> bool:
+        """Whether that is an endpoint at an address of the network, which leads into WireGuard itself again."""
+        with suppress(ValueError):
+            ip = Endpoint.parse(text).ip
+            return self._netconf is not None and any(ip in network for network in self._netconf.networks)
+        return False
+
     def own(self, name: str, home: int, attrs: LeaseAttrs) -> OwnLease:
         v4, v6 = (None, None) if self._netconf is None else subnets_of(self._netconf, home)
         return OwnLease(lease=Lease(id=name, v4=v4, v6=v6, attrs=attrs), expires=None, token=self.mark or ())

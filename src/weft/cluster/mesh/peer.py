@@ -41,7 +41,7 @@ from weft.model.mesh.effects import (
     Sights,
     Used,
 )
-from weft.model.mesh.messages import Hello, Message, Offer
+from weft.model.mesh.messages import Hello, Message, Offer, Seen
 from weft.model.mesh.records import KEY_SIZE, Layout, peer_id
 from weft.model.node.history import History
 from weft.model.value import Value, replace
@@ -174,6 +174,8 @@ class Peer:
         """Raises `Hostile` for a ring that this node could not use."""
         if isinstance(message, Offer) and (why := unfit(message.ring.layout)):
             raise Hostile("ring", f"a ring that cannot be used: {why}")
+        if isinstance(message, Seen) and self.book.is_of_pods(message.endpoint):
+            return  # all others would refuse our lease for it
         if (core := self.core) is not None:
             self.heard = now = self.now()
             before = core.agreed

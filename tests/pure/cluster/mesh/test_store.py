@@ -32,7 +32,7 @@ from weft.model.cluster import Changed, Held, Listed, Lost, Revoked
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.lease import LeaseAttrs, Tunnel, Way
 from weft.model.mesh.effects import Hop, Keep, Kept, Leases, Own, PathNow, Publish, Rekey, Remove, Say
-from weft.model.mesh.messages import Hello, Offer, Ping
+from weft.model.mesh.messages import Hello, Offer, Ping, Seen
 from weft.model.mesh.records import Token
 from weft.model.net import Endpoint
 from weft.model.node.meshstate import MeshPath
@@ -106,6 +106,18 @@ async def test_a_ring_that_cannot_be_used_ends_its_link_and_is_not_taken(layout,
         assert caught.value.kind == "ring"
         mesh.peer.received(1, Offer(ring=RING))
         assert [call for call in mesh.core.calls if call[0] == "received"] == [("received", 1, Offer(ring=RING))]
+
+
+async def test_that_our_wireguard_is_seen_at_a_pods_address_counts_for_nothing():
+    """Others would refuse our lease, and what is sealed for us would be sealed again and again."""
+    mesh = Mesh(HELD)
+    async with running(mesh):
+        words = [Seen(endpoint=each) for each in ("10.33.0.1:51820", "198.51.100.1:4001", "nowhere", "[fd00::1]:51820")]
+        for word in words:
+            mesh.peer.received(1, word)
+        assert [call for call in mesh.core.calls if call[0] == "received"] == [
+            ("received", 1, each) for each in words[1:]
+        ]
 
 
 async def test_without_a_ring_it_is_said_what_to_do():
