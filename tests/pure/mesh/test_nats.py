@@ -12,6 +12,7 @@ from weft.model.mesh import effects as do
 
 SEALED: tuple[WayKind, ...] = ("direct",)
 PUNCHED = 15.0  # seconds
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))]
 
 
 def reached(nats: Nats) -> bool:
@@ -29,7 +30,7 @@ def reasons(nats: Nats, one: str, other: str) -> set[str]:
 
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
 @pytest.mark.parametrize("idle", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_n8_two_behind_nats_of_their_own_meet_in_time(seed: int, idle: bool, kinds: tuple[WayKind, ...]):
     nats = Nats(3, {"n1": "one", "n2": "other"}, seed=seed, kinds=kinds)
     if idle:
@@ -94,7 +95,7 @@ def test_a_nat_that_starts_again_costs_half_a_minute():
 
 
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_wherever_nodes_are_every_pod_reaches_every_pod_and_goes_on_to(seed: int, kinds: tuple[WayKind, ...]):
     chance = Random(seed)
     behind = {f"n{number}": chance.choice(["one", "other", "hard", "hard other"]) for number in range(2, 9)}
