@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders import key
+from weft.daemon.backends.wireguard.inkernel import InKernel
 from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
 from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
+from weft.kernel.rtnetlink.netlink import Message
 from weft.model.net import Endpoint
-from weft.model.value import Secret
+from weft.model.value import Secret, replace
 
 
 def told(*, private: int = 0, port: int = 0, peers: bytes = b"") -> bytes:
@@ -123,3 +125,35 @@ def _networks(data: bytes) -> set[tuple[bytes, int | None, int | None]]:
 
 def _plain(endpoint: Endpoint | None) -> Change:
     return Change(peer=Peer(key=key(2), endpoint=endpoint))
+
+
+class Kernel:
+    """Takes what is sent to it."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def request(self, message: Message) -> None:
+        self.bodies.append(message.body)
+
+
+def test_a_peer_that_relays_for_thousands_is_told_in_several_messages():
+    """An attribute has 64 KiB; and not a single change of all peers was made when one had more."""
+    kernel = Kernel()
+    many = frozenset(ip_network(f"fd00:{number:x}::/64") for number in range(4096))
+    relay = Change(peer=PEER, networks=many, alone=True)
+    changes = {
+        key(number): Change(peer=replace(PEER, key=key(number)), networks=NETWORKS) for number in range(10, 110)
+    } | {PEER.key: relay, key(9): Change(gone=True)}
+    InKernel(kernel, 30).set_peers("wg", changes)  # type: ignore[arg-type]
+    assert max(map(len, kernel.bodies)) < 1 << 16
+    assert len(kernel.bodies) == 6
+    [got] = [each for each in device_in(kernel.bodies).peers if each.peer.key == PEER.key]
+    assert got.networks == many
+    flags = [flag for body in kernel.bodies for each, flag in _flags(body) if each == key_bytes(PEER.key)]
+    assert flags == [2, 4, 4, 4], "the first replaces, the others add to what is there"
+
+
+def _flags(body: bytes) -> list[tuple[bytes, int | None]]:
+    peers = [parse(each) for _, each in _list(parse(body, 4)[8])]
+    return [(peer[1], peer.number(3)) for peer in peers]

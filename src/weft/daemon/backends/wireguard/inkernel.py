@@ -1,16 +1,17 @@
 """WireGuard in the kernel, by generic netlink."""
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
 from weft.daemon.backends.wireguard import messages
 from weft.desired.tunnels.wireguard import Change, Device
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
-from weft.model.value import Secret
+from weft.model.value import Secret, replace
 
 _NETLINK_GENERIC: Final = 16
-_MOST: Final = 64  # peers in a message, whose attributes have 64 KiB in all
+_PEERS: Final = 64  # in a message, of at most 132 bytes each,
+_NETWORKS: Final = 1024  # … and of all of them so many, of 40 bytes: the attribute that they are in has 64 KiB
 _NONE: Final = (errno.ENODEV, errno.EOPNOTSUPP)  # no link of this name, or one of another kind
 
 
@@ -52,10 +53,31 @@ class InKernel:
 
     def set_peers(self, name: str, changes: Mapping[str, Change]) -> None:
         """Change peers by their keys. Raises `NetlinkError`: then some may be set."""
-        left = list(changes.items())
-        while left:
-            some, left = left[:_MOST], left[_MOST:]
-            self._send(messages.set_peers(name, dict(some)))
+        for some in _batches(changes):
+            self._send(messages.set_peers(name, some))
 
     def _send(self, body: bytes) -> None:
         self._socket.request(Message(self._family, 0, body))
+
+
+def _batches(changes: Mapping[str, Change]) -> Iterator[dict[str, Change]]:
+    """A peer that relays for thousands is in several."""
+    batch: dict[str, Change] = {}
+    left = _NETWORKS
+    for key, change in changes.items():
+        for part in _parts(change):
+            if key in batch or len(batch) == _PEERS or len(part.networks) > left:
+                yield batch
+                batch, left = {}, _NETWORKS
+            batch[key] = part
+            left -= len(part.networks)
+    if batch:
+        yield batch
+
+
+def _parts(change: Change) -> Iterator[Change]:
+    """The first makes the peer what it is to be; the others add networks."""
+    networks = list(change.networks)
+    yield replace(change, networks=frozenset(networks[:_NETWORKS]))
+    for start in range(_NETWORKS, len(networks), _NETWORKS):
+        yield Change(networks=frozenset(networks[start : start + _NETWORKS]))
