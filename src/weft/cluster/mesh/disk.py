@@ -81,16 +81,14 @@ class Disk:
             )
             return None
 
-    async def tunnel_keys(self) -> TunnelKeys | None:
-        """None without a file. Raises `Unavailable`."""
+    async def tunnel_keys(self) -> TunnelKeys:
+        """Raises `Unavailable`, also without a file: who has no keys would send in clear."""
         where = str(self._identity)
         try:
             saved = await beside(self._read)
         except _SPOILT as error:
             raise Unavailable(Problem(code="STATE-001", where=where, seen=f"cannot be understood: {error}")) from None
-        if saved is None:
-            return None
-        if saved.kept.ring is None:
+        if saved is None or saved.kept.ring is None:
             raise Unavailable(Problem(code="MESH-001", where=where, seen="no ring", expected="the keys of a ring"))
         psk = Secret(b64encode(of_tunnels(saved.kept.ring.secret)).decode())
         return TunnelKeys(private=private_key(saved.secret), psk=psk)

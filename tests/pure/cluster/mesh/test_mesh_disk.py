@@ -87,10 +87,8 @@ def test_a_machine_is_told_by_what_it_says_of_itself(tmp_path):
 
 async def test_wireguards_keys_are_the_own_one_and_one_of_the_ring(tmp_path):
     disk = Disk(tmp_path, FILES)
-    assert await disk.tunnel_keys() is None
     disk.keep(SAVED)
     keys = await disk.tunnel_keys()
-    assert keys is not None
     own, of_ring = (b64decode(key.reveal()) for key in (keys.private, keys.psk))
     public = X25519PrivateKey.from_private_bytes(SAVED.secret).public_key()
     assert X25519PrivateKey.from_private_bytes(own).public_key() == public, "by which others know this node"
@@ -98,7 +96,6 @@ async def test_wireguards_keys_are_the_own_one_and_one_of_the_ring(tmp_path):
     assert len(of_ring) == 32
     disk.keep(replace(SAVED, secret=b"n" * 32))
     others = await disk.tunnel_keys()
-    assert others is not None
     assert (others.private != keys.private, others.psk) == (True, keys.psk)
     assert "kkk" not in repr(keys)
 
@@ -113,3 +110,9 @@ async def test_without_a_ring_or_a_whole_file_there_are_no_keys_yet(tmp_path, co
         await disk.tunnel_keys()
     assert caught.value.problems[0].code == code
     assert [path.name for path in tmp_path.iterdir()] == ["mesh.json"]
+
+
+async def test_without_a_file_nobody_goes_on_without_keys(tmp_path):
+    """What is remembered serves as long as the disk does not take another one: with a password, but in clear."""
+    with pytest.raises(Unavailable, match="MESH-001"):
+        await Disk(tmp_path, FILES).tunnel_keys()
