@@ -136,9 +136,10 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
         return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
-    problem = _suspect(legs, before, after) or _counted(before, after, answers)
+    problem = _suspect(legs, before, after)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
+    problem = problem or _counted(before, after, answers)
     if problem is None and before is not None and turned and beyond:
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
