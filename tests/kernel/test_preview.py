@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import builders
 from tests.support.netns import Netns
-from weft.cluster.store import StoreKind
+from weft.cluster.store import StoreKind, no_keys
 from weft.config.flags import parse_flags
 from weft.daemon.commands.preview import of_start
 from weft.daemon.disk.memory import Memory
@@ -39,6 +39,7 @@ def store(*, chooses: bool, conf: str = CONF) -> Any:
         settings=SimpleNamespace(source="net-conf", chooses=chooses, is_mesh=False, net_conf=net_conf),
         tenure=SimpleNamespace(addresses=addresses),
         directory=SimpleNamespace(list=listing),
+        keys=no_keys,
     )
 
 
