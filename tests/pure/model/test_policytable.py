@@ -63,3 +63,8 @@ def test_a_map_says_so_in_its_spec():
     assert MAP.is_map
     assert not PolicySet(table=INET, name="self4", spec="type ipv4_addr . ipv4_addr;").is_map
     assert table_of(BRIDGE) == Table("bridge", "weft-policy")
+
+
+def test_nobody_finds_two_texts_with_one_name():
+    """Who may write policies may try as many as he can, and a chain or set of the same name is shared."""
+    assert len(POLICY.name.rpartition("-")[2]) * 4 >= 128

@@ -1,10 +1,9 @@
 """Names of sets, and the elements in them, as nf_tables has them."""
 
-from hashlib import blake2s
 from typing import Final
 
 from weft.model.kernel.nftset import field
-from weft.model.kernel.policytable import INET, PolicyElement, PolicySet
+from weft.model.kernel.policytable import INET, PolicyElement, PolicySet, checksum
 from weft.model.net import Ip, Net
 from weft.model.policy import EVERYTHING, NAME_LABEL, Direction, PodPeer, Protocol, Requirement, Selector
 from weft.model.value import replace
@@ -30,7 +29,7 @@ def in_namespace(namespace: str, peer: PodPeer) -> PodPeer:
 
 
 def peers_set(peer: PodPeer, family: int) -> PolicySet:
-    return PolicySet(table=INET, name=f"peers{family}-{_checksum(str(peer))}", spec=f"type {ADDRESS[family]};")
+    return PolicySet(table=INET, name=f"peers{family}-{checksum(repr(peer))}", spec=f"type {ADDRESS[family]};")
 
 
 def ports_set(port: PortName, family: int) -> PolicySet:
@@ -49,10 +48,6 @@ def interface(name: str) -> bytes:
 
 def comment(text: str) -> str:
     return text.encode()[:_COMMENT].decode(errors="ignore")
-
-
-def _checksum(text: str) -> str:
-    return blake2s(text.encode(), digest_size=6).hexdigest()
 
 
 def first_two(net: Net, length: int) -> tuple[Ip, Ip, Ip]:

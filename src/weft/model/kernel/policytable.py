@@ -16,7 +16,7 @@ INET: Final = "inet weft-policy"
 BRIDGE: Final = "bridge weft-policy"
 KINDS: Final = frozenset({"polset", "polchain", "polelement"})
 
-_CHECKSUM_BYTES: Final = 6
+_CHECKSUM_BYTES: Final = 16  # too many for a search for two texts with one name
 _NAME_MOST: Final = 128  # nf_tables takes 255 letters; what is listed stays readable
 
 
@@ -104,6 +104,10 @@ def table_of(name: str) -> Table:
 
 def named(prefix: str, rules: tuple[str, ...], hook: str = "", table: str = INET) -> PolicyChain:
     """A chain whose name is `prefix`, cut where it is long, and a checksum of its text."""
-    text = "\n".join((prefix, hook, *rules)).encode()
-    checksum = blake2s(text, digest_size=_CHECKSUM_BYTES).hexdigest()
-    return PolicyChain(table=table, name=f"{prefix[:_NAME_MOST]}-{checksum}", rules=rules, hook=hook)
+    text = "\n".join((prefix, hook, *rules))
+    name = f"{prefix[:_NAME_MOST]}-{checksum(text)}"
+    return PolicyChain(table=table, name=name, rules=rules, hook=hook)
+
+
+def checksum(text: str) -> str:
+    return blake2s(text.encode(), digest_size=_CHECKSUM_BYTES).hexdigest()

@@ -107,6 +107,13 @@ def test_pods_of_the_namespace():
     assert who_reaches_web(world(to_web({"from": [{"podSelector": {"matchLabels": {"app": "x"}}}]}))) == set()
 
 
+def test_pods_with_a_label_of_the_name_all_are_not_all_pods():
+    """Both selectors read as `all`, and once shared a set."""
+    labelled = {"podSelector": {"matchExpressions": [{"key": "all", "operator": "Exists"}]}}
+    db = {"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
+    assert who_reaches_web(world(to_web({"from": [labelled]}), db)) == set()
+
+
 @pytest.mark.spec("policy.md §6/namespaces")
 def test_all_pods_of_namespaces():
     two = {"namespaceSelector": {"matchLabels": {"team": "two"}}}
