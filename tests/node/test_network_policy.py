@@ -212,6 +212,30 @@ def test_forged_senders_and_tagged_frames_go_nowhere(cluster, tmp_path, bin_dir,
         assert came(receiver), "the trial itself is right"
 
 
+def test_groups_and_broadcasts_reach_no_pod_past_its_policies(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (web, _), (b, _) = (attach(runtime, name) for name in ("web", "b"))
+    for target in ("224.0.0.1", "255.255.255.255"):
+        with web.call(lambda: receiving(PORT)) as receiver, b.call(lambda: receiving(0)) as sender:
+            b.run(f"ip route replace {target}/32 dev eth0")
+            sender.sendto(b"forbidden", (target, PORT))
+            assert not came(receiver)
+            runtime.node.stop()
+            runtime.node.netns.run("nft delete table inet weft-policy")
+            sender.sendto(b"forbidden", (target, PORT))
+            assert came(receiver), "the trial itself is right"
+            runtime.node.start(*world.flags)
+            eventually(lambda: "ingress" in rules(runtime.node))
+
+
+def receiving(port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    made.bind(("", port))
+    made.settimeout(0.5)
+    return made
+
+
 def raw(device: str, protocol: int = 0) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
     made.bind((device, protocol))

@@ -18,7 +18,7 @@ SETS = {"ipv4_addr": 4, "ipv6_addr": 16, "ifname": 16, "inet_proto": 4, "inet_se
 class Packet:
     """The first of a flow; `ether` is the frame's type, `icmp` the type of ICMP, an echo request's if it is one."""
 
-    def __init__(self, flow, *, iifname="eth0", icmp=128, ether=""):
+    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether=""):
         source, target, protocol, port = flow
         self.version = ip_address(source).version
         self.fields = {
@@ -28,6 +28,7 @@ class Packet:
             "dport": port,
             "nfproto": f"ipv{self.version}",
             "iifname": iifname,
+            "oifname": oifname,
             "type": icmp,
         }
         self.ether = ether or {4: "ip", 6: "ip6"}[self.version]
@@ -127,8 +128,8 @@ class Reader:
     def value(self, words, packet):
         """What the packet has of the field that the words begin with, None for none, and the words behind."""
         word, *rest = words
-        if word == "iifname":
-            return packet.fields["iifname"], rest
+        if word in ("iifname", "oifname"):
+            return packet.fields[word], rest
         name, *rest = rest
         fields = packet.fields
         proto = fields["l4proto"]

@@ -16,8 +16,9 @@ from weft.model.policy import DIRECTIONS, Direction
 
 _SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
 _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
-# Neighbours, routers and groups: bridge netfilter brings them to hook forward.
+# Neighbours, routers and groups: bridge netfilter brings them to hook forward. No pod is a router.
 _NEIGHBOURS: Final = ("130-137", "143")
+_PODS_NEIGHBOURS: Final = ("131-133", "135-136", "143")
 _DENIED: Final = "type {ip} . {ip} . inet_proto . inet_service; size 4096; flags dynamic,timeout; timeout 10m;"
 # Before connection tracking, and before what others drop or accept.
 _FIRST: Final = -350
@@ -66,6 +67,8 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
         rules.append(f"iifname @links goto {refused}")
     else:
         rules += [f"{NFT_WORD[net.version]} daddr {net} goto {refused}" for net in settings.subnets]
+        # Groups, broadcasts and addresses of the link reach pods of one bridge, and are no pod's.
+        rules.append(f"iifname @links oifname @links goto {refused}")
     hook = f"type filter hook forward priority {_PRIORITY[direction]}; policy accept;"
     return named(direction, tuple(rules), hook)
 
@@ -82,7 +85,7 @@ def _senders(table: str, mode: Mode) -> PolicyChain:
         for family, ip in NFT_WORD.items()
     ]
     rules += [
-        f"ip6 saddr {source} icmpv6 type {types} accept" for source in ("::", "fe80::/10") for types in _NEIGHBOURS
+        f"ip6 saddr {source} icmpv6 type {types} accept" for source in ("::", "fe80::/10") for types in _PODS_NEIGHBOURS
     ]
     if ether:
         rules.append("ether type arp iifname . arp saddr ip @bound4 accept")

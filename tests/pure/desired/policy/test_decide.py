@@ -5,6 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.policy.deciding import SETTINGS
+from tests.support.policy.nftreader import Packet, Reader
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.frame import frame, refusal
 from weft.desired.policy.inputs import Attached
@@ -65,6 +66,24 @@ def test_a_routed_pod_is_held_to_its_addresses_by_the_table_inet():
     made = decider(SHOP, POD, attached=replace(ATTACHED, link="veth1"))
     assert elements(made, "bound4") == {b"veth1".ljust(16, b"\0") + IP.packed: ""}
     assert not elements(made, "ports", BRIDGE)
+
+
+@pytest.mark.parametrize("target", ["224.0.0.1", "255.255.255.255", "ff02::fb", "fe80::2"])
+def test_what_is_for_no_pods_address_reaches_no_pod_of_the_bridge(target):
+    """It is delivered to whoever listens there, restricted or not."""
+    reader = Reader(decider(SHOP, POD).wanted.values())
+    flow = ("10.244.1.2" if "." in target else "fd00:244:0:1::2", target, "UDP", 53)
+    assert not reader.passes(Packet(flow, iifname="cni0", oifname="cni0"))
+    assert reader.passes(Packet(flow, iifname="eth0", oifname="eth1")), "none of our links"
+    solicitation = Packet((*flow[:2], "ICMP", 0), iifname="cni0", oifname="cni0", icmp=135)
+    assert reader.passes(solicitation) == (":" in target)
+
+
+@pytest.mark.parametrize("kind, may", [(130, False), (133, True), (134, False), (135, True), (136, True), (137, False)])
+def test_a_pod_is_no_router(kind, may):
+    reader = Reader(decider(SHOP, POD).wanted.values(), BRIDGE)
+    packet = Packet(("fe80::1", "ff02::1", "ICMP", 0), iifname="veth1", icmp=kind)
+    assert reader.passes(packet, "prerouting") == may
 
 
 def test_who_has_no_link_here_has_no_port():
