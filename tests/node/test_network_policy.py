@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 from tests.node.plugincalls import Runtime
@@ -192,6 +192,25 @@ def test_a_clean_up_takes_both_tables_away(cluster, tmp_path, bin_dir, world):
     said = weft(node, "cleanup", f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}").stdout
     assert "table inet weft-policy" in said
     assert "weft-policy" not in node.netns.run("nft list tables")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_restart_takes_no_pods_word_for_its_addresses(cluster, tmp_path, bin_dir, world, recorded):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    node = runtime.node
+    (web, ip), (_, a_ip), (b, _) = (attach(runtime, name) for name in ("web", "a", "b"))
+    source, target = (pod.json("ip -j link show eth0")[0]["address"] for pod in (b, web))
+    frame = bytes(Ether(src=source, dst=target) / IP(src=a_ip, dst=ip) / TCP(dport=PORT) / b"forbidden")
+    b.run(f"ip addr add {a_ip}/32 dev eth0")
+    node.kill()
+    if not recorded:
+        [lost] = [each for each in (node.state_dir / "cni" / "attachments").glob("*.json") if '"b"' in each.read_text()]
+        lost.unlink()
+    node.start(*world.flags)
+    time.sleep(0.5)
+    with web.call(lambda: raw("eth0", ALL)) as receiver, b.call(lambda: raw("eth0")) as sender:
+        sender.send(frame)
+        assert not came(receiver)
 
 
 @pytest.mark.parametrize("tagged", [False, True])

@@ -60,7 +60,13 @@ def make_links(
     link, name = veth.make(call, container, mtu=mtu, mac=mac)
     on_failure(undo, call, lambda: interface.disable(call, link, link.link))
     known = Record(
-        veth=name, index=link.link, masq=masq_kind, spoof_check=spoof_check, ipam=ipam_type, pod=_pod(call.args)
+        veth=name,
+        index=link.link,
+        masq=masq_kind,
+        spoof_check=spoof_check,
+        ipam=ipam_type,
+        pod=_pod(call.args),
+        uid=_told(call.args).get("K8S_POD_UID", ""),
     )
     on_failure(undo, call, lambda: record.put_back(call, record.LINKS, before))
     record.write(call, known)
@@ -94,10 +100,10 @@ def wait_for_policies(call: Call, undo: ExitStack, pair: Pair, result: Result, l
     gate = call.host.gate
     if gate is None:
         return
-    key, uid = record.key_of(call.attachment), _told(call.args).get("K8S_POD_UID", "")
+    key = record.key_of(call.attachment)
     on_failure(undo, call, lambda: gate.release(key))
     ips = tuple(each.address.ip for each in result.ips)
-    why = gate.admit(key, pod=pair.known.pod, uid=uid, ips=ips, port=pair.name, link=link)
+    why = gate.admit(key, pod=pair.known.pod, uid=pair.known.uid, ips=ips, port=pair.name, link=link)
     if why:
         raise CniError(TRY_AGAIN, why)
 

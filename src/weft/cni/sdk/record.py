@@ -21,6 +21,7 @@ from weft.model.attachment import Attachment, Cidr
 from weft.model.errors import Problem
 from weft.model.kernel.marks import POD_ALIAS
 from weft.model.keyed import Key
+from weft.model.net import Ip, ip_in
 from weft.model.value import Value
 from weft.wire import cnijson
 from weft.wire.cni import CniError
@@ -40,7 +41,7 @@ class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
     `masq` is the kind of masquerade rules; `addresses` are filled in only with them. `ipam` is the plugin that gives
-    the addresses. `pod` is what Kubernetes' runtimes say of it, as `default/web`.
+    the addresses. `pod` and `uid` are what Kubernetes' runtimes say of it, the first as `default/web`.
     """
 
     veth: Annotated[str, Key("veth")] = ""
@@ -50,6 +51,7 @@ class Record(Value):
     spoof_check: Annotated[bool, Key("spoofCheck")] = False
     ipam: Annotated[str, Key("ipam")] = ""
     pod: Annotated[str, Key("pod")] = ""
+    uid: Annotated[str, Key("uid")] = ""
 
 
 @lru_cache(maxsize=64)
@@ -150,10 +152,22 @@ def of_key(host: Host, subject: str, key: str) -> Attachment | None:
         return None
 
 
-def pod_of_key(host: Host, key: str) -> str:
+def links_of_key(host: Host, key: str) -> Record | None:
     known = _load(host, f"/{LINKS}/{key}.json") if _KEY.fullmatch(key) else None
-    found = None if known is None else as_value(Record, known)
+    return as_value(Record, known) if known and known.get("container") else None
+
+
+def pod_of_key(host: Host, key: str) -> str:
+    found = links_of_key(host, key)
     return "" if found is None else found.pod
+
+
+def given_to_key(host: Host, key: str) -> tuple[Ip, ...]:
+    """The addresses that host-local gave, as far as that is known."""
+    known = _load(host, f"/{ADDRESSES}/{key}.json") if _KEY.fullmatch(key) else None
+    given = (known or {}).get("addresses")
+    found = (ip_in(str(each)) for each in given) if isinstance(given, list) else ()
+    return tuple(ip for ip in found if ip is not None)
 
 
 def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
