@@ -91,7 +91,7 @@ class _Reader(Reader):
         if pods is not None:
             return (pods,)
         if "networks" not in given:  # nodes, names of domains, or what comes after this version of the API
-            raise self.wrong(path, ", ".join(given) or "nothing", "namespaces, pods or networks")
+            raise self.wrong(path, ", ".join(map(str, given)) or "nothing", "namespaces, pods or networks")
         nets = self.items(given["networks"], f"{path}.networks")
         return tuple(IpBlock(self.net(each, f"{path}.networks[{index}]")) for index, each in enumerate(nets))
 
@@ -99,7 +99,9 @@ class _Reader(Reader):
         """None where no pods are spoken of."""
         fields = self.mapping(given, path)
         if len(fields) != 1:
-            raise self.wrong(path, ", ".join(fields) or "nothing", "one of namespaces and pods, or of a peer's fields")
+            raise self.wrong(
+                path, ", ".join(map(str, fields)) or "nothing", "one of namespaces and pods, or of a peer's fields"
+            )
         if "namespaces" in fields:
             return PodPeer(namespaces=self.selector(fields["namespaces"], f"{path}.namespaces"))
         if "pods" not in fields:
@@ -116,7 +118,9 @@ class _Reader(Reader):
         if len(fields) == 1 and PORT_NAME.fullmatch(str(fields.get("destinationNamedPort"))):
             return tuple(Port(protocol=each, name=fields["destinationNamedPort"]) for each in PROTOCOLS)
         if len(fields) != 1 or next(iter(fields)) not in PROTOCOLS:
-            raise self.wrong(path, ", ".join(fields), f"one of {', '.join(PROTOCOLS)} and destinationNamedPort")
+            raise self.wrong(
+                path, ", ".join(map(str, fields)), f"one of {', '.join(PROTOCOLS)} and destinationNamedPort"
+            )
         protocol: Protocol = next(each for each in PROTOCOLS if each in fields)
         port = self.mapping(fields[protocol], f"{path}.{protocol}")
         self.only(port, ("destinationPort",), f"{path}.{protocol}")

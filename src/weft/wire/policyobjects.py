@@ -37,6 +37,8 @@ _GROUPS: Final = ("networking.k8s.io", "policy.networking.k8s.io")
 _NO_POLICIES: Final = ("Ingress", "IngressClass", "IPAddress", "ServiceCIDR")
 # Their schemas are the same.
 _CLUSTER: Final = ("policy.networking.k8s.io/v1beta1", "policy.networking.k8s.io/v1alpha2")
+# The last three are for a value of a wrong form, as the day 2026-02-30.
+_NO_YAML: Final = (yaml.YAMLError, RecursionError, AttributeError, LookupError, ValueError)
 _OTHERS: Final = "weft enforces no other kind. Leave it out, or write it as one of these"
 
 
@@ -149,7 +151,7 @@ class _Reader:
     def documents(self, text: str, where: str) -> Iterator[Any]:
         try:
             documents = list(yaml.safe_load_all(text))
-        except (yaml.YAMLError, RecursionError) as error:
+        except _NO_YAML as error:
             self._fault(where, one_line(str(error)), "YAML")
             return
         for document in documents:

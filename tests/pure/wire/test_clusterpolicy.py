@@ -104,6 +104,12 @@ DENIED = (Rule(action="Deny"),)
         ({"from": []}, "[0].from", Rule(peers=(), ports=())),
         ({"from": [{"networks": "::/0"}]}, "[0].from[0].networks", Rule(peers=())),
         ({"from": [{"networks": ["x"]}]}, "[0].from[0].networks[0]", Rule(peers=())),
+        ({"from": [{1: {}, 2: {}}]}, "[0].from[0]", Rule(peers=())),
+        (
+            {"from": [ALL], "protocols": [{1: 2, 3: 4}]},
+            "[0].protocols[0]",
+            Rule(peers=(PodPeer(namespaces=EVERYTHING),), ports=()),
+        ),
     ],
 )
 def test_a_rule_that_is_not_understood_denies_all_unless_it_accepts(rule, where, accepted):

@@ -117,3 +117,11 @@ def test_an_object_that_two_files_hold():
 
 def test_objects_of_others_in_the_group_are_passed_over():
     assert not read_objects({"a.yaml": "{apiVersion: networking.k8s.io/v1, kind: Ingress}"}).policies
+
+
+@pytest.mark.parametrize("value", ["2026-02-30", "!!int x", "!!bool x", "!!timestamp x", "1" * 5000, "[" * 5000])
+def test_what_the_library_of_yaml_stumbles_over_is_a_fault_of_the_file(value):
+    with pytest.raises(ConfigError) as caught:
+        read_objects({"a.yaml": FILE, "b.yaml": f"a: {value}\n"})
+    [problem] = caught.value.problems
+    assert (problem.code, problem.where, problem.expected) == ("POL-005", "b.yaml", "YAML")
