@@ -19,7 +19,7 @@ ENDINGS: Final = (".yaml", ".yml", ".json")
 _LARGEST: Final = 64 << 20
 _LOOK_SECONDS: Final = 0.25
 _READ_SECONDS: Final = 10.0
-# A file that was written a moment ago may be half of what is to be in it.
+# A file that was written a moment ago may be half of what is to be in it, and so may a directory.
 _REST_SECONDS: Final = 0.2
 
 _Stamp = tuple[tuple[str, int, int, int], ...]
@@ -73,8 +73,10 @@ class Files:
         return tuple((str(file), stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
 
     def _is_fresh(self, stamp: _Stamp) -> bool:
-        now = time.time()
-        return any(abs(now - written / 1e9) < _REST_SECONDS for *_, written in stamp)
+        now, written = time.time(), [each[-1] for each in stamp]
+        if self._path.is_dir():  # an editor may have moved a file away to write it again
+            written.append(self._path.stat().st_mtime_ns)
+        return any(abs(now - each / 1e9) < _REST_SECONDS for each in written)
 
     def _unreadable(self, error: OSError) -> ConfigError:
         seen = f"cannot be read: {error.strerror or error}"

@@ -84,3 +84,16 @@ async def test_a_file_that_is_being_written_is_left_until_it_rests(tmp_path, mon
 
     monkeypatch.setattr(policysource, "read_now", late)
     assert files._look(None) is None
+
+
+def test_a_file_that_was_moved_away_a_moment_ago_may_be_written_again(tmp_path):
+    for name in ("web", "db"):
+        write(tmp_path / f"{name}.yaml", POD % name)
+    files = Files(tmp_path)
+    os.utime(tmp_path, (1e9, 1e9))
+    before, found = files._look(None)
+    assert names(found) == {"shop/web", "shop/db"}
+    (tmp_path / "web.yaml").rename(tmp_path / "web.yaml~")
+    assert files._look(before) is None
+    os.utime(tmp_path, (1e9, 1e9))
+    assert names(files._look(before)[1]) == {"shop/db"}
