@@ -12,6 +12,7 @@ from weft.diag.rules.ruleset import Name, Ruleset
 from weft.model.net import Net
 from weft.model.value import Value
 
+POLICY_TABLE: Final = "weft-policy"  # what NetworkPolicies refuse is meant so
 _DOCKERS: Final = "DOCKER-USER"  # Docker leaves it to the user, and asks it before all else
 
 
@@ -26,6 +27,8 @@ class Owner(Value):
 def owner_of(rules: Ruleset, place: Name) -> Owner | None:
     """A chain of iptables' own belongs to the program whose chains are asked from there."""
     family, table, chain = place
+    if table == POLICY_TABLE:
+        return POLICIES
     beside = {name for one, other, name in rules.chains if (one, other) == (family, table)}
     if (
         table == "firewalld"
@@ -83,3 +86,8 @@ _DOCKER: Final = Owner(
     mends=_by_docker,
 )
 _UFW: Final = Owner(name="ufw", hint="Have ufw route the pod network's packets", mends=_by_ufw)
+POLICIES: Final = Owner(
+    name="weftd's network policies",
+    hint="'weft policy explain A B --from FILES' says which policy refuses it. A pod that no file names is refused all",
+    mends=lambda _: (),
+)

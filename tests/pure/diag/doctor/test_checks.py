@@ -437,6 +437,15 @@ def test_forwarding_is_asked_where_there_are_pods_and_peers():
     assert out.problem.where == "forwarding tcp 10.244.1.2 to 10.244.2.2:80"
 
 
+def test_what_network_policies_refuse_is_no_firewalls_fault():
+    def refusing(table: str) -> Ruleset:
+        place = ("inet", table, "forward")
+        return Ruleset(chains={place: Chain(place=place, hook="forward", kind="filter", policy="drop")})
+
+    assert codes(rules=refusing("somebody")) == ["FW-002"]
+    assert not codes(rules=refusing("weft-policy"))
+
+
 def test_what_is_of_no_pod_network_is_let_be():
     bridges = {"links": (*LINKS, replace(LINKS[2], index=9, name="other"))}
     assert not codes(**bridges, networks=(FLANNEL, Configured(file="20", name="b", plugins=(), bridges=("other",))))

@@ -21,6 +21,7 @@ from tests.pure.diag.doctor.test_checks import (
 )
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from weft.diag.rules.matching import Packet
+from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight.node import PodEnd, Sight
 from weft.diag.trace.hops import Way
 from weft.diag.trace.predict import Entry, follow
@@ -332,6 +333,15 @@ def test_a_link_between_nodes_without_a_carrier():
 def at(hook: str, *statements: Any) -> dict[str, Any]:
     found = rules(list(statements))
     return {"rules": replace(found, chains={n: replace(c, hook=hook) for n, c in found.chains.items()})}
+
+
+def test_what_network_policies_refuse_is_said_to_be_theirs():
+    place = ("inet", "weft-policy", "forward")
+    chain = Chain(place=place, hook="forward", kind="filter", policy="drop")
+    problem = way(rules=Ruleset(chains={place: chain})).problem
+    assert problem is not None
+    assert problem.code == "FW-002"
+    assert problem.hint.startswith("'weft policy explain A B --from FILES' says which policy refuses it")
 
 
 def test_other_hooks_are_asked_and_said_where_they_matter():

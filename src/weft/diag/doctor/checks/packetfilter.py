@@ -6,7 +6,7 @@ from itertools import product
 from typing import Final
 
 from weft.diag.finding import Command, Finding, UndecidedError, Weight, check, finding
-from weft.diag.owners import FIREWALLD, owner_of
+from weft.diag.owners import FIREWALLD, POLICY_TABLE, owner_of
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight.node import Configured, Peer, Sight, peers
@@ -36,8 +36,9 @@ _MOST: Final = 50  # peers that are asked about: rules that tell nodes apart are
 )
 def _forwarded(sight: Sight) -> Iterator[Finding]:
     said, doubts = set[str](), list[str]()
+    others = {place: chain for place, chain in sight.rules.chains.items() if place[1] != POLICY_TABLE}
     for packet in _between_pods(sight):
-        verdict = judge(sight.rules, "forward", packet)
+        verdict = judge(replace(sight.rules, chains=others), "forward", packet)
         if verdict.passes is False and verdict.by not in said:
             said.add(verdict.by)
             yield _dropped(packet, verdict, sight)
