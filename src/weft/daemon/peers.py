@@ -210,7 +210,7 @@ class Peers:
         if before is None or before.code != code:
             log.warning("%s: the store %s (%s); the network stays as it is", code, what, lost.reason)
             self._history.note("store-lost", "store", code=code, words=f"{what} ({lost.reason})")
-        hint = "Pods keep their network; new nodes are not seen, and our lease expires"
+        hint = "Pods keep their network; new nodes are not seen, and our lease expires, unless the store is a mesh"
         self._status.store = Problem(code=code, where="store", seen=f"it {what} ({lost.reason})", hint=hint)
 
     def _lost_some(self, lost: Lost) -> None:

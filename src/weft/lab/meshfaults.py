@@ -54,9 +54,10 @@ MESH: Final = (
     Fault(
         name="large-dropped",
         code="MESH-008",
-        about="what one other node sends is lost where it is large, and nobody says so",
+        about="what one other node sends is lost where it is large, and nobody says so: see it from that node",
         breaks=ingress("ip saddr $FAR udp dport { 8472, 51820 } meta length > 1400 drop"),
         mends="nft delete table netdev somebody",
+        elsewhere=True,  # first: who sends what is lost
         backends=_BACKENDS,
     ),
     Fault(

@@ -95,7 +95,7 @@ def test_the_state_on_one_screen(daemon: Daemon):
             agreed=False,
             peers=(),
             strangers={"": ["node2-0b0b0b0b"], "5e" * 16: ["node3-0c0c0c0c"]},
-            unreached={"10.0.0.9:51820": "MESH-001 mesh: no answer"},
+            unreached={"10.0.0.9:51820": Problem("MESH-001", "mesh", "no answer")},
             removing=("node4-0d0d0d0d",),
             waits=waits,
         ),

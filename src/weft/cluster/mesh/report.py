@@ -41,7 +41,9 @@ class Report:
             strangers.setdefault("" if hello.ring is None else hello.ring.hex(), []).append(name)
         tokens = None if ring is None else Tokens(ring.layout, core.tokens)
         names = {short(member.key): peer_id(member.name, member.key) for member in core.members.values()}
-        proposal, dialled = peer.kept.proposal, core.dialled
+        proposal = peer.kept.proposal
+        linked_at = {each for member in core.members.values() if member.key in linked for each in member.endpoints}
+        dialled = {*core.dialled} - linked_at
         return MeshState(
             id=peer.id,
             key=peer.key.hex(),
@@ -56,7 +58,7 @@ class Report:
                 *self._recordless(tokens, core.members),
             ),
             strangers=strangers,
-            unreached={address: str(why) for address, why in peer.unreached.items() if address in dialled},
+            unreached={address: why for address, why in peer.unreached.items() if address in dialled},
             waits=peer.own.waits,
             removing=() if proposal is None else tuple(self._id(key) for key in proposal.names),
             unwritten=peer.saving.unwritten,

@@ -81,11 +81,15 @@ def explain(source: str, target: str, files: Sequence[Path], more: Sequence[Path
 def check(files: Sequence[Path], output: str) -> int:
     """Say what of policies cannot be enforced as written, and what is probably not meant.
 
+    \b
+      weft policy check new.yaml
+      weft policy check policies/ pods.yaml
+
     A policy that selects no pod, two peers where one with both selectors may be meant, a block with addresses of pods,
     a port's name that no pod has, what leaves without DNS. What needs pods is looked at if the files have any.
 
     Exits 0 if nothing is to be said, else 1.
-    """
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
     found = read_objects(_texts(files))
     count = len(found.policies) + len(found.cluster)
     checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found))))

@@ -51,7 +51,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
     wanted = named(fault)
     if mend and not (wanted.mends or wanted.kills):
         raise ConfigError(
-            _problem(wanted.name, f"--mend does not undo this fault: {_ends(wanted)} ends it", "no --mend")
+            _problem(wanted.name, f"--mend does not undo this fault; what ends it: {_ends(wanted)}", "no --mend")
         )
     place = start.find(base(), lab)
     report = ask(place, protocol.Ps(), LabReport)
@@ -64,7 +64,8 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
     )
     option = within(place)
     looks = witness(report, node, wanted)
-    next_commands(output, f"weft lab exec{option} {looks} weft doctor", f"weft lab break{option} {node} {fault} --mend")
+    undo = () if mend or _ends(wanted) != "--mend" else (f"weft lab break{option} {node} {fault} --mend",)
+    next_commands(output, f"weft lab exec{option} {looks} weft doctor", *undo)
 
 
 def _ends(fault: Fault) -> str:

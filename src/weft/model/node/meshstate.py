@@ -96,7 +96,7 @@ class MeshState(Value):
     agreed: bool
     peers: tuple[MeshPeer, ...] = ()
     strangers: dict[str, list[str]] = field(default_factory=dict)
-    unreached: dict[str, str] = field(default_factory=dict)
+    unreached: dict[str, Problem] = field(default_factory=dict)
     waits: Problem | None = None
     removing: tuple[str, ...] = ()
     unwritten: Problem | None = None

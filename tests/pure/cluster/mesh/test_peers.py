@@ -167,6 +167,8 @@ async def test_each_node_gets_a_block_and_all_know_the_leases_of_all():
         await comes(lambda: {peer.name for peer in nodes[0].look().peers if peer.linked} == {"node2", "node3"})
         [first] = [peer for peer in nodes[1].look().peers if peer.name == "node1"]
         assert first.addresses == ("192.0.2.1:51820",)
+        nodes[1].peer.undialled("192.0.2.1:51820", REFUSED)  # while it started, before it dialled us
+        assert nodes[1].look().unreached == {}
 
 
 async def test_before_there_is_a_ring_it_is_said_who_answers_and_who_does_not():
@@ -187,7 +189,7 @@ async def test_before_there_is_a_ring_it_is_said_who_answers_and_who_does_not():
             await first.operator.command(asked("leave"))
     async with started(hub, 2, FakeDisk()) as alone:
         await comes(lambda: alone.look().unreached)
-        assert alone.look().unreached == {"192.0.2.1:51820": str(REFUSED)}
+        assert alone.look().unreached == {"192.0.2.1:51820": REFUSED}
         await alone.operator.command(asked("forget", "192.0.2.1", sure=True))
         assert alone.look().unreached == {}
 

@@ -30,7 +30,7 @@ from weft.diag.sight.node import (
 from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo, RuleInfo
 from weft.model.net import Mac
-from weft.model.node.meshstate import MeshRing, MeshSaid, MeshState
+from weft.model.node.meshstate import MeshPeer, MeshRing, MeshSaid, MeshState
 from weft.model.node.nodestate import (
     LeaseState,
     LoopState,
@@ -930,6 +930,15 @@ def test_another_ring_is_a_fault_and_peers_that_are_in_none_are_not():
     assert not in_a_mesh(strangers={"00" * 16: ["node2-b"]}, ring=None)
 
 
+def test_another_password_is_a_fault_of_a_node_that_has_no_link():
+    refusing = Problem(code="MESH-002", where="mesh", seen="192.0.2.1:51820: it has another password")
+    unreached = {"192.0.2.1:51820": refusing, "192.0.2.2:51820": replace(refusing, code="MESH-001")}
+    [found] = in_a_mesh(unreached=unreached)
+    assert (found.problem, found.weight) == (refusing, "fault")
+    linked = MeshPeer(id="node2-b", name="node2", key="b", us=False, linked=True)
+    assert [each.weight for each in in_a_mesh(unreached=unreached, peers=(linked,))] == ["warning"]
+
+
 def test_what_the_mesh_has_complained_of_lately_is_said_once_each():
     old = Problem(code="MESH-009", where="the ring", seen="ours is another's")
     again = replace(TROUBLE, code="MESH-004", where="mesh.json")
@@ -959,6 +968,13 @@ def test_what_blocks_a_better_way_alone_is_a_warning():
     found = ask(CHECKS, replace(WELL, daemon=daemon, rules=at_input(field("udp", "dport", 8472), DROP))).findings
     assert [(each.problem.code, each.weight) for each in found] == [("REACH-001", "warning"), ("MESH-008", "warning")]
     assert found[0].problem.hint.startswith("Packets between pods go another way now. Have the program")
+
+
+def test_who_is_gone_from_a_mesh_goes_by_a_command():
+    gone = (probed("overlay", answered=False), probed("underlay", answered=False))
+    [found] = ask(CHECKS, replace(WELL, probes=gone, daemon=replace(STATE, mesh=MESH))).findings
+    assert found.problem.code == "LEASE-005"
+    assert "stays until you type 'weft mesh rmpeer'" in found.problem.hint
 
 
 def test_what_a_mesh_has_measured_is_no_loss():

@@ -1,10 +1,10 @@
-"""A mesh: the ways to peers that could be better, and the rings that it meets."""
+"""A mesh: the ways to peers that could be better, the rings that it meets, and the passwords."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from weft.diag.finding import Finding, check, finding
+from weft.diag.finding import Finding, Weight, check, finding
 from weft.diag.sight.node import Sight
 from weft.model.text import counted, shortly
 from weft.model.value import replace
@@ -71,6 +71,16 @@ def _one_ring(sight: Sight) -> Iterator[Finding]:
             yield finding("MESH-003", f"this node's ring, {mesh.ring.id[:8]}", seen, hint)
 
 
+@check("passwords", "no node of the mesh has another password", "daemon")
+def _one_password(sight: Sight) -> Iterator[Finding]:
+    mesh = None if sight.daemon is None else sight.daemon.mesh
+    if mesh is None:
+        return
+    weight: Weight = "warning" if any(peer.linked for peer in mesh.peers) else "fault"
+    refusing = [why for why in mesh.unreached.values() if why.code == "MESH-002"]
+    yield from (Finding(problem=why, weight=weight) for why in refusing[:_NAMED])
+
+
 @check("mesh-faults", "the mesh was well in the last hour", "daemon")
 def _lately(sight: Sight) -> Iterator[Finding]:
     """What a mesh mends by itself is soon over, and pods may have lost their addresses by it."""
@@ -84,4 +94,4 @@ def _lately(sight: Sight) -> Iterator[Finding]:
         yield Finding(problem=replace(problem, seen=f"{shortly(seconds)} ago: {problem.seen}"), weight="warning")
 
 
-CHECKS: Final = (_best_ways, _one_ring, _lately)
+CHECKS: Final = (_best_ways, _one_ring, _one_password, _lately)

@@ -282,10 +282,10 @@ def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
     if unheard and "" not in unheard:
         seen = f"{seen}: {'; '.join(sorted(unheard)[:_NAMED])}"
         causes = "are off, or cut off from this link"
-    hint = (
-        f"The nodes {causes}. The lease of a node that is gone stays until it expires or the node's Node object is"
-        " deleted"
-    )
+    until = "it expires or the node's Node object is deleted"
+    if sight.daemon is not None and sight.daemon.mesh is not None:
+        until = "you type 'weft mesh rmpeer' with its name; 'weft mesh peers' lists them"
+    hint = f"The nodes {causes}. The lease of a node that is gone stays until {until}"
     return _finding("LEASE-005", away, seen, hint)
 
 
