@@ -192,7 +192,7 @@ class Walk:
             owner = None if verdict.place is None else owner_of(self.sight.rules, verdict.place)
             whose = "the program that made it" if owner is None else owner.name
             hint = f"Have {whose} accept this; an accept elsewhere does not help"
-            hint = owner.hint if owner is POLICIES else hint
+            hint = POLICIES.hint if owner is POLICIES else hint
             code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
             if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
                 code, seen = "MTU-001", f"{seen}, which lets small ones pass"
