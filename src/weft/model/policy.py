@@ -1,4 +1,4 @@
-"""Policies, and what they speak of: selectors, peers, ports, namespaces, pods, flows.
+"""Policies, and what they speak of: selectors, peers, ports, namespaces, pods.
 
 What may leave or reach a pod is asked in each direction on its own (Kubernetes' words: egress, ingress).
 """
@@ -234,12 +234,3 @@ class Pod(Value, gc=False):
 
 # What policies are decided by.
 Thing = Policy | ClusterPolicy | Namespace | Pod
-
-
-class Flow(Value, gc=False):
-    """The first packet of a connection, behind DNAT and before SNAT."""
-
-    source: Ip
-    target: Ip
-    protocol: str  # `tcp`, `udp`, `sctp`, or another that has no ports, as `icmp`
-    port: int = 0  # the target's

@@ -7,7 +7,7 @@ import pytest
 from tests.support.policy.clauses import ADDRESSES, world
 from tests.support.policy.deciding import judging
 from weft.desired.policy.judge import judged
-from weft.desired.policy.verdict import Asked, End, World
+from weft.desired.policy.verdict import Asked, End, World, between
 from weft.model.value import replace
 
 WEB = {"matchLabels": {"app": "web"}}
@@ -147,6 +147,15 @@ def test_peers_without_an_address_or_a_namespace():
     (rule,) = judged(host, other).sides[1].policies[0].rules
     assert rule.why == ("from[0]: a/db has its node's address (hostNetwork), which no selector means",)
     assert judged(host, other).sides[1].change == "add ipBlock of its node to ingress[0].from of a/p0"
+
+
+def test_the_ends_of_a_flow_have_addresses_of_one_family():
+    pods = {pod.name: pod for pod in judging(world()).pods}
+    web, v4 = pods["web"], pods["v4"]
+    v6 = replace(pods["db"], ips=pods["db"].ips[1:])
+    assert [end.ip for end in between(web, v4)] == [web.ips[0], v4.ips[0]]
+    assert [end.ip for end in between(web, v6)] == [web.ips[1], v6.ips[0]]
+    assert between(v4, v6) == (End(pod=v4), End(pod=v6))
 
 
 def test_a_peer_that_nobody_understands():
