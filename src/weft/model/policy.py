@@ -18,6 +18,8 @@ Tier = Literal["Admin", "Baseline"]
 Action = Literal["Accept", "Deny", "Pass"]
 
 DIRECTIONS: Final[tuple[Direction, ...]] = ("ingress", "egress")
+# Where a rule has its peers, in the API's words.
+PEERS_KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("tcp", "udp", "sctp")
 LAST_PORT: Final = 65535
 # Of an object: its kind, its namespace (a namespace has none) and its name.

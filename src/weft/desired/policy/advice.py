@@ -8,8 +8,8 @@ from weft.desired.policy.verdict import World
 from weft.model.policy import (
     DIRECTIONS,
     EVERYTHING,
+    PEERS_KEY,
     ClusterPolicy,
-    Direction,
     IpBlock,
     Pod,
     PodPeer,
@@ -19,7 +19,6 @@ from weft.model.policy import (
 )
 from weft.model.value import Value
 
-_KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
 _DNS: Final = 53
 
 
@@ -56,8 +55,8 @@ def _advice(policy: Policy, world: World) -> Iterator[Advice]:
         for index, rule in enumerate(policy.rules(direction) or ()):
             path = f"spec.{direction}[{index}]"
             for at, seen, hint in (
-                *_or_for_and(rule, _KEY[direction]),
-                *_blocks_of_pods(rule, _KEY[direction], pods),
+                *_or_for_and(rule, PEERS_KEY[direction]),
+                *_blocks_of_pods(rule, PEERS_KEY[direction], pods),
                 *_unknown_names(rule, mine if direction == "ingress" else pods),
             ):
                 yield Advice(policy=str(policy), path=f"{path}.{at}", seen=seen, hint=hint)

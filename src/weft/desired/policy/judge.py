@@ -10,6 +10,7 @@ from weft.desired.policy.names import ALL_PODS, in_namespace, is_pods
 from weft.desired.policy.verdict import Asked, PolicyVerdict, RuleVerdict, Side, Verdict, World
 from weft.model.policy import (
     NAME_LABEL,
+    PEERS_KEY,
     Action,
     ClusterPolicy,
     Direction,
@@ -33,7 +34,6 @@ T = TypeVar("T")
 _Fits = tuple[bool, tuple[str, ...]]
 
 _ORDER: Final[tuple[Direction, ...]] = ("egress", "ingress")
-_PEERS: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
 
 
 def judged(asked: Asked, world: World) -> Verdict:
@@ -149,7 +149,7 @@ class _Judge:
 
     def _fits(self, rule: Rule, policy: Policy | ClusterPolicy) -> tuple[_Fits, _Fits]:
         """Of the peers and of the ports."""
-        key = _PEERS[self._direction]
+        key = PEERS_KEY[self._direction]
         return _of(rule.peers, key, lambda each: self._peer(each, policy.namespace)), _of(
             rule.ports, "ports", self._port
         )
@@ -214,7 +214,7 @@ class _Judge:
 
     def _change(self, policies: Sequence[Policy]) -> str:
         """Prefer to widen a rule that fits but for its ports, then one that fits but for its peers."""
-        key, port = _PEERS[self._direction], self._words_of_port()
+        key, port = PEERS_KEY[self._direction], self._words_of_port()
         tried = [(policy, path, *self._fits(rule, policy)) for policy in policies for rule, path in self._rules(policy)]
         for policy, path, peers, _ in tried:
             if peers[0]:

@@ -13,6 +13,7 @@ from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.policytable import PolicyChain, named
 from weft.model.net import Net
 from weft.model.policy import (
+    PEERS_KEY,
     PROTOCOLS,
     Action,
     ClusterPolicy,
@@ -27,8 +28,6 @@ from weft.model.policy import (
 from weft.model.value import Value
 
 _SIDE: Final[dict[Direction, str]] = {"ingress": "saddr", "egress": "daddr"}
-_KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
-
 
 _Ends = Mapping[Action, str]
 
@@ -144,7 +143,7 @@ def _matches(
 def _peers(rule: Rule, path: str, namespace: str, direction: Direction, settings: PolicySettings) -> Iterator[_Match]:
     side, nets = _SIDE[direction], list[Net]()
     for index, peer in enumerate(rule.peers or ()):
-        where = f"{path}.{_KEY[direction]}[{index}]"
+        where = f"{path}.{PEERS_KEY[direction]}[{index}]"
         if isinstance(peer, IpBlock):
             nets += peer.prefixes
             continue
@@ -158,7 +157,7 @@ def _peers(rule: Rule, path: str, namespace: str, direction: Direction, settings
                 yield _Match(words, family, where)
     for family in settings.families:
         if found := sorted({net for net in nets if net.version == family}):
-            yield _Match(_nets(found, side), family, f"{path}.{_KEY[direction]}")
+            yield _Match(_nets(found, side), family, f"{path}.{PEERS_KEY[direction]}")
 
 
 def _any_pod(net: Net, side: str, length: int) -> str:
