@@ -215,10 +215,10 @@ def test_probes_show_what_no_rule_that_was_read_drops(node: Node):
     )
     found = proved(node, "10.9.0.2", "10.9.0.3")
     assert found["reached"] == 0
-    assert re.match(r"FW-002 (web|db|db .*): .* received 3 and answered 0", found["verdict"])
+    assert re.match(r"LOST-001 (web|db|db .*): .* received 3 and answered 0", found["verdict"])
     said = trace(node, "--probe", "10.9.0.2", "10.9.0.3")
     assert said.returncode == 3
-    assert "0 of 3 probes were answered\nFW-002 " in said.stdout
+    assert "0 of 3 probes were answered\nLOST-001 " in said.stdout
     assert trace(node, "--probe", "-o", "mermaid", "10.9.0.2", "10.9.0.3").stdout.startswith("sequenceDiagram\n")
     datagram = proved(node, "--udp", "10.9.0.2", "10.9.0.3:53")
     assert re.match(r"it arrives; .* does not answer", datagram["verdict"])
