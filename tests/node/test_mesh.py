@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -234,3 +235,17 @@ def test_a_node_leaves_and_one_that_is_lost_is_removed(cluster: Cluster):
         eventually(lambda: str(lost.v4) != subnet, seconds=20)
         lost.wait_ready()
         eventually(lambda: str(lost.v4) in stays.routes(), seconds=20)
+
+
+def test_a_node_that_has_lost_its_store_is_served_as_another(cluster: Cluster):
+    """Its devices have the MACs of what it was, whose lease stays until that is removed."""
+    one, _, lost = created(cluster, 1, 2, 3)
+    here, before = one.pod(), str(lost.v4)
+    lost.stop()
+    [store] = lost.state_dir.glob("mesh-*/store")
+    shutil.rmtree(store)
+    lost.spawn()
+    eventually(lambda: lost.subnet_file.exists() and str(lost.v4) != before, seconds=40)
+    lost.wait_ready()
+    there = lost.pod()
+    eventually(lambda: reaches(here, there.ips[0]), seconds=40)

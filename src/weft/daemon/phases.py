@@ -210,7 +210,7 @@ async def place(
     if listing is not None:
         elder = _with_macs_of(identity, leasing.elders(listing), known, facts)
         if elder is not None:
-            warn(f"VTEP-003 lease {elder.id} has this node's MAC: its disk was cloned; making new MACs")
+            warn(f"VTEP-003 lease {elder.id} has this node's MAC: a disk was cloned or lost; making new MACs")
             identity = Identity.random(world.random)
     inputs = _inputs(known, facts, identity)
     return Placed(snapshot=snapshot, why=why, identity=identity, listing=listing, unlisted=unlisted, inputs=inputs)
@@ -255,10 +255,13 @@ def _first_identity(
 
 
 def _with_macs_of(identity: Identity, others: Iterable[Lease], known: Known, facts: Facts) -> Lease | None:
-    """A live lease of another node that carries our MACs says that a disk is a copy."""
+    """A live lease of another node that carries our MACs says that a disk is a copy.
+
+    One with our address is an earlier one of ours, which the store replaces; in a mesh it stays, and others go by it.
+    """
     publics = {facts.public_v4, facts.public_v6} - {None}
     for lease in others:
-        ours = bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
+        ours = lease.way is None and bool(publics & {lease.attrs.public_ip, lease.attrs.public_ipv6})
         claimed = known.backend.desired.claims(lease.attrs)
         if not ours and {identity.mac_v4, identity.mac_v6} & set(claimed):
             return lease
