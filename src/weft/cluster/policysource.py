@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from weft.beside.files import read_now
 from weft.beside.threads import bounded
 from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
 from weft.wire.policyobjects import Objects, read_objects
 
 ENDINGS: Final = (".yaml", ".yml", ".json")
@@ -62,7 +63,7 @@ class Files:
         if self._stamp() != stamp:
             return None
         try:
-            return stamp, read_objects(texts)
+            return stamp, replace(read_objects(texts), written=max((at / 1e9 for *_, at in stamp), default=0.0))
         except ConfigError as error:
             return stamp, error
 

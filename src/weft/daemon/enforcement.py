@@ -121,6 +121,7 @@ class Enforcement:
         self._attached: dict[str, Attached] = {}
         self._gone: set[str] = set()  # since the look at who lives began
         self._things: dict[Id, Thing] = {}
+        self._written = 0.0
         self._read = asyncio.Event()
         self._live: asyncio.Future[Callable[[], Attachments]] = self._loop.create_future()
 
@@ -143,6 +144,13 @@ class Enforcement:
     def loss(self) -> Problem | None:
         """What of the latest policies is not in effect, because it was not read or cannot be enforced as written."""
         return None if self._term is None else self._unread
+
+    @property
+    def as_of(self) -> float | None:
+        """When the files were written whose policies are in effect; None while a change is on its way."""
+        term = self._term
+        at_rest = term is not None and term.holds and term.keeper.is_idle and not term.keeper.tally.failing
+        return self._written if at_rest else None
 
     @property
     def keeper(self) -> Keeper | None:
@@ -191,7 +199,7 @@ class Enforcement:
             things = {each.id: each for each in everything}
             put = [each for name, each in things.items() if self._things.get(name) != each]
             gone = self._things.keys() - things.keys()
-            self._things = things
+            self._things, self._written = things, found.written
             log.info(
                 "policies: %d read, and %s", len(found.policies) + len(found.cluster), counted(len(found.pods), "pod")
             )

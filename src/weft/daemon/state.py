@@ -172,6 +172,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         waited=report.calls.waited.copy(),
         heard=None if heard is None else round(max(0.0, now - heard), 1),
         mesh=report.store.mesh(),
+        policies=None if status.policies is None else status.policies(),
     )
     if network is None:
         return base

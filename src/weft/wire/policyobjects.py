@@ -87,7 +87,7 @@ class NamespaceObject(Value):
 class Objects(Value):
     """What files hold. `problems` are those of policies, which are in effect as far as they are understood.
 
-    Namespaces that are only named are `assumed`.
+    Namespaces that are only named are `assumed`. `written` is when the newest file was, in seconds since 1970.
     """
 
     namespaces: tuple[Namespace, ...] = ()
@@ -96,6 +96,7 @@ class Objects(Value):
     policies: tuple[Policy, ...] = ()
     cluster: tuple[ClusterPolicy, ...] = ()
     problems: tuple[Problem, ...] = ()
+    written: float = 0.0
 
 
 def namespace_of(found: NamespaceObject) -> Namespace:

@@ -37,7 +37,9 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path):
     async with aclosing(Files(file).changes()) as changes:
         assert names(await anext(changes)) == {"shop/web"}
         write(file, POD % "web" + "---\n" + POD % "db")
-        assert names(await anext(changes)) == {"shop/web", "shop/db"}
+        found = await anext(changes)
+        assert names(found) == {"shop/web", "shop/db"}
+        assert found.written == file.stat().st_mtime
 
 
 async def test_of_a_directory_all_files_of_objects_are_read(tmp_path):

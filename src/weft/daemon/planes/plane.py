@@ -201,6 +201,10 @@ class Keeper:
         self._idle.clear()
         self._marked.set()
 
+    @property
+    def is_idle(self) -> bool:
+        return self._idle.is_set()
+
     async def idle(self) -> None:
         await self._idle.wait()
 

@@ -156,7 +156,8 @@ class NodeState(Value):
     `parts` are what readiness depends on, each with its fault or None. `losses` are what some pods have lost,
     `findings` are faults of the rest of the node. `versions` are those of programs that the daemon needs. `took` is how
     long plugins' calls took, by plugin and command, after they had `waited`, both in seconds. `heard` is how many
-    seconds ago the store said anything. `mesh` is what a weftd with --mesh knows of that.
+    seconds ago the store said anything. `mesh` is what a weftd with --mesh knows of that. `policies` is when the files
+    were written whose policies are in effect, in seconds since 1970.
     """
 
     version: str
@@ -182,6 +183,7 @@ class NodeState(Value):
     waited: Durations = field(default_factory=Durations)
     heard: float | None = None
     mesh: MeshState | None = None
+    policies: float | None = None
 
 
 class Planned(Value):

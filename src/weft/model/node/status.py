@@ -17,6 +17,7 @@ class Status(Value, frozen=False):
     peers: int = 0  # that are believed
     peers_refused: int = 0
     faults: int = 0  # how often a part ended by a fault of ours and was started again
+    policies: Callable[[], float | None] | None = None  # when those in effect were written
     history: History = field(default_factory=History)
 
     def look(self) -> dict[str, Problem | None]:
