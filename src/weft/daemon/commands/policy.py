@@ -1,6 +1,5 @@
 """`weft policy`: what NetworkPolicies allow and what is wrong with them, from files, without a daemon or a cluster."""
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -8,22 +7,18 @@ from typing import Final
 import click
 
 from weft.desired.policy.advice import Advice, advice
-from weft.desired.policy.judge import judged
 from weft.desired.policy.preview import Pair, Preview, applied, preview, world_of
-from weft.desired.policy.verdict import Asked, End, PolicyVerdict, Verdict, World, between
+from weft.desired.policy.verdict import World
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Ip, ip_in, with_port
-from weft.model.policy import LAST_PORT, PROTOCOLS, Action, Pod, Thing
-from weft.model.text import counted, one_of
+from weft.model.policy import Thing
+from weft.model.text import counted
 from weft.model.value import Value
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import Group
+from weft.screen.verdicts import show_verdict
 from weft.wire.policyobjects import Objects, read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-# `shop/web:80/tcp`, `10.244.1.2:http`, `[fd00::2]:53/udp`, and without a port.
-_END: Final = re.compile(r"(?P<bare>[^\[\]:]+|\[(?P<six>[^\]]+)\])(?::(?P<port>\d{1,5})(?:/(?P<protocol>\w+))?)?")
-_ENDS: Final[dict[Action, str]] = {"Accept": "allows it", "Deny": "denies it", "Pass": "ends the tier"}
 _PATH: Final = click.Path(exists=True, path_type=Path)
 _FROM: Final = click.option(
     "--from",
@@ -69,10 +64,7 @@ def explain(source: str, target: str, files: Sequence[Path], more: Sequence[Path
 
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    world = _world(files, output, more)
-    verdict = judged(_asked(source, target, world), world)
-    show_report(output, verdict, "".join(f"{line}\n" for line in _explained(verdict)))
-    return 0 if verdict.allowed else 1
+    return show_verdict(source, target, _world(files, output, more), output)
 
 
 @policy.command()
@@ -137,66 +129,6 @@ def _world(paths: Sequence[Path], output: str, more: Sequence[Path] = ()) -> Wor
         complain(problem, programs=output in DOCUMENTS)
     world = world_of(_things(found))
     return applied(world, _things(over, world.namespaces))
-
-
-def _asked(source: str, target: str, world: World) -> Asked:
-    found = None if ip_in(target) else _END.fullmatch(target)
-    name, port, protocol = target, None, None
-    if found is not None:
-        name, port, protocol = found["six"] or found["bare"], found["port"], found["protocol"]
-    if port is not None and not 0 < int(port) <= LAST_PORT:
-        raise click.BadParameter(f"port {port} is not 1 to {LAST_PORT}", param_hint="B")
-    if protocol is not None and protocol.lower() not in PROTOCOLS:
-        raise click.BadParameter(f"{protocol} is not {one_of(PROTOCOLS, protocol)}", param_hint="B")
-    first, second = _ends(_end(source, world), _end(name, world), world)
-    asked = "icmp" if port is None else (protocol or PROTOCOLS[0]).lower()
-    return Asked(source=first, target=second, protocol=asked, port=int(port or 0))
-
-
-def _end(text: str, world: World) -> Pod | Ip:
-    if (ip := ip_in(text)) is not None:
-        return ip
-    name = text if "/" in text else f"default/{text}"
-    found = next((pod for pod in world.pods if str(pod) == name), None)
-    if found is None:
-        known = one_of(map(str, world.pods), name)
-        raise click.BadParameter(f"{name!r} is no pod; expected {known}, or an address", param_hint="A or B")
-    return found
-
-
-def _ends(source: Pod | Ip, target: Pod | Ip, world: World) -> tuple[End, End]:
-    """A pod has the address of the other's family."""
-    if isinstance(source, Pod) and isinstance(target, Pod):
-        return between(source, target)
-    versions = {each.version for each in (source, target) if not isinstance(each, Pod)}
-    if len(versions) > 1:
-        raise click.BadParameter("the two addresses are of different families", param_hint="A and B")
-
-    def end(each: Pod | Ip) -> End:
-        if not isinstance(each, Pod):
-            return world.at(each)
-        return End(pod=each, ip=next((ip for ip in each.ips if ip.version in versions), None))
-
-    return end(source), end(target)
-
-
-def _explained(verdict: Verdict) -> Iterator[str]:
-    where = with_port(verdict.target, verdict.port)
-    yield f"{verdict.source} → {where} {verdict.protocol}: {'allowed' if verdict.allowed else 'refused'}"
-    for side in verdict.sides:
-        yield ""
-        yield f"{side.direction} of {side.pod}: {'allowed' if side.allowed else 'refused'}: {side.reason}"
-        for each in side.policies:
-            yield from _rules(each)
-        if side.change:
-            yield f"  to allow it: {side.change}"
-
-
-def _rules(found: PolicyVerdict) -> Iterator[str]:
-    yield f"  {found.policy}{f' ({found.tier})' if found.tier else ''}{'' if found.rules else ': no rules'}"
-    for rule in found.rules:
-        yield f"    {rule.path} {_ENDS[rule.action] if rule.fits else 'does not fit'}"
-        yield from (f"      {why}" for why in rule.why)
 
 
 def _checked(checked: Checked) -> Iterator[str]:

@@ -57,6 +57,12 @@ def restricting(pod: Pod, direction: Direction, policies: Iterable[Policy]) -> t
     )
 
 
+def is_subject(subject: PodPeer, pod: Pod, world: World) -> bool:
+    place = world.namespaces.get(pod.namespace)
+    there = subject.namespaces is None or (place is not None and subject.namespaces.selects(place.labels))
+    return there and subject.pods.selects(pod.labels)
+
+
 class _Judge:
     """Asks the policies of one end, `mine`, about the `other`."""
 
@@ -98,7 +104,8 @@ class _Judge:
         """What was asked, and which rule ends the matter, if one does. One that passes ends the tier alone."""
         asked = list[PolicyVerdict]()
         for policy in sorted(self._world.cluster, key=lambda each: each.order):
-            if policy.tier != tier or not policy.rules(self._direction) or not self._is_subject(policy.subject, pod):
+            of_tier = policy.tier == tier and policy.rules(self._direction)
+            if not of_tier or not is_subject(policy.subject, pod, self._world):
                 continue
             rules = list[RuleVerdict]()
             for rule, path in self._rules(policy):
@@ -110,9 +117,6 @@ class _Judge:
                 ends = None if rules[-1].action == "Pass" else (f"{rules[-1].path} of {policy}", rules[-1].action)
                 return tuple(asked), ends
         return tuple(asked), None
-
-    def _is_subject(self, subject: PodPeer, pod: Pod) -> bool:
-        return subject.pods.selects(pod.labels) and not self._elsewhere(subject.namespaces, pod, pod.namespace)
 
     def _final(self, found: Sequence[Policy], before: tuple[PolicyVerdict, ...], *, itself: bool) -> Side:
         """What NetworkPolicies say; nobody can keep a pod from itself."""
