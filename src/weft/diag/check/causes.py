@@ -77,6 +77,8 @@ def trips_of(tried: Tried, fault: Fault) -> Iterator[Trip]:
         return
     if fault == "translated" and not scenario.forbids_nat:
         return
+    if trial.forbidden is not (fault == "forbidden"):
+        return
     if fault == "shared" and "own-address" not in scenario.demands:
         return
     there = _paths(trial, tried.outcome.at)

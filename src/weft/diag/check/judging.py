@@ -25,7 +25,7 @@ def judged(trials: Sequence[Trial], outcomes: Sequence[Outcome]) -> list[Tried]:
     Where a packet that is not too large is lost as well, a refusal is not missing.
     """
     found = [
-        Tried(trial=trial, outcome=outcome, fault=_fault(trial, outcome))
+        Tried(trial=trial, outcome=outcome, fault=_fault_by_policies(trial, outcome))
         for trial, outcome in zip(trials, outcomes, strict=True)
         if not _is_untried(trial, outcome)
     ]
@@ -59,6 +59,13 @@ def _is_untried(trial: Trial, outcome: Outcome) -> bool:
     return outcome.theirs and trial.protocol == "udp"
 
 
+def _fault_by_policies(trial: Trial, outcome: Outcome) -> Fault:
+    if trial.forbidden:
+        return "forbidden" if outcome.answered or outcome.seen else ""
+    may_be_lost = trial.forbidden is None and outcome.answered < trial.flows
+    return "" if may_be_lost else _fault(trial, outcome)
+
+
 def _fault(trial: Trial, outcome: Outcome) -> Fault:
     scenario = BY_NAME[trial.scenario]
     own = bool(outcome.refused) and not outcome.by  # the source's own link is so narrow, and its kernel says so
@@ -89,13 +96,14 @@ def _words(tried: Tried) -> str:
             return _lost(trial, outcome)
         case "unrefused":
             return _unrefused(trial, outcome)
-        case "" | "narrow" | "unseen" | "translated" | "shared":
+        case "" | "narrow" | "unseen" | "translated" | "shared" | "forbidden":
             return {
                 "": "as it should be",
                 "narrow": f"refused by {by} with an MTU of {outcome.refused}: smaller packets pass",
                 "unseen": f"answered, and not by {trial.target}, which saw nothing",
                 "translated": f"seen there as {outcome.seen}, and the source is {outcome.own}: translated on the way",
                 "shared": "another pod has this address, too",
+                "forbidden": "it arrived, and policies forbid it",
             }[tried.fault]
     assert_never(tried.fault)
 

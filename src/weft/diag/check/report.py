@@ -32,6 +32,11 @@ _SAID: Final[dict[Fault, tuple[str, str, str]]] = {
         "were to addresses that other pods have, too",
     ),
     "unrefused": ("vanishes", "vanished", "vanished"),
+    "forbidden": (
+        "arrives though policies forbid it",
+        "arrived though policies forbid it",
+        "arrived though policies forbid them",
+    ),
 }
 _PLACES: Final[dict[PlaceKind, str]] = {
     "anywhere": "",
@@ -64,7 +69,9 @@ def conclusion(
         more = f", and {len(untried) - 1} more" if len(untried) > 1 else ""
         return one_line(f"{counted(len(tried), 'trial')}, and none failed; not tried: {untried[0]}{more}")
     if not causes:
-        return f"everything reaches everything: {counted(len(tried), 'trial')}, and none failed"
+        policed = any(each.trial.forbidden for each in tried)
+        allowed = " that policies allow, and nothing else" if policed else ""
+        return f"everything reaches everything{allowed}: {counted(len(tried), 'trial')}, and none failed"
     alone = len(causes) == 1
     return one_line("; ".join(_cause(cause, reason(cause, evidence), alone=alone) for cause in causes))
 

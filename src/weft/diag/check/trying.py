@@ -59,15 +59,16 @@ async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str]
         async with asyncio.TaskGroup() as group:  # when one place is gone, no trial goes on
             tasks = [group.create_task(one(trial)) for trial in trials]
         answering.read_all()
+        ports = [answering.port(trial) for trial in trials]
     finally:
         answering.close()
     return [
-        _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial))
-        for trial, task in zip(trials, tasks, strict=True)
+        _outcome(task.result(), answering.heard, theirs=answering.is_theirs(trial), port=port)
+        for trial, task, port in zip(trials, tasks, ports, strict=True)
     ]
 
 
-def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool) -> Outcome:
+def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, theirs: bool, port: int) -> Outcome:
     """Say what came of a trial, by its first flow that was not answered."""
     one = next((flow for flow in flows if not flow.answered), flows[0])
     at, seen = heard.get(one.number, ("", ""))
@@ -81,6 +82,7 @@ def _outcome(flows: Sequence[_Flow], heard: Mapping[int, tuple[str, str]], *, th
         refused=refusal.mtu,
         by=refusal.by,
         error=one.error,
+        port=port,
     )
 
 
