@@ -17,6 +17,7 @@ from weft.diag.doctor.forms import DoctorReport
 from weft.diag.trace.hops import Ways
 from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
+from weft.lab.commands.policy import Listed
 from weft.lab.graph.picture import Picture
 from weft.lab.loglines import Line
 from weft.lab.quiz import Score
@@ -155,6 +156,10 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab expose": ServiceReport,
     "weft lab services": list[ServiceReport],
     "weft lab unexpose": {"unexposed": str},
+    "weft lab policy apply": {"applied": [str]},
+    "weft lab policy delete": {"deleted": [str]},
+    "weft lab policy list": list[Listed],
+    "weft lab policy explain": Verdict,
     **{f"weft lab {verb}": TurnReport for verb in ("start", "stop", "restart", "kill")},
     "weft lab quiz start": _SYMPTOMS,
     "weft lab quiz check": (_REVEALED, {"right": bool, "judgement": str}),

@@ -29,7 +29,7 @@ def share(network: NetConf, index: int) -> Subnets:
 
 def misfits(network: NetConf, lab: spec.Lab, where: str) -> list[Problem]:
     """What would keep nodes from a subnet or from each other, or pods from an address."""
-    problems = [*_of_a_mesh(network, lab, where)]
+    problems = [*_of_a_mesh(network, lab, where), *_of_policies(lab, where)]
     nodes = len(lab.nodes)
     fullest, pods = max(Counter(pod.node for pod in lab.pods).items(), key=lambda item: item[1], default=("", 0))
     pools: dict[Family, Pool[Any, Any] | None] = {4: network.v4, 6: network.v6}
@@ -67,6 +67,17 @@ def _of_a_mesh(network: NetConf, lab: spec.Lab, where: str) -> Iterator[Problem]
         yield Problem("LAB-001", where, f"a password with store {lab.store}", expected="store mesh")
     if lab.store == "mesh" and (others := [node.name for node in lab.nodes if node.daemon]):
         seen = f"{', '.join(others)} with a daemon of another program, in a mesh"
+        yield Problem("LAB-001", where, seen, expected="weftd on all nodes")
+
+
+def _of_policies(lab: spec.Lab, where: str) -> Iterator[Problem]:
+    if lab.policies is None:
+        return
+    if lab.store == "kubernetes":
+        seen = "policies, which weftd does not read from Kubernetes' API yet"
+        yield Problem("LAB-001", where, seen, expected="a lab on etcd, or a mesh")
+    if others := [node.name for node in lab.nodes if node.daemon]:
+        seen = f"policies, and {', '.join(others)} with a daemon of another program, which enforces none"
         yield Problem("LAB-001", where, seen, expected="weftd on all nodes")
 
 

@@ -7,7 +7,7 @@ early no longer wants the answer.
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -172,6 +172,16 @@ class Unexpose(Value, kw_only=False, tag=True):
     service: str
 
 
+class SetPolicies(Value, kw_only=False, tag=True):
+    """Put objects beside those there are or in the place of those of the same names, and delete others, by names.
+
+    Answered by a `LabReport`, once it is in effect on all nodes.
+    """
+
+    put: list[dict[str, Any]] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+
+
 class Down(Value, kw_only=False, tag=True):
     """Answered by `Nothing` just before the end."""
 
@@ -242,7 +252,7 @@ class Broke(Value, kw_only=False, tag=True):
     failed: str = ""
 
 
-Changing = SetLinks | Partition | Heal | Turn | Scale | Configure | Broke
+Changing = SetLinks | Partition | Heal | Turn | Scale | Configure | SetPolicies | Broke
 
 
 Request = (

@@ -1,12 +1,12 @@
 """What a lab answers: the values behind the tables, and exactly what `-o json` prints."""
 
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from weft.diag.check.trial import EndpointReport
 from weft.lab.links import Cut, Link
-from weft.lab.spec import HostPort, Protocol
+from weft.lab.spec import NAMESPACE, HostPort, Protocol
 from weft.model.net import Family
 from weft.model.node.history import EventsSince
 from weft.model.node.nodestate import HealthState, NodeState
@@ -65,7 +65,7 @@ class NewsReport(Value):
 class PodReport(Value):
     """One pod. `netns` is the path of its network namespace as its node sees it, `host_end` the link to it.
 
-    `ports` of its node lead to it.
+    `ports` of its node lead to it. Policies know it by `namespace` and `labels`.
     """
 
     name: str
@@ -75,6 +75,8 @@ class PodReport(Value):
     netns: str
     host_end: str = ""
     ports: tuple[HostPort, ...] = ()
+    namespace: str = NAMESPACE
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class ServiceReport(Value):
@@ -98,7 +100,8 @@ class LabReport(Value):
 
     `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
     `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
-    world outside of the nodes: the place where the store is.
+    world outside of the nodes: the place where the store is. `policies` are the objects of Kubernetes that nodes
+    enforce, or None.
     """
 
     name: str
@@ -112,6 +115,7 @@ class LabReport(Value):
     services: list[ServiceReport] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    policies: list[dict[str, Any]] | None = None
 
 
 class LinksReport(Value):

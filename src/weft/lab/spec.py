@@ -28,6 +28,7 @@ SERVICES: Final[dict[Family, str]] = {4: "10.96.0.0/16", 6: "fd31:96::/112"}
 MOST_NODES: Final = 1000
 MOST_SEGMENTS: Final = 8
 MOST_PODS: Final = 250  # of one node: a node's subnet is a /24
+NAMESPACE: Final = "lab"  # of pods, and of policies, that do not say
 ALL: Final = "all"  # what commands call all nodes, or all logs
 # Names that mean something else already: all, the loopback (hosts(5)), the store, what is outside of all nodes, and the
 # logs that are no node's.
@@ -66,13 +67,18 @@ class HostPort(Value):
 
 
 class Pod(Value):
-    """It asks for `network`, else the node's first, and for the address `ip`, if there is one; `ports` lead to it."""
+    """It asks for `network`, else the node's first, and for the address `ip`, if there is one; `ports` lead to it.
+
+    Policies know it by `namespace` and `labels`.
+    """
 
     name: str
     node: str
     ports: tuple[HostPort, ...] = ()
     network: str = ""
     ip: str = ""
+    namespace: str = NAMESPACE
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class Service(Value):
@@ -98,6 +104,7 @@ class Lab(Value):
     have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have its address, and
     nothing begins a connection to them. With `password` the nodes of a mesh share one. `topology` has the pairs of
     nodes that reach each other, from the start on; all do if it is empty. `links` and `cuts` are set once all is up.
+    `policies` are objects of Kubernetes that nodes enforce; with None they enforce nothing.
     """
 
     name: str
@@ -114,6 +121,7 @@ class Lab(Value):
     password: bool = False
     links: dict[str, Link] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    policies: tuple[dict[str, Any], ...] | None = None
 
     @property
     def option(self) -> str:
@@ -149,10 +157,12 @@ class Overrides(Value):
     kubernetes: bool = False
     topology: Wanted | None = None
     password: bool = False
+    policies: tuple[dict[str, Any], ...] = ()
 
     def given(self) -> list[str]:
         said = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return [f"--{name}" for name, value in said if value is not None and value is not False]
+        names = [name for name, value in said if value is not None and value is not False and value != ()]
+        return ["--policy" if name == "policies" else f"--{name}" for name in names]
 
 
 def switch(segment: int) -> str:

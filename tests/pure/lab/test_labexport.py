@@ -14,6 +14,7 @@ from weft.lab.network import planned
 from weft.lab.report import LabReport, NodeReport, PodReport
 from weft.model.errors import ConfigError
 from weft.model.node.history import Event, Kind
+from weft.model.value import replace
 
 NETWORK = spec.net_conf(backend="vxlan", families=(4,), nft=False)
 NAMES = [f"node{n}" for n in range(1, 5)]
@@ -38,6 +39,12 @@ PORTS = st.builds(
 )
 
 
+POLICY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "shut", "namespace": "lab"},
+    "spec": {"podSelector": {}},
+}
 LAB = spec.regular(name="edge", network=NETWORK, families=(4,), nodes=2, pods=2)
 
 
@@ -61,6 +68,8 @@ def labs(draw: st.DrawFn) -> spec.Lab:
             node=draw(st.sampled_from(names)),
             ip=draw(st.sampled_from(["", f"10.244.1.{number + 9}"])),
             ports=tuple(draw(st.lists(PORTS, max_size=2))),
+            namespace=draw(st.sampled_from(["lab", "shop"])),
+            labels=draw(st.sampled_from([{}, {"app": "web", "tier": "1"}])),
         )
         for number in range(draw(st.integers(0, 5)))
     )
@@ -95,6 +104,13 @@ def labs(draw: st.DrawFn) -> spec.Lab:
 @given(labs())
 def test_a_lab_that_is_written_is_read_as_the_same_lab(lab: spec.Lab):
     assert labfile.read(labexport.written(lab), "it") == lab
+
+
+@given(labs(), st.sampled_from([(), (POLICY,)]))
+def test_policies_are_written_too(lab: spec.Lab, policies: tuple[dict[str, Any], ...]):
+    nodes = tuple(replace(node, daemon="") for node in lab.nodes)
+    policed = replace(lab, store="etcd", nodes=nodes, policies=policies)
+    assert labfile.read(labexport.written(policed), "it") == policed
 
 
 def test_a_mesh_with_a_password_is_written_too():

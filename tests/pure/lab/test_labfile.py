@@ -136,7 +136,7 @@ def test_the_network_goes_to_the_store_as_written():
 MISTAKES = {
     "name: a\nnods: 3\n": (
         "2: unknown key 'nods'; expected one of apiVersion, kind, name, network, nodes, pods, store, password, "
-        "kubernetes, nat, topology, cuts, services. Did you mean 'nodes'?"
+        "kubernetes, nat, topology, cuts, policies, services. Did you mean 'nodes'?"
     ),
     "nodes:\n- name: a\n  pod: 2\n": (
         "3: unknown key 'pod'; expected one of name, pods, segment, daemon, extraPortMappings, link."
@@ -177,6 +177,20 @@ MISTAKES = {
     ),
     "kubernetes: true\nnodes: [{name: a, segment: 2}]": "1: several segments in a lab of Kubernetes nodes",
     "nodes: [../x]": "1: a node named '../x'",
+    "pods: [{name: a, node: node1, namespace: My}]": "1: namespace: 'My'; expected small letters, digits and '-'",
+    "pods: [{name: a, node: node1, labels: [a]}]": "1: labels: ",
+    "policies: web.yaml": "1: policies is no list; expected a list of files, or of policies",
+    "policies: [5]": "1: a file of policies: 5; expected text",
+    "nodes: [{name: a, daemon: flanneld}]\npolicies: []": (
+        "1 nodes: policies, and a with a daemon of another program, which enforces none; expected weftd on all nodes"
+    ),
+    "store: kubernetes\nnodes: 2\npolicies: []": (
+        "2 nodes: policies, which weftd does not read from Kubernetes' API yet; expected a lab on etcd, or a mesh"
+    ),
+    "policies:\n- {kind: Pod, apiVersion: v1, metadata: {name: a}}": (
+        "2: a Pod; expected NetworkPolicy, ClusterNetworkPolicy, Namespace: a lab has its own pods"
+    ),
+    "policies: [none.yaml]": "1: none.yaml: No such file or directory; expected a file of policies",
     "kind: Pod": "1: kind is 'Pod'; expected Lab",
     "apiVersion: v1": "1: apiVersion is 'v1'; expected weft.dev/v1",
     "nodes: [1\n": "2: expected ',' or ']'",

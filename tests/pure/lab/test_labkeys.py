@@ -25,6 +25,9 @@ GOOD = (
     "services: [{name: web, port: 80, targetPort: 8080, pods: 'pod*', nodePort: 30080}]",
     "nodes: [a, {name: b, segment: 2}, {name: c, segment: 3}]\nnat: [2, {segment: 3, kind: hard}]",
     "services: [{name: dns, port: 53, protocol: UDP, pods: [pod1-1], clusterIP: 10.96.0.53}]",
+    "pods: [{name: web, node: node1, namespace: shop, labels: {app: web}}]",
+    "policies: []",
+    "policies: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]",
 )
 # Bad files besides those of the reader's own tests.
 BAD = (
@@ -50,6 +53,8 @@ BEYOND = (
     "- a\n- b\n- a",
     "[x,\n x]",
     "node: a}]",
+    "policies: [none.yaml]",
+    "store: kubernetes\nnodes: 2\npolicies: []",
     "node: lift",
     "/24, Backend",
     "SubnetLen: 30",

@@ -100,6 +100,19 @@ def test_what_does_not_go_with_an_options_back_end_is_the_readers_to_refuse(netw
         read(f"network: {network}", backend="host-gw")
 
 
+SHUT = {"kind": "NetworkPolicy", "metadata": {"name": "shut", "namespace": "lab"}, "spec": {}}
+
+
+def test_policies_stand_beside_those_of_the_file_or_in_the_place_of_those_of_the_same_names():
+    [space] = read("policies: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]").policies or ()
+    lab = read("nodes: 1\npolicies: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]", policies=(SHUT,))
+    assert lab.policies == (space, SHUT)
+    other = SHUT | {"spec": {"podSelector": {}}}
+    assert labfile.with_policies(lab, [other], "--policy").policies == (space, other)
+    with pytest.raises(ConfigError, match="policies, which weftd does not read from Kubernetes' API yet"):
+        read("store: kubernetes", policies=(SHUT,))
+
+
 def test_what_a_lab_would_be():
     lab = labfile.read(
         "nodes: [{name: a, pods: 2}, {name: b, pods: [web]}]\nnetwork: {Network: 10.5.0.0/16, Backend: {Type: udp}}",

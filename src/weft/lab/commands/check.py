@@ -46,6 +46,8 @@ def check(lab: str, output: str, *, quick: bool) -> int:
     Kubernetes' network model. Where some fail, the way of one is traced and the doctors of the nodes concerned are
     asked, and the reason is named with its code. Nothing stays behind.
 
+    In a lab with policies, what they forbid has to be lost: each trial is judged by them.
+
     \b
       weft lab check
       weft lab check --quick
@@ -75,7 +77,17 @@ def check(lab: str, output: str, *, quick: bool) -> int:
 
 def tried(place: Place, report: LabReport) -> list[Tried]:
     wanted = trials(report, quick=True)
-    return judged(wanted, _try(place, wanted, lambda _: None))
+    outcomes = _try(place, wanted, lambda _: None)
+    return judged(_marked(wanted, outcomes, report), outcomes)
+
+
+def _marked(wanted: Sequence[Trial], outcomes: Sequence[Outcome], report: LabReport) -> Sequence[Trial]:
+    """With what policies say of them, if there are any."""
+    if not report.policies:
+        return wanted
+    from weft.lab.allowed import marked
+
+    return marked(wanted, outcomes, report)
 
 
 def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
@@ -87,6 +99,7 @@ def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckR
         raise ConfigError(Problem("LAB-002", "weft lab check", seen, hint=hint))
     note(counted(len(wanted), "trial"))
     wanted, outcomes = made(wanted, partial(_try, place, note=note))
+    wanted = list(_marked(wanted, outcomes, report))
     found_out, rest = judged(wanted, outcomes), untried(wanted, outcomes)
     found = [cause for fault in FAULTS for cause in causes(found_out, fault)]
     if not found:

@@ -30,6 +30,7 @@ _PLACES: Final = {
     "partition": "links:partition",
     "ping": "pods:ping",
     "pingall": "pods:pingall",
+    "policy": "policy:policy",
     "ps": "pods:ps",
     "quiz": "quiz:quiz",
     "restart": "changing:restart",

@@ -12,6 +12,7 @@ import click
 from weft.lab import places, protocol, spec, topology
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab_option, labs, within
+from weft.lab.manifests import Manifest
 from weft.lab.report import LabReport, NewsReport
 from weft.lab.topology import SHAPES
 from weft.model.errors import ConfigError, Problem, WeftError
@@ -40,6 +41,14 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     help=f"Which nodes reach each other: {SHAPES}, or a FILE of nodes and those that each reaches. All by default.",
 )
 @click.option(
+    "--policy",
+    "policies",
+    type=_FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Policies that nodes enforce, not with --kubernetes. May be given again.",
+)
+@click.option(
     "--name",
     default="",
     envvar=VARIABLE,
@@ -59,6 +68,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
       weft lab up -f - <lab.yaml
       weft lab up lab.yaml --dry-run
       weft lab up --store mesh --password --topology line
+      weft lab up --policy policies.yaml
 
     An option beside a FILE takes the place of what the file says, or is refused with the reason.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -69,7 +79,10 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
     if file is not None and named is not None:
         raise ConfigError(_problem("weft lab up", f"{file} and --file {named}", "one file"))
     shape = options.pop("topology")
-    over = spec.Overrides(kubernetes=options.pop("kubelets"), topology=shape and _topology(shape), **options)
+    policies = tuple(each for path in options.pop("policies") for each in _policies(path))
+    over = spec.Overrides(
+        kubernetes=options.pop("kubelets"), topology=shape and _topology(shape), policies=policies, **options
+    )
     wanted = _wanted(file or named, name, over)
     if wanted.kubelets and wanted.pods:
         hint = "Leave it out; 'kubectl create deployment' makes pods."
@@ -121,7 +134,7 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         piped = str(file) == "-"
         text = sys.stdin.read() if piped else file.read_text(errors="replace")
         return labfile.read(text, "standard input" if piped else str(file), name=name, over=over)
-    return labfile.regular(
+    lab = labfile.regular(
         name=name or DEFAULT,
         backend=over.backend or spec.usual_backend(over.store or "etcd"),
         families=spec.FAMILIES[over.family or "4"],
@@ -134,6 +147,13 @@ def _wanted(file: Path | None, name: str, over: spec.Overrides) -> spec.Lab:
         shape=over.topology or topology.FULL,
         password=over.password,
     )
+    return labfile.with_policies(lab, over.policies, "--policy")
+
+
+def _policies(path: Path) -> tuple[Manifest, ...]:
+    from weft.lab.files import policyfile
+
+    return policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(errors="replace"), str(path))
 
 
 def _topology(given: str) -> topology.Wanted:

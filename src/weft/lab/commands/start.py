@@ -193,8 +193,8 @@ def _check_tools(lab: spec.Lab, environ: Mapping[str, str]) -> None:
     """`ConfigError` with all programs that are missing."""
     if lab.store != "mesh":
         etcd.program(environ)
-    tools = {"nft": "nftables"} if lab.nftables else {}
-    if not tools:
+    tools = {"nft": "nftables"} if lab.nftables or lab.policies is not None else {}
+    if not lab.nftables:
         tools = {"iptables-restore": "iptables"} if 4 in lab.families else {}
         tools |= {"ip6tables-restore": "iptables"} if 6 in lab.families else {}
     wanted = () if lab.store != "kubernetes" else programs.NODES if lab.kubelets else programs.STORE

@@ -107,6 +107,8 @@ def written(lab: spec.Lab) -> str:
         file["topology"] = [list(pair) for pair in lab.topology]
     if lab.services:
         file[labkeys.SERVICES] = [_service(service) for service in lab.services]
+    if lab.policies is not None:
+        file[labkeys.POLICIES] = list(lab.policies)
     if lab.cuts:
         file["cuts"] = [{"from": cut.source, "to": cut.target} for cut in lab.cuts]
     return yaml.safe_dump(file, sort_keys=False, width=120)
@@ -133,6 +135,10 @@ def _pod(pod: spec.Pod) -> dict[str, Any]:
         made["ports"] = [
             {"hostPort": port.outside, "containerPort": port.inside, "protocol": port.protocol} for port in pod.ports
         ]
+    if pod.namespace != spec.NAMESPACE:
+        made["namespace"] = pod.namespace
+    if pod.labels:
+        made["labels"] = dict(pod.labels)
     return made
 
 

@@ -12,6 +12,7 @@
     kubernetes: false            # true: nodes of Kubernetes, which has pods of its own
     services: [{name: web, port: 80, pods: "pod*"}]    # with targetPort, protocol, clusterIP and nodePort
     cuts: [{from: node1, to: node2}]
+    policies: [policies.yaml]    # files, or objects of Kubernetes
 
 A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, by kindfile.py.
 """
@@ -25,10 +26,11 @@ import yaml
 
 from weft.config.netconf import NetConf
 from weft.lab import spec, topology
-from weft.lab.files import kindfile, labkeys, yamlfile
+from weft.lab.files import kindfile, labkeys, policyfile, yamlfile
 from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_nat, read_pod, read_services
 from weft.lab.files.yamlfile import Reader
 from weft.lab.links import STORE, Link
+from weft.lab.manifests import Manifest, by_name
 from weft.lab.network import misfits, understand
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError, Problem
@@ -52,6 +54,17 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
     lab = reader.lab(applied(root, over, reader), name)
     if reader.problems:
         raise ConfigError(*reader.problems)
+    return with_policies(lab, over.policies, where)
+
+
+def with_policies(lab: spec.Lab, policies: Iterable[Manifest], where: str) -> spec.Lab:
+    """Those beside what the lab has, or in the place of those of the same names. `ConfigError`."""
+    more = by_name(policies)
+    if not more:
+        return lab
+    lab = replace(lab, policies=tuple((by_name(lab.policies or ()) | more).values()))
+    if problems := misfits(understand(lab.network), lab, where):
+        raise ConfigError(*problems)
     return lab
 
 
@@ -127,6 +140,7 @@ class _Reader(yamlfile.Reader):
             topology=self._topology(parts.get("topology"), [each.name for each in nodes]),
             links={name: link for name, link in self._links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
+            policies=policyfile.of_lab(self, parts.get(labkeys.POLICIES), self._folder),
         )
         lab = read_services(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:

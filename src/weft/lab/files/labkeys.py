@@ -17,6 +17,8 @@ API: Final = "weft.dev/v1"
 KIND: Final = "Lab"
 PORTS: Final = "extraPortMappings"
 SERVICES: Final = "services"
+POLICIES: Final = "policies"
+MANIFESTS: Final = ("NetworkPolicy", "ClusterNetworkPolicy", "Namespace")
 MOST_PORT: Final = 65535
 
 Schema = dict[str, Any]
@@ -61,9 +63,14 @@ def _object(keys: Keys) -> Schema:
 _TEXT: Final[Schema] = {"type": "string"}
 _LAB_NAME: Final[Schema] = {**_TEXT, "pattern": f"^{spec.NAME.pattern}$"}
 _NAME: Final[Schema] = {**_LAB_NAME, "not": {"enum": sorted(spec.TAKEN)}}
-_PROGRAM: Final[Schema] = {**_TEXT, "pattern": "."}
+_FILE: Final[Schema] = {**_TEXT, "pattern": "."}
 _PORT: Final = _number(1, MOST_PORT)
 _POD_COUNT: Final = _number(0, spec.MOST_PODS)
+_MANIFEST: Final[Schema] = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata"],
+    "properties": {"kind": {"enum": list(MANIFESTS)}},
+}
 _BEHIND: Final = _number(2, spec.MOST_SEGMENTS)
 
 PORT: Final[Keys] = MappingProxyType(
@@ -87,7 +94,7 @@ NODE: Final[Keys] = MappingProxyType(
         "name": Key("The node's name.", _NAME, needed=True),
         "pods": Key("How many pods it has, or their names.", _either(_POD_COUNT, _list(_NAME))),
         "segment": Key("The part of the underlay that it is in: 1 by default.", _number(1, spec.MOST_SEGMENTS)),
-        "daemon": Key("The program that serves it in weftd's place, with flannel's flags: flanneld, say.", _PROGRAM),
+        "daemon": Key("The program that serves it in weftd's place, with flannel's flags: flanneld, say.", _FILE),
         PORTS: Key("Ports of the machine's loopback that lead to ports of the node.", _list(_object(PORT))),
         "link": Key("What its link does to packets once all is up: nothing by default.", _object(LINK)),
     }
@@ -105,6 +112,11 @@ POD: Final[Keys] = MappingProxyType(
         "node": Key("The node that it runs on.", _TEXT, needed=True),
         "ip": Key("The address that it asks for: the next that is free by default.", _TEXT),
         "ports": Key("Ports of its node that lead to it.", _list(_object(HOST_PORT))),
+        "namespace": Key(f"By which policies know it: {spec.NAMESPACE} by default.", _LAB_NAME),
+        "labels": Key(
+            "By which policies select it, beside `pod` and `node`, which are its name and that of its node.",
+            {"type": "object", "additionalProperties": _TEXT},
+        ),
     }
 )
 NAT: Final[Keys] = MappingProxyType(
@@ -170,6 +182,10 @@ LAB: Final[Keys] = MappingProxyType(
             _either({**_TEXT, "pattern": PATTERN}, _list({**_list(_NAME), "minItems": 2})),
         ),
         "cuts": Key("Ways from a node to another on which no packet gets, once all is up.", _list(_object(CUT))),
+        POLICIES: Key(
+            "NetworkPolicies, ClusterNetworkPolicies and Namespaces, or files of them; nodes enforce none by default.",
+            _list(_either(_FILE, _MANIFEST)),
+        ),
         SERVICES: Key("Services, each with an address that leads to some of the pods.", _list(_object(SERVICE))),
     }
 )

@@ -89,7 +89,17 @@ def read_pod(reader: Reader, parts: dict[str, yaml.Node], name: str, on: str) ->
         reader.problem(ports, "ports is no list", expected="a list of {hostPort: …, containerPort: …}")
     listed = ports.value if isinstance(ports, yaml.SequenceNode) else []
     found = tuple(port for item in listed if (port := _host_port(reader, item)) is not None)
-    return spec.Pod(name=name, node=on, ip=address or "", ports=found)
+    labels = reader.value(parts["labels"], dict[str, str], "labels") if "labels" in parts else None
+    return spec.Pod(
+        name=name, node=on, ip=address or "", ports=found, namespace=_namespace(reader, parts), labels=labels or {}
+    )
+
+
+def _namespace(reader: Reader, parts: dict[str, yaml.Node]) -> str:
+    said = reader.value(parts["namespace"], str, "namespace") if "namespace" in parts else None
+    if said is not None and spec.NAME.fullmatch(said) is None:
+        reader.problem(parts["namespace"], f"namespace: {said!r}", expected="small letters, digits and '-'")
+    return said or spec.NAMESPACE
 
 
 def _host_port(reader: Reader, node: yaml.Node) -> spec.HostPort | None:

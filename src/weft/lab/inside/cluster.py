@@ -25,7 +25,7 @@ from weft.lab.inside.mesh import MeshStore
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
-from weft.lab.inside.processes import Arrivals, Children, Processes
+from weft.lab.inside.processes import Arrivals, Child, Children, Processes
 from weft.lab.links import Conditions
 from weft.lab.network import misfits, understand
 from weft.lab.report import PodReport, ServiceReport, serves
@@ -36,6 +36,7 @@ from weft.model.text import counted, one_of
 from weft.model.value import replace
 
 if TYPE_CHECKING:
+    from weft.lab.inside.policies import PolicyFiles
     from weft.lab.kubernetes.kubelets import Kubelets
 
 _LOOK_AGAIN: Final = 0.02  # seconds
@@ -56,6 +57,7 @@ class World:
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
         self.nodes: dict[str, RunningNode] = {}
         self.pods: dict[str, RunningPod] = {}
+        self.policies = _policies(lab)
         self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
         self.rtnl = Rtnl.open()
         ways = list(outside)
@@ -146,12 +148,15 @@ class World:
 
     async def _fill(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
         made = [self.nodes[node.name] for node in nodes]
+        if self.policies is not None:
+            self.policies.expect(pods, self.pods)
         await self._start_daemons(made, note)
         gate = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for _, own in groupby(sorted(pods, key=lambda pod: pod.node), key=lambda pod: pod.node):
                 group.create_task(self._run_in_turn(gate, list(own)))
         await self._lead()
+        await self.police()
         note(f"{counted(len(pods), 'pod')} started")
         with suppress(TimeoutError):  # `ps` shows what they say instead
             async with asyncio.timeout(_READY_SECONDS):
@@ -164,6 +169,7 @@ class World:
         await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
         await self._run_pod(wanted)
         await self._lead()
+        await self.police()
         return self.pods[wanted.name].report()
 
     async def _run_pod(self, wanted: spec.Pod) -> None:
@@ -179,9 +185,13 @@ class World:
                 self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node, pod or Service has")
             )
         self._changing.add(wanted.name)
+        if self.policies is not None:
+            self.policies.expect([wanted], self.pods)
         try:
             self.pods[wanted.name] = await pod.start(wanted, on, self.inside, self.processes)
         except Unavailable as error:
+            if self.policies is not None:
+                self.policies.forget(wanted.name)
             raise Unavailable(*(self._of_pod(problem, wanted) for problem in error.problems)) from error
         finally:
             self._changing.discard(wanted.name)
@@ -197,10 +207,19 @@ class World:
             await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
             del self.pods[name]
             await self._lead()
+            await self.police()
         except Unavailable as error:
             raise Unavailable(*(self._of_pod(problem, running.spec) for problem in error.problems)) from error
         finally:
             self._changing.discard(name)
+
+    async def start_daemon(self, running: RunningNode) -> Child:
+        flags = () if self.policies is None else self.policies.flags
+        return await node.start_daemon(running, self.processes, self.store, flags)
+
+    async def police(self) -> list[str]:
+        """Have policies speak of the pods that there are. Names the nodes where that takes too long."""
+        return [] if self.policies is None else await self.policies.settled(self.pods, self.nodes.values(), self.inside)
 
     async def expose(self, wanted: spec.Service) -> ServiceReport:
         """All nodes and pods then know its name. On failure nothing of it stays."""
@@ -267,7 +286,12 @@ class World:
             if self.lab.kubelets:
                 cgroups.make(self.lab.name, wanted.name)
             running = await node.make(
-                self.inside, wanted, self._arrivals, self.processes.environ, kubelet=self.lab.kubelets
+                self.inside,
+                wanted,
+                self._arrivals,
+                self.processes.environ,
+                kubelet=self.lab.kubelets,
+                policies=self.policies is not None,
             )
             if not (self.lab.kubelets or self.lab.bare):  # a pod of weft brings its network along
                 (running.networks / conflist.NAME).write_bytes(conflist.render())
@@ -296,7 +320,7 @@ class World:
             await self._kubelets.ready(note)
         else:
             for running in nodes:
-                await node.start_daemon(running, self.processes, self.store)
+                await self.start_daemon(running)
         await daemons.joined([*hearing, *nodes], self.inside, self.processes, note, self._kubelets)
         if self._kubelets is not None:
             for running in nodes:
@@ -330,6 +354,15 @@ class World:
     def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
         hint = f"'weft lab ps{self.lab.option}' shows what there is."
         return Problem("LAB-002", where, seen, expected=expected, hint=hint)
+
+
+def _policies(lab: spec.Lab) -> "PolicyFiles | None":
+    """Not even imported in labs without."""
+    if lab.policies is None:
+        return None
+    from weft.lab.inside.policies import PolicyFiles
+
+    return PolicyFiles(lab.policies)
 
 
 def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":

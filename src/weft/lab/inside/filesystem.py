@@ -21,6 +21,7 @@ from weft.model.net import Ip
 # Of the lab, on its tmpfs: one directory for each node, with what is mounted in the node at the places below.
 NODES: Final = Path("/run/lab/nodes")
 ETCD_DATA: Final = Path("/run/lab/etcd")
+POLICIES: Final = Path("/run/lab/policies")  # of a lab that enforces some: nodes see it below KUBE_FLANNEL
 _HOSTS: Final = Path("/run/lab/hosts")  # in place of /etc/hosts, for all nodes and pods
 _NO_SERVERS: Final = Path("/run/lab/resolv.conf")  # in place of /etc/resolv.conf
 PLUGINS: Final = Path("/opt/cni/bin")
@@ -98,7 +99,7 @@ def node_directory(node: str, name: str) -> Path:
     return NODES / node / name
 
 
-def make_node(name: str, *, kubelet: bool = False) -> None:
+def make_node(name: str, *, kubelet: bool = False, policies: bool = False) -> None:
     """Leave the lab's namespaces for those of a new node. Runs in `Inside`'s thread.
 
     What is started next is the first process of the node's pid namespace: INIT, or KUBELET_INIT.
@@ -110,6 +111,9 @@ def make_node(name: str, *, kubelet: bool = False) -> None:
     socket.sethostname(name)
     for own, place in places.items():
         system.mount(str(node_directory(name, own)), str(place), flags=system.MS_BIND)
+    if policies:
+        (KUBE_FLANNEL / POLICIES.name).mkdir()
+        system.mount(str(POLICIES), str(KUBE_FLANNEL / POLICIES.name), flags=system.MS_BIND)
     system.mount("tmpfs", "/run", "tmpfs", data="mode=755")
     if kubelet:
         _keep_cgroups()

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
@@ -145,12 +145,18 @@ class RunningNode(Value, frozen=False):
 
 
 async def make(
-    inside: Inside, node: Node, arrivals: Arrivals, environ: Mapping[str, str], *, kubelet: bool = False
+    inside: Inside,
+    node: Node,
+    arrivals: Arrivals,
+    environ: Mapping[str, str],
+    *,
+    kubelet: bool = False,
+    policies: bool = False,
 ) -> RunningNode:
     """It has no link but lo, and no pod network yet."""
 
     def inner() -> tuple[Room, Rtnl, int, subprocess.Popen[bytes]]:
-        filesystem.make_node(node.name, kubelet=kubelet)
+        filesystem.make_node(node.name, kubelet=kubelet, policies=policies)
         first = filesystem.KUBELET_INIT if kubelet else filesystem.INIT
         # Its end is the lab's end, so nothing waits for it.
         init = subprocess.Popen(first, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -201,7 +207,8 @@ async def settled(node: RunningNode) -> None:
     raise Unavailable(Problem("HOST-002", node.spec.name, seen, expected="a machine that lets weft mount one"))
 
 
-async def start_daemon(node: RunningNode, processes: Processes, store: Store) -> Child:
+async def start_daemon(node: RunningNode, processes: Processes, store: Store, more: Sequence[str] = ()) -> Child:
+    """With `more` flags."""
     store.prepare(node.spec)
     command = [
         *_program(node.spec),
@@ -210,6 +217,7 @@ async def start_daemon(node: RunningNode, processes: Processes, store: Store) ->
         "--ip-masq",
         f"--healthz-port={control.HEALTH_PORT}",
         f"-subnet-file=/run/flannel/{_LEASE}",
+        *more,
     ]
     # NODE_NAME is flannel's: which object of Kubernetes is this node's.
     node.daemon = await processes.logged(node.spec.name, node.room, command, NODE_NAME=node.spec.name)

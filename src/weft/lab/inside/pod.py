@@ -59,7 +59,8 @@ class Sandbox(Value):
 
     def conf(self, interface: str) -> RuntimeConf:
         """With the arguments that Kubernetes' runtimes pass."""
-        pod = ("K8S_POD_NAMESPACE", "lab"), ("K8S_POD_NAME", self.pod.name), ("K8S_POD_INFRA_CONTAINER_ID", self.id)
+        names = ("K8S_POD_NAMESPACE", self.pod.namespace), ("K8S_POD_NAME", self.pod.name)
+        pod = *names, ("K8S_POD_INFRA_CONTAINER_ID", self.id)
         asked = (("IP", self.pod.ip),) if self.pod.ip and interface == _INTERFACE else ()
         ports = [
             {"hostPort": each.outside, "containerPort": each.inside, "protocol": each.protocol.lower()}
@@ -182,6 +183,8 @@ class RunningPod(Value, frozen=False):
             netns=self.sandbox.netns,
             host_end=self.host_end,
             ports=self.spec.ports,
+            namespace=self.spec.namespace,
+            labels=self.spec.labels,
         )
 
 

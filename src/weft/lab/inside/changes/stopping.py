@@ -64,7 +64,7 @@ class Daemon:
     async def start(self) -> None:
         daemon = self._node.daemon
         if daemon is None or daemon.ended.done():
-            daemon = await node.start_daemon(self._node, self._world.processes, self._world.store)
+            daemon = await self._world.start_daemon(self._node)
         ready = awaited(self._node.served(self._world.inside))
         await asyncio.wait((ready, daemon.ended), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():

@@ -41,6 +41,7 @@ async def report(world: World) -> LabReport:
         services=world.services.reports(),
         cuts=now.in_order(),
         outside=[str(underlay.address(family).ip) for family in world.lab.families],
+        policies=None if world.policies is None else list(world.policies.objects.values()),
     )
 
 
@@ -66,6 +67,7 @@ async def description(world: World) -> Lab:
         world.lab,
         pods=tuple(running.spec for running in world.in_order()),
         services=world.services.services,
+        policies=None if world.policies is None else tuple(world.policies.objects.values()),
         links=dict(now.links),
         topology=world.lab.topology if whole else (),
         cuts=tuple(cut for cut in now.in_order() if not whole or cut not in apart),

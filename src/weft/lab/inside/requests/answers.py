@@ -15,7 +15,7 @@ from weft.diag.trace import sending
 from weft.diag.trace.probes import Sent
 from weft.kernel import packetsocket
 from weft.lab import protocol
-from weft.lab.inside.changes import scaling, stopping
+from weft.lab.inside.changes import policing, scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
@@ -135,6 +135,9 @@ async def carry_out(world: World, request: protocol.Changing, note: Note) -> Ans
             case protocol.Configure(network, where):
                 await world.configure(network, where)
                 world.history.note("configured", "the network", now=f"back end {world.backend}")
+                return await account.report(world)
+            case protocol.SetPolicies():
+                await policing.change(world, request)
                 return await account.report(world)
             case protocol.Broke(node, fault, mend, failed):
                 kind: Kind = "mended" if mend else "broke"

@@ -1,0 +1,138 @@
+"""`weft lab policy`: policies of a lab are put, taken and asked about while it runs."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from weft.lab import protocol
+from weft.lab.commands import start
+from weft.lab.commands.choose import ask, base, lab_and_output, nodes_and_pods, within
+from weft.lab.manifests import Manifest, name_of
+from weft.lab.report import LabReport
+from weft.model.errors import ConfigError, Problem
+from weft.model.text import one_of, table
+from weft.model.value import Value
+from weft.screen.documents import next_commands, show_report
+from weft.screen.groups import Group
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+class Listed(Value):
+    """A policy, and the pods that it selects."""
+
+    kind: str
+    namespace: str
+    name: str
+    pods: list[str]
+
+
+@click.group(cls=Group)
+def policy() -> None:
+    """Policies of a lab: NetworkPolicies and ClusterNetworkPolicies that its nodes enforce.
+
+    The lab was started with `weft lab up --policy FILE`, or with `policies` in its file.
+    """
+
+
+@policy.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE…")
+@lab_and_output
+def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
+    """Put policies and namespaces of a FILE into the lab, and wait until all nodes enforce them.
+
+    Those of the same kind, namespace and name are replaced. A NetworkPolicy that names no namespace is in `lab`.
+
+    \b
+      weft lab policy apply policies.yaml
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.lab.files import policyfile
+
+    put = [
+        each
+        for path in files
+        for each in policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(), str(path))
+    ]
+    place = start.find(base(), lab)
+    ask(place, protocol.SetPolicies(put=put), LabReport)
+    names = [name_of(each) for each in put]
+    show_report(output, {"applied": names}, "".join(f"{name} is in effect\n" for name in names))
+    next_commands(output, f"weft lab policy list{within(place)}", f"weft lab check{within(place)} --quick")
+
+
+@policy.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@lab_and_output
+def delete(names: tuple[str, ...], lab: str, output: str) -> None:
+    """Take policies, by NAME or NAMESPACE/NAME, out of the lab, and wait until no node enforces them.
+
+    \b
+      weft lab policy delete only-web
+      weft lab policy delete shop/only-web
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    place = start.find(base(), lab)
+    there = _policies(ask(place, protocol.Ps(), LabReport))
+    gone = [_meant(name, there) for name in names]
+    ask(place, protocol.SetPolicies(delete=gone), LabReport)
+    show_report(output, {"deleted": gone}, "".join(f"{name} is gone\n" for name in gone))
+
+
+@policy.command(name="list")
+@lab_and_output
+def list_(lab: str, output: str) -> None:
+    """List the policies of the lab, and the pods that each selects."""
+    from weft.lab import allowed
+
+    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+    found = list(_listed(report, allowed.selected(report)))
+    rows = ((each.kind, each.namespace or "-", each.name, " ".join(each.pods) or "none") for each in found)
+    text = table(("KIND", "NAMESPACE", "NAME", "PODS"), rows) if found else "no policies\n"
+    show_report(output, found, text)
+
+
+@policy.command()
+@click.argument("source", metavar="A", shell_complete=nodes_and_pods)
+@click.argument("target", metavar="B[:PORT[/PROTOCOL]]", shell_complete=nodes_and_pods)
+@lab_and_output
+def explain(source: str, target: str, lab: str, output: str) -> int:
+    """Say whether policies let A send to B, by which rule, and why each other rule does not fit.
+
+    \b
+      weft lab policy explain pod1-1 pod2-1:80
+      weft lab policy explain 192.0.2.7 pod1-1:53/udp
+
+    A and B are pods by their names, nodes, or addresses; without a port, an echo request is asked about.
+
+    Exits 0 if it is allowed, 1 if it is refused.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.lab import allowed
+    from weft.screen.verdicts import show_verdict
+
+    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+    known = {pod.name: f"{pod.namespace}/{pod.name}" for pod in report.pods}
+    known |= {node.name: node.underlay[0] for node in report.nodes}
+    name, colon, port = target.partition(":") if target.partition(":")[0] in known else (target, "", "")
+    return show_verdict(known.get(source, source), known.get(name, name) + colon + port, allowed.world(report), output)
+
+
+def _policies(report: LabReport) -> list[Manifest]:
+    return [each for each in report.policies or () if each["kind"] != "Namespace"]
+
+
+def _listed(report: LabReport, pods: dict[str, list[str]]) -> Iterator[Listed]:
+    for each in _policies(report):
+        meta = each["metadata"]
+        yield Listed(
+            kind=each["kind"], namespace=meta.get("namespace", ""), name=meta["name"], pods=pods[name_of(each)]
+        )
+
+
+def _meant(name: str, there: list[Manifest]) -> str:
+    names = [name_of(each) for each in there]
+    found = [each for each in names if name in (each, each.partition(" ")[2], each.rpartition("/")[2].split(" ")[-1])]
+    if len(found) == 1:
+        return found[0]
+    seen = f"{len(found)} policies of this name" if found else "no policy of this name"
+    raise ConfigError(Problem("LAB-002", name, seen, expected=one_of(found or names, name)))
