@@ -39,11 +39,14 @@ log = logging.getLogger(__name__)
 
 _SECONDS: Final = 5.0  # of a plugin that waits
 _LOOK_SECONDS: Final = 0.02
+_NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
 _BEGINNING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is known yet", hint="Try again in a moment"
 )
-
+_WRITING: Final = Problem(
+    code="POL-003", where="policies", seen="not all of them is in the kernel yet", hint="Try again in a moment"
+)
 _ENDING: Final = Problem(code="POL-003", where="policies", seen="weftd is ending", hint="Try again in a moment")
 
 T = TypeVar("T")
@@ -111,6 +114,7 @@ class Enforcement:
         self, source: PolicySource, plane: Plane, *, mode: Mode, clock: Callable[[], float], history: History
     ) -> None:
         self._unread: Problem | None = None
+        self._warned: Problem | None = None
         self._source = source
         self._plane = plane
         self._mode: Mode = mode
@@ -138,12 +142,12 @@ class Enforcement:
         for words in self._term.keeper.tally.failing.values():
             hint = "Trying again; what was in effect before stays so"
             return Problem(code="NFT-001", where="policies", seen=f"cannot be written: {words}", hint=hint)
-        return None if self._term.holds else _BEGINNING
+        return None if self._term.holds else _WRITING
 
     @property
     def loss(self) -> Problem | None:
-        """What of the latest policies is not in effect, because it was not read or cannot be enforced as written."""
-        return None if self._term is None else self._unread
+        """What of the latest policies is not in effect, or which pods here nobody has said anything of."""
+        return None if self._term is None else self._unread or self._unknown
 
     @property
     def as_of(self) -> float | None:
@@ -168,6 +172,7 @@ class Enforcement:
             self._attached = {key: each for key, each in living.items() if key not in self._gone} | self._attached
             while True:
                 term = self._term = self._begin(settings_of(self._mode, inputs()))
+                self._warn()
                 keeping = tasks.create_task(term.keeper.run())
                 while settings_of(self._mode, inputs()) == term.settings:  # noqa: ASYNC110 - a node's subnet hardly ever changes
                     await asyncio.sleep(_SETTINGS_SECONDS)
@@ -206,6 +211,28 @@ class Enforcement:
             if self._term is not None:
                 self._term.keeper.decided(self._term.decider.change(put, gone))
             self._read.set()
+            self._warn()
+
+    @property
+    def _unknown(self) -> Problem | None:
+        """Of pods that were attached before: one that comes now waits until it is known."""
+        term = self._term
+        if term is None:
+            return None
+        names = sorted(each.pod for key, each in self._attached.items() if not term.decider.ready(key))
+        if not names:
+            return None
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        what = "are refused" if self._mode == "enforce" else "would be refused"
+        seen = f"no Pod is read for what runs here as {', '.join(names[:_NAMED])}{more}: packets {what}"
+        return Problem(code="POL-003", where="policies", seen=seen, hint="Add these pods where the policies are read")
+
+    def _warn(self) -> None:
+        """Each time that these pods are others."""
+        unknown = self._unknown
+        if unknown is not None and unknown != self._warned:
+            log.warning("%s", unknown)
+        self._warned = unknown
 
     def admit(self, key: str, *, pod: str, uid: str, ips: tuple[Ip, ...], port: str, link: str) -> str:
         attached = Attached(pod=pod, uid=uid, ips=ips, port=port, link=link)
@@ -251,8 +278,8 @@ class Enforcement:
         if self._term is None:
             return self._unread or _BEGINNING
         if not self._term.decider.ready(key):
-            seen, hint = "no such Pod is known, or it has another UID", "Its packets would be refused. Add it where the"
-            return Problem(code="POL-003", where=where, seen=seen, hint=f"{hint} policies are read")
+            hint = "Its packets would be refused. Add it where the policies are read"
+            return Problem("POL-003", where, "no such Pod is known, or it has another UID", hint=hint)
         words = next(iter(self._term.keeper.tally.failing.values()), "it takes longer than that")
         return Problem(code="POL-003", where=where, seen=f"its policies are not in the kernel after 5 s: {words}")
 

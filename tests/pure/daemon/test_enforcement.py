@@ -139,6 +139,22 @@ async def test_a_pod_of_which_nothing_is_known_is_refused_by_name(node):
     assert node.kernel.verdicts("in4") == {}
 
 
+async def test_pods_that_run_and_of_which_nothing_is_read_are_named_once(node, caplog):
+    others = {f"k{number}": replace(WEB, pod=f"default/other-{number}") for number in range(7)}
+    node.begin(PODS, k9=WEB, **others)
+    await comes(lambda: node.gate.loss is not None)
+    listed = ", ".join(f"default/other-{number}" for number in range(5))
+    assert str(node.gate.loss).startswith(
+        f"POL-003 policies: no Pod is read for what runs here as {listed} and 2 more: packets are refused"
+    )
+    node.source.words.put_nowait(replace(PODS, policies=(SHUT,)))
+    await comes(lambda: node.kernel.verdicts("in4").get("10.5.1.2") == "in")
+    assert caplog.text.count("no Pod is read") == 1
+    for key in others:
+        await node.delete(key)
+    assert node.gate.loss is None
+
+
 async def test_what_is_no_pod_of_kubernetes_is_let_through(node):
     node.begin()
     assert await node.add("k2", replace(WEB, pod="")) == ""
