@@ -92,7 +92,9 @@ MESH: Final = (
         name="state-rolled-back",
         code="MESH-004",
         about="the node has an old snapshot of its disk",
-        breaks=_edited("one['kept']['version'] = 0; os.remove(path[:-9] + 'members.bin')"),
+        breaks=_edited(
+            "one['kept']['version'] = 0; [os.remove(each) for each in glob.glob(path[:-9] + 'members.bin')]"
+        ),
         repaired=True,
         restarts=True,
         backends=_BACKENDS,
