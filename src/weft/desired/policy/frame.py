@@ -14,7 +14,7 @@ from weft.model.kernel.objects import Object
 from weft.model.kernel.policytable import BRIDGE, INET, PolicyChain, PolicyElement, PolicySet, named
 from weft.model.policy import DIRECTIONS, Direction
 
-_SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
+_OWN_SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
 _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
 # Neighbours, routers and groups: bridge netfilter brings them to hook forward. No pod is a router.
 _NEIGHBOURS: Final = ("130-137", "143")
@@ -59,7 +59,7 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
 
 
 def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
-    side, way, refused = _SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
+    side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
     rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
     rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]

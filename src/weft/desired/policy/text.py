@@ -27,7 +27,7 @@ from weft.model.policy import (
 )
 from weft.model.value import Value
 
-_SIDE: Final[dict[Direction, str]] = {"ingress": "saddr", "egress": "daddr"}
+_PEER_SIDE: Final[dict[Direction, str]] = {"ingress": "saddr", "egress": "daddr"}
 
 _Ends = Mapping[Action, str]
 
@@ -141,7 +141,7 @@ def _matches(
 
 
 def _peers(rule: Rule, path: str, namespace: str, direction: Direction, settings: PolicySettings) -> Iterator[_Match]:
-    side, nets = _SIDE[direction], list[Net]()
+    side, nets = _PEER_SIDE[direction], list[Net]()
     for index, peer in enumerate(rule.peers or ()):
         where = f"{path}.{PEERS_KEY[direction]}[{index}]"
         if isinstance(peer, IpBlock):
