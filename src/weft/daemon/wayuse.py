@@ -46,7 +46,7 @@ class Use:
         return {name for name, when in self._used.items() if now < when + _LATELY}
 
     def _carries(self, name: str, live: LivePeer) -> bool:
-        """An echo may be counted by us sooner than by WireGuard, or the other way round: hence two looks."""
+        """Two looks in a row have to say so: WireGuard may count an echo sooner than we do, or later."""
         surplus = live.sent - self._sent.get(name, 0)
         before, last = self._surplus.get(name, (surplus, surplus))
         self._surplus[name] = (last, surplus)

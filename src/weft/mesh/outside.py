@@ -72,7 +72,7 @@ class Outside:
                 self._state.mark(key)  # where we look for it may be another place
 
     def begin(self) -> None:
-        """What our record of before says, until we know our addresses, and somebody has seen us at another one."""
+        """Take what our last record says, until we know our addresses and somebody has seen us."""
         old = self._state.known.members.get(self._state.me)
         if old is not None and old.nat:
             seen = old.tunnels[:1] if old.nat == ONE_PORT else old.tunnels[-1:]

@@ -14,9 +14,9 @@ from weft.model.mesh.records import MAX_LINKS, MAX_RECORD, Member, short
 from weft.model.value import fields_of
 
 PAUSE: Final = 1.0  # seconds between two versions of our record
-FOR_EACH: Final = 0.02  # and if nothing but links has changed, so many for each member,
-LONGEST: Final = 10.0  # at most this,
-FIRST: Final = 2  # after so many versions
+FIRST: Final = 2  # versions, after which one in which links alone have changed waits longer:
+FOR_EACH: Final = 0.02  # seconds for each member
+LONGEST: Final = 10.0  # seconds, at most
 SHOWN: Final = ("home", "attrs", "name", "tunnels", "clear")  # what leases, and ways by such a peer, are made of
 PLAIN: Final = 160  # bytes of a record, at most, that are not counted below
 # What others wait for, and is rare.

@@ -18,10 +18,10 @@ from weft.model.mesh.records import MANY_PORTS, NO_NAT, Member
 from weft.model.net import Endpoint
 
 SESSION: Final = 180.0  # seconds after a handshake that its keys are good for (REJECT_AFTER_TIME)
-TURN: Final = 6.0  # … for an address to answer: WireGuard asks again after 5 and a third at most
-OFTEN: Final = 20  # times; and then, if the two may never meet,
-SELDOM: Final = 60.0  # seconds
-SILENT: Final = 15.0  # … that echoes are lost, until a session counts for nothing
+TURN: Final = 6.0  # seconds for an address to answer: WireGuard asks again after 5 and a third at most
+OFTEN: Final = 20  # turns, after which two that may never meet try more seldom
+SELDOM: Final = 60.0  # seconds between two turns then
+SILENT: Final = 15.0  # seconds in which all echoes are lost, after which a session counts for nothing
 
 
 class _Tunnel:
@@ -72,7 +72,7 @@ class Tunnels:
         return not tunnel.near or tunnel.endpoint.ip in self._outside.hosts
 
     def crosses(self, key: bytes, kind: WayKind) -> bool:
-        """Whether NATs are on a path that it cannot pass, or that both ends have to open."""
+        """Whether a NAT is on the path that stops packets of this kind, or that both ends have to open."""
         tunnel = self._tunnels.get(key)
         if tunnel is None or tunnel.near:
             return False
@@ -145,7 +145,7 @@ class Tunnels:
         return met
 
     def tick(self, now: float) -> None:
-        """Go on to the next address of those that have not answered; who was asked but once gets no further one."""
+        """Try the next address of each peer that has not answered at this one."""
         self.due = inf
         for key in list(self._wanted):
             tunnel = self._tunnels[key]

@@ -19,11 +19,11 @@ from weft.model.mesh.effects import PathFound, PathNow, Probe, Reason, Sights
 from weft.model.mesh.records import MAX_CANNOT, Member, short
 
 _IDLE: Final = 60.0  # seconds between two echoes to a peer with which no pod speaks, at least
-_A_PEER: Final = 0.2  # … and so many for each peer that there is
+_A_PEER: Final = 0.2  # seconds that this takes longer for each peer that there is
 _SPARE: Final = 4.0  # times as long on a path that is no better than the one that is taken
-_FIRST: Final = 2.0  # seconds until the first echo, at most; at least, so many for each peer:
-_FIRST_A_PEER: Final = 0.02
-_MEETING: Final = 5.0  # … until it is asked again whether WireGuard has met a peer that an echo would have to wait for
+_FIRST: Final = 2.0  # seconds until the first echo, at most, in a small mesh
+_FIRST_A_PEER: Final = 0.02  # seconds for each peer, where these are more
+_MEETING: Final = 5.0  # seconds until it is asked again whether WireGuard has met a peer, for which an echo would wait
 _SETTLE: Final = 0.05  # seconds after a change until ways are computed: as a rule it does not come alone
 _STEPS: Final = 8  # of computing ways, in one turn
 
