@@ -46,7 +46,8 @@ def _end(text: str, world: World) -> Pod | Ip:
     found = next((pod for pod in world.pods if str(pod) == name), None)
     if found is None:
         known = one_of(map(str, world.pods), name)
-        raise click.BadParameter(f"{name!r} is no pod; expected {known}, or an address", param_hint="A or B")
+        port = "; a port is a number, as 80 or 53/udp" if ":" in text else ""
+        raise click.BadParameter(f"{name!r} is no pod; expected {known}, or an address{port}", param_hint="A or B")
     return found
 
 

@@ -135,7 +135,7 @@ def test_the_ends(cluster: str, source: str, target: str, first: str):
         ("web", "shop/db", "'default/web' is no pod"),
         ("shop/web", "shop/db:70000", "port 70000 is not 1 to 65535"),
         ("shop/web", "shop/db:80/gre", "gre is not one of tcp, udp, sctp"),
-        ("shop/web", "shop/db:http", "'shop/db:http' is no pod"),
+        ("shop/web", "shop/db:http", "or an address; a port is a number, as 80 or 53/udp"),
         ("192.0.2.7", "fd00::2", "the two addresses are of different families"),
     ],
 )
@@ -165,6 +165,12 @@ def test_what_cannot_be_enforced(tmp_path: Path):
     assert [each["where"] for each in found["problems"]] == ["NetworkPolicy shop/db: spec.ingress[0].ports[0].port"]
     assert "POL-005 NetworkPolicy shop/db: spec.ingress[0].ports[0].port: 0; expected" in run("check", str(tmp_path))[1]
     assert "POL-005" in run("preview", str(tmp_path), "--from", str(tmp_path))[1]
+
+
+def test_a_file_without_a_policy(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text("")
+    with pytest.raises(ConfigError, match=r"POL-005 .*a.yaml: no policy is in it; expected a NetworkPolicy or a"):
+        run("check", str(tmp_path / "a.yaml"))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path):

@@ -84,6 +84,9 @@ def check(files: Sequence[Path], output: str) -> int:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     found = read_objects(_texts(files))
     count = len(found.policies) + len(found.cluster)
+    if not count and not found.problems:
+        seen, expected = "no policy is in it", "a NetworkPolicy or a ClusterNetworkPolicy"
+        raise ConfigError(Problem("POL-005", ", ".join(map(str, files)), seen, expected=expected))
     checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found))))
     show_report(output, checked, "".join(f"{line}\n" for line in _checked(checked)))
     return 1 if checked.problems or checked.advice else 0
