@@ -22,6 +22,7 @@ judge nobody for that time. The same calls with the same chance give the same ef
     blocks      `ring` (tokens), `grants` and `removal` are the rules; `estate`, `removing` and `leaving` follow them
     records     `known` (all, with `digest`), `gossip` and `flood` (to and from neighbours), `publishing` (our own)
     links       `links` (those that are up), `reach` and `dialling` (whom to dial), `graph` (who is linked with whom)
+    messages    `hearing` (which part hears what a neighbour says)
     questions   `routing` (over several links), `questions` (whose part answers)
     rings       `founding` (how one begins), `meeting` (two that meet), `copies` (two peers of one key)
     commands    `commands` (which part carries out or refuses each)

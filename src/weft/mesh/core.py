@@ -8,6 +8,7 @@ from weft.mesh.copies import Copies
 from weft.mesh.estate import Estate
 from weft.mesh.founding import Founding
 from weft.mesh.gossip import Gossip
+from weft.mesh.hearing import Hearing
 from weft.mesh.leaving import Leaving
 from weft.mesh.links import Link
 from weft.mesh.meeting import Meeting
@@ -20,27 +21,10 @@ from weft.mesh.state import State
 from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
 from weft.model.mesh.effects import Command, Effect, Kept, Options, PathFound, PathNow, Send, Sights
-from weft.model.mesh.messages import (
-    Buckets,
-    Copied,
-    Founders,
-    Hello,
-    Message,
-    Offer,
-    Ping,
-    Pong,
-    Pull,
-    Records,
-    Redirect,
-    Root,
-    Routed,
-    Seen,
-    Versions,
-)
+from weft.model.mesh.messages import Hello, Message, Redirect
 from weft.model.mesh.records import Member, Removal, Ring, Token
 
 LATE: Final = 1.0  # seconds behind `due`, after which our own loop is not to be trusted
-_COMPARING: Final = (Records, Root, Buckets, Versions, Pull)
 
 
 class Core:
@@ -62,12 +46,22 @@ class Core:
         self._removing = Removing(state)
         self._estate = Estate(state, self._removing)
         self._leaving = Leaving(state, self._removing, self._estate.soon)
-        self._questions = Questions(self._estate, self._removing, self._leaving, state)
         self._copies = Copies(state)
         self._gossip = Gossip(state, self._removing, self._copies)
         self._founding = Founding(state, self._estate)
         self._meeting = Meeting(state)
         self._reach = Reach(state)
+        self._hearing = Hearing(
+            state,
+            copies=self._copies,
+            founding=self._founding,
+            gossip=self._gossip,
+            meeting=self._meeting,
+            outside=self._outside,
+            questions=Questions(self._estate, self._removing, self._leaving, state),
+            reach=self._reach,
+            met=self._met,
+        )
         self._commands = Commands(
             state,
             founding=self._founding,
@@ -216,7 +210,7 @@ class Core:
         state = self._state
         at = state.links.get(link)
         if at is not None and state.links.hear(at, message, now):
-            self._take(at, message, now)
+            self._hearing.take(at, message, now)
         return self._done(now)
 
     def saw(self, sights: Sights, now: float) -> list[Effect]:
@@ -255,7 +249,7 @@ class Core:
         state.links.up(link, now)
         self._met(link, now)
         for message in held:
-            self._take(link, message, now)
+            self._hearing.take(link, message, now)
 
     def _down(self, number: int, now: float) -> None:
         state = self._state
@@ -264,38 +258,6 @@ class Core:
         if link := state.links.down(number):
             state.stale = True
             self._reach.down(link, now)
-
-    # --- Messages
-
-    def _take(self, link: Link, message: Message, now: float) -> None:
-        state = self._state
-        if isinstance(message, Ping):
-            state.send(link, Pong(number=message.number))
-        elif link.removed:
-            if isinstance(message, Records) and self._gossip.returned(message, link, now):
-                self._met(link, now)
-        elif isinstance(message, _COMPARING):
-            state.word = state.word or (state.ring is not None and link.ring == state.ring.id)
-            self._gossip.received(message, link, now)
-        elif isinstance(message, Routed):
-            self._questions.received(message, link, now)
-        else:
-            self._hear(link, message, now)
-
-    def _hear(self, link: Link, message: Message, now: float) -> None:
-        """What the neighbour itself has to say to us."""
-        if isinstance(message, Offer):
-            self._meeting.offered(link, message, now)
-        elif isinstance(message, Founders):
-            self._founding.heard(link, message)
-        elif isinstance(message, Seen):
-            self._outside.heard(link, message.endpoint)
-        elif isinstance(message, Copied):
-            self._copies.told(message.run, link.key)
-        elif isinstance(message, Redirect):
-            self._reach.advised(message.addresses)
-            self._state.links.close(link, "the peer has links enough")
-            self._reach.soon(now)
 
     # --- The end of each call
 
