@@ -165,6 +165,7 @@ MISTAKES = {
     "nodes:\n- {name: a, segment: 9}": "2: segment: 9; expected 1 to 8",
     "nat: 2": "1: nat is no list; expected a list of segments, as [2]",
     "nat: [1]": "1: a segment behind a NAT: 1; expected 2 to 8",
+    "nat: [{kind: hard}]": "1: a NAT without 'segment'; expected a mapping with segment",
     "nodes: [{name: a, segment: 3}]\nnat: [2, 3]": "2: nat: no node is in segment 2; expected a segment of a node",
     "nodes: 2\ntopology: star": "2: a topology 'star'; expected full, line, ring or partial:SEED, or lists of nodes",
     "topology: {node1: node2}": "1: topology: a mapping",

@@ -130,3 +130,9 @@ def test_what_a_lab_would_be():
     ]
     elsewhere = planned(labfile.read("nodes: 1\nstore: kubernetes", "x"))
     assert (elsewhere.nodes[0].subnets, elsewhere.pods[0].addresses) == ([], [])
+
+
+@pytest.mark.parametrize("nat", ["2", "[[2]]"])
+def test_what_is_no_list_of_segments_is_complained_of_whatever_is_chosen(nat: str):
+    with pytest.raises(ConfigError, match="nat|segment"):
+        read(f"nodes: [a, {{name: b, segment: 2}}]\nnat: {nat}", nat="hard")

@@ -308,6 +308,15 @@ def test_leaving_goes_on_after_a_restart():
     assert world.run(60, until=lambda: any(say.text == "left the mesh" for say in world.nodes["b"].said))
 
 
+def test_an_heir_that_does_not_answer_is_waited_for_as_long_as_links_lead_to_it():
+    world = mesh("slow", 3)
+    world.weather.loss = 1.0
+    world.ask("b", do.Leave())
+    world.run(8)
+    world.weather.loss = 0.0
+    assert world.run(60, until=lambda: any(say.text == "left the mesh" for say in world.nodes["b"].said))
+
+
 # --- What happens without one of the rules
 
 

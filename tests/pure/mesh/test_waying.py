@@ -50,6 +50,18 @@ def test_n2_packets_go_by_a_relay_within_eight_seconds_and_back_within_twenty():
     assert paths.reason("n1", "n0") == ""
 
 
+def test_each_path_can_be_looked_at_and_a_handshake_brings_none_back_that_has_fallen():
+    paths = Paths(3, kinds=BOTH)
+    node, key = paths.world.nodes["n0"], paths.world.nodes["n1"].key
+    assert list(node.core.paths_to(node.key)) == []
+    for blocked, seen in ((VXLAN, {"vxlan": False, "direct": True}), (BOTH, {"vxlan": False, "direct": False})):
+        paths.block(("n0", "n1"), kinds=blocked)
+        paths.world.run(60)
+        assert {each.kind: each.usable for each in node.core.paths_to(key)} == seen
+    node.core._waying.met(key, paths.world.now)
+    assert {each.kind: each.usable for each in node.core.paths_to(key)} == seen
+
+
 def test_n1_packets_of_a_relay_that_is_lost_take_another_within_eight_seconds():
     paths = Paths(4)
     paths.block(("n0", "n1"))
