@@ -134,5 +134,5 @@ def test_what_a_lab_would_be():
 
 @pytest.mark.parametrize("nat", ["2", "[[2]]"])
 def test_what_is_no_list_of_segments_is_complained_of_whatever_is_chosen(nat: str):
-    with pytest.raises(ConfigError, match="nat|segment"):
+    with pytest.raises(ConfigError, match=r"nat|segment"):
         read(f"nodes: [a, {{name: b, segment: 2}}]\nnat: {nat}", nat="hard")
