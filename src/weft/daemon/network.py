@@ -96,7 +96,8 @@ class Network:
         status.parts["devices"] = self._device_problem
         status.parts["uplink"] = lambda: self.uplink_problem
         status.parts["forwarding"] = self._forwarding_problem
-        status.parts["bridge netfilter"] = self._bridge_filter_problem
+        if inputs.policies:
+            status.parts["bridge netfilter"] = self._bridge_filter_problem
         status.parts["bridges"] = self._node_link_problem
         status.losses["leases"] = lambda: self.peers.problem
         status.losses["pods"] = lambda: stranded_pods.problem
