@@ -82,7 +82,7 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
         newer = replace(HELD, version=2)
         with caplog.at_level(logging.WARNING):
             world.say(Send(link=1, message=ROOT), Keep(kept=newer), Send(link=1, message=Root(digest=8)))
-            await comes(lambda: world.peer.saving.unwritten is not None)
+            await comes(lambda: world.peer.saving.unwritten is not None and world.links.did)
         assert world.links.did == [("send", 1, ROOT)]
         assert caplog.text.count("STATE-002") == 1
         world.say(Send(link=1, message=ROOT), Close(link=1, why="it has heard all"))
