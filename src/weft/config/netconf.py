@@ -63,6 +63,12 @@ class NetConf(Value):
     def networks(self) -> tuple[Net, ...]:
         return tuple(pool.network for pool in (self.v4, self.v6) if pool is not None)
 
+    @property
+    def subnet_lens(self) -> dict[int, int]:
+        """The length of each node's subnet, by family."""
+        pools = {4: self.v4, 6: self.v6}
+        return {family: pool.subnet_len for family, pool in pools.items() if pool is not None}
+
 
 # Routes in a cloud's table. Some of them are gone from flannel, too.
 _CLOUDS: Final = ("ali-vpc", "aws-vpc", "gce", "tencent-vpc")

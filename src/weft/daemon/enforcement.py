@@ -55,12 +55,11 @@ Attachments = Mapping[str, Attached]
 
 def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
     netconf: NetConf = inputs.netconf
-    pools = {4: netconf.v4, 6: netconf.v6}
     return PolicySettings(
         mode=mode,
         networks=netconf.networks,
         subnets=tuple(net for net in (inputs.v4, inputs.v6) if net is not None),
-        subnet_lens={family: pool.subnet_len for family, pool in pools.items() if pool is not None},
+        subnet_lens=netconf.subnet_lens,
     )
 
 
@@ -200,8 +199,7 @@ class Enforcement:
             for problem in found.problems:
                 log.error("%s", problem)
             self._unread = found.problems[0] if found.problems else None
-            everything: list[Thing] = [*found.namespaces, *found.pods, *found.policies, *found.cluster]
-            things = {each.id: each for each in everything}
+            things = {each.id: each for each in found.things}
             put = [each for name, each in things.items() if self._things.get(name) != each]
             gone = self._things.keys() - things.keys()
             self._things, self._written = things, found.written

@@ -34,12 +34,7 @@ def world(report: LabReport) -> World:
     ]
     found = read_objects({report.name: yaml.safe_dump(listed([*(report.policies or ()), *pods]))})
     network = understand(bytes(report.network).decode())
-    pools = {4: network.v4, 6: network.v6}
-    return replace(
-        world_of((*found.namespaces, *found.pods, *found.policies, *found.cluster)),
-        networks=network.networks,
-        subnet_lens={family: pool.subnet_len for family, pool in pools.items() if pool is not None},
-    )
+    return replace(world_of(found.things), networks=network.networks, subnet_lens=network.subnet_lens)
 
 
 def selected(report: LabReport) -> dict[str, list[str]]:

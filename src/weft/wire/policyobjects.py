@@ -98,6 +98,10 @@ class Objects(Value):
     problems: tuple[Problem, ...] = ()
     written: float = 0.0
 
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        return (*self.namespaces, *self.pods, *self.policies, *self.cluster)
+
 
 def namespace_of(found: NamespaceObject) -> Namespace:
     name = found.metadata.name

@@ -12,7 +12,7 @@ from weft.desired.policy.verdict import World
 from weft.model.errors import ConfigError, Problem
 from weft.model.policy import Thing
 from weft.model.text import counted
-from weft.model.value import Value
+from weft.model.value import Value, replace
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import Group
 from weft.screen.verdicts import show_verdict
@@ -121,8 +121,8 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
 
 def _things(found: Objects, known: Collection[str] = ()) -> tuple[Thing, ...]:
     """Those of files; of a namespace that they only name, `known` is what is said elsewhere."""
-    namespaces = (each for each in found.namespaces if each.name not in found.assumed.intersection(known))
-    return (*namespaces, *found.pods, *found.policies, *found.cluster)
+    namespaces = tuple(each for each in found.namespaces if each.name not in found.assumed.intersection(known))
+    return replace(found, namespaces=namespaces).things
 
 
 def _world(paths: Sequence[Path], output: str, more: Sequence[Path] = ()) -> World:
