@@ -22,7 +22,7 @@ from weft.diag.trace.outcome import Sized
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
-from weft.diag.trace.sending import send, watch
+from weft.diag.trace.sending import Growth, counters_there, send, watch
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
@@ -237,12 +237,16 @@ def prove(
             tries = so_many(randbits(32), len(sizes))
             return tries, counted(tries, sizes, places)
 
+        with counters_there() as counters:
+            growth = Growth([begin.place, name, *places], lambda place: pods.run(place, counters))
+            seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
+            growth.explain(seen, begin.place, sent)
         return proved(
             Asked(source=words[0], target=words[1], kind=kind, numbers=sent),
             begin,
             end,
             [(name, ways)],
-            counted(sent, [size] * len(sent) if size else [], [name, *places]),
+            seen,
             beyond=beyond,
             sized=Sized(size=size) if size else None,
             count=of_sizes,

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import repeat
@@ -82,8 +82,6 @@ def watch(
             sock = held.enter_context(pods.run(place, listen))
             sockets[sock.fileno()] = place, sock
             waiting.register(sock, select.POLLIN)
-        counted_there = held.enter_context(counters_there())
-        growth = Growth([source, *places], lambda place: pods.run(place, counted_there))
         sent = pods.run(source, send)
 
         def read(seconds: float) -> None:
@@ -91,8 +89,6 @@ def watch(
                 _take(*sockets[descriptor], counted, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
-        if len(counted.anywhere(source, "back")) < len(wanted.numbers):
-            counted.grown.update(growth.by_probes())
         behind = sum(_take(*each, counted, wanted) for each in sockets.values())
         unread = behind + sum(packetsocket.dropped(sock) for _, sock in sockets.values())
     return replace(counted, unread=unread, sent=sent)
@@ -106,7 +102,12 @@ class Growth:
         self._before = {place: read(place) for place in dict.fromkeys(places)}
         self._began = time.monotonic()
 
-    def by_probes(self) -> dict[str, dict[str, int]]:
+    def explain(self, seen: ProbesSeen, source: str, numbers: Collection[int]) -> None:
+        """Note in `seen` what grew by the probes that were sent from there since, if some were not answered."""
+        if len(seen.anywhere(source, "back")) < len(numbers):
+            seen.grown.update(self._by_probes())
+
+    def _by_probes(self) -> dict[str, dict[str, int]]:
         """What grew since, less what grows in a while without probes."""
         after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
         time.sleep(_WITHOUT)

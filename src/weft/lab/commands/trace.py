@@ -114,7 +114,10 @@ def follow(
         return tries, counted(tries, ends, list(sizes))
 
     sent = numbers(randbits(32), len(goal.ends))
-    seen = counted(sent, dict.fromkeys(_nodes(visits), "") | ends, [size] * len(sent) if size else [])
+    places = dict.fromkeys(_nodes(visits), "") | ends
+    growth = Growth([begin.place, *places], lambda each: ask(place, protocol.Counters(each), dict[str, int]))
+    seen = counted(sent, places, [size] * len(sent) if size else [])
+    growth.explain(seen, begin.place, sent)
 
     def look_again() -> list[Visit]:
         again = _visits(place, report, begin, goal, size)
@@ -150,7 +153,6 @@ def _count(
             reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
-        growth = Growth([probe.source, *places], lambda place: ask(lab, protocol.Counters(place), dict[str, int]))
         sent = ask(lab, probe, Sent)
 
         def read(seconds: float) -> None:
@@ -160,8 +162,6 @@ def _count(
                     counted.note(packet.place, packet.link, packet.data, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
-        if len(counted.anywhere(probe.source, "back")) < len(probe.numbers):
-            counted.grown.update(growth.by_probes())
     return replace(counted, sent=sent)
 
 
