@@ -14,9 +14,8 @@ from weft.beside.files import read_now
 from weft.beside.threads import bounded
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
-from weft.wire.policyobjects import Objects, read_objects
+from weft.wire.policyobjects import ENDINGS, Objects, read_objects
 
-ENDINGS: Final = (".yaml", ".yml", ".json")
 _LARGEST: Final = 64 << 20
 _LOOK_SECONDS: Final = 0.25
 _READ_SECONDS: Final = 10.0

@@ -30,6 +30,7 @@ from weft.model.value import Value, field, replace
 from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.policy import Unreadable, names, read_policy
 
+ENDINGS: Final = (".yaml", ".yml", ".json")  # of files in a directory
 _PROTOCOL: Final[Mapping[str, Protocol]] = {each.upper(): each for each in PROTOCOLS}
 _ENDED: Final = ("Succeeded", "Failed")
 # Objects of these groups are policies, but for those kinds; a misspelt kind must not leave pods open.

@@ -16,9 +16,8 @@ from weft.model.value import Value, replace
 from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
 from weft.screen.groups import Group
 from weft.screen.verdicts import show_verdict
-from weft.wire.policyobjects import Objects, read_objects
+from weft.wire.policyobjects import ENDINGS, Objects, read_objects
 
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _PATH: Final = click.Path(exists=True, path_type=Path)
 _FROM: Final = click.option(
     "--from",
@@ -111,7 +110,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
     files = [
         file
         for path in paths
-        for file in (sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES) if path.is_dir() else [path])
+        for file in (sorted(each for each in path.iterdir() if each.suffix in ENDINGS) if path.is_dir() else [path])
     ]
     try:
         return {str(file): file.read_text() for file in files}
