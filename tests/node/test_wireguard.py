@@ -7,6 +7,7 @@ import signal
 import sys
 from itertools import combinations
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.support.builders import key
 from tests.support.crossing import cross
 from tests.support.traffic import Pings, nothing_lost, reaches
 from tests.support.weftd import DUAL, HOST_GW, VXLAN, Cluster, Daemon, eventually
+from weft.daemon.planes.serving import wait_for_device
+from weft.kernel import tun
 
 WG = {**VXLAN, "Backend": {"Type": "wireguard"}}
 
@@ -262,3 +265,17 @@ def test_without_the_program_the_node_says_what_is_missing(cluster: Cluster):
     node.spawn(wrap=[sys.executable, "-c", NO_PROGRAM])
     node.says("VTEP-002 link flannel-wg wireguard .*the kernel refuses it: .*see `modprobe wireguard`, or install")
     assert node.get("/readyz")[0] == 503
+
+
+def test_a_process_waits_until_the_maker_of_its_device_has_let_go_of_it(cluster: Cluster):
+    """A TUN device has a name before its maker closes it, and one queue, which the maker has for so long."""
+    held = Event()
+
+    def waited() -> None:
+        tun.create("flannel-wg", for_relay=False)
+        queue = tun._open("flannel-wg", tun._PLAIN)
+        Timer(0.2, lambda: (held.set(), os.close(queue))).start()
+        wait_for_device("flannel-wg", one_queue=True)
+
+    cluster.node(1).netns.call(waited)
+    assert held.is_set()

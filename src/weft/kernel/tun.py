@@ -59,6 +59,11 @@ def open_queue(name: str) -> int:
     return queue
 
 
+def take_queue(name: str) -> None:
+    """Open the one queue of a plain device and close it. Raises `OSError`: EBUSY while another has it."""
+    os.close(_open(name, _PLAIN))
+
+
 @contextmanager
 def trial() -> Iterator[int]:
     """The index of a device that exists for a moment, down, with a name of the kernel's choice. Raises `OSError`."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.kernel import ending
+from weft.kernel import ending, tun
 from weft.kernel.portholders import with_holder
 from weft.model.errors import Failure
 from weft.plan.diff import Step
@@ -53,15 +53,21 @@ class Children:
             time.sleep(_LOOK_AGAIN)
 
 
-def wait_for_device(name: str) -> None:
-    """Wait a moment for a link. Raises `OSError` (ENODEV)."""
+def wait_for_device(name: str, *, one_queue: bool = False) -> None:
+    """Wait a moment for a link, and for the one queue of a TUN device, which its maker holds for a moment.
+
+    Raises `OSError` (ENODEV, EBUSY).
+    """
     end = time.monotonic() + _DEVICE_SECONDS
     while True:
         try:
             socket.if_nametoindex(name)
-        except OSError:
+            if one_queue:
+                tun.take_queue(name)
+        except OSError as error:
             if time.monotonic() > end:
-                raise OSError(errno.ENODEV, f"there is no link {name}") from None
+                why = f"another process has {name}" if error.errno == errno.EBUSY else f"there is no link {name}"
+                raise OSError(error.errno or errno.ENODEV, why) from None
             time.sleep(_LOOK_AGAIN)
         else:
             return

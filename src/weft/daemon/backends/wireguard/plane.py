@@ -180,7 +180,7 @@ class WireguardPlane:
 
     def _serve(self, wanted: Server) -> None:
         """Start the process for a device; it ends with its device."""
-        wait_for_device(wanted.dev)
+        wait_for_device(wanted.dev, one_queue=True)
         pid = inprocess.start(wanted.dev)
         self._children.add(pid)
         log.info("%s: started, process %d", wanted, pid)
