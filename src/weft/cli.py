@@ -46,7 +46,7 @@ NODE: Final = {
     ),
     "trace": Late(place="weft.diag.trace.command:trace", about="What a packet passes on this node, and where it ends."),
     "bundle": Late(
-        place="weft.diag.bundle.command:bundle", about="All that a bug report of this node needs, without secrets."
+        place="weft.diag.collect:bundle", about="All that a bug report of this node needs, without secrets."
     ),
     "mesh": Late(place="weft.daemon.commands.mesh:mesh", about="The mesh of a weftd that has no store."),
     "policy": Late(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.netns import Netns
-from weft.diag.bundle.command import LISTINGS, _log
+from weft.diag.collect import LISTINGS, _log
 
 WEFT = str(Path(sys.executable).with_name("weft"))
 SECRET = b"hunter2"

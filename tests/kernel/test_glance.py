@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.netns import Netns
-from weft.diag.doctor.checks import CHECKS, EACH_MINUTE
+from weft.diag.checks import CHECKS, EACH_MINUTE
 from weft.diag.finding import ask
 from weft.diag.sight.look import Places
 from weft.diag.sight.node import Sight

@@ -19,8 +19,8 @@ LINT = Path(sys.executable).with_name("lint-imports")
 PLANTED = {
     "Data flows one way": ("model/planted.py", "import weft.plan.diff"),
     "The pure half does no I/O": ("desired/planted.py", "import socket"),
-    "What a diagnosis decides needs no machine": ("diag/doctor/checks/planted.py", "import socket"),
-    "Diagnosis goes from the sight to the three commands": ("diag/trace/planted.py", "import weft.diag.doctor.forms"),
+    "What a diagnosis decides needs no machine": ("diag/checks/planted.py", "import socket"),
+    "Diagnosis goes from the sight to the commands": ("diag/trace/planted.py", "import weft.diag.doctor.forms"),
     "What the page shows is decided without the machine": ("ui/measuring.py", "import socket"),
     "A lab does not know its commands": ("lab/services/planted.py", "import weft.lab.commands.choose"),
     "What the tutorial and the quiz say and judge needs no machine": ("lab/tutorial/lessons/links.py", "import socket"),

@@ -39,7 +39,7 @@ async def watch(report: Reporter, subnet_file: Path) -> None:
 
 
 def _find(state: NodeState, subnet_file: Path) -> list[Problem]:
-    from weft.diag.doctor.checks import EACH_MINUTE
+    from weft.diag.checks import EACH_MINUTE
     from weft.diag.finding import ask
     from weft.diag.sight.look import Places
     from weft.diag.sight.quick_look import glance

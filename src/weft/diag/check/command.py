@@ -18,7 +18,7 @@ from weft.diag.check.node_trials import FROM_HERE
 from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
-from weft.diag.doctor.checks import CHECKS
+from weft.diag.checks import CHECKS
 from weft.diag.finding import ask
 from weft.diag.options import place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from weft.cni.plugins.portmap.strangers import Stray
-from weft.diag.doctor.checks import CHECKS
+from weft.diag.checks import CHECKS
 from weft.diag.finding import Finding, ask, setting
 from weft.diag.rules.ruleset import Chain, Ruleset
 from weft.diag.sight import node as seen

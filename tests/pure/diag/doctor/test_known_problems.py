@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.test_lab_trace import LOST
-from weft.diag.doctor.checks import CHECKS
+from weft.diag.checks import CHECKS
 from weft.lab.faults import FAULTS
 
 ROOT = Path(__file__).parents[4]

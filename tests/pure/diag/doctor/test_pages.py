@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from weft.diag.doctor.checks import CHECKS
+from weft.diag.checks import CHECKS
 from weft.lab.faults import FAULTS
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/doctor.md").read_text()

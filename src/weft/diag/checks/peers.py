@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from weft.diag.doctor.checks.packetfilter import judged_on_the_way
+from weft.diag.checks.packetfilter import judged_on_the_way
 from weft.diag.finding import Finding, check, finding, setting
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge

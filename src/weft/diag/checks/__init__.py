@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.doctor.checks import addresses, daemon, links, mesh, node, others, packetfilter, peers, pods
+from weft.diag.checks import addresses, daemon, links, mesh, node, others, packetfilter, peers, pods
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
