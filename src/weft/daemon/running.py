@@ -17,7 +17,7 @@ from weft.daemon import doctor, start
 from weft.daemon.confwatch import ConfWatch
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
-from weft.daemon.planes import tunnels
+from weft.daemon.planes import traffic
 from weft.daemon.planes.kernel import NodeKernel
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
@@ -108,7 +108,7 @@ class Running(Value):
                 now=self.world.now,
                 unix=self.world.unix,
                 random=self.world.random,
-                tunnels=lambda: tunnels.ask(keeper.plane for keeper in network.keepers.values()),
+                tunnels=lambda: traffic.tunnels_of(keeper.plane for keeper in network.keepers.values()),
             )
             parts.start("ways", ways.run)
         parts.start("configuration", configured.run)

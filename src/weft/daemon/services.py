@@ -1,6 +1,7 @@
 """What the daemon offers besides the network: health over HTTP, and the socket that CNI plugins ask."""
 
 import asyncio
+import errno
 import logging
 import socket
 import threading
@@ -10,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.beside.tasks import awaited
-from weft.beside.threads import beside
+from weft.beside.threads import beside, bounded
 from weft.config.options import Options
-from weft.daemon.podrecords import PodRecords
 from weft.daemon.process.supervise import Supervisor
 from weft.daemon.state import Reporter
 from weft.daemon.strandedpods import StrandedPods
@@ -36,6 +36,13 @@ _PATIENCE_SECONDS: Final = 0.3
 _START_SECONDS: Final = 8.0
 _RETRY_SECONDS: Final = 5.0
 _SCRAPE_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 5.0  # at the disk of pods' records
+# So many looks in a row without an answer are the disk's: a single one may have waited for a thread.
+_MOST_UNANSWERED: Final = 3
+# More than the records, locks and directories of one pod.
+_BYTES: Final = 1 << 15
+_FILES: Final = 8
+_HINT: Final = "Pods keep their network, no new one is attached. Look at `df` and `df -i` of it"
 
 
 class Services:
@@ -227,3 +234,40 @@ async def _opened(opening: Callable[[], T], path: str, tell: Callable[[Problem],
                 tell(problem)
             said = str(problem)
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+class PodRecords:
+    """Whether the directory `path` takes the records of a new pod, without which no plugin attaches it; `problem` if not.
+
+    It is asked, not written to: a trial each few seconds would be a write of the disk each time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.problem: Problem | None = None
+        self.path = path
+
+    def tell(self, problem: Problem | None) -> None:
+        """Take what is wrong now, and say it if it is new."""
+        if problem == self.problem:
+            return
+        if problem is not None:
+            log.warning("%s", problem)
+        else:
+            log.info("STATE-002 %s can be written again", self.path)
+        self.problem = problem
+
+    async def watch(self, check_room: Callable[[int, int], None]) -> None:
+        """Ask, for ever, whether there is room for so many bytes in so many files."""
+        unanswered = 0
+        while True:
+            try:
+                await bounded(("records", self.path), lambda: check_room(_BYTES, _FILES), seconds=_LOOK_SECONDS)
+            except OSError as error:
+                unanswered = unanswered + 1 if error.errno == errno.ETIMEDOUT else _MOST_UNANSWERED
+                if unanswered >= _MOST_UNANSWERED:
+                    seen = f"cannot be written: {error.strerror}"
+                    self.tell(Problem(code="STATE-002", where=self.path, seen=seen, hint=_HINT))
+            else:
+                unanswered = 0
+                self.tell(None)
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.daemon.backends.backend import Left
-from weft.daemon.backends.ipsec.remains import judged
+from weft.daemon.backends.ipsec import judged
 from weft.daemon.commands import ours
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory

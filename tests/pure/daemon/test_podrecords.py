@@ -6,13 +6,13 @@ import logging
 import os
 
 from tests.support.waiting import comes
-from weft.daemon import podrecords
-from weft.daemon.podrecords import PodRecords
+from weft.daemon import services
+from weft.daemon.services import PodRecords
 from weft.model.errors import Problem
 
 
 async def test_a_disk_without_room_is_a_problem_until_there_is_some(monkeypatch, caplog):
-    monkeypatch.setattr(podrecords, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(services, "_LOOK_SECONDS", 0.001)
     records = PodRecords("/s/cni")
     full, looks = True, 0
 
@@ -38,7 +38,7 @@ async def test_a_disk_without_room_is_a_problem_until_there_is_some(monkeypatch,
 
 
 async def test_a_disk_that_does_not_answer_is_a_problem_at_the_third_look(monkeypatch):
-    monkeypatch.setattr(podrecords, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(services, "_LOOK_SECONDS", 0.001)
     records = PodRecords("/s/cni")
     seen: list[Problem | None] = []
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.daemon.commands import started
-from weft.daemon.commands.started import Started
+from weft.daemon.commands.verbs import Started, running_here
 from weft.kernel import daemons
 
 
@@ -22,7 +21,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def here(proc: Path, *flags: str) -> Started | None:
-    return started.here(flags, {"HERE": "1"}, lambda options: Path("/state", options.etcd_prefix.strip("/")), proc)
+    return running_here(flags, {"HERE": "1"}, lambda options: Path("/state", options.etcd_prefix.strip("/")), proc)
 
 
 @pytest.mark.parametrize(

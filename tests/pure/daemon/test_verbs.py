@@ -9,7 +9,7 @@ import pytest
 from weft import cli
 from weft.daemon.commands import verbs
 from weft.daemon.commands.cleanup import Done, Found, Site
-from weft.daemon.commands.started import Started
+from weft.daemon.commands.verbs import Started
 from weft.model.attachment import Attachment
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo
@@ -44,7 +44,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, shown: Plan, running: Started | Non
         asked.append(instance)
         return shown
 
-    monkeypatch.setattr(verbs.started, "here", lambda *_: running)
+    monkeypatch.setattr(verbs, "running_here", lambda *_: running)
     monkeypatch.setattr(verbs.daemons, "plan", answer)
     monkeypatch.setattr(verbs, "_start", start)
     monkeypatch.setattr(verbs.logs, "quiet", lambda: asked.append("quiet"))

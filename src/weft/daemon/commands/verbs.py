@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -10,8 +11,8 @@ import click
 
 from weft.cni.commands.install import STATE_DIR
 from weft.config.flags import parse_flags
+from weft.config.goflags import tokens
 from weft.config.options import Options
-from weft.daemon.commands import started
 from weft.daemon.commands.cleanup import Site, clean_up, files_left
 from weft.daemon.commands.preview import of_start
 from weft.daemon.disk import memory
@@ -21,12 +22,14 @@ from weft.kernel import daemons
 from weft.model.node.history import History
 from weft.model.node.nodestate import Plan
 from weft.model.text import counted, one_line
-from weft.model.value import fields_of
+from weft.model.value import Value, fields_of
 from weft.screen.documents import DOCUMENTS, document, output_option
 from weft.screen.groups import need_root
 from weft.screen.say import say
 
 _OTHER: Final = "a start with the flags of the weftd that runs here, but for those given here"
+_ENVIRON: Final = "FLANNELD_"
+_TAKES_A_WORD: Final = ("-W", "-X", "--check-hash-based-pycs")  # of Python's options
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -52,7 +55,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft plan")
     world = real()
-    running = started.here(flags, os.environ, world.directory)
+    running = running_here(flags, os.environ, world.directory)
     options = parse_flags(flags, os.environ) if running is None else running.options(flags, os.environ)
     if running is not None and options == running.options((), {}):
         shown, head = (
@@ -124,3 +127,58 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
 
 def _print(output: str, data: object) -> None:
     click.echo(document(output, data), nl=False)
+
+
+class Started(Value):
+    """How the weftd of an `instance` was started, for `weft plan`: its flags and its environment."""
+
+    instance: str
+    flags: Sequence[str]
+    environ: Mapping[str, str]
+
+    def options(self, flags: Sequence[str], environ: Mapping[str, str]) -> Options:
+        """Its options; `flags` and `environ` come before them. Raises `ConfigError`."""
+        given = {each.flag.name for each in tokens(flags).given}
+        own = [each for each in tokens(self.flags).given if each.flag.name not in given]
+        named = {name: value for name, value in environ.items() if name.startswith(_ENVIRON)}
+        return parse_flags([*(f"--{each.flag.name}={each.text}" for each in own), *flags], {**self.environ, **named})
+
+
+def running_here(
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+    directory: Callable[[Options], Path],
+    proc: Path = Path("/proc"),
+) -> Started | None:
+    """The one that runs in this network namespace; of several, the one whose `directory` the flags name. Else None.
+
+    Where its process cannot be looked at, no flags of its own are known. Raises `ConfigError`, and `Unavailable` for
+    one that does not answer.
+    """
+    names = daemons.living()
+    if len(names) > 1:
+        meant = directory(parse_flags(flags, environ)).name
+        names = [name for name in names if name.startswith(meant)]
+    if not names:
+        return None
+    try:
+        process = proc / str(daemons.process(names[0]) or "none")  # it may be in another pid namespace
+        words = _texts(process / "cmdline")
+        own = {key: value for key, _, value in (word.partition("=") for word in _texts(process / "environ"))}
+    except OSError:  # it has ended meanwhile, or another user runs it
+        return Started(instance=names[0], flags=(), environ=environ)
+    return Started(instance=names[0], flags=words[_program(words) + 1 :], environ=own)
+
+
+def _program(words: list[str]) -> int:
+    """The place of the program in Python's command; in a pod it is called flanneld."""
+    place = 1
+    while place < len(words) and words[place].startswith("-"):
+        if words[place] == "-m":
+            return place + 1
+        place += 2 if words[place] in _TAKES_A_WORD else 1
+    return place
+
+
+def _texts(file: Path) -> list[str]:
+    return file.read_bytes().decode(errors="surrogateescape").split("\0")[:-1]

@@ -1,9 +1,10 @@
-"""What back ends count of each peer's packets; asked for when somebody wants to see it."""
+"""What planes tell of peers beside their objects, when somebody asks: packets counted, and WireGuard's peers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
+from weft.desired.tunnels.wireguard import LivePeer
 from weft.model.kernel.objects import Key
 from weft.model.value import Value
 
@@ -49,3 +50,18 @@ async def ask(planes: Iterable[object]) -> dict[Key, Traffic]:
             with suppress(OSError):
                 told.update(await plane.traffic())
     return told
+
+
+@runtime_checkable
+class SeesTunnels(Protocol):
+    async def tunnels(self) -> Mapping[str, LivePeer]:
+        """By their keys, in base64; none while there is no device. Raises `OSError`."""
+        ...
+
+
+async def tunnels_of(planes: Iterable[object]) -> Mapping[str, LivePeer]:
+    """As they are now, by the first plane that sees any: a plane's own look may be seconds old. Raises `OSError`."""
+    for plane in planes:
+        if isinstance(plane, SeesTunnels):
+            return await plane.tunnels()
+    return {}

@@ -6,24 +6,31 @@ wanted no more, is removed.
 
 import errno
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from ipaddress import ip_network
+from pathlib import Path
 from typing import Final, Self
 
-from weft.daemon.backends.extension import ran
+import msgspec
+
 from weft.daemon.backends.extension.commands import run
+from weft.daemon.disk import files
+from weft.daemon.disk.files import Latest
 from weft.daemon.planes.contract import Place
 from weft.daemon.planes.serving import failed
 from weft.desired.backends.extension import Added, Begun, Command
 from weft.model.errors import Failure
 from weft.model.kernel.objects import Key, Object, Objects
-from weft.model.value import replace
+from weft.model.value import Value, replace
 from weft.plan.diff import Delete, Put, Step
 
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 3600.0  # nothing is found by it
 _SHOWN: Final = 500
+_FILE: Final = "ran.json"  # says of this boot: after another nothing of what commands made is there
+_MOST: Final = 1 << 24  # 5,000 peers with 3 KB
 
 
 class CommandsPlane:
@@ -36,8 +43,8 @@ class CommandsPlane:
     counts: Mapping[str, int] = {}
 
     def __init__(self, place: Place) -> None:
-        self._done: dict[Key, Object] = {thing.key: thing for thing in ran.load(place.directory, place.boot)}
-        self._file = ran.file(place.directory, place.boot, lambda: self._added)
+        self._done: dict[Key, Object] = {thing.key: thing for thing in _load(place.directory, place.boot)}
+        self._file = _file(place.directory, place.boot, lambda: self._added)
         self._added: tuple[Added, ...] = ()
         self._waiting = False  # for what is to run before any command for a peer
 
@@ -93,9 +100,9 @@ class CommandsPlane:
 
 async def undo(place: Place) -> None:
     """Remove whom an earlier run has added: another back end serves the network now."""
-    for thing in ran.load(place.directory, place.boot):
+    for thing in _load(place.directory, place.boot):
         await _remove(thing)
-    ran.forget(place.directory)
+    _forget(place.directory)
 
 
 def _same_peer(had: Added, thing: Object) -> bool:
@@ -122,3 +129,53 @@ async def _run(name: str, command: Command | None, variables: Collection[tuple[s
     words = " ".join(said.split())[:_SHOWN]
     log.info("%s for %s has run", name, about)
     log.debug("it printed: %s", words)
+
+
+class _Peer(Value, kw_only=False):
+    subnet: str
+    variables: tuple[tuple[str, str], ...]
+    text: str
+    remove: tuple[str, ...]
+    expands: bool
+
+
+class _Ran(Value):
+    boot: str
+    peers: tuple[_Peer, ...]
+
+
+def _load(directory: Path, boot: str) -> tuple[Added, ...]:
+    """The peers that an earlier run of this boot has added, with the command that removes them and no other."""
+    found = files.load(directory / _FILE, msgspec.json.Decoder(_Ran).decode, limit=_MOST, aside=False)
+    if found is None or found.boot != boot:
+        return ()
+    return tuple(
+        Added(
+            subnet=ip_network(each.subnet),
+            variables=each.variables,
+            text=each.text,
+            add=None,
+            remove=Command(words=each.remove, expands=each.expands),
+        )
+        for each in found.peers
+    )
+
+
+def _forget(directory: Path) -> None:
+    """Remove the file."""
+    with suppress(OSError):
+        (directory / _FILE).unlink()
+
+
+def _file(directory: Path, boot: str, peers: Callable[[], Iterable[Added]]) -> Latest:
+    """The file, which says what `peers` are now; those without a command that removes them need not be known."""
+
+    def content() -> bytes:
+        kept = tuple(
+            _Peer(str(each.subnet), each.variables, each.text, each.remove.words, each.remove.expands)
+            for each in peers()
+            if each.remove is not None
+        )
+        return msgspec.json.encode(_Ran(boot=boot, peers=kept))
+
+    return Latest(directory / _FILE, content, mode=0o600)
