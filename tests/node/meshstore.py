@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.node.namedstore import Names
-from weft.cluster.store import Store, StoreKind, Take
+from weft.cluster.store import Means, Store, StoreKind, Take
 from weft.daemon import main
 from weft.daemon.world import real
 from weft.desired.allocate import Chooser
@@ -203,8 +203,8 @@ class Mesh(asyncio.DatagramProtocol):
         return True
 
 
-def opened(_options: Any, *, directory: Path, **_: Any) -> Store:
-    mesh = Mesh(directory, name=os.environ["NODE"], **json.loads(os.environ["MESH"]))
+def opened(_options: Any, means: Means) -> Store:
+    mesh = Mesh(means.directory, name=os.environ["NODE"], **json.loads(os.environ["MESH"]))
     return Store(settings=mesh, tenure=mesh, directory=mesh, tallies={}, close=lambda: None, run=mesh.run)
 
 

@@ -173,7 +173,7 @@ class NamedStore:
         return True
 
 
-def opened(_options: Any, **_: Any) -> Store:
+def opened(_options: Any, _means: Any) -> Store:
     named = NamedStore(Path(os.environ["NODES"]), os.environ["NODE"])
     return Store(settings=named, tenure=named, directory=named, tallies={}, close=lambda: None)
 

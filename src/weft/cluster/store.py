@@ -169,7 +169,7 @@ class Echo(Value):
     size: int = 0
 
 
-class Paths(Protocol):
+class PathProbes(Protocol):
     """The paths to other nodes, of which a store wants to know whether packets pass them."""
 
     async def next(self) -> Echo:
@@ -219,33 +219,29 @@ class Store(Value):
     tallies: Mapping[str, Tally]
     close: Callable[[], None]
     run: Callable[[], Awaitable[None]] = idle
-    paths: Paths | None = None
+    paths: PathProbes | None = None
     keys: Callable[[], Awaitable[TunnelKeys | None]] = no_keys
     mesh: Callable[[], MeshState | None] = lambda: None
     command: Callable[[MeshAsk], Awaitable[tuple[str, ...]]] = no_command
 
 
-class Opener(Protocol):
-    """`now` counts seconds and cannot be set, `random(n)` gives n bytes.
+class Means(Value):
+    """What a store takes from its node: chance, a clock in seconds that cannot be set, the history.
 
     `directory` is the store's own, for what must be on disk before it answers; it writes nothing before `run`.
     """
 
-    def __call__(
-        self,
-        options: Options,
-        *,
-        directory: Path,
-        now: Callable[[], float],
-        random: Callable[[int], bytes],
-        history: History,
-    ) -> Store:
-        """Read the flags; connects to nothing. Raises `ConfigError`."""
-        ...
+    directory: Path
+    now: Callable[[], float]
+    random: Callable[[int], bytes]  # so many bytes
+    history: History
 
 
 class StoreKind(Value):
-    """`identity` is what two networks on one machine differ in, such as a prefix."""
+    """`identity` is what two networks on one machine differ in, such as a prefix.
+
+    `open` reads the flags and connects to nothing; it raises `ConfigError`.
+    """
 
     identity: Callable[[Options], str]
-    open: Opener
+    open: Callable[[Options, Means], Store]

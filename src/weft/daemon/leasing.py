@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from weft.beside.tasks import awaited
 from weft.cluster.store import Directory, Listing, Tenure
 from weft.config.netconf import NetConf
 from weft.daemon.disk import memory
+from weft.daemon.disk.files import LAST_SECONDS
 from weft.daemon.disk.memory import Memory
 from weft.daemon.world import Moment
 from weft.desired.allocate import Chooser
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 # What is known of the cluster is written this long after a change, so that a burst is one write.
 _SAVE_SECONDS: Final = 5.0
-_LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 
 
 class Leasing:
@@ -201,14 +200,8 @@ class Leasing:
         finally:
             if self._changed.is_set():
                 self._gather()
-            last = awaited(self._file.attempt())  # one that was under way may not have begun
-            # Not by asyncio.timeout: in a task that is cancelled already, Python 3.11's gives no TimeoutError.
-            await asyncio.wait((last,), timeout=_LAST_SECONDS)
-            if last.done():
-                last.result()
-            else:
-                last.cancel()
-                why = f"the disk has not taken it in {_LAST_SECONDS:g} s; a restart does not know what was seen last"
+            if not await self._file.finish():
+                why = f"the disk has not taken it in {LAST_SECONDS:g} s; a restart does not know what was seen last"
                 log.warning("STATE-002 %s: %s", self._file.path, why)
 
     async def _took(self, own: OwnLease) -> None:

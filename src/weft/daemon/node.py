@@ -109,16 +109,8 @@ class Node:
 
     async def _open(self) -> Store:
         """Reads files. Raises `Unavailable` when their disk does not answer."""
-        world = self._world
-        own = self._directory / "store"
-        opening = partial(
-            world.store.open,
-            self._options,
-            directory=own,
-            now=world.now,
-            random=world.random,
-            history=self._status.history,
-        )
+        means = self._world.means(self._options, self._status.history)
+        opening = partial(self._world.store.open, self._options, means)
         try:
             return await bounded(("store", id(self)), opening, seconds=_OPEN_SECONDS)
         except OSError as error:

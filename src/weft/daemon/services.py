@@ -237,7 +237,7 @@ async def _opened(opening: Callable[[], T], path: str, tell: Callable[[Problem],
 
 
 class PodRecords:
-    """Whether the directory `path` takes the records of a new pod, without which no plugin attaches it; `problem` if not.
+    """Whether the directory `path` takes the records of a new pod, without which no plugin attaches it.
 
     It is asked, not written to: a trial each few seconds would be a write of the disk each time.
     """

@@ -4,22 +4,20 @@ Each is imported when it is opened: a daemon needs one, and the other's librarie
 """
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from weft.cluster.store import Store, StoreKind
+from weft.cluster.store import Means, Store, StoreKind
 from weft.config.options import Options
 from weft.daemon.disk import files
 from weft.kernel import portholders, statefiles
-from weft.model.node.history import History
 
 _MESH_FILE: Final = 64 << 20  # bytes: a ring of 65,536 blocks, each of another owner, is a fifth of that
 
 
-def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+def _etcd(options: Options, means: Means) -> Store:
     from weft.cluster.etcd.access import Access, password_in, tls_context
     from weft.cluster.etcd.store import open_etcd
     from weft.cluster.secretfile import SecretFile
@@ -35,10 +33,10 @@ def _etcd(options: Options, *, now: Callable[[], float], random: Callable[[int],
     )
     if access.tls_files:
         tls_context(access)  # for what it raises: at the start it is said which files cannot be used
-    return open_etcd(access, options.etcd_prefix, now=now, chance=_chance(random))
+    return open_etcd(access, options.etcd_prefix, now=means.now, chance=_chance(means))
 
 
-def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int], bytes]) -> Store:
+def _kube(options: Options, means: Means) -> Store:
     from weft.cluster.kube.kubeconfig import find
     from weft.cluster.kube.store import open_kube
 
@@ -49,41 +47,26 @@ def _kube(options: Options, *, now: Callable[[], float], random: Callable[[int],
         prefix=options.kube_annotation_prefix,
         net_conf=Path(options.net_config_path),
         tells=options.set_node_network_unavailable,
-        now=now,
-        chance=_chance(random),
+        now=means.now,
+        chance=_chance(means),
     )
 
 
-def _mesh(
-    options: Options,
-    directory: Path,
-    *,
-    now: Callable[[], float],
-    random: Callable[[int], bytes],
-    history: History,
-) -> Store:
-    from weft.cluster.mesh.disk import Files
+def _mesh(options: Options, means: Means) -> Store:
+    from weft.cluster.mesh.disk import FileAccess
     from weft.cluster.mesh.opening import open_mesh
 
-    kept = Files(
+    kept = FileAccess(
         read=partial(statefiles.read, limit=_MESH_FILE),
         write=partial(files.write_atomically, mode=0o600, sync=True),
         set_aside=statefiles.set_aside,
     )
-    return open_mesh(
-        options,
-        directory=directory,
-        name=os.uname().nodename,
-        kept=kept,
-        holder=partial(portholders.holder, protocol="tcp"),
-        now=now,
-        random=random,
-        history=history,
-    )
+    holder = partial(portholders.holder, protocol="tcp")
+    return open_mesh(options, means, name=os.uname().nodename, kept=kept, holder=holder)
 
 
-def _chance(random: Callable[[int], bytes]) -> Random:
-    return Random(int.from_bytes(random(8)))  # noqa: S311 - no secret
+def _chance(means: Means) -> Random:
+    return Random(int.from_bytes(means.random(8)))  # noqa: S311 - no secret
 
 
 def _identity(options: Options) -> str:
@@ -95,18 +78,9 @@ def _identity(options: Options) -> str:
     return options.etcd_prefix
 
 
-def _open(
-    options: Options,
-    *,
-    directory: Path,
-    now: Callable[[], float],
-    random: Callable[[int], bytes],
-    history: History,
-) -> Store:
-    if options.mesh:
-        return _mesh(options, directory, now=now, random=random, history=history)
-    opener = _kube if options.kube_subnet_mgr else _etcd
-    return opener(options, now=now, random=random)
+def _open(options: Options, means: Means) -> Store:
+    opener = _mesh if options.mesh else _kube if options.kube_subnet_mgr else _etcd
+    return opener(options, means)
 
 
 BY_FLAGS: Final = StoreKind(identity=_identity, open=_open)

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from math import inf
 from typing import Final
 
-from weft.cluster.store import Echo, Paths
+from weft.cluster.store import Echo, PathProbes
 from weft.daemon.wayuse import Use
 from weft.desired.tunnels.wireguard import LivePeer, key_bytes
 from weft.kernel import icmp
@@ -42,7 +42,7 @@ class Ways:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: PathProbes,
         *,
         own: Callable[[], Sequence[Place]],
         where: Callable[[Lease, WayKind], Sequence[Ip]],

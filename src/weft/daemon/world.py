@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from weft.cluster.store import StoreKind
+from weft.cluster.store import Means, StoreKind
 from weft.config.options import Options
 from weft.daemon.backends import BACKENDS
 from weft.daemon.backends.backend import Backend
 from weft.daemon.disk import instance
 from weft.daemon.process.rights import Modules
 from weft.daemon.stores import BY_FLAGS
+from weft.model.node.history import History
 from weft.model.value import Value
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -45,6 +46,11 @@ class World(Value):
 
     def directory(self, options: Options) -> Path:
         return instance.directory(Path(options.state_dir), options.subnet_file, self.store.identity(options))
+
+    def means(self, options: Options, history: History) -> Means:
+        """For the store."""
+        own = self.directory(options) / "store"
+        return Means(directory=own, now=self.now, random=self.random, history=history)
 
     def moment(self) -> Moment:
         return Moment(unix=self.unix(), now=self.now(), boot=self.boot)

@@ -33,7 +33,7 @@ _MACHINE_ID: Final = Path("/etc/machine-id")
 _SPOILT: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
-class Files(Value):
+class FileAccess(Value):
     """How files of ours are read and replaced. `read` raises `FileNotFoundError`, else `OSError`; so does `write`.
 
     `set_aside` renames what cannot be used, and returns the new name.
@@ -59,7 +59,7 @@ class Saved(Value):
 class Disk:
     """All methods wait for the disk, `tunnel_keys` in a thread."""
 
-    def __init__(self, directory: Path, files: Files) -> None:
+    def __init__(self, directory: Path, files: FileAccess) -> None:
         self._identity = directory / "mesh.json"
         self._members = directory / "members.bin"
         self._paths = directory / "paths.bin"

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from weft.beside import files
 from weft.cluster.mesh.commands import Operator
-from weft.cluster.mesh.disk import Disk, Files, boot_id, machine_print
+from weft.cluster.mesh.disk import Disk, FileAccess, boot_id, machine_print
 from weft.cluster.mesh.links import TcpLinks
 from weft.cluster.mesh.passwords import passwords_in
 from weft.cluster.mesh.peer import Peer, Self
@@ -16,31 +15,20 @@ from weft.cluster.mesh.report import Report
 from weft.cluster.mesh.store import MeshDirectory, MeshSettings, MeshTenure
 from weft.cluster.mesh.use import had_a_pod
 from weft.cluster.secretfile import SecretFile
-from weft.cluster.store import Store
+from weft.cluster.store import Means, Store
 from weft.config.blocks import layout_of
 from weft.config.netconf import parse_netconf
 from weft.config.options import MESH_PORT, Options
 from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.records import MAX_NAME, Layout
-from weft.model.node.history import History
 from weft.model.value import Secret
 
 _DEFAULT: Final = '{"Network": "10.32.0.0/12", "SubnetLen": 24, "Backend": {"Type": "mesh"}}'
 
 
-def open_mesh(
-    options: Options,
-    *,
-    directory: Path,
-    name: str,
-    kept: Files,
-    holder: Callable[[int], str],
-    now: Callable[[], float],
-    random: Callable[[int], bytes],
-    history: History,
-) -> Store:
-    """This node, called `name`, in the mesh of the flags. `now` gives seconds of a clock that only goes forward.
+def open_mesh(options: Options, means: Means, *, name: str, kept: FileAccess, holder: Callable[[int], str]) -> Store:
+    """This node, called `name`, in the mesh of the flags.
 
     Reads the files of the flags. `holder` names the process that has a TCP port. Raises `ConfigError`.
     """
@@ -56,9 +44,9 @@ def open_mesh(
         relays=options.mesh_relay,
     )
     refused: Counter[str] = Counter()
-    links = partial(TcpLinks, passwords=passwords, port=MESH_PORT, random=random, holder=holder, refused=refused)
-    disk = Disk(directory, kept)
-    peer = Peer(me, disk, links, now=now, random=random, used=had_a_pod, history=history)
+    links = partial(TcpLinks, passwords=passwords, port=MESH_PORT, random=means.random, holder=holder, refused=refused)
+    disk = Disk(means.directory, kept)
+    peer = Peer(me, disk, links, now=means.now, random=means.random, used=had_a_pod, history=means.history)
     report = Report(peer, refused)
     return Store(
         settings=MeshSettings(peer),
@@ -70,7 +58,7 @@ def open_mesh(
         paths=peer.paths,
         keys=disk.tunnel_keys,
         mesh=report,
-        command=Operator(peer, report, layout, random).command,
+        command=Operator(peer, report, layout, means.random).command,
     )
 
 

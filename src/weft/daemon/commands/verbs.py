@@ -81,9 +81,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
 async def _start(options: Options, world: World) -> Plan:
     """Plan a start with a store of its own."""
     before = memory.load(world.directory(options), world.moment(), aside=False)
-    own = world.directory(options) / "store"
-    unused = History()  # the store does nothing itself
-    opened = world.store.open(options, directory=own, now=world.now, random=world.random, history=unused)
+    opened = world.store.open(options, world.means(options, History()))  # a store that does not run notes nothing
     with closing(opened) as store:
         return await of_start(options, world, store, before)
 

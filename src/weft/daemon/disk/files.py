@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.kernel import statefiles
 from weft.model.errors import Problem
@@ -18,6 +19,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 5.0
+LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 _WORDS: Final = 200  # of a reason
 
 
@@ -70,6 +72,17 @@ class Latest:
     async def keep_trying(self) -> None:
         while not await self.attempt():  # noqa: ASYNC110 - a disk gives no sign when there is room again
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def finish(self) -> bool:
+        """Write what is to be said last, at the end of a run; False if a disk that hangs has not taken it in time."""
+        last = awaited(self.attempt())  # one that was under way may not have begun
+        # Not by asyncio.timeout: in a task that is cancelled already, Python 3.11's gives no TimeoutError.
+        await asyncio.wait((last,), timeout=LAST_SECONDS)
+        if last.done():
+            last.result()
+            return True
+        last.cancel()
+        return False
 
     @contextmanager
     def _saying(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.daemon.disk import files
 from weft.daemon.disk.files import Latest
@@ -19,7 +18,6 @@ from weft.model.node.history import MOST, Event, History
 _FILE: Final = "history.jsonl"
 _MAX_BYTES: Final = 4 << 20  # 1,000 events of the longest texts take 3.4 MB
 _SAVE_SECONDS: Final = 10.0
-_LAST_SECONDS: Final = 3.0  # what is written at the end has this long
 
 
 async def keep(history: History, directory: Path) -> None:
@@ -39,11 +37,7 @@ async def keep(history: History, directory: Path) -> None:
                 written = last
     finally:
         now = history.events
-        end = awaited(kept.attempt())  # one that was under way may not have begun
-        await asyncio.wait((end,), timeout=_LAST_SECONDS)  # and a disk that hangs takes no more
-        if end.done():
-            end.result()
-        end.cancel()
+        await kept.finish()
 
 
 def load(directory: Path) -> list[Event]:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from weft.cluster.mesh.disk import Disk, Files, Saved, boot_id, machine_print
+from weft.cluster.mesh.disk import Disk, FileAccess, Saved, boot_id, machine_print
 from weft.daemon.disk.files import write_atomically
 from weft.kernel import statefiles
 from weft.model.errors import Unavailable
@@ -17,7 +17,7 @@ from weft.model.mesh.effects import Kept, PathFound
 from weft.model.mesh.records import Layout, Member, Ring, Token
 from weft.model.value import replace
 
-FILES = Files(
+FILES = FileAccess(
     read=partial(statefiles.read, limit=1 << 20),
     write=lambda path, data: write_atomically(path, data, 0o600, sync=True),
     set_aside=statefiles.set_aside,
@@ -57,7 +57,7 @@ def test_nobody_becomes_another_peer_while_the_disk_does_not_answer(tmp_path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(Unavailable) as caught:
-        Disk(tmp_path, Files(read=failing, write=FILES.write, set_aside=FILES.set_aside)).load()
+        Disk(tmp_path, FileAccess(read=failing, write=FILES.write, set_aside=FILES.set_aside)).load()
     assert caught.value.problems[0].code == "STATE-001"
 
 
