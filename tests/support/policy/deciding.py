@@ -1,9 +1,10 @@
-"""A world of the API's objects, decided for one node."""
+"""A world of the API's objects, decided for one node, and what that node is to let through."""
 
 from ipaddress import ip_address, ip_network
 
 import msgspec
 
+from tests.support.policy import reference
 from tests.support.policy.worlds import HERE, NETWORKS
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import Attached, PolicySettings
@@ -33,23 +34,37 @@ def values(world):
     ]
 
 
-def attachments(world, node="node1"):
+def is_here(address):
+    return any(reference.is_in(address, subnet) for subnet in HERE)
+
+
+def expected(world, flow):
+    """On this node: it asks the policies of its own pods, and refuses addresses of its subnet that no pod has."""
+    source, target, *_ = flow
+    if any(is_here(each) and reference.pod_at(world, each) is None for each in (source, target)):
+        return False
+    out = not is_here(source) or reference.leaves(world, flow)
+    return out and (not is_here(target) or reference.enters(world, flow))
+
+
+def attachments(world, node="node1", *, bridge="cni0"):
+    """Without a bridge each pod's packets come from its own link."""
     return {
         f"net {each['metadata']['name']}": Attached(
             pod=f"{each['metadata']['namespace']}/{each['metadata']['name']}",
             ips=tuple(ip_address(ip["ip"]) for ip in each["status"]["podIPs"]),
             port=f"veth-{each['metadata']['name']}",
-            link="cni0",
+            link=bridge or f"veth-{each['metadata']['name']}",
         )
         for each in world["pods"]
         if each["spec"]["nodeName"] == node
     }
 
 
-def decided(world, settings=SETTINGS):
+def decided(world, settings=SETTINGS, *, bridge="cni0"):
     decider = PolicyDecider(settings)
     decider.change(values(world))
-    for key, attached in attachments(world).items():
+    for key, attached in attachments(world, bridge=bridge).items():
         decider.attached(key, attached)
     return decider
 

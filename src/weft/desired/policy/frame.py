@@ -63,10 +63,10 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     rules = ["ct state established,related accept"]
     rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
     rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]
+    rules += [f"{NFT_WORD[net.version]} {side} {net} goto {refused}" for net in settings.subnets]
     if direction == "egress":  # from where pods are, and no pod's address
         rules.append(f"iifname @links goto {refused}")
     else:
-        rules += [f"{NFT_WORD[net.version]} daddr {net} goto {refused}" for net in settings.subnets]
         # Groups, broadcasts and addresses of the link reach pods of one bridge, and are no pod's.
         rules.append(f"iifname @links oifname @links goto {refused}")
     hook = f"type filter hook forward priority {_PRIORITY[direction]}; policy accept;"

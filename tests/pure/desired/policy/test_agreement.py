@@ -8,24 +8,11 @@ from hypothesis import strategies as st
 
 from tests.pure.reach import reached, reaches
 from tests.support.policy import reference
-from tests.support.policy.deciding import decided, judging
+from tests.support.policy.deciding import decided, expected, is_here, judging
 from tests.support.policy.nftreader import Packet, Reader
-from tests.support.policy.worlds import HERE, drawn, flows
+from tests.support.policy.worlds import drawn, flows
 from weft.desired.policy.judge import judged
 from weft.desired.policy.verdict import Asked
-
-
-def is_here(address):
-    return any(reference.is_in(address, subnet) for subnet in HERE)
-
-
-def expected(world, flow):
-    """On this node: it asks the policies of its own pods, and refuses addresses of its subnet that no pod has."""
-    source, target, *_ = flow
-    if any(is_here(each) and reference.pod_at(world, each) is None for each in (source, target)):
-        return False
-    out = not is_here(source) or reference.leaves(world, flow)
-    return out and (not is_here(target) or reference.enters(world, flow))
 
 
 def packet(flow):

@@ -74,7 +74,8 @@ def test_what_is_for_no_pods_address_reaches_no_pod_of_the_bridge(target):
     reader = Reader(decider(SHOP, POD).wanted.values())
     flow = ("10.244.1.2" if "." in target else "fd00:244:0:1::2", target, "UDP", 53)
     assert not reader.passes(Packet(flow, iifname="cni0", oifname="cni0"))
-    assert reader.passes(Packet(flow, iifname="eth0", oifname="eth1")), "none of our links"
+    from_elsewhere = ("192.0.2.7" if "." in target else "2001:db8::7", *flow[1:])
+    assert reader.passes(Packet(from_elsewhere, iifname="eth0", oifname="eth1")), "none of our links"
     solicitation = Packet((*flow[:2], "ICMP", 0), iifname="cni0", oifname="cni0", icmp=135)
     assert reader.passes(solicitation) == (":" in target)
 
@@ -84,6 +85,13 @@ def test_a_pod_is_no_router(kind, may):
     reader = Reader(decider(SHOP, POD).wanted.values(), BRIDGE)
     packet = Packet(("fe80::1", "ff02::1", "ICMP", 0), iifname="veth1", icmp=kind)
     assert reader.passes(packet, "prerouting") == may
+
+
+@pytest.mark.parametrize("mine, other", [("10.244.1.9", "192.0.2.7"), ("fd00:244:0:1::9", "2001:db8::7")])
+def test_an_address_of_the_node_that_nobody_is_known_to_have_is_refused_where_nothing_is_attached(mine, other):
+    reader = Reader(PolicyDecider(SETTINGS).wanted.values())
+    for source, target, link in ((mine, other, "veth7"), (other, mine, "eth0")):
+        assert not reader.passes(Packet((source, target, "TCP", 80), iifname=link, oifname="eth1"))
 
 
 def test_who_has_no_link_here_has_no_port():
