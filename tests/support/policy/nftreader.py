@@ -13,12 +13,16 @@ TOKEN = re.compile(r'"[^"]*"|\{[^}]*\}|\S+')
 NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
 STATEMENTS = ("counter", "comment", "update", "ether", "ct")
 SETS = {"ipv4_addr": 4, "ipv6_addr": 16, "ifname": 16, "inet_proto": 4, "inet_service": 4}
+SETS |= {"iifname": 16, "@th,64,128": 16}
 
 
 class Packet:
-    """The first of a flow; `ether` is the frame's type, `icmp` the type of ICMP, an echo request's if it is one."""
+    """The first of a flow; `ether` is the frame's type, `icmp` the type of ICMP, an echo request's if it is one.
 
-    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether=""):
+    `claimed` is the address that a neighbour advertisement is about.
+    """
+
+    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether="", claimed="fe80::1"):
         source, target, protocol, port = flow
         self.version = ip_address(source).version
         self.fields = {
@@ -30,6 +34,8 @@ class Packet:
             "iifname": iifname,
             "oifname": oifname,
             "type": icmp,
+            "@th,64,10": int(ip_address(claimed)) >> 118,
+            "@th,64,128": ip_address(claimed),
         }
         self.ether = ether or {4: "ip", 6: "ip6"}[self.version]
         self.ports = self.fields["l4proto"] in ("tcp", "udp", "sctp")
@@ -44,6 +50,7 @@ class Reader:
         for each in mine:
             if isinstance(each, PolicyElement):
                 fields = self.sets[each.set].spec.split(";")[0].removeprefix("type ").split(" : ")[0].split(" . ")
+                fields[0] = fields[0].removeprefix("typeof ")
                 assert len(each.element) == sum(SETS[field] for field in fields), each
                 assert not each.verdict or each.verdict == "accept" or each.verdict in self.chains, each
                 self.elements[each.set][each.element] = each.verdict
@@ -128,7 +135,7 @@ class Reader:
     def value(self, words, packet):
         """What the packet has of the field that the words begin with, None for none, and the words behind."""
         word, *rest = words
-        if word in ("iifname", "oifname"):
+        if word in ("iifname", "oifname") or word.startswith("@th,"):
             return packet.fields[word], rest
         name, *rest = rest
         fields = packet.fields
@@ -164,5 +171,5 @@ def is_one(value, said):
         return value == said
     if isinstance(value, int):
         first, _, last = said.partition("-")
-        return int(first) <= value <= int(last or first)
+        return int(first, 0) <= value <= int(last or first, 0)
     return value in ip_network(said)

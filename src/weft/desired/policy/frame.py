@@ -20,6 +20,9 @@ _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
 _NEIGHBOURS: Final = ("130-137", "143")
 _PODS_NEIGHBOURS: Final = ("131-133", "135-136", "143")
 _DENIED: Final = "type {ip} . {ip} . inet_proto . inet_service; size 4096; flags dynamic,timeout; timeout 10m;"
+# The address that a neighbour advertisement claims, and its first ten bits, which fe80::/10 says (RFC 4861, 4.4).
+_CLAIMED: Final = "@th,64,128"
+_NOT_OF_THE_LINK: Final = "@th,64,10 != 0x3fa"
 # Before connection tracking, and before what others drop or accept.
 _FIRST: Final = -350
 
@@ -53,6 +56,8 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
         sets += [
             PolicySet(table=table, name=f"bound{family}", spec=f"type ifname . {ip};") for family, ip in ADDRESS.items()
         ]
+        # Another set, for nft takes these bytes for no address.
+        sets.append(PolicySet(table=table, name="claims", spec=f"typeof iifname . {_CLAIMED};"))
     chains = [_base(direction, settings) for direction in DIRECTIONS]
     chains += [refusal(direction, settings.mode) for direction in DIRECTIONS]
     return frozenset((*sets, *chains, *(_senders(table, settings.mode) for table in (INET, BRIDGE))))
@@ -76,10 +81,11 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
 def _senders(table: str, mode: Mode) -> PolicyChain:
     """What a pod may send at all: from its own addresses, and without VLAN tags. Ports of a bridge need the bridge's.
 
-    Addresses of the link are for neighbour discovery alone.
+    Addresses of the link are for neighbour discovery alone, which claims no other pod's address.
     """
-    ether = table == BRIDGE
+    ether, last = table == BRIDGE, f"counter {'accept' if mode == 'audit' else 'drop'}"
     rules = ["iifname != @ports accept"]
+    rules.append(f"icmpv6 type 136 {_NOT_OF_THE_LINK} iifname . {_CLAIMED} != @claims {last}")
     rules += [
         f"{f'ether type {ip} ' if ether else ''}iifname . {ip} saddr @bound{family} accept"
         for family, ip in NFT_WORD.items()
@@ -89,7 +95,7 @@ def _senders(table: str, mode: Mode) -> PolicyChain:
     ]
     if ether:
         rules.append("ether type arp iifname . arp saddr ip @bound4 accept")
-    rules.append(f"counter {'accept' if mode == 'audit' else 'drop'}")
+    rules.append(last)
     return named("senders", tuple(rules), f"type filter hook prerouting priority {_FIRST}; policy accept;", table)
 
 
@@ -102,6 +108,9 @@ def senders(attached: Attached) -> tuple[Object, ...]:
         table, name = INET if attached.port == attached.link else BRIDGE, interface(attached.port)
         found += [
             PolicyElement(table=table, set=f"bound{ip.version}", element=name + field(ip.packed)) for ip in attached.ips
+        ]
+        found += [
+            PolicyElement(table=table, set="claims", element=name + ip.packed) for ip in attached.ips if ip.version == 6
         ]
         found.append(PolicyElement(table=table, set="ports", element=name))
     return tuple(found)

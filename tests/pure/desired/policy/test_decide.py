@@ -94,6 +94,25 @@ def test_an_address_of_the_node_that_nobody_is_known_to_have_is_refused_where_no
         assert not reader.passes(Packet((source, target, "TCP", 80), iifname=link, oifname="eth1"))
 
 
+@pytest.mark.parametrize("link", ["cni0", "veth1"])
+@pytest.mark.parametrize(
+    "source, claimed, may",
+    [
+        ("fd00:244:0:1::2", "fd00:244:0:1::2", True),
+        ("fe80::1", "fd00:244:0:1::2", True),
+        ("fe80::1", "fe80::1", True),
+        ("fd00:244:0:1::2", "fd00:244:0:1::3", False),
+        ("fe80::1", "fd00:244:0:1::3", False),
+    ],
+)
+def test_a_pod_advertises_no_other_ones_address(source, claimed, may, link):
+    mine = ip_address("fd00:244:0:1::2")
+    made = decider(SHOP, replace(POD, ips=(mine,)), attached=replace(ATTACHED, ips=(mine,), link=link))
+    reader = Reader(made.wanted.values(), INET if link == "veth1" else BRIDGE)
+    packet = Packet((source, "ff02::1", "ICMP", 0), iifname="veth1", icmp=136, claimed=claimed)
+    assert reader.passes(packet, "prerouting") == may
+
+
 def test_who_has_no_link_here_has_no_port():
     made = decider(SHOP, POD, attached=replace(ATTACHED, link="", port=""))
     assert not elements(made, "links")
