@@ -1,0 +1,27 @@
+"""weftd with a fault: ADD goes on at once, and what judges the pod's packets is planted later."""
+
+import asyncio
+import os
+import sys
+from typing import Final
+
+from weft.daemon import main
+from weft.daemon.enforcement import Enforcement
+from weft.daemon.world import real
+
+SECONDS: Final = 0.3
+
+if __name__ == "__main__":
+    admit = Enforcement._admit
+
+    async def later(enforcement, key, attached):
+        async def plant():
+            await asyncio.sleep(SECONDS)
+            await admit(enforcement, key, attached)
+
+        planted.append(asyncio.ensure_future(plant()))
+        return ""
+
+    planted = []
+    Enforcement._admit = later
+    sys.exit(main.run(sys.argv[1:], os.environ, real()))
