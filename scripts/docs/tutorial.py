@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from weft.lab import places
-from weft.lab.commands import start
+from weft.lab.commands.ending import down
 from weft.lab.tutorial import pages, playground
 from weft.lab.tutorial.lesson import Lesson, Typed, paragraphs
 from weft.lab.tutorial.lessons import LESSONS
@@ -141,7 +141,7 @@ def _record() -> None:
             seen = follow(place, lesson)
             (RECORDS / f"{lesson.name}.json").write_bytes(msgspec.json.encode(seen) + b"\n")
     finally:
-        start.down(place)
+        down(place)
 
 
 def write() -> None:

@@ -12,11 +12,9 @@ import pytest
 
 from tests.support.lab import WEFT, Lab, lab
 from tests.support.weftd import eventually
-from weft.lab import places, protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask
+from weft.lab import protocol
+from weft.lab.commands.choose import ask, find
 from weft.lab.links import ITSELF
-from weft.lab.report import NewsReport
 from weft.model.node.history import EventsSince
 
 NEW = {"up": True, "delay": 0.0, "loss": 0.0, "rate": 0}
@@ -218,10 +216,10 @@ def test_a_daemon_that_is_killed_and_started_again(running: Lab):
 
 
 def test_what_commands_do_is_in_the_history_of_the_lab(changed: Lab):
-    place = start.find(places.home(os.environ), changed.name)
+    place = find(changed.name)
 
     def history(after: int) -> EventsSince:
-        return ask(place, protocol.AskNews({ITSELF: after}), NewsReport).lab
+        return ask(place, protocol.AskNews({ITSELF: after})).lab
 
     before = history(0).last
     changed.weft("link", "node2", "--loss", "5%")

@@ -1,20 +1,18 @@
 """Rounds of the quiz in one lab: drawn, told, hinted at, answered, mended; and nothing tells too soon."""
 
 import json
-import os
 from typing import Any
 
 import pytest
 
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
-from weft.lab import places, protocol
+from weft.lab import protocol
 from weft.lab import quiz as game
-from weft.lab.commands import breaking, start
-from weft.lab.commands.choose import ask
+from weft.lab.commands import breaking
+from weft.lab.commands.choose import ask, find
 from weft.lab.fault import Fault
 from weft.lab.quiz import DRAWABLE, Level
-from weft.lab.report import LabReport, NewsReport
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ def test_a_puzzle_that_is_solved(running: Lab):
     assert told["worth"] == 10
     shown = running.weft("ps").stdout + running.weft("quiz").stdout + running.weft("logs", "node2").stdout
     shown += running.weft("exec", "all", "--", "ps", "-ef").stdout
-    shown += str(ask(start.find(places.home(os.environ), running.name), protocol.AskNews({}), NewsReport).lab)
+    shown += str(ask(find(running.name), protocol.AskNews({})).lab)
     assert "forward-dropped" not in shown
     assert "nft" not in shown
     assert running.weft("quiz", "start", check=False).returncode == 2
@@ -99,8 +97,8 @@ def test_a_fault_that_cannot_be_made_leaves_no_puzzle_open(running: Lab):
 
 
 def test_the_script_of_a_fault_is_in_no_list_of_processes(running: Lab):
-    place = start.find(places.home(os.environ), running.name)
-    report = ask(place, protocol.Ps(), LabReport)
+    place = find(running.name)
+    report = ask(place, protocol.Ps())
     shows = "tr '\\0' ' ' </proc/$$/cmdline >/run/cmdline"
     fault = Fault(name="shows", code="FW-001", about="", breaks=shows, mends="rm /run/cmdline")
     breaking.change(place, report, "node1", fault, mend=False)

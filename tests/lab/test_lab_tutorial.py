@@ -10,7 +10,7 @@ import pytest
 from scripts.docs import tutorial
 from tests.support.lab import new_name, weft
 from weft.lab import places
-from weft.lab.commands import start
+from weft.lab.commands.ending import down
 from weft.lab.places import Place
 from weft.lab.tutorial import playground
 from weft.lab.tutorial.demands import Demand
@@ -25,7 +25,7 @@ def place() -> Iterator[Place]:
     try:
         yield place
     finally:
-        start.down(place)
+        down(place)
 
 
 def look(place: Place, lesson: Lesson) -> list[Demand]:

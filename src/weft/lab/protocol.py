@@ -7,23 +7,40 @@ early no longer wants the answer.
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from weft.diag.check.trial import Trial
-from weft.diag.trace.probes import Kind
+from weft.diag.check.trial import Outcome, Trial
+from weft.diag.sight.interfaces import InterfaceState
+from weft.diag.trace.probes import Kind, Sent
+from weft.lab import report
 from weft.lab.links import Change
+from weft.lab.report import (
+    LabReport,
+    LinksReport,
+    NewsReport,
+    Nothing,
+    PingReport,
+    PodReport,
+    ServiceReport,
+    TrafficReport,
+    TurnReport,
+)
 from weft.lab.spec import Lab, Pod, Service
 from weft.model.errors import CannotRun, ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import Value, field, fields_of
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 MOST_DESCRIPTORS: Final = 250  # of one message; the kernel's limit is 253 (SCM_MAX_FD)
 
 
-class Up(Value, kw_only=False, tag=True):
+class Asked(Value, Generic[A], tag=True):
+    """What a command asks for; the answer is an `A`."""
+
+
+class Up(Asked[LabReport], kw_only=False):
     """Build the lab; the first request of its life. Closing the connection before `Done` ends the lab.
 
     `environ` is for daemons and plugins. Listening sockets of the machine come along: first one for Kubernetes' API, if
@@ -35,16 +52,16 @@ class Up(Value, kw_only=False, tag=True):
     keep: bool = False
 
 
-class Ps(Value, kw_only=False, tag=True):
-    """Answered by a `LabReport`."""
+class Ps(Asked[LabReport], kw_only=False):
+    """All of the lab."""
 
 
-class States(Value, kw_only=False, tag=True):
-    """Answered by `States`."""
+class States(Asked[report.States], kw_only=False):
+    """What each node's daemon says of itself."""
 
 
-class AskNews(Value, kw_only=False, tag=True):
-    """Events after that number, by node. Answered by a `NewsReport`.
+class AskNews(Asked[NewsReport], kw_only=False):
+    """Events after that number, by node.
 
     Of a node that is not in `after` all are wanted; `ITSELF` stands for what was done to the lab.
     """
@@ -52,39 +69,34 @@ class AskNews(Value, kw_only=False, tag=True):
     after: dict[str, int]
 
 
-class Interfaces(Value, kw_only=False, tag=True):
-    """The links of a node or pod, in the kernel's order. Answered by a list of `InterfaceState`."""
+class Interfaces(Asked[list[InterfaceState]], kw_only=False):
+    """The links of a node or pod, in the kernel's order."""
 
     where: str
 
 
-class Traffic(Value, kw_only=False, tag=True):
-    """Counters until now. Answered by a `TrafficReport`."""
+class Traffic(Asked[TrafficReport], kw_only=False):
+    """Counters until now."""
 
 
-class Describe(Value, kw_only=False, tag=True):
-    """Answered by a `Lab` that would be as this one."""
+class Describe(Asked[Lab], kw_only=False):
+    """A lab that would be as this one."""
 
 
-class Run(Value, kw_only=False, tag=True):
-    """Answered by its `PodReport`."""
-
+class Run(Asked[PodReport], kw_only=False):
     pod: Pod
 
 
-class Remove(Value, kw_only=False, tag=True):
-    """Answered by `Nothing`."""
-
+class Remove(Asked[Nothing], kw_only=False):
     pod: str
 
 
-class Exec(Value, kw_only=False, tag=True):
+class Exec(Asked[int], kw_only=False):
     """Run a command with the three descriptors that come along.
 
-    Answered by its exit status, or 128 and the number of the signal that ended it.
-
-    It runs in `directory`, or in / where that is missing. With `tty` the descriptors are a terminal that becomes the
-    command's own. `Signal` lines may follow.
+    The answer is its exit status, or 128 and the number of the signal that ended it. It runs in `directory`, or in /
+    where that is missing. With `tty` the descriptors are a terminal that becomes the command's own. `Signal` lines may
+    follow.
     """
 
     where: str
@@ -98,33 +110,29 @@ class Signal(Value, kw_only=False, tag=True):
     number: int
 
 
-class Ping(Value, kw_only=False, tag=True):
-    """Answered by a `PingReport`."""
-
+class Ping(Asked[PingReport], kw_only=False):
     source: str
     target: str
     count: int
 
 
-class PingAll(Value, kw_only=False, tag=True):
-    """From every pod and node to every pod. Answered by a `PingReport`."""
+class PingAll(Asked[PingReport], kw_only=False):
+    """From every pod and node to every pod."""
 
 
-class Try(Value, kw_only=False, tag=True):
-    """Answered by a list of `Outcome`."""
-
+class Try(Asked[list[Outcome]], kw_only=False):
     trials: list[Trial]
 
 
-class Capture(Value, kw_only=False, tag=True):
-    """A packet socket on one link, or with "" on all. Answered by `Nothing` and the socket."""
+class Capture(Asked[Nothing], kw_only=False):
+    """A packet socket on one link, or with "" on all; it comes with the answer."""
 
     where: str
     link: str
 
 
-class Probe(Value, kw_only=False, tag=True):
-    """Send a probe with each of `numbers`. Answered by a `Sent`.
+class Probe(Asked[Sent], kw_only=False):
+    """Send a probe with each of `numbers`.
 
     With `kind` "icmp" there is no port. `sizes` are theirs in order; without, they are small.
     """
@@ -138,14 +146,14 @@ class Probe(Value, kw_only=False, tag=True):
     sizes: list[int] = field(default_factory=list)
 
 
-class Counters(Value, kw_only=False, tag=True):
-    """The kernel's counters of a node's or pod's namespace. Answered by a dictionary, name to count."""
+class Counters(Asked[dict[str, int]], kw_only=False):
+    """The kernel's counters of a node's or pod's namespace, by name."""
 
     where: str
 
 
-class Open(Value, kw_only=False, tag=True):
-    """Open a path as a node or pod sees it. Answered by `Nothing` and, if something is there, its descriptor.
+class Open(Asked[Nothing], kw_only=False):
+    """Open a path as a node or pod sees it. If something is there, its descriptor comes with the answer.
 
     It gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
     """
@@ -154,43 +162,39 @@ class Open(Value, kw_only=False, tag=True):
     path: str
 
 
-class Names(Value, kw_only=False, tag=True):
-    """Nodes' network namespaces from number `start` on. Answered by the nodes' names and, in their order, these."""
+class Names(Asked[list[str]], kw_only=False):
+    """The names of nodes from number `start` on; their network namespaces come with the answer, in this order."""
 
     start: int
 
 
-class Expose(Value, kw_only=False, tag=True):
-    """Answered by its `ServiceReport`."""
-
+class Expose(Asked[ServiceReport], kw_only=False):
     service: Service
 
 
-class Unexpose(Value, kw_only=False, tag=True):
-    """Answered by `Nothing`."""
-
+class Unexpose(Asked[Nothing], kw_only=False):
     service: str
 
 
-class SetPolicies(Value, kw_only=False, tag=True):
+class SetPolicies(Asked[LabReport], kw_only=False):
     """Put objects beside those there are or in the place of those of the same names, and delete others, by names.
 
-    Answered by a `LabReport`, once it is in effect on all nodes.
+    The answer comes once it is in effect on all nodes.
     """
 
     put: list[dict[str, Any]] = field(default_factory=list)
     delete: list[str] = field(default_factory=list)
 
 
-class Down(Value, kw_only=False, tag=True):
-    """Answered by `Nothing` just before the end."""
+class Down(Asked[Nothing], kw_only=False):
+    """Answered just before the end."""
 
 
 Verb = Literal["start", "stop", "restart", "kill"]
 
 
-class SetLinks(Value, kw_only=False, tag=True):
-    """Without nodes, of all. Answered by a `LinksReport`.
+class SetLinks(Asked[LinksReport], kw_only=False):
+    """Without nodes, of all.
 
     A word of `nodes`, and of the requests below, may mean several: see `links.group`.
     """
@@ -199,49 +203,41 @@ class SetLinks(Value, kw_only=False, tag=True):
     change: Change
 
 
-class Partition(Value, kw_only=False, tag=True):
-    """Answered by a `LinksReport`."""
-
+class Partition(Asked[LinksReport], kw_only=False):
     source: str
     target: str
     one_way: bool
 
 
-class Heal(Value, kw_only=False, tag=True):
-    """Between two groups of places; without any, all cuts. Answered by a `LinksReport`."""
+class Heal(Asked[LinksReport], kw_only=False):
+    """Between two groups of places; without any, all cuts."""
 
     places: list[str]
 
 
-class Turn(Value, kw_only=False, tag=True):
-    """In this order. Answered by a `TurnReport`.
-
-    A thing is a node, its daemon (`node1/weftd`) or the `store`.
-    """
+class Turn(Asked[TurnReport], kw_only=False):
+    """In this order. A thing is a node, its daemon (`node1/weftd`) or the `store`."""
 
     verb: Verb
     things: list[str]
 
 
-class Scale(Value, kw_only=False, tag=True):
-    """New nodes have `pods` each, or as many as the first. Answered by a `LabReport`."""
+class Scale(Asked[LabReport], kw_only=False):
+    """New nodes have `pods` each, or as many as the first."""
 
     nodes: int
     pods: int | None
 
 
-class Configure(Value, kw_only=False, tag=True):
-    """`where` is the file of the network configuration. Answered by a `LabReport`.
-
-    Daemons take it when they start again.
-    """
+class Configure(Asked[LabReport], kw_only=False):
+    """`where` is the file of the network configuration. Daemons take it when they start again."""
 
     network: str
     where: str
 
 
-class Broke(Value, kw_only=False, tag=True):
-    """Note in the lab's history that a command broke a node by a fault, or mended it. Answered by `Nothing`.
+class Broke(Asked[Nothing], kw_only=False):
+    """Note in the lab's history that a command broke a node by a fault, or mended it.
 
     `failed` is why the fault's script did not work.
     """
@@ -322,8 +318,8 @@ class Deserted(Unavailable):
         super().__init__(Problem("LAB-002", "the lab", "its supervisor ended without an answer", hint=hint))
 
 
-class Call:
-    def __init__(self, path: Path, request: Request, *, descriptors: Sequence[int] = ()) -> None:
+class Call(Generic[A]):
+    def __init__(self, path: Path, request: Asked[A], *, descriptors: Sequence[int] = ()) -> None:
         """`OSError` if no supervisor listens."""
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -331,6 +327,7 @@ class Call:
         except OSError:
             self._socket.close()
             raise
+        self._kind: type[A] = get_args(type(request).__orig_bases__[0])[0]  # type: ignore[attr-defined]
         self._rest = b""
         self._descriptors: list[int] = []
         line = msgspec.json.encode(request) + b"\n"
@@ -345,7 +342,7 @@ class Call:
     def signal(self, number: int) -> None:
         self._socket.sendall(msgspec.json.encode(Signal(number)) + b"\n")
 
-    def result(self, kind: type[T], *, note: Callable[[str], None] = lambda _: None) -> T:
+    def result(self, *, note: Callable[[str], None] = lambda _: None) -> A:
         """Raises what the supervisor raised; `Deserted` if it is gone."""
         while True:
             answer = self._answer()
@@ -354,7 +351,7 @@ class Call:
             elif isinstance(answer, Failed):
                 raise answer.error()
             else:
-                return msgspec.json.decode(answer.data, type=kind)
+                return msgspec.json.decode(answer.data, type=self._kind)
 
     def descriptors(self) -> list[int]:
         """They are the caller's to close."""

@@ -24,11 +24,12 @@ from weft.lab import places, protocol, spec
 from weft.lab.commands import breaking, show, start, terminal
 from weft.lab.commands.check import examine
 from weft.lab.commands.choose import ask
+from weft.lab.commands.ending import down
 from weft.lab.commands.trace import follow
 from weft.lab.links import Change, read_delay, read_loss, read_rate
 from weft.lab.places import Place
 from weft.lab.protocol import Verb
-from weft.lab.report import LabReport, LinksReport, Nothing, PingReport, PodReport, TurnReport
+from weft.lab.report import LabReport, LinksReport, PingReport, PodReport, TurnReport
 from weft.lab.topology import Wanted
 
 _numbers: Final = count(1)
@@ -47,7 +48,7 @@ class Lab:
 
     def report(self) -> LabReport:
         """Return what there is: nodes with their leases, pods with their addresses, as `weft lab ps -o json`."""
-        return ask(self._place, protocol.Ps(), LabReport)
+        return ask(self._place, protocol.Ps())
 
     def exec(self, where: str, *command: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run a command in a node or pod, without input, to its end.
@@ -63,19 +64,19 @@ class Lab:
 
     def ping(self, source: str, target: str, *, times: int = 1) -> PingReport:
         """Ping from one node or pod to another: all is well if the report's `reached` is its `tried`."""
-        return ask(self._place, protocol.Ping(source=source, target=target, count=times), PingReport)
+        return ask(self._place, protocol.Ping(source=source, target=target, count=times))
 
     def pingall(self) -> PingReport:
         """Ping from every node and pod to every pod."""
-        return ask(self._place, protocol.PingAll(), PingReport)
+        return ask(self._place, protocol.PingAll())
 
     def run(self, pod: str, node: str, *, network: str = "", ip: str = "") -> PodReport:
         """Start a pod on a node, in a network other than the first, or with an address of its own choice."""
-        return ask(self._place, protocol.Run(spec.Pod(name=pod, node=node, network=network, ip=ip)), PodReport)
+        return ask(self._place, protocol.Run(spec.Pod(name=pod, node=node, network=network, ip=ip)))
 
     def remove(self, pod: str) -> None:
         """Detach a pod and end it."""
-        ask(self._place, protocol.Remove(pod), Nothing)
+        ask(self._place, protocol.Remove(pod))
 
     def link(
         self, *nodes: str, up: bool | None = None, delay: str = "", loss: str = "", rate: str = "", clear: bool = False
@@ -88,19 +89,19 @@ class Lab:
             rate=read_rate(rate) if rate else None,
             clear=clear,
         )
-        return ask(self._place, protocol.SetLinks(nodes=list(nodes), change=change), LinksReport)
+        return ask(self._place, protocol.SetLinks(nodes=list(nodes), change=change))
 
     def partition(self, source: str, target: str, *, one_way: bool = False) -> LinksReport:
         """Cut the ways between two nodes or groups: `partition("node1,node2", "store")`."""
-        return ask(self._place, protocol.Partition(source=source, target=target, one_way=one_way), LinksReport)
+        return ask(self._place, protocol.Partition(source=source, target=target, one_way=one_way))
 
     def heal(self, source: str = "", target: str = "") -> LinksReport:
         """End the cuts between two nodes or groups, or all cuts."""
-        return ask(self._place, protocol.Heal(places=[source, target] if source else []), LinksReport)
+        return ask(self._place, protocol.Heal(places=[source, target] if source else []))
 
     def turn(self, verb: Verb, *things: str) -> TurnReport:
         """Stop, start, restart or kill nodes, daemons (`node1/weftd`) or the `store`."""
-        return ask(self._place, protocol.Turn(verb=verb, things=list(things)), TurnReport)
+        return ask(self._place, protocol.Turn(verb=verb, things=list(things)))
 
     def break_(self, node: str, fault: str, *, mend: bool = False) -> None:
         """Break a node by a fault of `weft lab break`, or mend it."""
@@ -176,4 +177,4 @@ def lab(
     try:
         yield Lab(place)
     finally:
-        start.down(place)
+        down(place)

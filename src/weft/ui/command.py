@@ -18,8 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from weft.daemon.disk.files import write_atomically
 from weft.kernel import daemons
 from weft.lab import places
-from weft.lab.commands import start
-from weft.lab.commands.choose import base, lab_option
+from weft.lab.commands.choose import base, find, lab_option
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import with_port
 from weft.screen.groups import INSTANCE, need_root
@@ -129,7 +128,7 @@ def _source(lab: str, instance: str | None) -> Source:
         seen = "--lab beside --instance"  # a current lab is no wish
         raise ConfigError(Problem("FLAG-001", "weft ui", seen, expected="a lab, or a node's daemon"))
     if instance is None and (lab or any(place.alive for place in places.found(base()))):
-        return LabSource(start.find(base(), lab))
+        return LabSource(find(lab))
     if instance is None and not daemons.living():
         hint = "'weft lab up' starts a lab, on any machine."
         raise Unavailable(Problem("LAB-002", "weft ui", "no lab is up, and no weftd runs here", hint=hint))

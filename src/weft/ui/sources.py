@@ -21,14 +21,14 @@ from weft.lab.commands.choose import ask
 from weft.lab.commands.trace import follow
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
-from weft.lab.report import LabReport, NewsReport, PingReport, States, TrafficReport, rates
+from weft.lab.report import TrafficReport, rates
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import EventsSince
 from weft.ui import measuring
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import View, of_lab, of_node
 
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 _BETWEEN_PINGS: Final = 0.2  # seconds
 _SECONDS: Final = 10.0  # for an answer of the supervisor
@@ -61,21 +61,19 @@ class LabSource:
         self._carried: TrafficReport | None = None  # as of the latest look
 
     async def look(self) -> View:
-        lab, said, now = await asyncio.gather(
-            self._ask(protocol.Ps(), LabReport), self._ask(protocol.States(), States), self._traffic()
-        )
+        lab, said, now = await asyncio.gather(self._ask(protocol.Ps()), self._ask(protocol.States()), self._traffic())
         before, self._carried = self._carried, now
         carried = None if before is None or now is None else rates(before, now)
         return of_lab(lab, said, unix=time.time(), carried=carried)
 
     async def _traffic(self) -> TrafficReport | None:
         try:
-            return await self._ask(protocol.Traffic(), TrafficReport)
+            return await self._ask(protocol.Traffic())
         except ConfigError:  # nft is missing, or the lab is of an older weft
             return None
 
     async def events(self, after: Mapping[str, int]) -> dict[str, EventsSince]:
-        news = await self._ask(protocol.AskNews(dict(after)), NewsReport)
+        news = await self._ask(protocol.AskNews(dict(after)))
         return {ITSELF: news.lab} | {node: each.told for node, each in news.nodes.items() if each is not None}
 
     async def measure(self, view: View, measured: Mapping[Pair, Measured]) -> dict[Pair, Measured]:
@@ -86,21 +84,21 @@ class LabSource:
             return {}
         ends = {node.name: next(iter(node.piece["pods"]), node.name) for node in view.nodes if node.name in pair}
         request = protocol.Ping(source=ends[pair[0]], target=ends[pair[1]], count=1)
-        cells = (await self._ask(request, PingReport)).cells
+        cells = (await self._ask(request)).cells
         probe = None if any(cell.fault == "lost" for cell in cells) else max(c.milliseconds or 0.0 for c in cells)
         words = ", ".join(sorted({f"a probe was {c.fault}" for c in cells if c.fault not in ("", "lost")}))
         return {pair: measuring.noted(measured.get(pair), probe, at=time.time(), words=words)}
 
     async def interfaces(self, where: str) -> list[InterfaceState]:
-        return await self._ask(protocol.Interfaces(where), list[InterfaceState])
+        return await self._ask(protocol.Interfaces(where))
 
     async def trace(self, source: str, target: str, size: int) -> TraceReport:
         return await beside(lambda: follow(self._place, source, target, size=size))
 
-    async def _ask(self, request: protocol.Request, kind: type[T]) -> T:
+    async def _ask(self, request: protocol.Asked[Answer]) -> Answer:
         """A closed page, or Ctrl-C, does not wait for the answer."""
         async with asyncio.timeout(_SECONDS):
-            return await beside(lambda: ask(self._place, request, kind))
+            return await beside(lambda: ask(self._place, request))
 
 
 class NodeSource:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from weft.lab import places
-from weft.lab.commands import start
+from weft.lab.commands import ending, start
+from weft.lab.commands.ending import down
 from weft.lab.files import labfile
 from weft.lab.places import Place
 from weft.model.errors import ConfigError, Unavailable
@@ -153,17 +154,17 @@ def test_every_program_that_is_missing_is_named_before_anything_is_made(monkeypa
 
 
 def test_a_lab_whose_process_is_not_known_is_not_ended_by_force(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(start, "_PATIENCE", 0.05)
+    monkeypatch.setattr(ending, "_PATIENCE", 0.05)
     place = Place(tmp_path / "x")
     lock = place.claim()
     assert lock is not None
     with pytest.raises(Unavailable, match="LAB-002 x: it is just being started, or its file 'pid' was changed"):
-        start.down(place)
+        down(place)
     (place.path / "pid").write_text(f"{os.getpid()} 1")
     pid = os.getpid()
     with pytest.raises(Unavailable, match=f"that process {pid} is its supervisor. If 'ps {pid}' shows that it is:"):
-        start.down(place)
+        down(place)
     assert place.path.exists()
     os.close(lock)
-    start.down(place)
+    down(place)
     assert not place.path.exists()

@@ -349,7 +349,7 @@ async def test_a_lab_that_cannot_count_what_is_carried_is_shown_all_the_same(mon
     refused = True
     nothing = TrafficReport(seconds=1.0, nodes=[], pods=[], ways=[])
 
-    async def ask(request, _):
+    async def ask(request):
         if isinstance(request, protocol.Traffic):
             if refused:
                 raise ConfigError(PROBLEM)

@@ -32,6 +32,8 @@ from tests.support.weftd import eventually
 from weft.cni.install.installation import Tree
 from weft.lab import places
 from weft.lab.commands import start
+from weft.lab.commands.choose import find
+from weft.lab.commands.ending import down
 from weft.lab.inside import underlay
 from weft.lab.kubernetes import images
 from weft.lab.kubernetes.images import Image
@@ -314,7 +316,7 @@ def kube_nodes(
             eventually(lambda: len(nodes.conditions()) == count, seconds=SECONDS)
             yield nodes
     finally:
-        start.down(start.find(base, name))
+        down(find(name, base))
         for process in started:
             process.wait()
 

@@ -8,13 +8,13 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from weft.lab import protocol
-from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
+from weft.lab.commands import terminal
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes, within
 from weft.lab.fault import Fault
 from weft.lab.faults import FAULTS
 from weft.lab.links import DAEMON
 from weft.lab.places import Place
-from weft.lab.report import LabReport, NodeReport, Nothing, TurnReport
+from weft.lab.report import LabReport, NodeReport
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import table
 from weft.model.value import replace
@@ -53,8 +53,8 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
         raise ConfigError(
             _problem(wanted.name, f"--mend does not undo this fault; what ends it: {_ends(wanted)}", "no --mend")
         )
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Ps(), LabReport)
+    place = find(lab)
+    report = ask(place, protocol.Ps())
     change(place, report, node, wanted, mend=mend)
     done = "mended" if mend else "broken"
     show_report(
@@ -97,7 +97,7 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
     known = variables(report, node, fault)
     done = protocol.Broke(node=node, fault=fault.name, mend=mend)
     if not in_secret:
-        ask(place, done, Nothing)  # first: the daemon may tell of its repair before the script has ended
+        ask(place, done)  # first: the daemon may tell of its repair before the script has ended
     script = fault.mends if mend else fault.breaks
     try:
         if "'DISK'" in script:
@@ -105,10 +105,10 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
         _captured(place, node, script, known)
     except Unavailable as error:
         if not in_secret:
-            ask(place, replace(done, failed=error.problems[0].seen), Nothing)
+            ask(place, replace(done, failed=error.problems[0].seen))
         raise
     if fault.restarts or (mend and fault.kills):
-        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]), TurnReport)
+        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]))
 
 
 def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:

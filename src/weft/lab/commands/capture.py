@@ -17,8 +17,7 @@ from weft.desired.backends.udp import UdpOptions
 from weft.desired.backends.vxlan import VxlanOptions
 from weft.desired.backends.wireguard import WireguardOptions
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask, ask_for_socket, base, lab_and_output, nodes_and_pods, pods, within
+from weft.lab.commands.choose import ask, ask_for_socket, find, lab_and_output, nodes_and_pods, pods, within
 from weft.lab.commands.packets import recording
 from weft.lab.commands.packets.levels import PROTOCOLS, Filter, places
 from weft.lab.commands.packets.reader import Readers
@@ -86,8 +85,8 @@ def capture(
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     if str(out) == "-":
         _check_stream(output)
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Ps(), LabReport)
+    place = find(lab)
+    report = ask(place, protocol.Ps())
     own = tunnels(bytes(report.network).decode())
     ends = (*((host,) for host in hosts), *(_addresses(report, name) for name in of))
     names = [node.name for node in report.nodes]

@@ -7,10 +7,9 @@ import click
 
 from weft.lab import protocol, spec
 from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, things, within
+from weft.lab.commands.choose import ask, find, hand_down, lab_and_output, things, within
 from weft.lab.links import DAEMON
 from weft.lab.protocol import Call, Verb
-from weft.lab.report import LabReport, TurnReport
 from weft.screen.documents import Progress, document, next_commands, show_report
 from weft.screen.groups import Group
 
@@ -30,7 +29,7 @@ def config(ctx: click.Context, lab: str, output: str) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     hand_down(ctx)
     if ctx.invoked_subcommand is None:
-        report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+        report = ask(find(lab), protocol.Ps())
         show_report(output, report.network, document("json", report.network))
 
 
@@ -49,9 +48,9 @@ def put(file: Path, lab: str, output: str) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     piped = str(file) == "-"
     text = sys.stdin.read() if piped else file.read_text(errors="replace")
-    place = start.find(base(), lab)
+    place = find(lab)
     wanted = protocol.Configure(network=text, where="standard input" if piped else str(file))
-    report, option = ask(place, wanted, LabReport), within(place)
+    report, option = ask(place, wanted), within(place)
     show_report(output, report, f"lab {place.name}: the store holds {report.backend} now\n")
     daemons = " ".join(f"{node.name}/{DAEMON}" for node in report.nodes)
     next_commands(
@@ -74,11 +73,11 @@ def scale(nodes: int, *, pods: int | None, lab: str, output: str) -> None:
       weft lab scale 5 --pods 0
       weft lab scale 2
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     progress = Progress(output)
     call = Call(place.socket, protocol.Scale(nodes=nodes, pods=pods))
     try:
-        report = call.result(LabReport, note=progress)
+        report = call.result(note=progress)
     finally:
         call.close()
         start.name_nodes(place, progress)  # also when some nodes have left and the next could not
@@ -89,8 +88,8 @@ def scale(nodes: int, *, pods: int | None, lab: str, output: str) -> None:
 
 
 def _turn(verb: Verb, things: tuple[str, ...], lab: str, output: str) -> int:
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Turn(verb=verb, things=list(things)), TurnReport)
+    place = find(lab)
+    report = ask(place, protocol.Turn(verb=verb, things=list(things)))
     show_report(output, report, show.things(report))
     option = within(place)
     if verb in ("stop", "kill"):

@@ -16,8 +16,8 @@ from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.doctor.forms import DoctorReport
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import protocol
-from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_option, within
+from weft.lab.commands import terminal
+from weft.lab.commands.choose import ask, find, lab_option, within
 from weft.lab.commands.trace import follow
 from weft.lab.places import Place
 from weft.lab.protocol import Call
@@ -56,7 +56,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
 
     Exits 0 if every trial went as it should, 3 if one did not.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place, progress = start.find(base(), lab), Progress(output)
+    place, progress = find(lab), Progress(output)
     try:
         report = examine(place, quick=quick, note=progress)
     finally:
@@ -91,7 +91,7 @@ def _marked(wanted: Sequence[Trial], outcomes: Sequence[Outcome], report: LabRep
 
 
 def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckReport:
-    report = ask(place, protocol.Ps(), LabReport)
+    report = ask(place, protocol.Ps())
     wanted = trials(report, quick=quick)
     if not wanted:
         hint = f"'weft lab run{within(place)} POD --node {report.nodes[0].name}' starts a pod."
@@ -118,7 +118,7 @@ def examine(place: Place, *, quick: bool, note: Callable[[str], None]) -> CheckR
 def _try(place: Place, wanted: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:
     call = Call(place.socket, protocol.Try(list(wanted)))
     try:
-        return call.result(list[Outcome], note=note)
+        return call.result(note=note)
     finally:
         call.close()
 

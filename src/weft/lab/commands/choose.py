@@ -11,16 +11,15 @@ from click.shell_completion import CompletionItem
 
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import places, protocol
-from weft.lab.commands import start
 from weft.lab.links import DAEMON, STORE
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import LabReport, Nothing
 from weft.lab.spec import ALL
-from weft.model.errors import WeftError
+from weft.model.errors import ConfigError, Problem, WeftError
+from weft.model.text import one_of
 from weft.screen.documents import Command, output_option
 
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 DEFAULT: Final = "weft"  # the name of a lab that was given none
@@ -31,15 +30,39 @@ def base() -> Path:
     return places.home(os.environ)
 
 
-def ask(place: Place, request: protocol.Request, kind: type[T]) -> T:
+def up_now(base: Path) -> dict[str, Place]:
+    return {place.name: place for place in places.found(base) if place.alive}
+
+
+def find(name: str, at: Path | None = None) -> Place:
+    """The lab of this name; with "" the only lab that is up. `ConfigError` names those there are."""
+    there = {place.name: place for place in places.found(at or base())}
+    labs = {each: place for each, place in there.items() if place.alive}
+    if name in labs:
+        return labs[name]
+    if not name and len(labs) == 1:
+        return next(iter(labs.values()))
+    dead = [each for each in there if each not in labs and (each == name or not (name or labs))]
+    if dead:
+        seen = f"no longer up: the supervisor of {', '.join(dead)} was killed"
+        hint = f"'weft lab clean {' '.join(dead)}' removes what is left of it."
+        raise ConfigError(Problem("LAB-002", name or "lab", seen, hint=hint))
+    if not labs:
+        hint = "'weft lab up' starts one." if not name else ""
+        raise ConfigError(Problem("LAB-002", name or "lab", "no lab is up", hint=hint))
+    seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
+    raise ConfigError(Problem(code, name or "lab", seen, expected=f"{one_of(labs, name)}, by name"))
+
+
+def ask(place: Place, request: protocol.Asked[Answer]) -> Answer:
     with closing(Call(place.socket, request)) as call:
-        return call.result(kind)
+        return call.result()
 
 
 def ask_for_socket(place: Place, request: protocol.Capture) -> int:
     """The descriptor is the caller's to close."""
     with closing(Call(place.socket, request)) as call:
-        call.result(Nothing)
+        call.result()
         [descriptor] = call.descriptors()
     return descriptor
 
@@ -60,7 +83,7 @@ def _completer(*kinds: str) -> Completer:
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            report = ask(start.find(base(), ctx.params.get("lab") or ""), protocol.Ps(), LabReport)
+            report = ask(find(ctx.params.get("lab") or ""), protocol.Ps())
         except (WeftError, OSError):
             return []  # there is nothing to complete, and no place to say why
         found = [CompletionItem(node.name, help="node") for node in report.nodes if "node" in kinds]
@@ -79,7 +102,7 @@ def _completer(*kinds: str) -> Completer:
 
 def logs_and_all(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        names = [ALL, *(path.stem for path in start.find(base(), ctx.params.get("lab") or "").logs.iterdir())]
+        names = [ALL, *(path.stem for path in find(ctx.params.get("lab") or "").logs.iterdir())]
     except (WeftError, OSError):
         return []
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

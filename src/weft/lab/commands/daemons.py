@@ -11,8 +11,7 @@ from typing import Any, Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_and_output, nodes, within
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes, within
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
 from weft.lab.protocol import Deserted
@@ -45,7 +44,7 @@ def status(lab: str, output: str, *, watch: bool) -> int:
 
     Exits 0 when all nodes are ready, 1 when one is not.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     if watch:
         redraw(output, partial(_look, place), _render)
     report, states = _look(place)
@@ -58,7 +57,7 @@ def status(lab: str, output: str, *, watch: bool) -> int:
 
 
 def _look(place: Place) -> tuple[LabReport, States]:
-    return ask(place, protocol.Ps(), LabReport), ask(place, protocol.States(), States)
+    return ask(place, protocol.Ps()), ask(place, protocol.States())
 
 
 def _render(seen: tuple[LabReport, States]) -> tuple[States, str]:
@@ -129,7 +128,7 @@ def monitor(only: tuple[str, ...], *, since: float | None, lab: str, output: str
       weft lab monitor --since 10min --kind repaired
       weft lab monitor --node node1 --code ROUTE
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place, chosen = start.find(base(), lab), Wanted(**wanted)
+    place, chosen = find(lab), Wanted(**wanted)
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)
     if unknown := [name for name in only if name not in (ITSELF, *found.nodes)]:
@@ -148,7 +147,7 @@ def monitor(only: tuple[str, ...], *, since: float | None, lab: str, output: str
 
 def _ask(place: Place, followers: Mapping[str, Follower]) -> NewsReport:
     after = {name: follower.last for name, follower in followers.items()}
-    return ask(place, protocol.AskNews(after=after), NewsReport)
+    return ask(place, protocol.AskNews(after=after))
 
 
 def _news(followers: dict[str, Follower], name: str, found: NewsReport, since: float | None) -> list[Event]:

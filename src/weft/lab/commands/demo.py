@@ -13,7 +13,8 @@ import click
 
 from weft.lab import places, protocol
 from weft.lab.commands import show, start, terminal
-from weft.lab.commands.choose import ask, ask_for_socket, base
+from weft.lab.commands.choose import ask, ask_for_socket, base, find
+from weft.lab.commands.ending import down
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.places import Place
@@ -61,11 +62,11 @@ def _lab(base: Path, environ: Mapping[str, str], backend: str, *, nodes: int) ->
     name = next(name for name in names if name not in taken)
     wanted = labfile.regular(name=name, backend=backend, families=(4,), nft=False, nodes=nodes, pods=2)
     report = start.up(wanted, base, environ, note=lambda text: say(f"  {text}"))
-    place = start.find(base, name)
+    place = find(name, base)
     try:
         yield _Scene(place, report)
     finally:
-        start.down(place)
+        down(place)
 
 
 class _Scene(Value, kw_only=False):
@@ -125,7 +126,7 @@ class _Scene(Value, kw_only=False):
         say("\n".join(f"  {line}" for line in log[-3:] if subnet in line))
 
     def _ping(self, source: PodReport, target: PodReport) -> PingReport:
-        report = ask(self.place, protocol.Ping(source=source.name, target=target.name, count=1), PingReport)
+        report = ask(self.place, protocol.Ping(source=source.name, target=target.name, count=1))
         if faults := [cell for cell in report.cells if cell.fault]:
             words = show.ping(PingReport(tried=len(faults), reached=0, cells=faults)).strip()
             raise _untrue("a ping that arrives", words)

@@ -10,10 +10,9 @@ from typing import Any, get_args
 import click
 
 from weft.lab import places, protocol, spec, topology
-from weft.lab.commands import show, start
-from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, lab_option, labs, within
+from weft.lab.commands import ending, show, start
+from weft.lab.commands.choose import DEFAULT, VARIABLE, ask, backends, base, find, lab_option, labs, up_now, within
 from weft.lab.manifests import Manifest
-from weft.lab.report import LabReport, NewsReport
 from weft.lab.topology import SHAPES
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
@@ -97,7 +96,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
         report = start.up(wanted, base(), os.environ, note=progress, keep=keep)
     except WeftError:
         progress.done()
-        if keep and start.up_now(base()).get(wanted.name):
+        if keep and up_now(base()).get(wanted.name):
             next_commands(output, *_of_what_is_kept(places.make(base(), wanted.name)))
         raise
     except KeyboardInterrupt:
@@ -198,9 +197,9 @@ def export(lab: str) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     from weft.lab.files import labexport
 
-    place = start.find(base(), lab)
-    described, report = ask(place, protocol.Describe(), spec.Lab), ask(place, protocol.Ps(), LabReport)
-    done = ask(place, protocol.AskNews({}), NewsReport).lab.events
+    place = find(lab)
+    described, report = ask(place, protocol.Describe()), ask(place, protocol.Ps())
+    done = ask(place, protocol.AskNews({})).lab.events
     exported, left_out = labexport.exported(described, report, done)
     click.echo(labexport.written(exported), nl=False)
     for line in left_out:
@@ -212,8 +211,8 @@ def export(lab: str) -> None:
 @output_option
 def down(name: str, output: str) -> None:
     """End a lab and all that is in it: LAB, else that of the environment variable WEFT_LAB, else the only one."""
-    place = start.find(base(), name)
-    start.down(place)
+    place = find(name)
+    ending.down(place)
     show_report(output, {"down": place.name}, f"lab {place.name} is down\n")
 
 
@@ -241,5 +240,5 @@ def clean(names: tuple[str, ...], output: str) -> None:
 
     Labs that are up stay so; `weft lab down` ends them.
     """
-    cleaned = start.clean(base(), names)
+    cleaned = ending.clean(base(), names)
     show_report(output, {"removed": cleaned}, f"removed: {', '.join(cleaned)}\n" if cleaned else "no dead labs\n")

@@ -6,10 +6,9 @@ from typing import Any
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, lab_and_output, nodes, nodes_and_store, within
+from weft.lab.commands import show
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes, nodes_and_store, within
 from weft.lab.links import Change, read_delay, read_loss, read_rate
-from weft.lab.report import LinksReport
 from weft.model.errors import ConfigError, Problem
 from weft.screen.documents import next_commands, show_report
 from weft.screen.groups import read_by
@@ -46,8 +45,8 @@ def link(which: tuple[str, ...], lab: str, output: str, **wanted: Any) -> None:
     if change.clear and change != Change(clear=True):
         seen, expected = "--clear beside what is to be set", "one or the other"
         raise ConfigError(Problem("FLAG-001", "weft lab link", seen, expected=expected))
-    place = start.find(base(), lab)
-    report = ask(place, protocol.SetLinks(nodes=list(which), change=change), LinksReport)
+    place = find(lab)
+    report = ask(place, protocol.SetLinks(nodes=list(which), change=change))
     show_report(output, report, show.links(report))
     name, option = next(iter(report.links)), within(place)
     if change == Change():
@@ -74,8 +73,8 @@ def partition(source: str, target: str, *, one_way: bool, lab: str, output: str)
       weft lab partition 'rack1-*' 'rack2-*,store'
       weft lab heal
     """  # noqa: D301 - as above
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Partition(source=source, target=target, one_way=one_way), LinksReport)
+    place = find(lab)
+    report = ask(place, protocol.Partition(source=source, target=target, one_way=one_way))
     option = within(place)
     show_report(output, report, show.links(report))
     next_commands(output, f"weft lab pingall{option}", f"weft lab heal{option} {shlex.join([source, target])}")
@@ -95,7 +94,7 @@ def heal(places: tuple[str, ...], lab: str, output: str) -> None:
     """  # noqa: D301 - as above
     if len(places) not in (0, 2):
         raise click.UsageError("two places are needed, or none")
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Heal(places=list(places)), LinksReport)
+    place = find(lab)
+    report = ask(place, protocol.Heal(places=list(places)))
     show_report(output, report, show.links(report))
     next_commands(output, f"weft lab pingall{within(place)}")

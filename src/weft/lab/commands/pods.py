@@ -8,10 +8,10 @@ from typing import Final
 import click
 
 from weft.lab import protocol, spec
-from weft.lab.commands import show, start
-from weft.lab.commands.choose import ask, base, lab_and_output, lab_option, nodes, nodes_and_pods, pods, within
+from weft.lab.commands import show
+from weft.lab.commands.choose import ask, find, lab_and_output, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.choose import services as names
-from weft.lab.report import LabReport, Nothing, PingReport, PodReport, ServiceReport
+from weft.lab.report import LabReport
 from weft.lab.services.choice import NODE_PORTS
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
@@ -30,8 +30,8 @@ def ps(lab: str, output: str, *, watch: bool) -> None:
 
     With -o wide also processes, container ids and network namespaces: for `nsenter`, `ip netns` and plugins by hand.
     """
-    place = start.find(base(), lab)
-    look, option = partial(ask, place, protocol.Ps(), LabReport), within(place)
+    place = find(lab)
+    look, option = partial(ask, place, protocol.Ps()), within(place)
 
     def render(report: LabReport) -> tuple[LabReport, str]:
         return report, show.lab(report, wide=output == "wide")
@@ -70,9 +70,9 @@ def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: s
       weft lab run db --node node1 --ip 10.244.1.100
       weft lab run far --node node1 --network second
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     wanted = Pod(name=pod, node=node, ports=tuple(map(_host_port, ports)), network=network, ip=address)
-    report, option = ask(place, protocol.Run(wanted), PodReport), within(place)
+    report, option = ask(place, protocol.Run(wanted)), within(place)
     show_report(output, report, f"pod {report.name} runs on {report.node}: {', '.join(report.addresses)}\n")
     next_commands(output, f"weft lab exec{option} {pod} -- ip address", f"weft lab rm{option} {pod}")
 
@@ -92,8 +92,8 @@ def _host_port(text: str) -> HostPort:
 @lab_and_output
 def remove(pod: str, lab: str, output: str) -> None:
     """Detach a pod and end it."""
-    place = start.find(base(), lab)
-    ask(place, protocol.Remove(pod), Nothing)
+    place = find(lab)
+    ask(place, protocol.Remove(pod))
     show_report(output, {"removed": pod}, f"pod {pod} is gone\n")
     next_commands(output, f"weft lab ps{within(place)}")
 
@@ -106,8 +106,8 @@ def remove(pod: str, lab: str, output: str) -> None:
 def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
     """Ping from one pod or node to another, and show which address arrives there."""
     wanted = protocol.Ping(source=source, target=target, count=count)
-    place = start.find(base(), lab)
-    report, option = ask(place, wanted, PingReport), within(place)
+    place = find(lab)
+    report, option = ask(place, wanted), within(place)
     show_report(output, report, show.ping(report))
     next_commands(output, f"weft lab capture{option} {source} --out packets.pcapng", f"weft lab ps{option}")
     return 0 if report.reached == report.tried else 1
@@ -117,8 +117,8 @@ def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
 @lab_and_output
 def pingall(lab: str, output: str) -> int:
     """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
-    place = start.find(base(), lab)
-    report, option = ask(place, protocol.PingAll(), PingReport), within(place)
+    place = find(lab)
+    report, option = ask(place, protocol.PingAll()), within(place)
     show_report(output, report, show.pingall(report))
     if report.reached == report.tried:
         return 0
@@ -169,8 +169,8 @@ def expose(
         addresses=cluster_ip,
         node_port=node_port or 0,
     )
-    place = start.find(base(), lab)
-    report, option = ask(place, protocol.Expose(wanted), ServiceReport), within(place)
+    place = find(lab)
+    report, option = ask(place, protocol.Expose(wanted)), within(place)
     show_report(output, report, show.services([report]))
     next_commands(output, f"weft lab services{option}", f"weft lab unexpose{option} {name}")
 
@@ -179,8 +179,8 @@ def expose(
 @lab_and_output
 def services(lab: str, output: str) -> None:
     """Show Services: their addresses and ports, and the pods that they lead to now."""
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Ps(), LabReport)
+    place = find(lab)
+    report = ask(place, protocol.Ps())
     show_report(output, report.services, show.services(report.services))
     if not report.services:
         pod = report.pods[0].name if report.pods else "POD"
@@ -192,7 +192,7 @@ def services(lab: str, output: str) -> None:
 @lab_and_output
 def unexpose(name: str, lab: str, output: str) -> None:
     """End a Service."""
-    place = start.find(base(), lab)
-    ask(place, protocol.Unexpose(name), Nothing)
+    place = find(lab)
+    ask(place, protocol.Unexpose(name))
     show_report(output, {"unexposed": name}, f"Service {name} is gone\n")
     next_commands(output, f"weft lab services{within(place)}")

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_and_output, nodes_and_pods, within
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods, within
 from weft.lab.manifests import Manifest, name_of
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
@@ -55,8 +54,8 @@ def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
         for path in files
         for each in policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(), str(path))
     ]
-    place = start.find(base(), lab)
-    ask(place, protocol.SetPolicies(put=put), LabReport)
+    place = find(lab)
+    ask(place, protocol.SetPolicies(put=put))
     names = [name_of(each) for each in put]
     show_report(output, {"applied": names}, "".join(f"{name} is in effect\n" for name in names))
     next_commands(output, f"weft lab policy list{within(place)}", f"weft lab check{within(place)} --quick")
@@ -72,10 +71,10 @@ def delete(names: tuple[str, ...], lab: str, output: str) -> None:
       weft lab policy delete only-web
       weft lab policy delete shop/only-web
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
-    there = _policies(ask(place, protocol.Ps(), LabReport))
+    place = find(lab)
+    there = _policies(ask(place, protocol.Ps()))
     gone = [_meant(name, there) for name in names]
-    ask(place, protocol.SetPolicies(delete=gone), LabReport)
+    ask(place, protocol.SetPolicies(delete=gone))
     show_report(output, {"deleted": gone}, "".join(f"{name} is gone\n" for name in gone))
 
 
@@ -85,7 +84,7 @@ def list_(lab: str, output: str) -> None:
     """List the policies of the lab, and the pods that each selects."""
     from weft.lab import allowed
 
-    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+    report = ask(find(lab), protocol.Ps())
     found = list(_listed(report, allowed.selected(report)))
     rows = ((each.kind, each.namespace or "-", each.name, " ".join(each.pods) or "none") for each in found)
     text = table(("KIND", "NAMESPACE", "NAME", "PODS"), rows) if found else "no policies\n"
@@ -110,7 +109,7 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
     from weft.lab import allowed
     from weft.screen.verdicts import show_verdict
 
-    report = ask(start.find(base(), lab), protocol.Ps(), LabReport)
+    report = ask(find(lab), protocol.Ps())
     known = {pod.name: f"{pod.namespace}/{pod.name}" for pod in report.pods}
     known |= {node.name: node.underlay[0] for node in report.nodes}
     name, colon, port = target.partition(":") if target.partition(":")[0] in known else (target, "", "")

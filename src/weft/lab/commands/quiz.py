@@ -10,13 +10,13 @@ import click
 from weft.diag.doctor import explain
 from weft.lab import protocol, spec
 from weft.lab import quiz as game
-from weft.lab.commands import breaking, start
+from weft.lab.commands import breaking
 from weft.lab.commands.check import tried
-from weft.lab.commands.choose import ask, base, hand_down, lab_and_output, nodes, within
+from weft.lab.commands.choose import ask, find, hand_down, lab_and_output, nodes, within
 from weft.lab.fault import Fault
 from weft.lab.places import Place
 from weft.lab.quiz import DRAWABLE, Game, Judgement, Level, Puzzle, Score
-from weft.lab.report import LabReport, Nothing, PodReport
+from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.text import one_of
 from weft.model.value import Value, replace
@@ -82,7 +82,7 @@ def quiz(ctx: click.Context, lab: str, output: str) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     hand_down(ctx)
     if ctx.invoked_subcommand is None:
-        place = start.find(base(), lab)
+        place = find(lab)
         _show(place, place.note(_NOTE, Game) or Game(), output)
 
 
@@ -95,12 +95,12 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
 
     A fault of level easy makes something fail now; one of level hard perhaps nothing yet.
     """
-    place = start.find(base(), lab)
+    place = find(lab)
     before = place.note(_NOTE, Game) or Game()
     if before.now is not None:
         hint = f"'weft lab quiz{within(place)}' shows it; 'weft lab quiz give-up{within(place)}' ends it."
         raise ConfigError(Problem("LAB-002", "weft lab quiz", "a puzzle is open", hint=hint))
-    report, seed = ask(place, protocol.Ps(), LabReport), secrets.randbelow(_SEEDS) if seed is None else seed
+    report, seed = ask(place, protocol.Ps()), secrets.randbelow(_SEEDS) if seed is None else seed
     fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
     play = _Play(
         place=place, report=report, score=before.score, now=Puzzle(level=level, seed=seed, fault=fault.name, node=node)
@@ -215,12 +215,12 @@ def _words(score: Score) -> str:
 
 def _open(lab: str) -> _Play:
     """`ConfigError` if no puzzle is open."""
-    place = start.find(base(), lab)
+    place = find(lab)
     so_far = place.note(_NOTE, Game)
     if so_far is None or so_far.now is None:
         hint = f"'weft lab quiz start{within(place)}' begins one."
         raise ConfigError(Problem("LAB-002", "weft lab quiz", "no puzzle is open", hint=hint))
-    return _Play(place=place, report=ask(place, protocol.Ps(), LabReport), score=so_far.score, now=so_far.now)
+    return _Play(place=place, report=ask(place, protocol.Ps()), score=so_far.score, now=so_far.now)
 
 
 def _fitting(report: LabReport, level: Level) -> list[Fault]:
@@ -241,11 +241,11 @@ def _started(place: Place, report: LabReport) -> Iterator[str]:
     """Try to start a pod on each node. The plugins' words are left out: they may name the fault."""
     for node in report.nodes:
         try:
-            pod = ask(place, protocol.Run(spec.Pod(name=_POD, node=node.name)), PodReport)
+            pod = ask(place, protocol.Run(spec.Pod(name=_POD, node=node.name)))
         except WeftError:
             yield f"a new pod does not start on {node.name}"
             continue
         if not pod.addresses:
             yield f"a new pod on {node.name} gets no address"
         with suppress(WeftError):  # it is the lab's then, and ends with it
-            ask(place, protocol.Remove(_POD), Nothing)
+            ask(place, protocol.Remove(_POD))

@@ -1,15 +1,12 @@
-"""A command's way to a lab: start one, find one, end one, remove what is left of one."""
+"""Starts a lab, and says before what would keep it from starting."""
 
 import errno
 import os
-import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
@@ -17,19 +14,17 @@ from typing import Final
 import msgspec
 
 from weft.lab import places, protocol, spec
+from weft.lab.commands.ending import end
 from weft.lab.inside import etcd
 from weft.lab.kubernetes import programs
 from weft.lab.places import Place
 from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
-from weft.model.text import one_of
 from weft.model.value import replace
 
 _SYSTEM_PATH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")
-_PATIENCE: Final = 10.0  # seconds for a supervisor's end, first asked for and then forced
-_LOOK_AGAIN: Final = 0.02
 _FOR_OTHERS: Final = (errno.EADDRINUSE, errno.EACCES)  # of a port, which another number helps with
 
 
@@ -67,7 +62,7 @@ def up(
         if keep and place.alive and isinstance(error, WeftError):
             raise
         with suppress(Unavailable):  # interrupted while it starts: nothing asks it for anything, so it ends by itself
-            _end(place)
+            end(place)
         place.remove()
         raise
     return report
@@ -76,108 +71,6 @@ def up(
 def _up_already(name: str) -> Problem:
     hint = f"'weft lab down {name}' ends it; another --name makes another beside it."
     return _problem(name, "a lab of this name is up", hint=hint)
-
-
-def up_now(base: Path) -> dict[str, Place]:
-    return {place.name: place for place in places.found(base) if place.alive}
-
-
-def find(base: Path, name: str) -> Place:
-    """With "" the only lab that is up. `ConfigError` names those there are."""
-    there = {place.name: place for place in places.found(base)}
-    labs = {each: place for each, place in there.items() if place.alive}
-    if name in labs:
-        return labs[name]
-    if not name and len(labs) == 1:
-        return next(iter(labs.values()))
-    dead = [each for each in there if each not in labs and (each == name or not (name or labs))]
-    if dead:
-        seen = f"no longer up: the supervisor of {', '.join(dead)} was killed"
-        hint = f"'weft lab clean {' '.join(dead)}' removes what is left of it."
-        raise ConfigError(_problem(name or "lab", seen, hint=hint))
-    if not labs:
-        raise ConfigError(_problem(name or "lab", "no lab is up", hint="'weft lab up' starts one." if not name else ""))
-    seen, code = (f"no lab named {name} is up", "LAB-002") if name else (f"{len(labs)} labs are up", "LAB-001")
-    raise ConfigError(_problem(name or "lab", seen, expected=f"{one_of(labs, name)}, by name", code=code))
-
-
-def down(place: Place) -> None:
-    _end(place)
-    place.remove()
-
-
-def clean(base: Path, names: Sequence[str]) -> list[str]:
-    """Remove every trace of these dead labs, or of all; returns their names.
-
-    `ConfigError` names those that are up or unknown; then nothing is removed.
-    """
-    there = {place.name: place for place in places.found(base)}
-    dead = {name: place for name, place in there.items() if not place.alive}
-    problems = []
-    for name in names:
-        if name not in there:
-            expected = one_of(there, name) if there else ""
-            problems.append(_problem(name, "no trace of a lab of this name", expected=expected))
-        elif name not in dead:
-            hint = f"'weft lab down {name}' ends it."
-            problems.append(_problem(name, "it is up", expected="a lab that is dead", hint=hint))
-    if problems:
-        raise ConfigError(*problems)
-    chosen = [dead[name] for name in names or dead]
-    for place in chosen:
-        place.remove()
-    return [place.name for place in chosen]
-
-
-def _end(place: Place) -> None:
-    """End the supervisor, by asking or else by force, and wait for it."""
-    if not place.alive:
-        return
-    process = place.open_supervisor()
-    asked = _ask_to_end(place)
-    if process is None:
-        if not _freed(place, _PATIENCE if asked else 0.0):
-            raise Unavailable(_nameless(place))
-        return
-    try:
-        if not _ended(process):
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            _ended(process)
-    finally:
-        os.close(process)
-
-
-def _ask_to_end(place: Place) -> bool:
-    try:
-        Call(place.socket, protocol.Down()).close()
-    except OSError:
-        return False
-    return True
-
-
-def _ended(process: int) -> bool:
-    return bool(select.select([process], [], [], _PATIENCE)[0])
-
-
-def _freed(place: Place, patience: float) -> bool:
-    """Wait for the lab's end by its lock, where its supervisor's process is not known."""
-    end = time.monotonic() + patience
-    while place.alive:
-        if time.monotonic() >= end:
-            return False
-        time.sleep(_LOOK_AGAIN)
-    return True
-
-
-def _nameless(place: Place) -> Problem:
-    """The problem of a lab that does not end when asked, and whose process is not known."""
-    if not place.pid:
-        seen, hint = "it is just being started, or its file 'pid' was changed", "Try again in a second."
-    else:
-        proves = f"its file 'pid' does not prove that process {place.pid} is its supervisor"
-        seen = f"it does not end when it is asked, and {proves}"
-        hint = f"If 'ps {place.pid}' shows that it is: 'kill -9 {place.pid}', then 'weft lab clean {place.name}'."
-    return _problem(place.name, seen, hint=hint)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -238,7 +131,7 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
         with ExitStack() as stack:
             outside = [stack.enter_context(listener).fileno() for listener in _listeners(request.lab)]
             call = stack.enter_context(closing(Call(place.socket, request, descriptors=outside)))
-            return call.result(LabReport, note=note)
+            return call.result(note=note)
     except (protocol.Deserted, ConnectionError) as error:
         words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
         seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
@@ -270,7 +163,7 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
         names = [""]
         while names:
             with closing(Call(place.socket, protocol.Names(start=len(namespaces)))) as call:
-                names = call.result(list[str])
+                names = call.result()
                 namespaces |= dict(zip(names, call.descriptors(), strict=True))
         for name in place.give_names(namespaces):
             note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")

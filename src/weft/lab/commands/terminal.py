@@ -26,13 +26,13 @@ _CHUNK: Final = 1 << 16
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 # Makes the request with these descriptors; True if they are a terminal of its own.
-Start = Callable[[list[int], bool], Call]
+Start = Callable[[list[int], bool], Call[int]]
 
 
 def command(place: Place, where: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> Start:
     """Run in this directory, with the descriptors that are given."""
 
-    def start(descriptors: list[int], tty: bool) -> Call:  # noqa: FBT001 - the meaning is Start's
+    def start(descriptors: list[int], tty: bool) -> Call[int]:  # noqa: FBT001 - the meaning is Start's
         variables = dict(environ or {})
         wanted = Exec(where=where, command=list(words), environ=variables, tty=tty, directory=_directory())
         return Call(place.socket, wanted, descriptors=descriptors)
@@ -77,7 +77,7 @@ class Captured:
             raise
 
     def result(self) -> tuple[int, str, str]:
-        status = self._call.result(int)
+        status = self._call.result()
         stdout, stderr = (os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in self._files)
         return status, stdout, stderr
 
@@ -126,7 +126,7 @@ def _on_terminal(start: Start) -> int:
         os.close(ours)
 
 
-def _copy(call: Call, ours: int) -> None:
+def _copy(call: Call[int], ours: int) -> None:
     """Copy keys in and characters out until the answer comes and all its characters are shown."""
     inputs = [0, ours, call.fileno()]
     while ours in inputs:
@@ -158,9 +158,9 @@ def _copy_size(ours: int) -> None:
         fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
 
 
-def _status(call: Call) -> int:
+def _status(call: Call[int]) -> int:
     try:
-        return call.result(int)
+        return call.result()
     finally:
         call.close()
 

@@ -9,8 +9,7 @@ from typing import Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_and_output
+from weft.lab.commands.choose import ask, find, lab_and_output
 from weft.lab.report import Carried, TrafficReport, rates
 from weft.model.text import shown_amount, table
 from weft.screen.documents import DOCUMENTS, pause, redraw, show_report
@@ -53,7 +52,7 @@ class _Readings:
     """Readings of a lab's counters. `ConfigError` once it is down."""
 
     def __init__(self, lab: str) -> None:
-        self.name = start.find(base(), lab).name
+        self.name = find(lab).name
         self._before = self._ask()
 
     def take(self) -> TrafficReport:
@@ -63,7 +62,7 @@ class _Readings:
         return rates(before, self._before)
 
     def _ask(self) -> TrafficReport:
-        return ask(start.find(base(), self.name), protocol.Traffic(), TrafficReport)
+        return ask(find(self.name), protocol.Traffic())
 
 
 def text(name: str, report: TrafficReport, rows: int | None = None) -> str:

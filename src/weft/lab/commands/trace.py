@@ -13,11 +13,11 @@ from weft.diag.trace.command import EXPLAIN, SIZE, no_size
 from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
-from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, numbers, so_many
+from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
 from weft.diag.trace.sending import Growth, while_awaited
 from weft.lab import protocol
-from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, ask_for_socket, base, ends, lab_option, nodes_and_pods, within
+from weft.lab.commands import terminal
+from weft.lab.commands.choose import ask, ask_for_socket, ends, find, lab_option, nodes_and_pods, within
 from weft.lab.commands.packets.reader import PacketReader
 from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
 from weft.lab.itinerary import goal as goal_of
@@ -61,7 +61,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
 
     Exits 0 if they arrive and come back, 3 if they are dropped or lost.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     found = follow(place, source, target, six=six, udp=udp, size=size)
     text = (
         tried_diagram(found)
@@ -83,7 +83,7 @@ def follow(
 
     `ConfigError` for an unknown place.
     """
-    report = ask(place, protocol.Ps(), LabReport)
+    report = ask(place, protocol.Ps())
     family = 6 if six else family_of(target) or report.families[0]
     begin = end_of(report, source, family, asking=COMMAND)
     goal = goal_of(report, begin, target, udp=udp)
@@ -115,7 +115,7 @@ def follow(
 
     sent = numbers(randbits(32), len(goal.ends))
     places = dict.fromkeys(_nodes(visits), "") | ends
-    growth = Growth([begin.place, *places], lambda each: ask(place, protocol.Counters(each), dict[str, int]))
+    growth = Growth([begin.place, *places], lambda each: ask(place, protocol.Counters(each)))
     seen = counted(sent, places, [size] * len(sent) if size else [])
     growth.explain(seen, begin.place, sent)
 
@@ -153,7 +153,7 @@ def _count(
             reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
             readers.append(held.enter_context(closing(reader)))
             waiting.register(reader, select.POLLIN)
-        sent = ask(lab, probe, Sent)
+        sent = ask(lab, probe)
 
         def read(seconds: float) -> None:
             waiting.poll(1000 * seconds)

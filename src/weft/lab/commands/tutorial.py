@@ -7,8 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from weft.lab.commands import start
-from weft.lab.commands.choose import VARIABLE, base, hand_down, labs
+from weft.lab.commands.choose import VARIABLE, base, hand_down, labs, up_now
 from weft.lab.places import Place
 from weft.lab.tutorial import pages, playground
 from weft.lab.tutorial.lesson import Lesson, judged, right
@@ -54,7 +53,7 @@ def tutorial(ctx: click.Context, lab: str, output: str) -> None:
     hand_down(ctx)
     if ctx.invoked_subcommand is not None:
         return
-    there = start.up_now(base()).get(lab)
+    there = up_now(base()).get(lab)
     at = None if there is None else there.note(_NAME, Progress)
     lessons = [
         {"name": lesson.name, "question": lesson.question, "done": at is not None and lesson.name in at.done}
@@ -77,7 +76,7 @@ def begin(lesson: str, lab: str, output: str) -> None:
     Where the tutorial runs already, it goes to LESSON; what was built on the nodes is gone then.
     """
     wanted = _named(lesson) if lesson else LESSONS[0]
-    place = start.up_now(base()).get(lab)
+    place = up_now(base()).get(lab)
     at = None if place is None else _read(place)
     if place is None or at is None:
         clock = Clock(output)
@@ -190,7 +189,7 @@ def _check(place: Place, at: Progress, output: str) -> bool:
 
 def _current(lab: str) -> tuple[Place, Progress]:
     """`ConfigError` if no tutorial runs."""
-    place = start.up_now(base()).get(lab)
+    place = up_now(base()).get(lab)
     if place is None:
         hint = f"'weft lab tutorial start{_within(lab)}' starts it."
         raise ConfigError(Problem("LAB-002", "weft lab tutorial", "it does not run", hint=hint))

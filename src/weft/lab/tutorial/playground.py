@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.lab import protocol
 from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask_for_socket
+from weft.lab.commands.choose import ask_for_socket, find
 from weft.lab.commands.packets.reader import Readers
 from weft.lab.files import labfile
 from weft.lab.inside import underlay
@@ -54,7 +54,7 @@ def make(name: str, base: Path, environ: Mapping[str, str], *, note: Callable[[s
         raise ConfigError(*problems)
     wanted = labfile.regular(name=name, backend="vxlan", families=(4,), nft=True, nodes=len(NODES), pods=0)
     start.up(replace(wanted, bare=True), base, environ, note=note)
-    return start.find(base, name)
+    return find(name, base)
 
 
 def lay_out(place: Place, lessons: Sequence[Lesson]) -> None:

@@ -17,11 +17,9 @@ from typing import Final
 import click
 
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import base, lab_and_output
+from weft.lab.commands.choose import find, lab_and_output
 from weft.lab.places import Place
 from weft.lab.protocol import Call
-from weft.lab.report import Nothing
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value
@@ -47,7 +45,7 @@ class _End(Value):
             except FileNotFoundError:
                 return None
         with closing(Call(self.lab.socket, protocol.Open(self.where, path))) as call:
-            call.result(Nothing)
+            call.result()
             return next(iter(call.descriptors()), None)
 
 
@@ -77,7 +75,7 @@ def copy(source: str, target: str, lab: str, output: str) -> None:
     A node has files of its own in /run, /etc/cni/net.d, /var/lib/cni and /var/lib/weft, which its pods see, too.
     Elsewhere it sees the machine's, and a copy to there changes them.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     ends = _end(place, source), _end(place, target)
     if not any(end.where for end in ends):
         expected = "NODE:PATH or POD:PATH on one side at least"

@@ -9,10 +9,9 @@ import click
 import msgspec
 
 from weft.lab import protocol
-from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, everywhere, lab_and_output
+from weft.lab.commands import terminal
+from weft.lab.commands.choose import ask, everywhere, find, lab_and_output
 from weft.lab.places import Place
-from weft.lab.report import LabReport
 from weft.lab.spec import ALL
 from weft.model.errors import CannotRun, ConfigError, Problem
 from weft.model.value import Value
@@ -54,7 +53,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
         hint = "Leave it out: the command gets standard input, and a terminal where there is one."
         where, seen = "weft lab exec", f"no such option: {where}"
         raise ConfigError(Problem("FLAG-001", where, seen, expected="NODE|POD -- COMMAND", hint=hint))
-    place = start.find(base(), lab)
+    place = find(lab)
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
     if where == ALL:
         return _everywhere(place, command, environ, output)
@@ -87,7 +86,7 @@ def _everywhere(place: Place, command: Sequence[str], environ: Mapping[str, str]
 
 def _in_nodes(place: Place, command: Sequence[str], environ: Mapping[str, str]) -> Iterator[_Ran]:
     """In all nodes at once; the results come in the nodes' order."""
-    names = [node.name for node in ask(place, protocol.Ps(), LabReport).nodes]
+    names = [node.name for node in ask(place, protocol.Ps()).nodes]
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
         with ExitStack() as stack:  # Ctrl-C ends them all

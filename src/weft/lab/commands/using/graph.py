@@ -7,10 +7,8 @@ import click
 import msgspec
 
 from weft.lab import protocol
-from weft.lab.commands import start
-from weft.lab.commands.choose import ask, base, lab_option
+from weft.lab.commands.choose import ask, find, lab_option
 from weft.lab.graph.picture import Picture, dot, mermaid, picture, tree
-from weft.lab.report import LabReport
 from weft.screen.documents import DOCUMENTS, show_report
 
 
@@ -40,5 +38,5 @@ def graph(lab: str, output: str) -> None:
       weft lab graph -o dot | dot -Tpng >lab.png
       weft lab graph -o mermaid               # for Markdown on GitHub and GitLab
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    drawn = picture(ask(start.find(base(), lab), protocol.Ps(), LabReport))
+    drawn = picture(ask(find(lab), protocol.Ps()))
     show_report(output, msgspec.to_builtins(drawn), "" if output in DOCUMENTS else _FORMS[output](drawn))

@@ -13,11 +13,11 @@ import click
 import msgspec
 
 from weft.lab import protocol
-from weft.lab.commands import start, terminal
-from weft.lab.commands.choose import ask, base, lab_and_output, nodes_and_pods
+from weft.lab.commands import terminal
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods
 from weft.lab.itinerary import end_of
 from weft.lab.places import Place
-from weft.lab.report import LabReport, ThroughputReport
+from weft.lab.report import ThroughputReport
 from weft.model.errors import CannotRun, Problem, Unavailable
 from weft.screen.documents import Progress, show_report
 
@@ -46,8 +46,8 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
     All nodes share this machine's processors, so the figure compares ways within a lab and says nothing of a network
     card. TCP uses cubic, whatever the machine's default is.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
-    report = ask(place, protocol.Ps(), LabReport)
+    place = find(lab)
+    report = ask(place, protocol.Ps())
     family = 6 if six else report.families[0]
     end_of(report, source, family, asking="weft lab iperf")
     address = end_of(report, target, family, asking="weft lab iperf").address
@@ -103,14 +103,14 @@ def _server(place: Place, target: str) -> Iterator[None]:
             yield
 
 
-def _await_listening(said: FileIO, call: protocol.Call, target: str) -> None:
+def _await_listening(said: FileIO, call: protocol.Call[int], target: str) -> None:
     words = b""
     while _LISTENS not in words:
         if not select.select([said], [], [], _PATIENCE)[0]:
             raise _unavailable(target, f"it does not listen within {_PATIENCE:.0f} s")
         more = said.read(4096)
         if not more:
-            call.result(int)
+            call.result()
             raise _unavailable(target, " ".join(words.decode(errors="replace").split()))
         words += more
 

@@ -14,8 +14,7 @@ import click
 import msgspec
 
 from weft.lab import loglines
-from weft.lab.commands import start
-from weft.lab.commands.choose import base, lab_and_output, logs_and_all
+from weft.lab.commands.choose import find, lab_and_output, logs_and_all
 from weft.lab.loglines import Line
 from weft.lab.places import Place
 from weft.lab.spec import ALL
@@ -54,7 +53,7 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
     In JSON each line is an object with `name`, `time` (seconds since 1970) and `line`; with -f, one on each line.
     Exits 0 when the lab ends while its logs are followed, 130 on Ctrl-C.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     chosen = _chosen(place, names)
     with closing(_Logs(place, chosen)) as reading:
         found = loglines.merged(reading.news(whole=follow), since=since, tail=tail)

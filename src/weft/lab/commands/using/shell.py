@@ -13,8 +13,7 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete
 
-from weft.lab.commands import start
-from weft.lab.commands.choose import VARIABLE, base, everywhere, lab_option
+from weft.lab.commands.choose import VARIABLE, everywhere, find, lab_option
 from weft.model.errors import ConfigError, Problem
 from weft.screen.say import say
 
@@ -44,7 +43,7 @@ def shell(ctx: click.Context, lab: str) -> int:
 
     From a pipe or a file it runs each line, and commands get no input. Exits with the status of the last command.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    place = start.find(base(), lab)
+    place = find(lab)
     os.environ[VARIABLE] = ctx.params["lab"] = place.name  # what is typed and completed means this lab
     run: Run = ctx.obj
     group = None if ctx.parent is None else ctx.parent.command
