@@ -6,6 +6,7 @@ Readers of the API's answers raise `NotTheApiError`.
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from weft.model.errors import PeerError, Problem
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Ip, Net, Subnets, is_reachable
 from weft.model.value import Value, field
+from weft.wire.kubelist import Kind, decode
 from weft.wire.leasedata import decode_attrs, decode_json, encode_json, shown, unusable
 
 # What names end in; a prefix stands before each.
@@ -30,16 +32,9 @@ OVERWRITE_V6: Final = "public-ipv6-overwrite"
 NODE: Final = "node-public-ip"
 NODE_V6: Final = "node-public-ipv6"
 
-_LONGEST_VERSION: Final = 64  # a number of 64 bits takes 20
-_LONGEST_TOKEN: Final = 1 << 16  # it names the last key of a page, in base64
 EVENTS_OF_NODES: Final = "default"  # the namespace of Events of what is in none
 
 _IpT = TypeVar("_IpT", IPv4Address, IPv6Address)
-_T = TypeVar("_T")
-
-
-class NotTheApiError(Exception):
-    """An answer that no Kubernetes API gives; the text is for people."""
 
 
 class Meta(Value):
@@ -58,31 +53,6 @@ class Spec(Value):
 class NodeObject(Value):
     metadata: Meta
     spec: Spec = field(default_factory=Spec)
-
-
-class ListMeta(Value):
-    version: str = field(name="resourceVersion", default="")
-    rest: str = field(name="continue", default="")
-
-
-class ListObject(Value):
-    metadata: ListMeta
-    items: list[NodeObject] | None = None
-
-
-class NodeOrStatus(Value):
-    """A Node, or the Status of an error."""
-
-    metadata: Meta = field(default_factory=Meta)
-    spec: Spec = field(default_factory=Spec)
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class WatchEvent(Value):
-    type: str
-    object: NodeOrStatus
 
 
 class PodSpec(Value):
@@ -118,57 +88,20 @@ class Node(Value, gc=False):
         return self.annotations.get(MANAGED) == "true"
 
 
-class Page(Value):
-    """A part of a list."""
-
-    nodes: tuple[Node, ...]
-    version: str  # of the whole list
-    rest: str  # the token of the next page, empty at the end
-
-
-class Happened(Value):
-    """An event of a watch. A bookmark has no node but a version; an error has the API's message and code."""
-
-    kind: str
-    version: str = ""
-    node: Node | None = None
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-def read_page(body: bytes, prefix: str) -> Page:
-    found = _decode(_LIST, body)
-    _bound(found.metadata.version, _LONGEST_VERSION, "a resourceVersion")
-    _bound(found.metadata.rest, _LONGEST_TOKEN, "a token of the next page")
-    nodes = tuple(_node(each, prefix) for each in found.items or ())
-    return Page(nodes=nodes, version=found.metadata.version, rest=found.metadata.rest)
+def nodes(prefix: str) -> Kind[Node]:
+    """How nodes are read; `prefix` begins the names of our annotations."""
+    return Kind(NodeObject, partial(_node, prefix=prefix))
 
 
 def read_count(body: bytes) -> int:
     """The length of the whole list, from its first page."""
-    found = _decode(_COUNT, body)
+    found = decode(_COUNT, body)
     return len(found.items or ()) + found.metadata.more
-
-
-def read_node(body: bytes, prefix: str) -> Node:
-    return _node(_decode(_NODE, body), prefix)
 
 
 def read_pods_node(body: bytes) -> str:
     """Empty for a pod that is not on a node yet."""
-    return _decode(_POD, body).spec.node
-
-
-def read_event(line: bytes, prefix: str) -> Happened:
-    """Read one line of a watch of nodes."""
-    event = _decode(_EVENT, line)
-    seen = event.object
-    if event.type == "ERROR":
-        code = seen.code if 0 < seen.code < 1000 else 0
-        return Happened(kind=event.type, code=code, reason=seen.reason, message=seen.message)
-    node = _node(seen, prefix)
-    return Happened(kind=event.type, version=node.version, node=None if event.type == "BOOKMARK" else node)
+    return decode(_POD, body).spec.node
 
 
 def lease_of(node: Node) -> Lease | Malformed | None:
@@ -282,14 +215,19 @@ def network_available(now: datetime) -> bytes:
 
 
 def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) -> bytes:
-    """An Event that `kubectl describe node` shows: like kubelet's, it has the node's name as uid.
+    """An Event that `kubectl describe node` shows: like kubelet's, it has the node's name as uid."""
+    about = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
+    return event_about(about, EVENTS_OF_NODES, node, now, kind=kind, reason=reason, message=message)
 
-    The server completes the name, so that each is unique.
-    """
+
+def event_about(
+    about: Mapping[str, str], namespace: str, node: str, now: datetime, *, kind: str, reason: str, message: str
+) -> bytes:
+    """An Event of this node about an object. The server completes the name, so that each is unique."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
-        "metadata": {"generateName": f"{node}.", "namespace": EVENTS_OF_NODES},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "metadata": {"generateName": f"{about['name']}.", "namespace": namespace},
+        "involvedObject": about,
         "type": kind,
         "reason": reason,
         "message": message,
@@ -328,11 +266,8 @@ def _address(text: str) -> Ip | None:
     return address if is_reachable(address) else None
 
 
-def _node(found: NodeObject | NodeOrStatus, prefix: str) -> Node:
+def _node(found: NodeObject, prefix: str) -> Node:
     meta, spec = found.metadata, found.spec
-    if not meta.name and not meta.version:
-        raise NotTheApiError("a Node without a name")
-    _bound(meta.version, _LONGEST_VERSION, "a resourceVersion")
     annotations = meta.annotations or {}
     return Node(
         name=meta.name,
@@ -344,12 +279,6 @@ def _node(found: NodeObject | NodeOrStatus, prefix: str) -> Node:
     )
 
 
-def _bound(text: str, most: int, what: str) -> None:
-    """Refuse a text that goes back to the API and is longer than any API makes it."""
-    if len(text) > most:
-        raise NotTheApiError(f"{what} of {len(text)} characters")
-
-
 def _net(name: str, text: str) -> Net:
     try:
         return ip_network(text, strict=False)  # as Go's ParseCIDR: the API takes host bits
@@ -357,15 +286,5 @@ def _net(name: str, text: str) -> Net:
         raise unusable(name, f"podCIDR {shown(text)}", "a subnet") from None
 
 
-_LIST: Final = msgspec.json.Decoder(ListObject)
 _COUNT: Final = msgspec.json.Decoder(CountObject)
-_NODE: Final = msgspec.json.Decoder(NodeObject)
-_EVENT: Final = msgspec.json.Decoder(WatchEvent)
 _POD: Final = msgspec.json.Decoder(PodObject)
-
-
-def _decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise NotTheApiError(str(error)) from None

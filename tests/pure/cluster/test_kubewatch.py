@@ -17,7 +17,8 @@ from tests.support.kubernetes.kubeobjects import PREFIX, flannel
 from tests.support.store import said, soon
 from tests.support.waiting import comes
 from weft.cluster.kube.access import Timing
-from weft.cluster.kube.nodes import Listing, is_older
+from weft.cluster.kube.collection import is_older
+from weft.cluster.kube.nodes import Listing
 from weft.cluster.kube.problems import BusyError
 from weft.cluster.kube.watch import KubeDirectory
 from weft.desired.podcidr import Census

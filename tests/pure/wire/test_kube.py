@@ -14,7 +14,8 @@ from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
 from weft.wire import kube
-from weft.wire.kube import Node, NotTheApiError, annotations_for, lease_of
+from weft.wire.kube import Node, annotations_for, lease_of
+from weft.wire.kubelist import NotTheApiError
 
 VXLAN = '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}'
 SAID = {
@@ -23,6 +24,7 @@ SAID = {
     "backend-data": VXLAN,
     "public-ip": "192.168.1.10",
 }
+NODES = kube.nodes(PREFIX)
 SAID_V6 = {"backend-v6-data": '{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}', "public-ipv6": "fc00::10"}
 
 
@@ -57,31 +59,31 @@ def as_json(cidrs: Any = ("10.244.1.0/24",), **meta: Any) -> dict[str, Any]:
 
 def test_of_a_node_what_is_used_is_read():
     annotations = {PREFIX + name: text for name, text in SAID.items()} | {"example.com/other": "x"}
-    read = kube.read_node(json.dumps(as_json(annotations=annotations)).encode(), PREFIX)
+    read = NODES.one(json.dumps(as_json(annotations=annotations)).encode())
     assert read == Node(name="n1", uid="u1", version="7", created=60, annotations=SAID, cidrs=("10.244.1.0/24",))
 
 
 @pytest.mark.parametrize("spec", [{"podCIDR": "10.244.1.0/24"}, {"podCIDR": "10.244.1.0/24", "podCIDRs": None}])
 def test_podcidr_serves_where_podcidrs_are_missing(spec):
-    read = kube.read_node(json.dumps({**as_json(), "spec": spec}).encode(), PREFIX)
+    read = NODES.one(json.dumps({**as_json(), "spec": spec}).encode())
     assert read.cidrs == ("10.244.1.0/24",)
 
 
 @pytest.mark.parametrize("spec", [{}, {"podCIDR": ""}, {"podCIDRs": []}])
 def test_a_new_node_has_no_cidr(spec):
     found = {**as_json(), "spec": spec}
-    assert kube.read_node(json.dumps(found).encode(), PREFIX).cidrs == ()
+    assert NODES.one(json.dumps(found).encode()).cidrs == ()
     del found["spec"]
-    assert kube.read_node(json.dumps(found).encode(), PREFIX).cidrs == ()
+    assert NODES.one(json.dumps(found).encode()).cidrs == ()
 
 
 def test_a_page_says_how_it_goes_on():
     page = {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [as_json(), as_json(name="n2")]}
-    read = kube.read_page(json.dumps(page).encode(), PREFIX)
-    assert [each.name for each in read.nodes] == ["n1", "n2"]
+    read = NODES.page(json.dumps(page).encode())
+    assert [each.name for each in read.items] == ["n1", "n2"]
     assert (read.version, read.rest) == ("9", "t")
-    last = kube.read_page(b'{"metadata": {"resourceVersion": "9"}, "items": null}', PREFIX)
-    assert (last.nodes, last.rest) == ((), "")
+    last = NODES.page(b'{"metadata": {"resourceVersion": "9"}, "items": null}')
+    assert (last.items, last.rest) == ((), "")
 
 
 def test_a_list_is_counted_by_its_first_page():
@@ -92,15 +94,15 @@ def test_a_list_is_counted_by_its_first_page():
 
 
 def test_events_of_a_watch():
-    read = kube.read_event(json.dumps({"type": "MODIFIED", "object": as_json()}).encode(), PREFIX)
+    read = NODES.event(json.dumps({"type": "MODIFIED", "object": as_json()}).encode())
     assert (read.kind, read.version) == ("MODIFIED", "7")
-    assert read.node is not None
-    assert read.node.name == "n1"
+    assert read.item is not None
+    assert read.item.name == "n1"
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12", "creationTimestamp": None}}}
-    read = kube.read_event(json.dumps(bookmark).encode(), PREFIX)
-    assert (read.kind, read.version, read.node) == ("BOOKMARK", "12", None)
+    read = NODES.event(json.dumps(bookmark).encode())
+    assert (read.kind, read.version, read.item) == ("BOOKMARK", "12", None)
     gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
-    read = kube.read_event(json.dumps(gone).encode(), PREFIX)
+    read = NODES.event(json.dumps(gone).encode())
     assert (read.kind, read.code, read.reason, read.message) == ("ERROR", 410, "Expired", "too old")
 
 
@@ -112,9 +114,9 @@ def test_the_node_of_a_pod():
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata": 1}', b"\xff", b'{"metadata": {}}'])
 def test_what_no_api_sends_is_said(body):
     with pytest.raises(NotTheApiError):
-        kube.read_node(body, PREFIX)
+        NODES.one(body)
     with pytest.raises(NotTheApiError):
-        kube.read_event(body, PREFIX)
+        NODES.event(body)
 
 
 # --- a node as a lease

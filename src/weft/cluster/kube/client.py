@@ -27,7 +27,8 @@ from weft.model.errors import ConfigError, Unavailable
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _WATCH_GRACE: Final = 30.0
-_TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": "application/json"}
+JSON: Final = "application/json"
+_TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": JSON}
 
 
 class Client:
@@ -55,9 +56,9 @@ class Client:
         for link in self._busy:
             link.abort()
 
-    async def get(self, path: str, **query: str) -> bytes:
+    async def get(self, path: str, *, accept: str = JSON, **query: str) -> bytes:
         """The body of what lies at a path. Raises `Unavailable`, `NotFoundError` among it, and `ExpiredError`."""
-        return await self._call("GET", _target(path, query))
+        return await self._call("GET", _target(path, query), accept=accept)
 
     async def patch(self, path: str, body: bytes) -> bytes:
         """By a strategic merge patch; returns the object as it is then."""
@@ -67,7 +68,7 @@ class Client:
         await self._call("POST", path, body)
 
     @asynccontextmanager
-    async def watch(self, path: str, *, lasts: int, **query: str) -> AsyncIterator[Link]:
+    async def watch(self, path: str, *, lasts: int, accept: str = JSON, **query: str) -> AsyncIterator[Link]:
         """Give the link whose lines are a watch's, until the server ends it, after `lasts` seconds at most.
 
         Raises `Unavailable` and `ExpiredError`.
@@ -76,7 +77,7 @@ class Client:
         link = await self._connect()
         self._busy.add(link)
         try:
-            request = await self._request("GET", target)
+            request = await self._request("GET", target, accept=accept)
             async with asyncio.timeout(self._access.timing.call) as alarm:
                 try:
                     response = await self._asked(link, request)
@@ -96,19 +97,19 @@ class Client:
             self._busy.discard(link)
             link.abort()
 
-    async def _call(self, method: str, target: str, body: bytes = b"") -> bytes:
+    async def _call(self, method: str, target: str, body: bytes = b"", *, accept: str = JSON) -> bytes:
         async with self._asking:
-            status, answer, after = await self._try(method, target, body)
+            status, answer, after = await self._try(method, target, body, accept)
             if status == _UNAUTHORIZED:  # a token may have been renewed meanwhile
                 self._access.credentials.refused()
-                status, answer, after = await self._try(method, target, body)
+                status, answer, after = await self._try(method, target, body, accept)
         if status // 100 != _OK // 100:
             raise answered(self.where, method, target, status, answer, after=after)
         return answer
 
-    async def _try(self, method: str, target: str, body: bytes) -> tuple[int, bytes, str]:
+    async def _try(self, method: str, target: str, body: bytes, accept: str) -> tuple[int, bytes, str]:
         """Ask once; once more on a new connection if the one that was kept turns out to be closed."""
-        request = await self._request(method, target, body)
+        request = await self._request(method, target, body, accept=accept)
         kept, self._link = self._link, None
         if kept is not None and kept.is_free:
             with suppress(OSError):  # the server closes a connection when it likes, and answers nothing of ours then
@@ -146,8 +147,8 @@ class Client:
             tally.asked, tally.received = tally.asked + 1, tally.received + link.tally.received
             link.tally = tally
 
-    async def _request(self, method: str, target: str, body: bytes = b"") -> Request:
-        headers = {"Accept": "application/json", "User-Agent": f"weftd/{__version__}"}
+    async def _request(self, method: str, target: str, body: bytes = b"", *, accept: str) -> Request:
+        headers = {"Accept": accept, "User-Agent": f"weftd/{__version__}"}
         if method == "GET":  # what else is asked for is small
             headers["Accept-Encoding"] = "gzip"
         if body:

@@ -1,10 +1,9 @@
-"""Lists the nodes of a cluster in pages, of which one at a time is in memory, and keeps of each its lease."""
+"""Lists the nodes of a cluster, and keeps of each its lease."""
 
-import asyncio
 from typing import Final
 
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.problems import ExpiredError, reading, silent
+from weft.cluster.kube.collection import Collection, gathered
 from weft.config.netconf import NetConf
 from weft.desired.allocate import Choice, Chooser
 from weft.desired.podcidr import Census, usable
@@ -13,14 +12,12 @@ from weft.model.errors import PeerError, Problem, Unavailable
 from weft.model.lease import Lease, LeaseAttrs
 from weft.model.net import Subnets
 from weft.model.value import Value, replace
-from weft.wire.kube import Node, Page, attrs_of, lease_of, read_page, subnets_of
+from weft.wire.kube import Node, attrs_of, lease_of, nodes, subnets_of
+from weft.wire.kubelist import Page
 
 NODES: Final = "/api/v1/nodes"
 # A node takes 10 KB and more, so a page makes a megabyte, which takes 5 ms to decode.
-PAGE: Final = 100
-_AGAIN: Final = 0.2  # seconds before a list that was forgotten is asked for again
-_LISTS: Final = 5
-_DIGITS: Final = 20  # of a number of 64 bits
+_PAGE: Final = 100
 
 
 class Listing(Value):
@@ -61,6 +58,11 @@ class Listing(Value):
             return None
 
 
+def nodes_of(prefix: str) -> Collection[Node]:
+    """`prefix` begins the names of our annotations."""
+    return Collection(path=NODES, kind=nodes(prefix), page=_PAGE)
+
+
 def subnets_for(node: Node, netconf: NetConf, census: Census | None) -> Subnets:
     """In the families that are on. Raises `Unavailable`."""
     try:
@@ -69,60 +71,39 @@ def subnets_for(node: Node, netconf: NetConf, census: Census | None) -> Subnets:
         raise Unavailable(replace(error.problems[0], code="LEASE-002", where=f"node {node.name}")) from None
 
 
-def is_older(version: str, other: str) -> bool:
-    """Tell whether one resourceVersion is of a time before another; versions that are no numbers tell nothing.
-
-    All that there are come from etcd's revision; the API lets clients compare them from 1.35 on.
-    """
-    return all(each.isdecimal() and len(each) <= _DIGITS for each in (version, other)) and int(version) < int(other)
-
-
-async def list_nodes(client: Client, prefix: str, own: str) -> Listing:
-    """Begins again when the API forgets the list between two pages. Raises `Unavailable`."""
-    for _ in range(_LISTS):
-        try:
-            return await _pages(client, prefix, own)
-        except ExpiredError:
-            await asyncio.sleep(_AGAIN)
-    raise silent(client.where, f"it has forgotten {_LISTS} lists of the nodes before their last page")
+async def list_nodes(client: Client, nodes: Collection[Node], own: str) -> Listing:
+    """Raises `Unavailable`."""
+    found, version = await gathered(client, nodes, lambda: _Gathered(own), _Gathered.take)
+    census = Census(nodes=found.nodes, given=found.given, length=found.length)
+    return Listing(
+        version=version, leases=tuple(found.leases), malformed=tuple(found.malformed), own=found.own, census=census
+    )
 
 
-async def version_now(client: Client, prefix: str) -> str:
-    return (await _page(client, prefix, limit="1")).version
+class _Gathered:
+    """`name` is this node's."""
 
+    def __init__(self, name: str) -> None:
+        self.leases: list[Lease] = []
+        self.malformed: list[Malformed] = []
+        self.own: Node | None = None
+        self.nodes = self.given = 0
+        self.length: int | None = None
+        self._name = name
 
-async def _pages(client: Client, prefix: str, own: str) -> Listing:
-    leases: list[Lease] = []
-    malformed: list[Malformed] = []
-    us: Node | None = None
-    nodes = given = 0
-    length: int | None = None
-    version = rest = ""
-    while True:
-        page = await _page(client, prefix, limit=str(PAGE), **({"continue": rest} if rest else {}))
-        version, rest = version or page.version, page.rest
-        for node in page.nodes:
-            if node.name == own:
-                us = node
+    def take(self, page: Page[Node]) -> None:
+        for node in page.items:
+            if node.name == self._name:
+                self.own = node
             else:
-                nodes += 1
-                given += bool(node.cidrs)
-                length = length or _length(node)
+                self.nodes += 1
+                self.given += bool(node.cidrs)
+                self.length = self.length or _length(node)
             found = lease_of(node)
             if isinstance(found, Malformed):
-                malformed.append(found)
+                self.malformed.append(found)
             elif found is not None:
-                leases.append(found)
-        await asyncio.sleep(0)
-        if not rest:
-            census = Census(nodes=nodes, given=given, length=length)
-            return Listing(version=version, leases=tuple(leases), malformed=tuple(malformed), own=us, census=census)
-
-
-async def _page(client: Client, prefix: str, **query: str) -> Page:
-    body = await client.get(NODES, **query)
-    with reading(client.where):
-        return read_page(body, prefix)
+                self.leases.append(found)
 
 
 def _length(node: Node) -> int | None:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from weft.cluster.kube.access import Timing
 from weft.cluster.kube.client import Client
-from weft.cluster.kube.nodes import NODES, Listing, is_older, subnets_for
+from weft.cluster.kube.collection import is_older
+from weft.cluster.kube.nodes import NODES, Listing, subnets_for
 from weft.cluster.kube.problems import NotFoundError, reading
 from weft.config.kubernetes import Surroundings
 from weft.desired.allocate import Chooser
@@ -64,6 +65,7 @@ class KubeTenure:
         self._client = client
         self._surroundings = surroundings
         self._prefix = prefix
+        self._kind = kube.nodes(prefix)
         self._events = events
         self._tells = tells
         self._timing = timing
@@ -220,7 +222,7 @@ class KubeTenure:
 
     def _read(self, body: bytes) -> Node:
         with reading(self._client.where):
-            return kube.read_node(body, self._prefix)
+            return self._kind.one(body)
 
     def _told(self, v4: IPv4Address | None, v6: IPv6Address | None, name: str) -> Addresses:
         where_v4, where_v6 = (kube.annotation_of(name, each, self._prefix) for each in (kube.NODE, kube.NODE_V6))

@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import one_line
-from weft.wire.kube import NotTheApiError
+from weft.wire.kubelist import NotTheApiError
 
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
