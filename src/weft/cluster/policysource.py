@@ -1,19 +1,21 @@
-"""Where policies, and the pods and namespaces that they speak of, are read: in files, for nodes without Kubernetes.
+"""Where policies, and the pods and namespaces that they speak of, are read.
 
-A file is read again when it changes. One that cannot be read or understood changes nothing: what was read before holds.
+Here that is files, for nodes without Kubernetes, whose API is the other source (weft.cluster.kube.policies). A file is
+read again when it changes. One that cannot be read or understood changes nothing: what was read before holds.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from weft.beside.files import read_now
 from weft.beside.threads import bounded
 from weft.model.errors import ConfigError, Problem
-from weft.model.value import replace
+from weft.model.policy import Id, Thing
+from weft.model.value import Value, replace
 from weft.wire.policyobjects import ENDINGS, Objects, read_objects
 
 _LARGEST: Final = 64 << 20
@@ -25,19 +27,49 @@ _REST_SECONDS: Final = 0.2
 _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
+class Change(Value):
+    """What is known now. `problems` are all that there are; `written` is when it was, in seconds since 1970."""
+
+    put: tuple[Thing, ...] = ()
+    gone: tuple[Id, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    written: float = 0.0
+
+
+TakeChange = Callable[[Change | ConfigError], None]
+
+
 class PolicySource(Protocol):
-    def changes(self) -> AsyncIterator[Objects | ConfigError]:
-        """All there is, at first and after each change; or why it is not known."""
+    """`advice` is for people whose pod is not known. `things` is all that was told, kept up before each change."""
+
+    @property
+    def advice(self) -> str: ...
+
+    @property
+    def things(self) -> Mapping[Id, Thing]: ...
+
+    async def run(self, take: TakeChange) -> NoReturn:
+        """Give `take` all there is, then each change, or why it is not known."""
+        ...
+
+    async def ask(self, pod: Id) -> None:
+        """Look for a pod now that is not known."""
         ...
 
 
 class Files:
     """A file, or the files of a directory that end in one of `ENDINGS`."""
 
+    advice: Final = "Add it where the policies are read"
+
     def __init__(self, path: Path) -> None:
+        self.things: dict[Id, Thing] = {}
         self._path = path
 
-    async def changes(self) -> AsyncIterator[Objects | ConfigError]:
+    async def ask(self, pod: Id) -> None:
+        """Files are looked at often enough."""
+
+    async def run(self, take: TakeChange) -> NoReturn:
         stamp: _Stamp | None = None
         said = ""
         while True:
@@ -46,12 +78,18 @@ class Files:
             except OSError as error:
                 if str(error) != said:  # it may be there again as it was, which is then said
                     stamp, said = None, str(error)
-                    yield self._unreadable(error)
+                    take(self._unreadable(error))
             else:
                 if look is not None:
                     stamp, said = look[0], ""
-                    yield look[1]
+                    take(look[1] if isinstance(look[1], ConfigError) else self._change(look[1]))
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _change(self, found: Objects) -> Change:
+        before, self.things = self.things, {each.id: each for each in found.things}
+        put = tuple(each for name, each in self.things.items() if before.get(name) != each)
+        gone = tuple(before.keys() - self.things.keys())
+        return Change(put=put, gone=gone, problems=found.problems, written=found.written)
 
     def _look(self, before: _Stamp | None) -> tuple[_Stamp, Objects | ConfigError] | None:
         """None while nothing has changed, or something changes now."""

@@ -9,7 +9,7 @@ Every method that waits may raise `Unavailable` (STORE-001: no answer; STORE-002
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from weft.config.options import Options
 from weft.desired.allocate import Choice, Chooser
@@ -22,6 +22,9 @@ from weft.model.node.history import History
 from weft.model.node.meshstate import MeshAsk, MeshState
 from weft.model.value import Secret, Value
 from weft.plan.announce import Event
+
+if TYPE_CHECKING:
+    from weft.cluster.policysource import PolicySource
 
 Take = Callable[[StoreEvent], Awaitable[None]]
 
@@ -210,7 +213,8 @@ class Store(Value):
 
     `close` drops connections; the next question makes others. `mesh` is what a store that is the node itself knows,
     None of another; `command` has it do something, or say what it would do, and returns lines for people.
-    `keys` are those of the own lease, and are others with another one; it raises `Unavailable`.
+    `keys` are those of the own lease, and are others with another one; it raises `Unavailable`. `policy_source`
+    opens where policies are read, if that is where leases are.
     """
 
     settings: Settings
@@ -223,6 +227,7 @@ class Store(Value):
     keys: Callable[[], Awaitable[TunnelKeys | None]] = no_keys
     mesh: Callable[[], MeshState | None] = lambda: None
     command: Callable[[MeshAsk], Awaitable[tuple[str, ...]]] = no_command
+    policy_source: "Callable[[], PolicySource] | None" = None
 
 
 class Means(Value):

@@ -200,9 +200,9 @@ def _policies(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     on, files = values["network_policy"] != "off", values["network_policy_files"]
     if files and not on:
         return [("network-policy-files", "given without --network-policy", "Add --network-policy=enforce, or audit.")]
-    if on and values["kube_subnet_mgr"]:
-        hint = "This build reads policies from files alone: run kube-network-policies beside weft."
-        return [("network-policy", "given together with --kube-subnet-mgr", hint)]
+    if values["kube_subnet_mgr"]:
+        hint = "Leave it out: policies are read from the Kubernetes API."
+        return [("network-policy-files", "given together with --kube-subnet-mgr", hint)] if files else []
     if on and not files:
         return [("network-policy", "given without policies", "Add --network-policy-files=PATH.")]
     return []

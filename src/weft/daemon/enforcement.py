@@ -6,6 +6,7 @@ wait here until the packets of an attachment are judged, in threads of their own
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.beside.threads import beside
-from weft.cluster.policysource import Files, PolicySource
+from weft.cluster.policysource import Change, Files, PolicySource
 from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon.disk import instance
 from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.plane import Keeper
 from weft.desired.inputs import Inputs
-from weft.desired.policy.decide import PolicyDecider
+from weft.desired.policy.decide import PolicyDecider, pod_of
 from weft.desired.policy.frame import senders
 from weft.desired.policy.inputs import Attached, Mode, PolicySettings
 from weft.desired.policy.names import MAP
@@ -32,13 +33,16 @@ from weft.model.kernel.objects import Key
 from weft.model.kernel.policytable import INET, PolicyChain
 from weft.model.net import Ip
 from weft.model.node.history import History
-from weft.model.policy import Id, Thing
+from weft.model.policy import ClusterPolicy, Policy
 from weft.model.text import counted
 
 log = logging.getLogger(__name__)
 
 _SECONDS: Final = 5.0  # of a plugin that waits
 _LOOK_SECONDS: Final = 0.02
+# What is watched may be behind what the kubelet heard: then a pod is asked for by itself.
+_ASK_SECONDS: Final = 0.1
+_ASK_AGAIN_SECONDS: Final = 2.0
 _NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
 _BEGINNING: Final = Problem(
@@ -64,9 +68,18 @@ def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
 
 
 def opened(
-    options: Options, tools: Tools, held: ExitStack, *, clock: Callable[[], float], history: History
+    options: Options,
+    tools: Tools,
+    held: ExitStack,
+    *,
+    source: Callable[[], PolicySource] | None,
+    clock: Callable[[], float],
+    history: History,
 ) -> "Enforcement":
-    """Raises `ConfigError` beside another daemon that enforces in this network namespace, or without nf_tables."""
+    """Policies are read from files without a `source`.
+
+    Raises `ConfigError` beside another daemon that enforces in this network namespace, or without nf_tables.
+    """
     for claimed in instance.claim(["policies"]):
         held.callback(claimed.close)
     try:
@@ -76,8 +89,8 @@ def opened(
         raise ConfigError(Problem(code="KERN-001", where="--network-policy", seen=seen)) from None
     held.callback(nf.close)
     mode: Mode = "audit" if options.network_policy == "audit" else "enforce"
-    source = Files(Path(options.network_policy_files))
-    return Enforcement(source, PolicyTables(nf, tools), mode=mode, clock=clock, history=history)
+    read = Files(Path(options.network_policy_files)) if source is None else source()
+    return Enforcement(read, PolicyTables(nf, tools), mode=mode, clock=clock, history=history)
 
 
 class _Term:
@@ -123,7 +136,7 @@ class Enforcement:
         self._term: _Term | None = None
         self._attached: dict[str, Attached] = {}
         self._gone: set[str] = set()  # since the look at who lives began
-        self._things: dict[Id, Thing] = {}
+        self._known: tuple[Problem, ...] = ()  # of policies
         self._written = 0.0
         self._read = asyncio.Event()
         self._live: asyncio.Future[Callable[[], Attachments]] = self._loop.create_future()
@@ -162,7 +175,7 @@ class Enforcement:
     async def run(self, inputs: Callable[[], Inputs]) -> None:
         """`inputs` are asked for again and again: the node may get another subnet."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
+            tasks.create_task(self._source.run(self._take))
             live = await asyncio.shield(self._live)
             await self._read.wait()
             self._term = None
@@ -183,33 +196,32 @@ class Enforcement:
             return Keeper(self._plane, decider, may_remove=lambda: True, clock=self._clock, history=self._history)
 
         term = _Term(settings, keep)
-        term.decider.change(self._things.values())
+        term.decider.change(self._source.things.values())
         for key, attached in self._attached.items():
             term.decider.attached(key, attached)
         term.keeper.compare_all()
         term.keeper.look_again()
         return term
 
-    async def _follow(self) -> None:
-        async for found in self._source.changes():
-            if isinstance(found, ConfigError):
-                self._unread = found.problems[0]
-                log.error("policies stay as they were: %s", found)
-                continue
-            for problem in found.problems:
+    def _take(self, found: Change | ConfigError) -> None:
+        if isinstance(found, ConfigError):
+            self._unread = found.problems[0]
+            log.error("policies stay as they were: %s", found)
+            return
+        for problem in found.problems:
+            if problem not in self._known:
                 log.error("%s", problem)
-            self._unread = found.problems[0] if found.problems else None
-            things = {each.id: each for each in found.things}
-            put = [each for name, each in things.items() if self._things.get(name) != each]
-            gone = self._things.keys() - things.keys()
-            self._things, self._written = things, found.written
-            log.info(
-                "policies: %d read, and %s", len(found.policies) + len(found.cluster), counted(len(found.pods), "pod")
-            )
-            if self._term is not None:
-                self._term.keeper.decided(self._term.decider.change(put, gone))
-            self._read.set()
-            self._warn()
+        self._known = found.problems
+        self._unread = found.problems[0] if found.problems else None
+        self._written = found.written
+        if not self._read.is_set() or any(isinstance(each, Policy | ClusterPolicy) for each in found.put):
+            kinds = Counter(name[0] for name in self._source.things)
+            policies, pods = kinds["policy"] + kinds["clusterpolicy"], counted(kinds["pod"], "pod")
+            log.info("policies: %d read, and %s", policies, pods)
+        if self._term is not None:
+            self._term.keeper.decided(self._term.decider.change(found.put, found.gone))
+        self._read.set()
+        self._warn()
 
     @property
     def _unknown(self) -> Problem | None:
@@ -223,7 +235,7 @@ class Enforcement:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = "are refused" if self._mode == "enforce" else "would be refused"
         seen = f"no Pod is read for what runs here as {', '.join(names[:_NAMED])}{more}: packets {what}"
-        return Problem(code="POL-003", where="policies", seen=seen, hint="Add these pods where the policies are read")
+        return Problem(code="POL-003", where="policies", seen=seen, hint=self._source.advice)
 
     def _warn(self) -> None:
         """Each time that these pods are others."""
@@ -254,6 +266,7 @@ class Enforcement:
             log.info("attachment %s is no pod of Kubernetes: no policy restricts it", key)
         self._attached[key] = attached
         term: _Term | None = None
+        ask_at = self._loop.time() + _ASK_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS):
                 while True:
@@ -264,6 +277,9 @@ class Enforcement:
                         await term.keeper.idle()
                         if term.judges(key, attached):
                             return ""
+                        if self._loop.time() >= ask_at and not term.decider.ready(key):
+                            ask_at = self._loop.time() + _ASK_AGAIN_SECONDS
+                            await self._source.ask(pod_of(attached))
                     await asyncio.sleep(_LOOK_SECONDS)
         why = str(self._why_not(key, attached))
         if self._mode == "enforce":
@@ -276,7 +292,7 @@ class Enforcement:
         if self._term is None:
             return self._unread or _BEGINNING
         if not self._term.decider.ready(key):
-            hint = "Its packets would be refused. Add it where the policies are read"
+            hint = f"Its packets would be refused. {self._source.advice}"
             return Problem("POL-003", where, "no such Pod is known, or it has another UID", hint=hint)
         words = next(iter(self._term.keeper.tally.failing.values()), "it takes longer than that")
         return Problem(code="POL-003", where=where, seen=f"its policies are not in the kernel after 5 s: {words}")

@@ -100,7 +100,7 @@ class Node:
                 parts.start("store", store.run)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
                 tools = Tools()
-                policies = self._open_policies(tools, held)
+                policies = self._open_policies(store, tools, held)
                 Services(
                     self._options, report, up=self._up, stranded_pods=self._stranded_pods, policies=policies
                 ).start(parts, listening)
@@ -128,14 +128,19 @@ class Node:
             held.callback(each.close)
             parts.start("control", partial(control.serve, each, report.answer))
 
-    def _open_policies(self, tools: Tools, held: ExitStack) -> "Enforcement | None":
+    def _open_policies(self, store: Store, tools: Tools, held: ExitStack) -> "Enforcement | None":
         """What enforces is not even imported where nothing is to be."""
         if self._options.network_policy == "off":
             return None
         from weft.daemon import enforcement
 
         found = enforcement.opened(
-            self._options, tools, held, clock=self._world.monotonic, history=self._status.history
+            self._options,
+            tools,
+            held,
+            source=store.policy_source,
+            clock=self._world.monotonic,
+            history=self._status.history,
         )
         self._status.parts["network policies"] = lambda: found.problem
         self._status.losses["network policies"] = lambda: found.loss
@@ -219,9 +224,10 @@ class Node:
         return True
 
     def _announce(self, store: Store, parts: Supervisor) -> None:
-        policies = Policies(store.settings, Tools())
-        self._status.losses["policies"] = lambda: policies.problem
-        parts.start("policies", policies.run)
+        if self._options.network_policy == "off":
+            policies = Policies(store.settings, Tools())
+            self._status.losses["policies"] = lambda: policies.problem
+            parts.start("policies", policies.run)
         parts.start("events", partial(events.announce, store.tenure, self._status, now=self._world.monotonic))
 
     async def _look(self, known: Known, leasing: Leasing, kernel: NodeKernel, parts: Supervisor) -> Placed:

@@ -5,6 +5,7 @@ Of the API's objects only what policies look at is decoded: a Pod takes 5 KB and
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +49,7 @@ class Meta(Value):
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] | None = None
+    version: str = field(name="resourceVersion", default="")
 
 
 class PortObject(Value):
@@ -114,7 +116,7 @@ def pod_of(found: PodObject) -> Pod:
     ports = (port for container in spec.containers or () for port in container.ports or () if port.name)
     ips = (ip_in(each.ip) for each in status.ips or ())
     return Pod(
-        namespace=meta.namespace or "default",
+        namespace=intern(meta.namespace or "default"),
         name=meta.name,
         uid=meta.uid,
         labels=_shared(tuple((meta.labels or {}).items())),

@@ -1,14 +1,17 @@
 """Policies in files: what is read of them, and when it is read again."""
 
+import asyncio
 import os
-from contextlib import aclosing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.support.store import soon
 from weft.cluster import policysource
-from weft.cluster.policysource import Files
+from weft.cluster.policysource import Change, Files
 from weft.model.errors import ConfigError
+from weft.model.policy import Pod
 
 POD = "kind: Pod\napiVersion: v1\nmetadata: {name: %s, namespace: shop}\n"
 
@@ -26,6 +29,26 @@ def write(path: Path, text: str) -> None:
     os.utime(path, (1e9, 1e9 + len(text)))
 
 
+class Reading:
+    """What files say, one word after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.files = Files(path)
+        self._words: asyncio.Queue[Change | ConfigError] = asyncio.Queue()
+        self._running = asyncio.ensure_future(self.files.run(self._words.put_nowait))
+
+    async def next(self) -> Change | ConfigError:
+        return await soon(self._words.get())
+
+    async def pods(self) -> set[str]:
+        """All that are known, after the next word."""
+        assert isinstance(await self.next(), Change)
+        return {str(each) for each in self.files.things.values() if isinstance(each, Pod)}
+
+    def close(self) -> None:
+        self._running.cancel()
+
+
 def names(found):
     assert not isinstance(found, ConfigError)
     return {str(pod) for pod in found.pods}
@@ -34,42 +57,47 @@ def names(found):
 async def test_a_file_is_read_again_when_it_changes(tmp_path):
     file = tmp_path / "world.yaml"
     write(file, POD % "web")
-    async with aclosing(Files(file).changes()) as changes:
-        assert names(await anext(changes)) == {"shop/web"}
+    with closing(Reading(file)) as reading:
+        assert await reading.pods() == {"shop/web"}
         write(file, POD % "web" + "---\n" + POD % "db")
-        found = await anext(changes)
-        assert names(found) == {"shop/web", "shop/db"}
+        found = await reading.next()
+        assert isinstance(found, Change)
+        assert [str(each) for each in found.put] == ["shop/db"]
         assert found.written == file.stat().st_mtime
+        write(file, POD % "db")
+        found = await reading.next()
+        assert isinstance(found, Change)
+        assert (found.put, found.gone) == ((), (("pod", "shop", "web"),))
 
 
 async def test_of_a_directory_all_files_of_objects_are_read(tmp_path):
     write(tmp_path / "web.yaml", POD % "web")
     write(tmp_path / "db.json", '{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "db"}}')
     write(tmp_path / "notes.txt", "kind: Pod")
-    async with aclosing(Files(tmp_path).changes()) as changes:
-        assert names(await anext(changes)) == {"shop/web", "default/db"}
+    with closing(Reading(tmp_path)) as reading:
+        assert await reading.pods() == {"shop/web", "default/db"}
         (tmp_path / "db.json").unlink()
-        assert names(await anext(changes)) == {"shop/web"}
+        assert await reading.pods() == {"shop/web"}
 
 
 async def test_what_cannot_be_read_is_said_once_and_read_again_when_it_can(tmp_path):
     file = tmp_path / "world.yaml"
-    async with aclosing(Files(file).changes()) as changes:
-        missing = await anext(changes)
+    with closing(Reading(file)) as reading:
+        missing = await reading.next()
         assert isinstance(missing, ConfigError)
         assert (missing.problems[0].code, missing.problems[0].where) == ("POL-003", str(file))
         write(file, POD % "web")
-        assert names(await anext(changes)) == {"shop/web"}
+        assert await reading.pods() == {"shop/web"}
         write(file, "kind: Pod")
-        wrong = await anext(changes)
+        wrong = await reading.next()
         assert isinstance(wrong, ConfigError)
         assert wrong.problems[0].code == "POL-005"
         write(file, POD % "web")
-        assert names(await anext(changes)) == {"shop/web"}
+        assert await reading.pods() == {"shop/web"}
         file.unlink()
-        assert isinstance(await anext(changes), ConfigError)
+        assert isinstance(await reading.next(), ConfigError)
         write(file, POD % "web")
-        assert names(await anext(changes)) == {"shop/web"}, "which may be as it was before"
+        assert await reading.pods() == {"shop/web"}, "which may be as it was before"
 
 
 async def test_a_file_that_is_being_written_is_left_until_it_rests(tmp_path, monkeypatch):

@@ -227,7 +227,7 @@ def test_what_this_build_lacks_is_refused_and_its_default_is_not(argument):
     assert parse_flags([f"--{flag.name}={flag.default}"], {}) == DEFAULTS
 
 
-POLICIES = {"network_policy", "network_policy_files"}  # which go with no Kubernetes yet
+POLICIES = {"network_policy_files"}  # which go with no Kubernetes
 MESH = {"mesh", "peer", "password_file", "mesh_create", "mesh_relay"}  # with etcd's flags they end the start
 BESIDE_FLAGS = {"help", "warnings", "public_where", "surroundings", "wireguard_key_file", "mesh_config"}
 
@@ -243,7 +243,7 @@ def test_every_flag_has_a_variable_and_a_field():
     assert {flag.variable for flag in FLAGS} >= {"FLANNELD_ETCD_ENDPOINTS", "FLANNELD_IP_MASQ", "FLANNELD_V"}
     lines = [argument for name, _, argument, _ in ROWS if name != "version"]
     lines += ["--etcd-certfile=c", "--etcd-keyfile=k", "--etcd-username=u", "--etcd-password=hush", "--iface-regex=e"]
-    lines += ["--state-dir=/s", "--cni-socket=/c", "--pod-metrics", "--log-format=json"]
+    lines += ["--state-dir=/s", "--cni-socket=/c", "--pod-metrics", "--log-format=json", "--network-policy=audit"]
     environ = dict(NODE)
     for line in lines:
         name, _, value = line.removeprefix("--").partition("=")
@@ -316,11 +316,12 @@ def test_help_names_every_flag_its_default_and_examples():
         parse_flags(words[1:], environ)
 
 
-def test_policies_come_from_files():
+def test_policies_come_from_files_or_the_api():
     assert (DEFAULTS.network_policy, DEFAULTS.network_policy_files) == ("off", "")
     variables = {"FLANNELD_NETWORK_POLICY": "audit", "FLANNELD_NETWORK_POLICY_FILES": "/p", "FLANNELD_IP_MASQ": "true"}
     options = parse_flags([], variables)
     assert (options.network_policy, options.network_policy_files, options.warnings) == ("audit", "/p", ())
+    assert parse_flags(["--network-policy=enforce", "--kube-subnet-mgr"], NODE).network_policy == "enforce"
     [warning] = parse_flags(["--network-policy=enforce", "--network-policy-files=/p"], {}).warnings
     assert warning.startswith("--network-policy: without --ip-masq ")
 

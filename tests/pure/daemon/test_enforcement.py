@@ -1,13 +1,15 @@
 """Policies in effect on a node, over a kernel that is a dictionary: what is waited for, and what is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import ip_address, ip_network
+from typing import NoReturn
 
 import pytest
 
 from tests.support.builders import inputs
 from tests.support.waiting import comes
+from weft.cluster.policysource import Change, TakeChange
 from weft.daemon import enforcement
 from weft.daemon.enforcement import Enforcement
 from weft.desired.policy.inputs import Attached
@@ -15,7 +17,7 @@ from weft.model.errors import ConfigError, Failure, Problem
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.policytable import KINDS, PolicyElement
 from weft.model.node.history import History
-from weft.model.policy import NAME_LABEL, Namespace, Pod, Policy, Selector
+from weft.model.policy import NAME_LABEL, Id, Namespace, Pod, Policy, Selector, Thing
 from weft.model.value import replace
 from weft.plan.diff import Put, Step
 from weft.wire.policyobjects import Objects as World
@@ -60,12 +62,26 @@ class Kernel:
 class Told:
     """A source that says what a test tells it."""
 
+    advice = "Add it there"
+
     def __init__(self) -> None:
         self.words: asyncio.Queue[World | ConfigError] = asyncio.Queue()
+        self.things: dict[Id, Thing] = {}
+        self.asked: list[Id] = []
 
-    async def changes(self) -> AsyncIterator[World | ConfigError]:
+    async def run(self, take: TakeChange) -> NoReturn:
         while True:
-            yield await self.words.get()
+            found = await self.words.get()
+            if isinstance(found, World):
+                before, self.things = self.things, {each.id: each for each in found.things}
+                put = tuple(each for name, each in self.things.items() if before.get(name) != each)
+                gone = tuple(before.keys() - self.things.keys())
+                take(Change(put=put, gone=gone, problems=found.problems, written=found.written))
+            else:
+                take(found)
+
+    async def ask(self, pod: Id) -> None:
+        self.asked.append(pod)
 
 
 class Node:

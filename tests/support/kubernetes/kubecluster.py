@@ -16,6 +16,9 @@ from tests.support.weftd import DUAL, HOST_GW, ONLY_V6, VXLAN, Daemon, Underlay
 MANIFEST: Final = Path(__file__).parents[3] / "deploy" / "kubernetes.yaml"
 # What weft may ask of the API.
 [RULES] = (each["rules"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ClusterRole")
+# And beside that with --network-policy.
+_POLICIES: Final = MANIFEST.with_name("network-policy.yaml")
+[POLICY_RULES] = (each["rules"] for each in yaml.safe_load_all(_POLICIES.read_text()) if each["kind"] == "ClusterRole")
 __all__ = ["DUAL", "HOST_GW", "ONLY_V6", "VXLAN", "KubeCluster", "KubeDaemon"]
 
 

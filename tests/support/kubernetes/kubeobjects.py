@@ -64,12 +64,23 @@ def add_namespace(api: Api, name: str) -> None:
         _have(api, path, {"metadata": {"name": what}})
 
 
-def add_pod(api: Api, namespace: str, name: str, node: str, *, account: str = "default") -> Json:
-    """Make a pod that is bound to a node and has a namespace's account, which is there; nothing runs it."""
+def add_pod(
+    api: Api, namespace: str, name: str, node: str, *, account: str = "default", ip: str = "", **labels: str
+) -> Json:
+    """Make a pod that is bound to a node and has a namespace's account, which is there; nothing runs it.
+
+    `ip` is its address, as if its kubelet had reported it.
+    """
     add_namespace(api, namespace)
     container = {"name": "main", "image": "localhost/none:1"}
     spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
-    return api.post(f"/api/v1/namespaces/{namespace}/pods", {"metadata": _marked(name), "spec": spec})
+    meta = _marked(name)
+    meta["labels"] |= labels
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    made = api.post(path, {"metadata": meta, "spec": spec})
+    if ip:
+        made = api.patch(f"{path}/{name}/status", {"status": {"phase": "Running", "podIPs": [{"ip": ip}], "podIP": ip}})
+    return made
 
 
 def service_account(api: Api, namespace: str, name: str, *, pod: Json | None = None, seconds: int = 3600) -> str:

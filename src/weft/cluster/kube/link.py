@@ -19,7 +19,7 @@ from weft.model.value import Value
 _CHUNK: Final = 1 << 18
 LARGEST: Final = 32 << 20  # bytes of an answer, unpacked
 _LONGEST: Final = 4 << 20  # bytes of a line
-_COLLECTIONS: Final = ("/nodes", "/pods", "/networkpolicies")
+_COLLECTIONS: Final = ("/nodes", "/pods", "/namespaces", "/networkpolicies", "/clusternetworkpolicies")
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _UNPACKED: Final = 1 << 20  # bytes that are unpacked at a stretch: a kilobyte may become a megabyte
 # A peer that is gone is noticed after 25 s: nothing is heard for ten, then three probes, five apart (tcp(7)).

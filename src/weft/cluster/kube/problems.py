@@ -76,8 +76,8 @@ def answered(
     """
     said = _message(body)
     if status == _FORBIDDEN:
-        resource, verb = _right(method, path)
-        rule = f'- {{apiGroups: [""], resources: ["{resource}"], verbs: ["{verb}"]}}'
+        group, resource, verb = _right(method, path)
+        rule = f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
         hint, seen = f"Add to the rules of weft's ClusterRole: {rule}", said or f"may not {verb} {resource}"
         return Unavailable(Problem(code="API-001", where=where, seen=seen, hint=hint))
     if status == _NOT_FOUND:
@@ -103,18 +103,19 @@ def of_status(
     return refused(where, f"it refuses: {said}")
 
 
-def _right(method: str, path: str) -> tuple[str, str]:
-    """The resource and verb that a request needs: `nodes/status`, `patch`."""
+def _right(method: str, path: str) -> tuple[str, str, str]:
+    """The group, resource and verb that a request needs: ``, `nodes/status`, `patch`."""
     path, _, query = path.partition("?")
-    parts = path.strip("/").split("/")[2:]  # api/v1
-    if parts[:1] == ["namespaces"]:
+    parts = path.strip("/").split("/")
+    group, parts = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
         parts = parts[2:]
     resource = "/".join(parts[:1] + parts[2:])
     if method != "GET":
-        return resource, {"PATCH": "patch", "POST": "create"}[method]
+        return group, resource, {"PATCH": "patch", "POST": "create"}[method]
     if len(parts) > 1:
-        return resource, "get"
-    return resource, "watch" if "watch=1" in query else "list"
+        return group, resource, "get"
+    return group, resource, "watch" if "watch=1" in query else "list"
 
 
 def _message(body: bytes) -> str:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft.beside import files
 from weft.cluster.kube.access import Access
@@ -20,6 +20,9 @@ from weft.cluster.store import Store
 from weft.config.kubernetes import Surroundings
 from weft.model.errors import Problem, Unavailable
 from weft.wire import kube
+
+if TYPE_CHECKING:
+    from weft.cluster.policysource import PolicySource
 
 _FILE_SECONDS: Final = 2.0  # between two looks; kubelet takes a minute to bring a change of a ConfigMap
 _POLICIES: Final = "/apis/networking.k8s.io/v1/networkpolicies"
@@ -47,12 +50,18 @@ def open_kube(
         client.close()
         events.close()
 
+    def policy_source() -> "PolicySource":
+        from weft.cluster.kube.policies import KubePolicies  # nothing of it where policies are off
+
+        return KubePolicies(access, tenure.name, now=now, jitter=chance.random)
+
     return Store(
         settings=KubeSettings(client, net_conf),
         tenure=tenure,
         directory=KubeDirectory(client, prefix, tenure, timing=access.timing, now=now, jitter=chance.random),
         tallies=client.tallies,
         close=close,
+        policy_source=policy_source,
     )
 
 

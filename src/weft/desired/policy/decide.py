@@ -8,7 +8,7 @@ from typing import Final
 
 from weft.desired.policy.frame import frame, refusal, senders
 from weft.desired.policy.inputs import Attached, PolicySettings
-from weft.desired.policy.names import MAP, PortName, comment, in_namespace, peers_set, port_element, ports_set
+from weft.desired.policy.names import MAP, PortName, comment, peers_set, port_element, ports_set, subject_of
 from weft.desired.policy.needed import Needed, Uses
 from weft.desired.policy.selections import Move, Selections
 from weft.desired.policy.text import Rendered, admin, rendered, restricted, unrestricted
@@ -93,8 +93,8 @@ class PolicyDecider:
         if self._attached.get(key) != attached:
             self._detach(key)
             self._attached[key] = attached
-            self._here.setdefault(_pod_id(attached), set()).add(key)
-            self._refresh(_pod_id(attached))
+            self._here.setdefault(pod_of(attached), set()).add(key)
+            self._refresh(pod_of(attached))
             self._dirty.add(key)
         return self._settled()
 
@@ -147,7 +147,7 @@ class PolicyDecider:
     def _set_policy(self, name: Id, policy: Policy | ClusterPolicy | None) -> None:
         before = self._policies.pop(name, None)
         if before is not None:
-            subject = _subject(before)
+            subject = subject_of(before)
             self._mark_members(subject)
             del self._subjects[subject][name]
             if not self._subjects[subject]:
@@ -156,7 +156,7 @@ class PolicyDecider:
             for direction in DIRECTIONS:
                 self._rendered.pop((name, direction), None)
         if policy is not None:
-            subject = _subject(policy)
+            subject = subject_of(policy)
             self._policies[name] = policy
             if subject not in self._subjects:
                 self._selecting.use(subject)
@@ -198,7 +198,7 @@ class PolicyDecider:
     def _detach(self, key: str) -> None:
         attached = self._attached.pop(key, None)
         if attached is not None:
-            pod = _pod_id(attached)
+            pod = pod_of(attached)
             self._here[pod].discard(key)
             if not self._here[pod]:
                 del self._here[pod]
@@ -206,7 +206,7 @@ class PolicyDecider:
             self._dirty.add(key)
 
     def _known(self, attached: Attached) -> Pod | None:
-        pod = self._peers.pod(_pod_id(attached))
+        pod = self._peers.pod(pod_of(attached))
         known = pod is not None and pod.namespace in self._peers.namespaces and _is_of(attached, pod)
         return pod if known else None
 
@@ -312,13 +312,8 @@ class PolicyDecider:
                 step(thing)
 
 
-def _subject(policy: Policy | ClusterPolicy) -> PodPeer:
-    if isinstance(policy, ClusterPolicy):
-        return policy.subject
-    return in_namespace(policy.namespace, PodPeer(pods=policy.pods))
-
-
-def _pod_id(attached: Attached) -> Id:
+def pod_of(attached: Attached) -> Id:
+    """The pod that it is of."""
     namespace, _, name = attached.pod.partition("/")
     return "pod", namespace, name
 

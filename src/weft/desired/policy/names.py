@@ -5,7 +5,17 @@ from typing import Final
 from weft.model.kernel.nftset import field
 from weft.model.kernel.policytable import INET, PolicyElement, PolicySet, checksum
 from weft.model.net import Ip, Net
-from weft.model.policy import EVERYTHING, NAME_LABEL, Direction, PodPeer, Protocol, Requirement, Selector
+from weft.model.policy import (
+    EVERYTHING,
+    NAME_LABEL,
+    ClusterPolicy,
+    Direction,
+    PodPeer,
+    Policy,
+    Protocol,
+    Requirement,
+    Selector,
+)
 from weft.model.value import replace
 
 # A port by its name, in the pods that have one so named.
@@ -26,6 +36,13 @@ def in_namespace(namespace: str, peer: PodPeer) -> PodPeer:
     if peer.namespaces is not None:
         return peer
     return replace(peer, namespaces=Selector((Requirement(NAME_LABEL, "In", (namespace,)),)))
+
+
+def subject_of(policy: Policy | ClusterPolicy) -> PodPeer:
+    """The pods that it selects."""
+    if isinstance(policy, ClusterPolicy):
+        return policy.subject
+    return in_namespace(policy.namespace, PodPeer(pods=policy.pods))
 
 
 def peers_set(peer: PodPeer, family: int) -> PolicySet:

@@ -1,0 +1,69 @@
+"""ClusterNetworkPolicies, of which there are none before somebody has installed their kind.
+
+Whether it is there every account may ask (discovery), and that is asked again now and then. Of an API server that has
+not read its own kinds yet, the answer is no 404 (Kubernetes 1.23).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from weft.cluster.kube.client import Client
+from weft.cluster.kube.collection import Collection
+from weft.cluster.kube.mirror import Mirror
+from weft.cluster.kube.problems import NotFoundError, reading
+from weft.cluster.pace import Pace
+from weft.model.errors import Unavailable
+from weft.model.policy import Id
+from weft.wire import kubepolicy
+from weft.wire.kubepolicy import PolicyText
+
+_GROUP: Final = "/apis/policy.networking.k8s.io"
+_NAME: Final = "clusternetworkpolicies"
+_VERSIONS: Final = ("v1beta1", "v1alpha2")  # with the same schema
+_LOOK_SECONDS: Final = 60.0
+
+
+class ClusterPolicies(Mirror[PolicyText]):
+    """Empty while the API has no such kind."""
+
+    def __init__(self, client: Client, touched: Callable[[Iterable[Id]], None], pace: Pace) -> None:
+        super().__init__(client, _collection(_VERSIONS[0]), touched)
+        self._pace = pace
+
+    async def run(self, follow: Callable[[Mirror[PolicyText]], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
+        while True:
+            try:
+                version = await self._served()
+            except Unavailable as error:
+                await self.lost(error)
+                await self._pace.wait()
+                continue
+            self._pace.answered()
+            if version:
+                self.what = _collection(version)
+                with suppress(NotFoundError):  # the kind was removed, after its objects
+                    await follow(self)
+            else:
+                self._set({})
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def lost(self, error: Unavailable) -> None:
+        if isinstance(error, NotFoundError):
+            raise error
+        await super().lost(error)
+
+    async def _served(self) -> str:
+        """The version by which they can be asked for; empty without the kind."""
+        for version in _VERSIONS:
+            with suppress(NotFoundError):
+                body = await self._client.get(f"{_GROUP}/{version}")
+                with reading(self._client.where):
+                    if kubepolicy.has_resource(body, _NAME):
+                        return version
+        return ""
+
+
+def _collection(version: str) -> Collection[PolicyText]:
+    return Collection(path=f"{_GROUP}/{version}/{_NAME}", kind=kubepolicy.CLUSTER_POLICIES)

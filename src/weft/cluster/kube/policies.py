@@ -1,0 +1,83 @@
+"""Policies from a Kubernetes API, and of other nodes' pods only those that a policy in effect here can mean.
+
+Policies, namespaces and the pods of this node are watched; of other pods, each namespace by a watch of its own, or all
+by one where these are many. A change is told when everything is known that it needs, so that a policy never shuts out
+peers that are only not read yet.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from weft.cluster.kube.access import Access
+from weft.cluster.kube.client import Client
+from weft.cluster.kube.follow import Follower
+from weft.cluster.kube.mirror import Mirror
+from weft.cluster.kube.policyevents import PolicyEvents
+from weft.cluster.kube.policywatches import PolicyWatches, stale
+from weft.cluster.pace import Pace
+from weft.cluster.policysource import TakeChange
+from weft.model.errors import ConfigError, Unavailable
+from weft.model.policy import Id, Thing
+from weft.wire.policy import Unreadable
+
+
+class KubePolicies:
+    """`node` says the name of this node; it raises `Unavailable` while that is not known."""
+
+    advice: Final = "See what `kubectl get pods -o wide` says of it, and whether the API answers"
+
+    def __init__(
+        self,
+        access: Access,
+        node: Callable[[], Awaitable[str]],
+        *,
+        now: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
+        self.things: dict[Id, Thing] = {}
+        self._access = access
+        self._node = node
+        self._now = now
+        self._jitter = jitter
+        self._watches: PolicyWatches | None = None
+
+    async def run(self, take: TakeChange) -> NoReturn:
+        timing = self._access.timing
+        client, events = Client(self._access), Client(self._access)
+
+        async def follow(mirror: Mirror[Any]) -> NoReturn:
+            follower = Follower(client, mirror.what, timing=timing, now=self._now, jitter=self._jitter)
+            await follower.run(mirror)
+
+        try:
+            name = await self._name(take)
+            watches = self._watches = PolicyWatches(client, name, self.things, follow, self._pace())
+            told = PolicyEvents(events, name, watches.effective.wrong, watches.text, now=self._now)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(told.run())
+                await watches.run(take)
+        finally:
+            self._watches = None
+            client.close()
+            events.close()
+
+    async def ask(self, pod: Id) -> None:
+        """Read one that was not heard of yet. What fails is left to the watch."""
+        if self._watches is not None:
+            with suppress(Unavailable, Unreadable):
+                await self._watches.ask(pod)
+
+    async def _name(self, take: TakeChange) -> str:
+        pace = self._pace()
+        while True:
+            try:
+                return await self._node()
+            except Unavailable as error:
+                take(ConfigError(stale(error.problems[0])))
+                await pace.wait()
+
+    def _pace(self) -> Pace:
+        timing = self._access.timing
+        return Pace(timing.backoff, timing.backoff_most, self._jitter)

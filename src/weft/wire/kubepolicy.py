@@ -1,0 +1,105 @@
+"""Policies, namespaces and pods as the Kubernetes API lists them; only what policies look at is decoded.
+
+A policy stays text until it is asked for: most select no pod of this node.
+"""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from weft.model.errors import Problem
+from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, Policy
+from weft.model.value import Value, replace
+from weft.wire.clusterpolicy import read_cluster_policy
+from weft.wire.kube import EVENTS_OF_NODES, event_about
+from weft.wire.kubelist import Kind, decode
+from weft.wire.policy import Unreadable, names, read_policy
+from weft.wire.policyobjects import Meta, NamespaceObject, PodObject, namespace_of, pod_of
+
+_API: Final = {"policy": "networking.k8s.io/v1", "clusterpolicy": "policy.networking.k8s.io/v1beta1"}
+_KIND: Final = {"policy": "NetworkPolicy", "clusterpolicy": "ClusterNetworkPolicy"}
+
+
+class PolicyText(Value, gc=False):
+    """A policy as it was read; `spec` is JSON."""
+
+    kind: Literal["policy", "clusterpolicy"]
+    namespace: str
+    name: str
+    uid: str
+    spec: bytes
+
+    @property
+    def id(self) -> Id:
+        return self.kind, self.namespace, self.name
+
+
+class _PolicyObject(Value):
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Resource(Value):
+    name: str = ""
+
+
+class _Resources(Value):
+    resources: list[_Resource] | None = None
+
+
+def _text(found: _PolicyObject) -> PolicyText:
+    meta = found.metadata
+    return PolicyText(kind="policy", namespace=meta.namespace, name=meta.name, uid=meta.uid, spec=bytes(found.spec))
+
+
+def _cluster_text(found: _PolicyObject) -> PolicyText:
+    return replace(_text(found), kind="clusterpolicy", namespace="")
+
+
+def _peer(found: PodObject) -> Pod:
+    return replace(pod_of(found), node="")
+
+
+POLICIES: Final[Kind[PolicyText]] = Kind(_PolicyObject, _text)
+CLUSTER_POLICIES: Final[Kind[PolicyText]] = Kind(_PolicyObject, _cluster_text)
+NAMESPACES: Final[Kind[Namespace]] = Kind(NamespaceObject, namespace_of)
+PODS: Final[Kind[Pod]] = Kind(PodObject, pod_of)
+# Of other nodes, it does not matter which.
+PEERS: Final[Kind[Pod]] = Kind(PodObject, _peer)
+
+
+def policy_of(text: PolicyText) -> tuple[Policy | ClusterPolicy, tuple[Problem, ...]]:
+    """What it says. Raises `Unreadable` where it is not known which pods it selects."""
+    meta = {"name": text.name, "namespace": text.namespace, "uid": text.uid}
+    try:
+        spec = msgspec.json.decode(text.spec)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        where = f"{_KIND[text.kind]} {text.namespace}/{text.name}"
+        raise Unreadable(Problem(code="POL-005", where=where, seen=f"its spec cannot be read: {error}")) from None
+    obj: dict[str, Any] = {"kind": _KIND[text.kind], "metadata": meta, "spec": spec}
+    return read_cluster_policy(obj) if text.kind == "clusterpolicy" else read_policy(obj)
+
+
+def path_of(pod: Id) -> str:
+    """Of a pod in the API, whose names come from a plugin's caller. Raises `Unreadable` for what are no names."""
+    _, namespace, name = pod
+    names({"kind": "Pod", "metadata": {"namespace": namespace, "name": name}})
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def has_resource(body: bytes, name: str) -> bool:
+    """Tell whether a version of a group of APIs has such objects. Raises `NotTheApiError`."""
+    return any(each.name == name for each in decode(_RESOURCES, body).resources or ())
+
+
+def event_of_policy(text: PolicyText, node: str, now: datetime, message: str) -> tuple[str, bytes]:
+    """An Event that `kubectl describe networkpolicy` shows: its namespace and its body."""
+    namespace = text.namespace or EVENTS_OF_NODES
+    about = {"apiVersion": _API[text.kind], "kind": _KIND[text.kind], "name": text.name, "uid": text.uid}
+    if text.namespace:
+        about["namespace"] = text.namespace
+    return namespace, event_about(about, namespace, node, now, kind="Warning", reason="POL-005", message=message)
+
+
+_RESOURCES: Final = msgspec.json.Decoder(_Resources)
