@@ -17,8 +17,9 @@ from weft import __version__
 from weft.cni.runtime import conf
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, files_of
+from weft.diag.doctor.proof import examined
 from weft.diag.options import place_options, places_of
-from weft.diag.sight.look import Places, ask_peers, look, said
+from weft.diag.sight.look import Places, said
 from weft.kernel import daemons
 from weft.kernel.namespaces import processes
 from weft.model.errors import Unavailable
@@ -88,7 +89,7 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
     need_root("weft bundle")
     places = places_of(where)
     made = time.time()
-    sight = ask_peers(look(places))
+    sight = examined(places)
     told = _events(places.instance) if sight.daemon is not None else None
     texts, unseen = gathered(places)
     manifest = Manifest(form=FORM, weft=__version__, node=platform.node(), made=made, unseen=unseen)

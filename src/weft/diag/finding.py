@@ -1,12 +1,15 @@
 """What a check finds: a problem, how much it matters, and what mends it."""
 
 import shlex
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Literal
 
 from weft.diag.sight.node import Part, Sight
 from weft.model.errors import Problem
 from weft.model.value import Value
+
+# Codes that say that packets are lost, and not by what was seen to lose them.
+CONCLUDED: Final = ("REACH-001", "LOST-001")
 
 Weight = Literal["fault", "warning"]  # packets are lost, or may be
 
@@ -55,7 +58,8 @@ def finding(
 class Check(Value):
     """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by.
 
-    A daemon can afford to ask some `each_minute`, of `weft.diag.sight.quick_look`'s sight.
+    A daemon can afford to ask some `each_minute`, of `weft.diag.sight.quick_look`'s sight. With `unless_said` it has
+    no finding whose code an earlier check has: that knows more of it.
     """
 
     name: str
@@ -63,13 +67,16 @@ class Check(Value):
     needs: tuple[Part, ...]
     find: Callable[[Sight], Iterable[Finding]]
     each_minute: bool = False
+    unless_said: bool = False
 
 
 def check(
-    name: str, about: str, *needs: Part, each_minute: bool = False
+    name: str, about: str, *needs: Part, each_minute: bool = False, unless_said: bool = False
 ) -> Callable[[Callable[[Sight], Iterable[Finding]]], Check]:
     """Make a check of a function that finds."""
-    return lambda find: Check(name=name, about=about, needs=needs, find=find, each_minute=each_minute)
+    return lambda find: Check(
+        name=name, about=about, needs=needs, find=find, each_minute=each_minute, unless_said=unless_said
+    )
 
 
 class UndecidedError(Exception):
@@ -100,10 +107,15 @@ class Diagnosis(Value):
 
 
 def ask(checks: Iterable[Check], sight: Sight) -> Diagnosis:
-    return Diagnosis(answers=tuple(_answer(check, sight) for check in checks))
+    answers, said = list[Answer](), set[str]()
+    for each in checks:
+        answer = _answer(each, sight, said if each.unless_said else ())
+        answers.append(answer)
+        said.update(finding.problem.code for finding in answer.findings)
+    return Diagnosis(answers=tuple(answers))
 
 
-def _answer(check: Check, sight: Sight) -> Answer:
+def _answer(check: Check, sight: Sight, said: Collection[str]) -> Answer:
     unseen = "; ".join(f"{name}: {sight.unseen[name]}" for name in check.needs if name in sight.unseen)
     findings: tuple[Finding, ...] = ()
     try:
@@ -112,4 +124,5 @@ def _answer(check: Check, sight: Sight) -> Answer:
         unseen = str(error)
     except Exception as error:  # noqa: BLE001 - a check that meets what it does not know ends no other
         unseen = f"this check failed by itself: {error!r}"
-    return Answer(check=check.name, about=check.about, findings=findings, unseen=unseen)
+    fresh = tuple(each for each in findings if each.problem.code not in said)
+    return Answer(check=check.name, about=check.about, findings=fresh, unseen=unseen)

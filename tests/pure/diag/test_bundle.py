@@ -15,7 +15,7 @@ from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of, plain, read
 from weft.diag.bundle.secrets import GONE, data_without, text_without, words_without
-from weft.diag.sight.node import Attached, Clock, DeadPort, Knocked, PodEnd, Probed, Reserved, Sight, Vxlan
+from weft.diag.sight.node import Attached, Clock, DeadPort, Knocked, Lost, PodEnd, Probed, Proof, Reserved, Sight, Vxlan
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.reported import FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo, RuleInfo
 from weft.model.net import Mac
@@ -64,6 +64,15 @@ SIGHT = Sight(
     clock=Clock(unix=1.5, synchronised=False),
     strangers=(ip_address("192.168.0.254"),),
     dead_ports=(DeadPort(port="5003/tcp", address=ip_address("10.4.0.2"), rule="chain CNI-DN-1"),),
+    proof=Proof(
+        tried=3,
+        arrived=2,
+        pods=1,
+        peers=1,
+        lost=(
+            Lost(source=ip_address("10.244.1.2"), target=ip_address("fd00::1"), cause=Problem("LOST-001", "a", "b")),
+        ),
+    ),
     unseen={"settings": "no"},
 )
 MANIFEST = Manifest(form=FORM, weft="1", node="node1", made=5.0, unseen={"listings/nft.txt": "no nft"})

@@ -1,7 +1,5 @@
 """`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common."""
 
-import asyncio
-import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -76,15 +74,13 @@ def _traces(report: CheckReport) -> Iterator[str]:
 
 def _check(sight: Sight, note: Note) -> CheckReport:
     name = socket.gethostname()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each pod has some sockets
     with pods_of(sight, name, "weft check") as pods:
         wanted = node_trials.trials(node_trials.ends(sight, name, pods.found), node_trials.most_pairs(sight))
         if not wanted:
             seen, hint = "a node that has no pods and knows no other nodes", "'weft doctor' says what the node lacks."
             raise Unavailable(Problem("INST-003", "weft check", seen, hint=hint))
         note(f"{counted(len(wanted), 'trial')} of {counted(len(pods.found), 'pod')}")
-        attempt = partial(_tried, pods)
+        attempt = partial(trying.at_once, pods.visit)
         wanted, outcomes = made(wanted, partial(attempt, note=note))
         found_out, beyond = node_trials.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
         found_out, owners = node_trials.shared(found_out)
@@ -100,15 +96,7 @@ def _check(sight: Sight, note: Note) -> CheckReport:
 
 def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> set[str]:
     failed = (trial for trial, outcome in zip(wanted, outcomes, strict=True) if outcome.answered < trial.flows)
-    names = {name for trial in failed for name in (trial.source, trial.target)}
-    return {pod.name for pod in pods.found if pod.name in names and not pods.is_there(pod)}
-
-
-def _tried(pods: Pods, wanted: Sequence[Trial], note: Note = lambda _: None) -> list[Outcome]:
-    try:
-        return asyncio.run(trying.everything(pods.visit, wanted, note))
-    except ExceptionGroup as group:
-        raise next((error for error in group.exceptions if isinstance(error, OSError)), group) from None
+    return pods.ended({name for trial in failed for name in (trial.source, trial.target)})
 
 
 def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]:

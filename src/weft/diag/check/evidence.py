@@ -7,7 +7,7 @@ from typing import Final, Literal
 from weft.diag.check.causes import Cause
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import Fault
-from weft.diag.finding import Weight
+from weft.diag.finding import CONCLUDED, Weight
 from weft.diag.trace.hops import OUTSIDE
 from weft.model.errors import Problem
 from weft.model.value import Value
@@ -22,8 +22,7 @@ _OF_A_POD: Final = "CHECK-001"
 _AWAY: Final = "LEASE-005"
 _HAIRPIN: Final = "BRIDGE-003"
 # What a doctor concludes from probes alone: that packets are lost, which the check has seen itself, and not by what.
-_BY_PROBES: Final = ("REACH-001", "MTU-001", _AWAY)
-_UNSEEN: Final = "LOST-001"  # the same of a trace
+_BY_PROBES: Final = ("MTU-001", _AWAY)
 
 
 EXPLAINED: Final[tuple[Fault, ...]] = ("lost", "narrow", "unrefused")  # for which nodes are asked why
@@ -54,7 +53,9 @@ def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
     traced = {each.area for each in evidence if each.by == "trace"}
 
     def rank(each: Evidence) -> tuple[bool, bool, int, bool, bool]:
-        concluded = each.problem.code == _UNSEEN or (each.by == "doctor" and each.problem.code in _BY_PROBES)
+        concluded = each.problem.code == "LOST-001" or (
+            each.by == "doctor" and each.problem.code in (*CONCLUDED, *_BY_PROBES)
+        )
         seen_elsewhere = each.area not in traced
         return each.weight == "warning", concluded, nodes.index(each.node), seen_elsewhere, each.by == "trace"
 

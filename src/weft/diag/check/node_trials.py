@@ -27,6 +27,7 @@ FROM_HERE: Final = tuple(
 # Of a pod, in the kernel's one table for all namespaces: three are a check's, and the others' stay.
 _NEIGHBOURS: Final = 8
 
+_FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 _TWICE: Final = "One of them has it from elsewhere: 'weft ipam list' shows which container holds it."
 _FEW: Final = 4  # a cause may name one in so many of all places
 
@@ -65,10 +66,53 @@ def trials(everything: Sequence[End], most: int) -> list[Trial]:
     Each pod tries the next one on its bridge, `most` of them at most, and one other node; the first pod and the node
     itself try all other nodes.
     """
-    families: tuple[Family, ...] = (4, 6)
     return [
-        trial for scenario in FROM_HERE for trial in trials_of(scenario, _pairs(scenario, everything, most), families)
+        trial for scenario in FROM_HERE for trial in trials_of(scenario, _pairs(scenario, everything, most), _FAMILIES)
     ]
+
+
+def few(own: Sequence[End], others: Sequence[End]) -> list[Trial]:
+    """Echo requests in each family, one to each pod and each peer: what proves most by least.
+
+    A pod gets it from the one before it on its bridge, a pod alone from the node; and `others` from pods in turn.
+    """
+    pods = [end for end in own if end.kind == "pod"]
+    together = list(_together(pods))
+    alone = [group[0] for group in together if len(group) == 1]
+    pairs = {
+        "pod-pod-same": [pair for group in together if len(group) > 1 for pair in _around(group)],
+        "node-pod-same": [(node, pod) for node in filter(_is_here, own) for pod in alone],
+        "pod-peer": [pair for family in _FAMILIES for pair in _in_turn(_having(family, pods), _having(family, others))],
+    }
+    return [
+        trial
+        for name, asked in pairs.items()
+        for trial in trials_of(replace(BY_NAME[name], protocols=("icmp",)), asked, _FAMILIES)
+    ]
+
+
+def _having(family: Family, everything: Sequence[End]) -> list[End]:
+    return [end for end in everything if family in end.addresses]
+
+
+def _in_turn(ones: Sequence[End], others: Sequence[End]) -> Iterator[tuple[End, End]]:
+    for number in range(max(len(ones), len(others)) if ones and others else 0):
+        yield ones[number % len(ones)], others[number % len(others)]
+
+
+def reachable(sight: Sight) -> list[End]:
+    """Peers, named by their subnets, without those that have not answered the node: pods' packets need not tell it.
+
+    One that has no device in the pod network is asked at the address of its pods' gateway.
+    """
+    silent = {each.peer for each in sight.probes if each.way == "overlay" and not each.answered}
+    found = list[End]()
+    for name, peer in ((str(peer.subnet), peer) for peer in peers(sight)):
+        address = peer.inner or peer.subnet.network_address + 1
+        if name not in silent:
+            addresses = {_family(address): str(address)}
+            found.append(End(kind="peer", name=name, node=name, addresses=addresses, mtu=sight.mtu, afar=True))
+    return found
 
 
 def most_pairs(sight: Sight) -> int:
@@ -97,7 +141,7 @@ def untried(sight: Sight, pods: Sequence[Pod]) -> list[str]:
 
 def _pairs(scenario: Scenario, everything: Sequence[End], most: int) -> Iterator[tuple[End, End]]:
     pods = [end for end in everything if end.kind == "pod"]
-    sources = pods if scenario.source == "pod" else [end for end in everything if end.kind == "node" and not end.afar]
+    sources = pods if scenario.source == "pod" else list(filter(_is_here, everything))
     if scenario.where in ("loopback", "itself"):
         yield from zip(sources, sources, strict=True)
     elif scenario.where == "other":
@@ -105,12 +149,26 @@ def _pairs(scenario: Scenario, everything: Sequence[End], most: int) -> Iterator
         yield from ((source, target) for source in sources[:1] for target in targets)
         yield from ((each, targets[number % len(targets)]) for number, each in enumerate(sources) if number and targets)
     elif scenario.source == scenario.target:
-        together = groupby(sorted(pods[:most], key=lambda pod: pod.bridge), key=lambda pod: pod.bridge)
-        for group in (list(each) for _, each in together):
-            yield from zip(group, [*group[1:], *group[:1]], strict=True) if len(group) > 1 else ()
+        for group in _together(pods[:most]):
+            yield from _around(group) if len(group) > 1 else ()
     else:
         targets = [end for end in everything if end.kind == scenario.target and not end.afar]
         yield from ((source, target) for source in sources for target in targets)
+
+
+def _is_here(end: End) -> bool:
+    return end.kind == "node" and not end.afar
+
+
+def _together(pods: Sequence[End]) -> Iterator[list[End]]:
+    """The pods of each bridge."""
+    for _, group in groupby(sorted(pods, key=lambda pod: pod.bridge), key=lambda pod: pod.bridge):
+        yield list(group)
+
+
+def _around(group: Sequence[End]) -> Iterator[tuple[End, End]]:
+    """Each with the next one, and the last with the first."""
+    return zip(group, [*group[1:], *group[:1]], strict=True)
 
 
 def _own(sight: Sight) -> dict[Family, str]:

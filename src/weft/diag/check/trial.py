@@ -44,6 +44,10 @@ class Trial(Value):
     afar: bool = False
     forbidden: bool | None = False
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.source, self.target
+
 
 class Outcome(Value):
     """What came of a trial: how many of its flows were `answered`.

@@ -7,6 +7,7 @@ packet to be sent again.
 import asyncio
 import itertools
 import os
+import resource
 import socket
 import struct
 import time
@@ -36,6 +37,16 @@ class _Flow(Value, frozen=False):
     own: str = ""
     error: str = ""
     refusals: tuple[icmp.Refusal, ...] = ()
+
+
+def at_once(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None] = lambda _: None) -> list[Outcome]:
+    """Make trials. Raises `OSError`, and `ConfigError` if a place is not there."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each place has some sockets
+    try:
+        return asyncio.run(everything(visit, trials, note))
+    except ExceptionGroup as group:
+        raise next((error for error in group.exceptions if isinstance(error, OSError)), group) from None
 
 
 async def everything(visit: Visit, trials: Sequence[Trial], note: Callable[[str], None]) -> list[Outcome]:

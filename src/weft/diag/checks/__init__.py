@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.checks import addresses, daemon, links, mesh, node, others, packetfilter, peers, pods
+from weft.diag.checks import addresses, daemon, links, mesh, node, others, packetfilter, packets, peers, pods
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -15,5 +15,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     *peers.CHECKS,
     *mesh.CHECKS,
     *others.CHECKS,
+    *packets.CHECKS,
 )
 EACH_MINUTE: Final = tuple(check for check in CHECKS if check.each_minute)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from weft.diag.checks.packetfilter import judged_on_the_way
+from weft.diag.checks.packets import is_concluded
 from weft.diag.finding import Finding, check, finding, setting
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge
@@ -214,10 +215,11 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
     heard = {version: _may_answer(sight, version) for version in (4, 6)}
     knocks = {each.peer: each for each in sight.knocks}
     known = {str(each.subnet): each for each in peers(sight)}
+    seen = _explained(sight)
     found: dict[_Kind, list[Probed]] = defaultdict(list)
     for one in sight.probes:
         peer = known.get(one.peer)
-        if peer is not None and stopped(sight, peer) is not None:
+        if one.peer in seen or (peer is not None and stopped(sight, peer) is not None):
             continue  # another check says why nothing gets there
         if one.way == "underlay" and (one.peer, "overlay") not in probes and not one.answered:
             found["away"].append(one)
@@ -236,6 +238,15 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
         if kind is not None:
             found[kind].append(one)
     return found
+
+
+def _explained(sight: Sight) -> set[str]:
+    """The peers of which a trace has seen what loses packets; all, if it is this node that reaches none."""
+    lost = () if sight.proof is None else sight.proof.lost
+    found = {each.peer for each in lost if not is_concluded(each)} - {""}
+    overlay = [each for each in sight.probes if each.way == "overlay"]
+    alone = bool(found) and not any(each.answered for each in overlay)
+    return {each.peer for each in overlay} if alone else found
 
 
 def _kind(sight: Sight, peer: Peer | None, knocked: Knocked, outside: Probed | None) -> _Kind | None:

@@ -14,9 +14,10 @@ from weft.beside.programs import run_here
 from weft.diag.bundle.offline import bundle_at
 from weft.diag.checks import CHECKS
 from weft.diag.doctor import forms
+from weft.diag.doctor.proof import examined
 from weft.diag.finding import Command, Diagnosis, Finding, ask
 from weft.diag.options import NAMES, place_options, places_of
-from weft.diag.sight.look import ENVIRON, ask_peers, look
+from weft.diag.sight.look import ENVIRON
 from weft.diag.sight.node import Sight
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted, one_line
@@ -58,8 +59,8 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
     diagnosis = ask(CHECKS, sight)
     show_report(
         output,
-        forms.report(diagnosis),
-        "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, verbose=verbose)),
+        forms.report(diagnosis, sight.proof),
+        "".join(f"{one_line(line)}\n" for line in forms.lines(diagnosis, sight.proof, verbose=verbose)),
         junit=lambda: forms.junit(diagnosis),
         sarif=lambda: document("json", forms.sarif(diagnosis)),
     )
@@ -67,25 +68,26 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
     if planned and agreed(planned, yes=yes):
         for line in run_fixes(planned):
             say(one_line(line))
-        diagnosis = _mended(diagnosis, ask(CHECKS, _sight(where)))
+        diagnosis = _mended(diagnosis, _sight(where))
     elif fix and not planned and diagnosis.findings:
         say("no finding has a command that is certain to mend it")
     return 0 if diagnosis.is_well else 3
 
 
-def _mended(before: Diagnosis, after: Diagnosis) -> Diagnosis:
+def _mended(before: Diagnosis, sight: Sight) -> Diagnosis:
+    after = ask(CHECKS, sight)
     left = {(each.problem.code, each.problem.where) for each in after.findings}
     for finding in before.findings:
         if (finding.problem.code, finding.problem.where) not in left:
             say(one_line(f"mended   {finding.problem.code} {finding.problem.where}"))
-    for line in forms.lines(after, verbose=False):
+    for line in forms.lines(after, sight.proof, verbose=False):
         say(one_line(line))
     return after
 
 
 def _sight(where: dict[str, Any]) -> Sight:
     need_root("weft doctor")
-    return ask_peers(look(places_of(where)))
+    return examined(places_of(where))
 
 
 def plan_fixes(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,14 +1,17 @@
 """A diagnosis in words: for people, as JSON, as JUnit's report and as SARIF 2.1.0 (OASIS). Pure."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from weft import __version__
 from weft.diag.finding import Answer, Diagnosis, Finding, Weight
 from weft.diag.junit import Case, suite
+from weft.diag.sight.node import Proof
 from weft.model.errors import Problem
 from weft.model.text import counted
 from weft.model.value import Value, fields_of
+
+_NAMED: Final = 3
 
 
 class FindingReport(Value):
@@ -37,16 +40,26 @@ class AnswerReport(Value):
     unseen: str
 
 
+class PacketsReport(Value):
+    """How many packets were tried between this node's pods and to peers, and how many arrived."""
+
+    tried: int
+    arrived: int
+    pods: int
+    peers: int
+
+
 class DoctorReport(Value):
     """What `weft doctor -o json` prints."""
 
     version: str
     findings: list[FindingReport]
     checks: list[AnswerReport]
+    packets: PacketsReport | None = None
 
 
-def lines(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[str]:
-    """What was found, each with what mends it; what could not be seen; the sum."""
+def lines(diagnosis: Diagnosis, proof: Proof | None, *, verbose: bool) -> Iterator[str]:
+    """What was found, each with what mends it; what could not be seen; the packets that were sent; the sum."""
     if verbose:
         fine = (each for each in diagnosis.answers if not each.findings and not each.unseen)
         yield from (f"ok       {each.check}: {each.about}" for each in fine)
@@ -55,7 +68,25 @@ def lines(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[str]:
         yield from (f"           {command}" for command in finding.fix)
     unseen = [each for each in diagnosis.answers if each.unseen]
     yield from (f"not seen {each.check}: {each.unseen}" for each in unseen)
-    yield _sum(diagnosis, len(unseen))
+    if proof is not None and proof.tried:
+        yield f"packets: {proof.arrived} of {proof.tried} arrived: {_among(proof)}"
+        yield _sum(diagnosis, len(unseen))
+    else:
+        yield f"{_sum(diagnosis, len(unseen))}; no packet was sent, so nothing is proved"
+
+
+def _among(proof: Proof) -> str:
+    """Between how many, and what was left out."""
+    among = f"{counted(proof.pods, 'pod')} here, {counted(proof.peers, 'peer')}"
+    forbidden = sum(each.forbidden for each in proof.lost)
+    refused = f"{forbidden} more are refused by policies" if forbidden > 1 else "1 more is refused by a policy"
+    silent = f"no answer is due from {', '.join(proof.silent[:_NAMED])}{' …' * (len(proof.silent) > _NAMED)}"
+    rest = (
+        refused if forbidden else "",
+        silent if proof.silent else "",
+        f"{proof.more} more pods and peers were not tried" if proof.more else "",
+    )
+    return "; ".join([among, *filter(None, rest)])
 
 
 def _sum(diagnosis: Diagnosis, unseen: int) -> str:
@@ -71,9 +102,13 @@ def _sum(diagnosis: Diagnosis, unseen: int) -> str:
     )
 
 
-def report(diagnosis: Diagnosis) -> DoctorReport:
+def report(diagnosis: Diagnosis, proof: Proof | None = None) -> DoctorReport:
+    sent = proof if proof is not None and proof.tried else None
     return DoctorReport(
         version=__version__,
+        packets=None
+        if sent is None
+        else PacketsReport(tried=sent.tried, arrived=sent.arrived, pods=sent.pods, peers=sent.peers),
         findings=[
             FindingReport(
                 check=answer.check, weight=each.weight, **fields_of(each.problem), fix=list(map(str, each.fix))

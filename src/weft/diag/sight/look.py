@@ -42,7 +42,7 @@ from weft.kernel.rtnetlink import codec
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
-from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, LOCAL_TABLE, MAIN_TABLE
+from weft.model.kernel.marks import BRIDGE_NETFILTER, ECHOES_IGNORED, FORWARDING, LOCAL_TABLE, MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
@@ -61,6 +61,7 @@ _SETTINGS: Final = (
     "net/ipv6/neigh/default/gc_thresh3",
     "net/ipv4/conf/all/rp_filter",
     "net/ipv6/conf/default/disable_ipv6",
+    *ECHOES_IGNORED.values(),
     _TRACKED,
     "net/netfilter/nf_conntrack_max",
 )

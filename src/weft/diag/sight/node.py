@@ -5,6 +5,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final, Literal
 
 from weft.diag.rules.ruleset import Ruleset
+from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.net import Family, Ip, Net, within
 from weft.model.node.nodestate import NodeState
@@ -133,6 +134,35 @@ class Knocked(Value):
         return any("refused" in each for each in self.rounds)
 
 
+class Lost(Value):
+    """A packet that did not arrive, or whose answer did not come back; `peer` is named as in `Probed`, or empty.
+
+    `cause` is what a trace of it found, None if it was not traced or arrived then. `forbidden`: a policy drops it.
+    """
+
+    source: Ip
+    target: Ip
+    peer: str = ""
+    cause: Problem | None = None
+    forbidden: bool = False
+
+
+class Proof(Value):
+    """How many packets of this node and its pods were `tried`, and arrived, and between how many pods and peers.
+
+    `silent` are peers of which no address is known that is sure to answer, and that did not. `more` pods and peers were
+    not tried: there are so many.
+    """
+
+    tried: int
+    arrived: int
+    pods: int
+    peers: int
+    lost: tuple[Lost, ...] = ()
+    silent: tuple[str, ...] = ()
+    more: int = 0
+
+
 class Pod(Value):
     """A pod of this node, with its first address of each family. All are on its link `device`."""
 
@@ -171,6 +201,7 @@ Part = Literal[
     "clock",
     "daemon",
     "probes",
+    "proof",
 ]
 
 
@@ -197,7 +228,8 @@ class Sight(KernelTables):
 
     `programs` are daemons of pod networks that run here. `ways` are the links by which peers' public IPs are reached,
     by index. `managers` are programs that manage links, by the links' names; `link_programs` run and do not say which
-    links they manage. `strangers` are addresses of no peer that have sent to VXLAN ports, if a peer does not answer.
+    links they manage. `proof` is of packets that were sent. `strangers` are addresses of no peer that have sent to
+    VXLAN ports, if a peer does not answer.
     Each part that could not be seen is empty, and `unseen` says why, by its name.
     """
 
@@ -214,6 +246,7 @@ class Sight(KernelTables):
     daemon: NodeState | None = None
     ways: dict[str, int] = field(default_factory=dict)
     probes: tuple[Probed, ...] = ()
+    proof: Proof | None = None
     knocks: tuple[Knocked, ...] = ()
     managers: dict[str, str] = field(default_factory=dict)
     link_programs: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 from asyncio import get_running_loop
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -71,6 +71,10 @@ class Pods:
 
     def named(self, address: str) -> Pod | None:
         return next((pod for pod in self.found if address in pod.all_addresses), None)
+
+    def ended(self, names: Collection[str]) -> set[str]:
+        """Those of `names` that are pods no more."""
+        return {pod.name for pod in self.found if pod.name in names and not self.is_there(pod)}
 
     def is_there(self, pod: Pod) -> bool:
         """A pod that has ended loses its link to the node."""

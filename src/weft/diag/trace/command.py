@@ -25,6 +25,7 @@ from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
 from weft.diag.trace.sending import Growth, counters_there, send, watch
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.model.errors import ConfigError, Problem
+from weft.model.net import Ip
 from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
@@ -252,6 +253,13 @@ def prove(
             count=of_sizes,
             look_again=lambda: [(name, look_again())],
         )
+
+
+def prove_echo(sight: Sight, source: Ip, target: Ip, *, look_again: Callable[[], Sight]) -> TraceReport:
+    """Do as `prove` with three echo requests."""
+    packet = Packet(source=source, target=target, protocol=ECHO[source.version])
+    words, ways = (str(source), str(target)), _alone(both_ways(sight, packet))
+    return prove(sight, words, packet, ways, look_again=lambda: _alone(both_ways(look_again(), packet)))
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:

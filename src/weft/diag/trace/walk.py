@@ -148,7 +148,7 @@ class Walk:
             problem = Problem(code, f"link {link.name}", "it has no carrier", hint="See its cable or peer")
             self.drop(what, f"{link.name} has no carrier", problem)
         if asks is not None and (silence := unanswered(self.sight, link, asks)):
-            self.doubts("neighbour", _silent(silence, link))
+            self.doubts("neighbour", _silent(silence, link, is_pods=link in self.sight.bridges))
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
 
     def fits(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> None:
@@ -207,8 +207,9 @@ class Walk:
             self.filtered(hook, packet, code=code)
 
 
-def _silent(seen: str, link: LinkInfo) -> Problem:
-    if link.kind == "bridge":
+def _silent(seen: str, link: LinkInfo, *, is_pods: bool) -> Problem:
+    """An uplink may be a bridge, too."""
+    if is_pods:
         hint = "Its pod has ended, or lost its address or its link: see 'ip address' in it"
         return Problem("CHECK-001", f"link {link.name}", seen, hint=hint)
     hint = "That machine is off, or cut off from this link: see its power, cable, switch port and VLAN"

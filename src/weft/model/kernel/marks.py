@@ -16,6 +16,8 @@ POD_ALIAS: Final = f"{ALIAS}pod:"
 FORWARDING: Final = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 # The settings that have packets of bridges pass the packet filter's rules, by family; absent without br_netfilter.
 BRIDGE_NETFILTER: Final = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
+# The settings by which a machine answers no echo request, by family.
+ECHOES_IGNORED: Final = {4: "net/ipv4/icmp_echo_ignore_all", 6: "net/ipv6/icmp/echo_ignore_all"}
 # What nft calls the families.
 NFT_WORD: Final = {4: "ip", 6: "ip6"}
 # Where a route stands unless somebody says otherwise (linux/rtnetlink.h: RT_TABLE_MAIN).

@@ -13,7 +13,7 @@ from weft.diag.check.node_trials import FROM_HERE
 from weft.diag.check.report import as_junit, sentence, summed_up
 from weft.diag.check.scenarios import SCENARIOS
 from weft.diag.check.trial import Outcome, Trial, Tried
-from weft.diag.sight.node import Configured, Pod, Sight
+from weft.diag.sight.node import Configured, Pod, Probed, Sight
 from weft.lab.trials import IN_A_LAB
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
@@ -332,3 +332,46 @@ def test_what_was_not_tried_is_part_of_the_conclusion():
         == f"{len(found)} trials, and none failed; not tried: pod9: it has ended meanwhile, and 1 more"
     )
     assert '<skipped message="pod9: it has ended meanwhile"/>' in as_junit("weft check", report)
+
+
+def asked(trials: list[Trial]) -> Counter[tuple[str, str, str, int]]:
+    return Counter((each.scenario, each.source, each.target, each.family) for each in trials)
+
+
+def few(seen: Sight, pods: list[Pod]) -> list[Trial]:
+    return node_trials.few(node_trials.ends(seen, "here", pods), node_trials.reachable(seen))
+
+
+def test_few_packets_meet_each_pod_and_each_peer():
+    found = few(sight(peers=4), PODS)
+    assert max(asked(found).values()) == 1
+    for family in (4, 6):
+        of = [each for each in found if each.family == family]
+        assert {each.source for each in of} == {pod.name for pod in PODS}
+        beside = [each.target for each in of if each.scenario == "pod-pod-same"]
+        away = [each.target for each in of if each.scenario == "pod-peer"]
+        assert (sorted(beside), len(away), len(set(away))) == (sorted(pod.name for pod in PODS), 4, 4)
+    assert {each.protocol for each in found} == {"icmp"}
+
+
+def test_a_pod_alone_hears_from_its_node():
+    found = few(sight(peers=0), PODS[:1])
+    assert {(each.scenario, each.source) for each in found} == {("node-pod-same", "here")}
+    assert not few(sight(), [])
+
+
+def test_a_peer_that_does_not_answer_the_node_is_not_asked_again():
+    seen = sight(peers=1)
+    inside, outside = (
+        Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way=way, size=64)
+        for way in ("overlay", "underlay")
+    )
+    assert [end.name for end in node_trials.reachable(replace(seen, probes=(inside,)))] == ["fd00:2::/64"]
+    assert len(node_trials.reachable(replace(seen, probes=(outside,)))) == 2
+
+
+def test_without_a_device_the_gateway_of_pods_there_is_asked():
+    assert [end.addresses for end in node_trials.reachable(sight(peers=1, backend="host-gw"))] == [
+        {4: "10.244.2.1"},
+        {6: "fd00:2::1"},
+    ]

@@ -1,13 +1,20 @@
 """A diagnosis in words."""
 
 import xml.etree.ElementTree as ET
+from ipaddress import ip_address
+from typing import Any
 
 import msgspec
+import pytest
 
 from weft.diag.doctor import forms
-from weft.diag.doctor.forms import DoctorReport
+from weft.diag.doctor.forms import DoctorReport, PacketsReport
 from weft.diag.finding import Answer, Command, Diagnosis, Finding
+from weft.diag.sight.node import Lost, Proof
 from weft.model.errors import Problem
+from weft.model.value import replace
+
+IP = ip_address("10.244.1.2")
 
 FAULT = Finding(
     problem=Problem(code="KERN-002", where="sysctl", seen="it is 0", hint="Set it"),
@@ -24,15 +31,37 @@ MIXED = Diagnosis(
 
 
 def test_for_people():
-    assert list(forms.lines(MIXED, verbose=False)) == [
+    assert list(forms.lines(MIXED, None, verbose=False)) == [
         "fault    KERN-002 sysctl: it is 0. Set it",
         "           sysctl -w a=1",
         'warning  CT-001 table: "nearly" full',
         "not seen three: rules: no nft",
-        "3 checks: 1 fault, 1 warning, 1 check could not see what it needs",
+        "3 checks: 1 fault, 1 warning, 1 check could not see what it needs; no packet was sent, so nothing is proved",
     ]
-    assert next(forms.lines(MIXED, verbose=True)) == "ok       one: one is well"
-    assert list(forms.lines(Diagnosis(answers=MIXED.answers[:1]), verbose=False)) == ["1 check: 0 faults, 0 warnings"]
+    assert next(forms.lines(MIXED, None, verbose=True)) == "ok       one: one is well"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({}, ""),
+        ({"silent": ("a", "b")}, "; no answer is due from a, b"),
+        (
+            {"silent": ("a", "b", "c", "d"), "more": 7},
+            "; no answer is due from a, b, c …; 7 more pods and peers were not tried",
+        ),
+        ({"lost": (Lost(source=IP, target=IP, forbidden=True),)}, "; 1 more is refused by a policy"),
+        ({"lost": (Lost(source=IP, target=IP, forbidden=True),) * 2}, "; 2 more are refused by policies"),
+    ],
+)
+def test_what_packets_have_proved(changes: dict[str, Any], said: str):
+    proof = Proof(tried=12, arrived=12, pods=3, peers=4, **changes)
+    well = Diagnosis(answers=MIXED.answers[:1])
+    packets, summed = forms.lines(well, proof, verbose=False)
+    assert packets == f"packets: 12 of 12 arrived: 3 pods here, 4 peers{said}"
+    assert summed == "1 check: 0 faults, 0 warnings"
+    assert forms.report(well, proof).packets == PacketsReport(tried=12, arrived=12, pods=3, peers=4)
+    assert forms.report(well, replace(proof, tried=0)).packets is None
 
 
 def test_as_json():

@@ -1,0 +1,134 @@
+"""Packets of pods that a doctor sees arrive, and what loses those that do not.
+
+What the checks read is what they know of; a packet meets all that there is. What is lost is traced by probes.
+"""
+
+import socket
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from ipaddress import ip_address
+from math import ceil
+from typing import Final, TypeVar
+
+from weft.diag.check import node_trials, trying
+from weft.diag.check.scenarios import End
+from weft.diag.owners import POLICIES
+from weft.diag.sight.look import Places, ask_peers, look
+from weft.diag.sight.node import Lost, Proof, Sight, peers
+from weft.diag.sight.pods import Pods, pods_of
+from weft.diag.sight.routing import address_on, route_to
+from weft.diag.trace.command import prove_echo
+from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.net import Ip
+from weft.model.value import Value, replace
+
+T = TypeVar("T")
+
+_MOST_PODS: Final = 128
+_MOST_PEERS: Final = 512
+_TRACED: Final = 4  # of what is lost: each takes a second or two
+_BY_CHANCE: Final = "A limit, a full table or queue, or chance loses some. Run it again, or 'weft trace --probe'"
+
+
+class _Sent(Value):
+    """An echo request; `peer` is as in `Lost`."""
+
+    source: Ip
+    target: Ip
+    peer: str
+    arrived: bool
+
+
+def examined(places: Places) -> Sight:
+    """See this node, ask its peers, send packets of its pods, and trace what is lost."""
+    sight = ask_peers(look(places))
+    try:
+        with pods_of(sight, socket.gethostname(), "weft doctor") as pods:
+            proof, alive = _proof(sight, pods)
+        left = {each: _traced(sight, each, places) for each in _examples(proof.lost, alive)}
+    except (Unavailable, ConfigError, OSError) as error:
+        return replace(sight, unseen={**sight.unseen, "proof": str(error)})
+    return replace(sight, proof=_with(proof, left))
+
+
+def _proof(sight: Sight, pods: Pods) -> tuple[Proof, set[Ip]]:
+    """Return the addresses, too, from and to which packets arrived."""
+    some, others = _some(pods.found, _MOST_PODS), node_trials.reachable(sight)
+    theirs = _some(others, _MOST_PEERS)
+    sent = [*_by_pods(pods, node_trials.ends(sight, socket.gethostname(), some), theirs), *_by_node(sight)]
+    unsure = {str(peer.subnet) for peer in peers(sight) if peer.inner is None}
+    silent = {each.peer for each in sent if each.peer in unsure and not each.arrived}
+    counted = [each for each in sent if each.peer not in silent]
+    proof = Proof(
+        tried=len(counted),
+        arrived=sum(each.arrived for each in counted),
+        pods=len(some),
+        peers=len({each.peer for each in counted} - {""}),
+        lost=tuple(
+            Lost(source=each.source, target=each.target, peer=each.peer) for each in counted if not each.arrived
+        ),
+        silent=tuple(sorted(silent)),
+        more=len(pods.found) - len(some) + len(others) - len(theirs),
+    )
+    return proof, {end for each in counted if each.arrived for end in (each.source, each.target)}
+
+
+def _by_pods(pods: Pods, own: Sequence[End], others: Sequence[End]) -> Iterator[_Sent]:
+    trials = node_trials.few(own, others)
+    outcomes = trying.at_once(pods.visit, trials)
+    lost = {end for trial, outcome in zip(trials, outcomes, strict=True) if not outcome.answered for end in trial.ends}
+    ended = pods.ended(lost)
+    addresses = {end.name: end.addresses for end in own}
+    names = {end.name for end in others}
+    for trial, outcome in zip(trials, outcomes, strict=True):
+        if ended.isdisjoint(trial.ends):
+            source = outcome.own or addresses[trial.source][trial.family]
+            peer = trial.target if trial.target in names else ""
+            yield _Sent(
+                source=ip_address(source),
+                target=ip_address(trial.address),
+                peer=peer,
+                arrived=bool(outcome.answered),
+            )
+
+
+def _by_node(sight: Sight) -> Iterator[_Sent]:
+    for each in sight.probes:
+        route = route_to(sight, each.address) if each.way == "overlay" else None
+        own = None if route is None else address_on(sight, route.index, each.address.version)
+        if own is not None:
+            yield _Sent(source=own, target=each.address, peer=each.peer, arrived=each.answered)
+
+
+def _some(everything: Sequence[T], most: int) -> Sequence[T]:
+    return everything[:: max(1, ceil(len(everything) / most))]
+
+
+def _examples(lost: Sequence[Lost], alive: Collection[Ip]) -> Iterator[Lost]:
+    """One for each address that all have in common which nothing passes, where most is lost first."""
+    left = list(lost)
+    for _ in range(_TRACED):
+        if not left:
+            return
+        counts = Counter(end for each in left for end in (each.source, each.target))
+        common = max(counts, key=lambda end: (end not in alive, counts[end]))
+        yield next(each for each in left if common in (each.source, each.target))
+        left = [each for each in left if common not in (each.source, each.target)]
+
+
+def _traced(sight: Sight, lost: Lost, places: Places) -> Lost:
+    found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
+    problem = found.problem
+    if found.well:
+        where = f"packets from {lost.source} to {lost.target}"
+        problem = Problem("LOST-001", where, "some were lost, and three that were sent later arrived", hint=_BY_CHANCE)
+    elif problem is None:
+        problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
+    return replace(lost, cause=problem, forbidden=problem.hint == POLICIES.hint)
+
+
+def _with(proof: Proof, traced: dict[Lost, Lost]) -> Proof:
+    """What a policy forbids was not to arrive."""
+    lost = tuple(traced.get(each, each) for each in proof.lost)
+    forbidden = sum(each.forbidden for each in lost)
+    return replace(proof, lost=lost, tried=proof.tried - forbidden)
