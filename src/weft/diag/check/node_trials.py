@@ -110,8 +110,8 @@ def reachable(sight: Sight) -> list[End]:
     for name, peer in ((str(peer.subnet), peer) for peer in peers(sight)):
         address = peer.inner or peer.subnet.network_address + 1
         if name not in silent:
-            addresses = {_family(address): str(address)}
-            found.append(End(kind="peer", name=name, node=name, addresses=addresses, mtu=sight.mtu, afar=True))
+            own: dict[Family, str] = {_family(address): str(address)}
+            found.append(End(kind="peer", name=name, node=name, addresses=own, mtu=sight.mtu, afar=True))
     return found
 
 
