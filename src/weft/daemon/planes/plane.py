@@ -24,7 +24,7 @@ from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.node.history import History
 from weft.model.node.nodestate import Durations
 from weft.model.value import Value, field
-from weft.plan.diff import Delete, Put, Step, diff
+from weft.plan.diff import Delete, Step, diff
 
 log = logging.getLogger(__name__)
 
@@ -271,8 +271,7 @@ class Keeper:
         if self._started:
             steps = self._allowed(steps, marks)
             mended = [self._repair(step, marks) for step in steps if step.object.key not in marks.decided]
-        await self._act([step for step in steps if isinstance(step, Put)])
-        await self._act([step for step in steps if isinstance(step, Delete)])
+        await self._act(steps)
         done = [each for each in mended if each.step.object.key not in self.tally.failing]
         self._telling.repaired(done)
         self.tally.repaired((each.code for each in done), self._clock())

@@ -80,10 +80,8 @@ class PolicyTables:
                     yield thing if wanted is None or wanted != thing else wanted
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Take steps in the order of `plan.diff`: what comes before elements, elements, what comes after them."""
         failures: list[Failure] = []
-        for _, group in groupby(steps, key=_stage):
-            part = list(group)
+        for part in stages(steps):
             if isinstance(part[0], Put) and not isinstance(part[0].object, PolicyElement):
                 failures += await self._make(part)
             elif len(part) <= _FEW:
@@ -155,6 +153,16 @@ class PolicyTables:
         raise TypeError(f"not of a table of policies: {thing!r}")
 
 
+def stages(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps of `plan.diff`, and which of them are made at once.
+
+    What elements lead to is made before them, and goes after them. All elements change in one transaction, so that no
+    packet meets new rules with old sets.
+    """
+    for _, group in groupby(sorted(steps, key=_stage), key=_stage):
+        yield list(group)
+
+
 def remove_tables(nf: NfSocket) -> list[str]:
     """Take both tables away with all that is in them. Returns the names of those that were there."""
     there = [name for name in (INET, BRIDGE) if nf.has_table(table_of(name))]
@@ -192,8 +200,13 @@ def _element(table: str, found: Element) -> PolicyElement:
 
 
 def _stage(step: Step) -> int:
-    rank = step.object.rank
-    return (rank > PolicyElement.rank) - (rank < PolicyElement.rank)
+    """The order of `steps` within a stage stays."""
+    if isinstance(step.object, PolicyElement):
+        return 2
+    leads = step.object.rank > PolicyElement.rank
+    if isinstance(step, Put):
+        return 3 if leads else 1
+    return 4 if leads else 5
 
 
 def _table(step: Step) -> str:
