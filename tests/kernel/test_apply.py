@@ -326,10 +326,8 @@ def test_a_peer_costs_no_list_of_what_the_kernel_has(netns: Netns, monkeypatch: 
     """Better than upstream, which lists all routes three times for each peer (Q-36)."""
     assert put(netns, VTEP) == []
     asked: list[int] = []
-    dump = NetlinkSocket._dump_once
-    monkeypatch.setattr(
-        NetlinkSocket, "_dump_once", lambda self, kind, body: asked.append(kind) or dump(self, kind, body)
-    )
+    each = NetlinkSocket.each
+    monkeypatch.setattr(NetlinkSocket, "each", lambda self, kind, body: asked.append(kind) or each(self, kind, body))
     direct = [
         Route(dst=ip_network(f"10.{second}.0.0/24"), via=ip_address(f"10.0.0.{second}"), dev="eth0")
         for second in range(100, 110)

@@ -4,6 +4,7 @@ import errno
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.support.netns import MANY_NAMES, Netns
 from weft.kernel.rtnetlink import route
 from weft.kernel.rtnetlink.link import create, delete_link
-from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, Torn
 from weft.kernel.rtnetlink.route import RTM_GETROUTE, add_route
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.marks import PROTOCOL
@@ -84,15 +85,17 @@ def test_lists_are_whole_while_links_come_and_go(netns: Netns, monkeypatch: pyte
     names = {f"b{number}" for number in range(100)}
     netns.rtnl.batch([create("bridge", name) for name in sorted(names)])
     torn = 0
-    read = NetlinkSocket._dump_once
+    read = NetlinkSocket.each
 
-    def counted(self: NetlinkSocket, kind: int, body: bytes) -> list[bytes] | None:
+    def counted(self: NetlinkSocket, kind: int, body: bytes) -> Iterator[bytes]:
         nonlocal torn
-        bodies = read(self, kind, body)
-        torn += bodies is None
-        return bodies
+        try:
+            yield from read(self, kind, body)
+        except Torn:
+            torn += 1
+            raise
 
-    monkeypatch.setattr(NetlinkSocket, "_dump_once", counted)
+    monkeypatch.setattr(NetlinkSocket, "each", counted)
     stop = threading.Event()
 
     def churn() -> None:

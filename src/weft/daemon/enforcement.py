@@ -20,11 +20,14 @@ from weft.config.options import Options
 from weft.daemon.disk import instance
 from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.plane import Keeper
+from weft.daemon.policycuts import Cuts, of_kernel
 from weft.desired.inputs import Inputs
+from weft.desired.policy.connections import Connections, concerned
 from weft.desired.policy.decide import PolicyDecider, pod_of
 from weft.desired.policy.frame import senders
 from weft.desired.policy.inputs import Attached, Mode, PolicySettings
 from weft.desired.policy.names import MAP
+from weft.kernel.netfilter.cutting import own_addresses
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netfilter.policies import PolicyTables
 from weft.kernel.tools import Tools
@@ -90,7 +93,11 @@ def opened(
     held.callback(nf.close)
     mode: Mode = "audit" if options.network_policy == "audit" else "enforce"
     read = Files(Path(options.network_policy_files)) if source is None else source()
-    return Enforcement(read, PolicyTables(nf, tools), mode=mode, clock=clock, history=history)
+    cutting = NfSocket.open()  # used in a thread while the other one is in use
+    held.callback(cutting.close)
+    tools.own.started(cutting.port)
+    cuts = Cuts(of_kernel(cutting)) if mode == "enforce" else None
+    return Enforcement(read, PolicyTables(nf, tools), mode=mode, clock=clock, history=history, cuts=cuts)
 
 
 class _Term:
@@ -123,8 +130,16 @@ class Enforcement:
     """A gate of plugins. It begins with `run`, and once `look_at_pods` has said who lives."""
 
     def __init__(
-        self, source: PolicySource, plane: Plane, *, mode: Mode, clock: Callable[[], float], history: History
+        self,
+        source: PolicySource,
+        plane: Plane,
+        *,
+        mode: Mode,
+        clock: Callable[[], float],
+        history: History,
+        cuts: Cuts | None = None,
     ) -> None:
+        self.cuts = cuts
         self._unread: Problem | None = None
         self._warned: Problem | None = None
         self._source = source
@@ -176,6 +191,8 @@ class Enforcement:
         """`inputs` are asked for again and again: the node may get another subnet."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._source.run(self._take))
+            if self.cuts is not None:
+                tasks.create_task(self.cuts.run(self))
             live = await asyncio.shield(self._live)
             await self._read.wait()
             self._term = None
@@ -201,7 +218,20 @@ class Enforcement:
             term.decider.attached(key, attached)
         term.keeper.compare_all()
         term.keeper.look_again()
+        if self.cuts is not None:
+            self.cuts.everything()
         return term
+
+    def connections(self) -> Connections | None:
+        """A judge of open connections; None until packets are led by what was decided."""
+        term = self._term
+        led = term is not None and term.holds and term.keeper.is_idle
+        return term.decider.connections(own_addresses) if term is not None and led else None
+
+    def _decided(self, term: _Term, keys: set[Key]) -> None:
+        term.keeper.decided(keys)
+        if self.cuts is not None:
+            self.cuts.concern(concerned(keys, term.decider.wanted, denies=term.decider.denies))
 
     def _take(self, found: Change | ConfigError) -> None:
         if isinstance(found, ConfigError):
@@ -219,7 +249,7 @@ class Enforcement:
             policies, pods = kinds["policy"] + kinds["clusterpolicy"], counted(kinds["pod"], "pod")
             log.info("policies: %d read, and %s", policies, pods)
         if self._term is not None:
-            self._term.keeper.decided(self._term.decider.change(found.put, found.gone))
+            self._decided(self._term, self._term.decider.change(found.put, found.gone))
         self._read.set()
         self._warn()
 
@@ -275,7 +305,7 @@ class Enforcement:
                         term.keeper.decided(term.decider.attached(key, attached))
                     if term is not None:
                         await term.keeper.idle()
-                        if term.judges(key, attached):
+                        if term.judges(key, attached) and not (self.cuts and self.cuts.concerns(attached.ips)):
                             return ""
                         if self._loop.time() >= ask_at and not term.decider.ready(key):
                             ask_at = self._loop.time() + _ASK_AGAIN_SECONDS
@@ -302,7 +332,7 @@ class Enforcement:
         if self._term is None:
             self._gone.add(key)
         else:
-            self._term.keeper.decided(self._term.decider.detached(key))
+            self._decided(self._term, self._term.decider.detached(key))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SECONDS):
                     await self._term.keeper.idle()

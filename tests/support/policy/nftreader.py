@@ -30,6 +30,7 @@ class Packet:
             "daddr": ip_address(target),
             "l4proto": protocol.lower() if protocol != "ICMP" else {4: "icmp", 6: "icmpv6"}[self.version],
             "dport": port,
+            "sport": 40000,
             "nfproto": f"ipv{self.version}",
             "iifname": iifname,
             "oifname": oifname,

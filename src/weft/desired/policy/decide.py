@@ -3,15 +3,17 @@
 The daemon's rounds and `weft plan` ask the same `PolicyDecider`. It looks at nothing and does nothing.
 """
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
 from typing import Final
 
+from weft.desired.policy.connections import Connections
 from weft.desired.policy.frame import frame, refusal, senders
 from weft.desired.policy.inputs import Attached, PolicySettings
 from weft.desired.policy.names import MAP, PortName, comment, peers_set, port_element, ports_set, subject_of
 from weft.desired.policy.needed import Needed, Uses
 from weft.desired.policy.selections import Move, Selections
 from weft.desired.policy.text import Rendered, admin, rendered, restricted, unrestricted
+from weft.desired.policy.verdict import World
 from weft.model.kernel.nftset import field
 from weft.model.kernel.objects import Key, Object, Objects, Ownership
 from weft.model.kernel.policytable import INET, PolicyElement
@@ -107,6 +109,24 @@ class PolicyDecider:
         attached = self._attached.get(key)
         return attached is not None and (not attached.pod or self._known(attached) is not None)
 
+    @property
+    def denies(self) -> bool:
+        """Tell whether a rule may refuse what is in a set: those of NetworkPolicies only allow."""
+        return any(isinstance(each, ClusterPolicy) for each in self._policies.values())
+
+    def connections(self, own: Callable[[], Collection[Ip]]) -> Connections:
+        """A judge of what is open, by what is known now."""
+        policies = self._policies.values()
+        world = World(
+            namespaces=dict(self._peers.namespaces),
+            pods=tuple(self._peers.pods),
+            policies=tuple(each for each in policies if isinstance(each, Policy)),
+            cluster=tuple(each for each in policies if isinstance(each, ClusterPolicy)),
+            networks=self._settings.networks,
+            subnet_lens=self._settings.subnet_lens,
+        )
+        return Connections(world, tuple(self._attached.values()), self._settings, own)
+
     def policies_of(self, pod: Id, direction: Direction) -> tuple[Policy, ...]:
         """Those that restrict it in this direction."""
         restricting = (
@@ -174,7 +194,7 @@ class PolicyDecider:
         before = self._peers.pod(pod)
         now = told if told is not None and told.counts else None
         if now is not None:
-            here = [each for each in map(self._attached.__getitem__, sorted(keys)) if _is_of(each, now)]
+            here = [each for each in map(self._attached.__getitem__, sorted(keys)) if each.is_of(now)]
             ips = tuple(dict.fromkeys(ip for each in here for ip in each.ips))
             now = replace(now, ips=ips) if ips else now
         self._dirty.update(keys)
@@ -207,7 +227,7 @@ class PolicyDecider:
 
     def _known(self, attached: Attached) -> Pod | None:
         pod = self._peers.pod(pod_of(attached))
-        known = pod is not None and pod.namespace in self._peers.namespaces and _is_of(attached, pod)
+        known = pod is not None and pod.namespace in self._peers.namespaces and attached.is_of(pod)
         return pod if known else None
 
     def _place(self, key: str) -> None:
@@ -316,11 +336,6 @@ def pod_of(attached: Attached) -> Id:
     """The pod that it is of."""
     namespace, _, name = attached.pod.partition("/")
     return "pod", namespace, name
-
-
-def _is_of(attached: Attached, pod: Pod) -> bool:
-    """Tell whether it is of this pod, not of an earlier one with the same name."""
-    return not (attached.uid and pod.uid) or attached.uid == pod.uid
 
 
 def _peer_element(peer: PodPeer, ip: Ip) -> PolicyElement:

@@ -7,7 +7,7 @@ ends one direction alone, so there are two chains. In the audit mode what would 
 from typing import Final
 
 from weft.desired.policy.inputs import Attached, Mode, PolicySettings
-from weft.desired.policy.names import ADDRESS, MAP, interface
+from weft.desired.policy.names import ADDRESS, CUT, MAP, interface
 from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import field
 from weft.model.kernel.objects import Object
@@ -23,6 +23,10 @@ _DENIED: Final = "type {ip} . {ip} . inet_proto . inet_service; size 4096; flags
 # The address that a neighbour advertisement claims, and its first ten bits, which fe80::/10 says (RFC 4861, 4.4).
 _CLAIMED: Final = "@th,64,128"
 _NOT_OF_THE_LINK: Final = "@th,64,10 != 0x3fa"
+# Three hours: longer than TCP asks a silent peer whether it is there.
+_CUT: Final = (
+    "type {ip} . {ip} . inet_proto . inet_service . inet_service; size 65536; flags dynamic,timeout; timeout 3h;"
+)
 # Before connection tracking, and before what others drop or accept.
 _FIRST: Final = -350
 
@@ -50,6 +54,7 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
         for family, ip in ADDRESS.items()
     ]
     sets += [PolicySet(table=INET, name=f"self{family}", spec=f"type {ip} . {ip};") for family, ip in ADDRESS.items()]
+    sets += [PolicySet(table=INET, name=f"{CUT}{family}", spec=_CUT.format(ip=ip)) for family, ip in ADDRESS.items()]
     sets.append(PolicySet(table=INET, name="links", spec="type ifname;"))
     for table in (INET, BRIDGE):
         sets.append(PolicySet(table=table, name="ports", spec="type ifname;"))
@@ -66,6 +71,13 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
 def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
+    if direction == "egress" and settings.mode == "enforce":
+        # Answers of what was cut: connection tracking would take them for the beginning of another connection.
+        rules += [
+            "meta l4proto { tcp, udp, sctp }"
+            f" {ip} saddr . {ip} daddr . meta l4proto . th sport . th dport @{CUT}{family} counter drop"
+            for family, ip in NFT_WORD.items()
+        ]
     rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
     rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]
     rules += [f"{NFT_WORD[net.version]} {side} {net} goto {refused}" for net in settings.subnets]

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from weft.model.net import Family, Ip, Net
+from weft.model.policy import Pod
 from weft.model.value import Value
 
 Mode = Literal["enforce", "audit"]
@@ -33,3 +34,7 @@ class Attached(Value):
     uid: str = ""
     port: str = ""
     link: str = ""
+
+    def is_of(self, pod: Pod) -> bool:
+        """Tell whether it is of this pod, not of an earlier one with the same name."""
+        return not (self.uid and pod.uid) or self.uid == pod.uid

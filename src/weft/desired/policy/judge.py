@@ -37,7 +37,7 @@ _ORDER: Final[tuple[Direction, ...]] = ("egress", "ingress")
 
 
 def judged(asked: Asked, world: World) -> Verdict:
-    sides = tuple(_Judge(asked, direction, world).side() for direction in _ORDER)
+    sides = tuple(side_of(asked, direction, world) for direction in _ORDER)
     return Verdict(
         source=str(asked.source),
         target=str(asked.target),
@@ -46,6 +46,11 @@ def judged(asked: Asked, world: World) -> Verdict:
         allowed=all(side.allowed for side in sides),
         sides=sides,
     )
+
+
+def side_of(asked: Asked, direction: Direction, world: World) -> Side:
+    """What the policies of one end say: the source's of `egress`, the target's of `ingress`."""
+    return _Judge(asked, direction, world).side()
 
 
 def restricting(pod: Pod, direction: Direction, policies: Iterable[Policy]) -> tuple[Policy, ...]:

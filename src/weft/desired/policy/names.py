@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.model.kernel.nftset import field
+from weft.model.kernel.nftset import Element, field
 from weft.model.kernel.policytable import INET, PolicyElement, PolicySet, checksum
 from weft.model.net import Ip, Net
 from weft.model.policy import (
@@ -23,6 +23,8 @@ PortName = tuple[str, Protocol]
 
 ADDRESS: Final = {4: "ipv4_addr", 6: "ipv6_addr"}
 MAP: Final[dict[Direction, str]] = {"egress": "out", "ingress": "in"}
+# The set of answers that belong to connections that were cut.
+CUT: Final = "cut"
 # `namespaceSelector: {}` alone. The pod network says which addresses these are, so that nobody has to know the pods.
 ALL_PODS: Final = PodPeer(namespaces=EVERYTHING)
 
@@ -57,6 +59,13 @@ def ports_set(port: PortName, family: int) -> PolicySet:
 def port_element(port: PortName, ip: Ip, number: int) -> PolicyElement:
     key = field(ip.packed) + field(bytes([_NUMBER[port[1]]])) + field(number.to_bytes(2, "big"))
     return PolicyElement(table=INET, set=ports_set(port, ip.version).name, element=key)
+
+
+def cut_element(source: bytes, target: bytes, protocol: int, ports: tuple[int, int]) -> Element:
+    """The answers of a connection: its own ends and ports, the other way round."""
+    fields = (target, source, bytes([protocol]), *(port.to_bytes(2, "big") for port in reversed(ports)))
+    family = 4 if len(source) == 4 else 6
+    return Element(set=f"{CUT}{family}", key=b"".join(map(field, fields)))
 
 
 def interface(name: str) -> bytes:

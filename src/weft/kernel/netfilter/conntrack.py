@@ -1,14 +1,14 @@
-"""Entries of connection tracking: sources of UDP, and stale ones (linux/netfilter/nfnetlink_conntrack.h).
+"""Entries of connection tracking: sources of UDP, stale ones, and all of some addresses.
 
-A UDP entry lives as long as packets come and sends them where a rule sent the first one. TCP's entries end when the
-other side is gone, so they are left alone.
+Messages of linux/netfilter/nfnetlink_conntrack.h. A UDP entry lives as long as packets come and sends them where a rule
+sent the first one. TCP's entries end when the other side is gone, so a change of rules leaves them alone.
 """
 
 import errno
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.attributes import AF, NESTED, Attributes, Malformed, attribute, be16, nest, parse, u8, u32
@@ -33,11 +33,97 @@ _CTA_TUPLE_IP: Final = 1
 _CTA_TUPLE_PROTO: Final = 2
 _CTA_IP_SOURCE: Final = {4: 1, 6: 3}
 _CTA_PROTO_NUM: Final = 1
+_CTA_PROTO_SRC_PORT: Final = 2
 _CTA_PROTO_DST_PORT: Final = 3
 
 _UDP: Final = 17
 _HEAD: Final = Struct("=BBH")  # struct nfgenmsg
 _DELETED_AT_ONCE: Final = 64
+
+_NLA: Final = Struct("=HH")
+# An entry of a protocol with ports begins with two tuples, always in this order: four times as fast as attributes.
+_TUPLES: Final = {
+    4: Struct("!4x12s4s8x8sB3x4xH2x8x12s4s8x8xB3x4xH"),
+    6: Struct("!4x12s16s20x8sB3x4xH2x8x12s16s20x8xB3x4xH"),
+}
+
+
+class Connection(NamedTuple):
+    """Between the sender of its first packet and the target that was chosen for it, both packed.
+
+    Ports are 0 for protocols without. `entry` is the kernel's.
+    """
+
+    source: bytes
+    target: bytes
+    protocol: int
+    source_port: int
+    target_port: int
+    entry: bytes
+
+
+def connections(sock: NfSocket, family: int, of: Container[bytes] | None = None) -> Iterator[Connection]:
+    """Those that begin or end at these addresses, or all. Raises `NetlinkError`; `Torn` if the list was not whole."""
+    size = 4 if family == 4 else 16
+    unpack, length, heads = _TUPLES[family].unpack_from, _TUPLES[family].size, _heads(size)
+    for entry in sock.each(_GET, _HEAD.pack(AF[family], 0, 0)):
+        if len(entry) >= length:
+            first, source, proto, protocol, source_port, second, target, same, target_port = unpack(entry)
+            if (first, proto, second) == heads and protocol == same:
+                if of is None or source in of or target in of:
+                    yield Connection(source, target, protocol, source_port, target_port, entry)
+                continue
+        with suppress(Malformed):
+            found = _other(entry, size)
+            if found is not None and (of is None or found.source in of or found.target in of):
+                yield found
+
+
+def _heads(size: int) -> tuple[bytes, bytes, bytes]:
+    """What stands before the first address of each tuple, and before the protocol."""
+
+    def nest(kind: int, length: int) -> bytes:
+        return _NLA.pack(4 + length, kind | NESTED)
+
+    addresses, protocol = 2 * (4 + size), 3 * 8
+    inside = nest(_CTA_TUPLE_IP, addresses) + _NLA.pack(4 + size, _CTA_IP_SOURCE[4 if size == 4 else 6])
+    whole = 8 + addresses + protocol
+    return (
+        nest(_CTA_TUPLE_ORIG, whole) + inside,
+        nest(_CTA_TUPLE_PROTO, protocol) + _NLA.pack(5, _CTA_PROTO_NUM),
+        nest(_CTA_TUPLE_REPLY, whole) + inside,
+    )
+
+
+def _other(entry: bytes, size: int) -> Connection | None:
+    """Of a protocol without ports, or as another kernel may say it. None without addresses."""
+    found = parse(entry, _HEAD.size)
+    kind = _CTA_IP_SOURCE[4 if size == 4 else 6]
+    first, second = found.nest(_CTA_TUPLE_ORIG), found.nest(_CTA_TUPLE_REPLY)
+    source, target = (each.nest(_CTA_TUPLE_IP).get(kind) for each in (first, second))
+    if source is None or target is None:
+        return None
+    one, other = first.nest(_CTA_TUPLE_PROTO), second.nest(_CTA_TUPLE_PROTO)
+    sender, receiver = (each.network_number(_CTA_PROTO_SRC_PORT) or 0 for each in (one, other))
+    return Connection(source, target, one.number(_CTA_PROTO_NUM) or 0, sender, receiver, entry)
+
+
+def forget(sock: NfSocket, family: int, entries: Iterable[bytes]) -> int:
+    """Delete them; returns how many were still there. Raises `NetlinkError`."""
+    head = _HEAD.pack(AF[family], 0, 0)
+    return _delete(sock, [Message(_DELETE, 0, head + _name_of(parse(entry, _HEAD.size))) for entry in entries])
+
+
+def _delete(sock: NfSocket, unwanted: list[Message]) -> int:
+    gone = 0
+    for start in range(0, len(unwanted), _DELETED_AT_ONCE):
+        part = unwanted[start : start + _DELETED_AT_ONCE]
+        refused = sock.batch(part)
+        for refusal in refused.values():
+            if refusal.errno != errno.ENOENT:  # it has just ended by itself
+                raise refusal
+        gone += len(part) - len(refused)
+    return gone
 
 
 def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_to: Ip | None = None) -> int:
@@ -53,10 +139,7 @@ def forget_udp(sock: NfSocket, family: int, ports: Collection[int], *, leading_t
         for found in _entries(sock, head, ports)
         if leading_to in (None, found.nest(_CTA_TUPLE_REPLY).nest(_CTA_TUPLE_IP).ip(_CTA_IP_SOURCE[family]))
     ]
-    for start in range(0, len(unwanted), _DELETED_AT_ONCE):
-        for refusal in sock.batch(unwanted[start : start + _DELETED_AT_ONCE]).values():
-            if refusal.errno != errno.ENOENT:  # it has just ended by itself
-                raise refusal
+    _delete(sock, unwanted)
     return len(unwanted)
 
 

@@ -94,6 +94,7 @@ class NfSocket:
         self._socket = sock
         self.port = sock.port
         self.dump = sock.dump
+        self.each = sock.each
         self.batch = sock.batch
 
     @classmethod

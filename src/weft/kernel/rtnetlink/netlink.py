@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, Self
 
 from weft.kernel.rtnetlink.attributes import Malformed, parse
@@ -62,6 +62,10 @@ class NetlinkError(OSError):
         reason = os.strerror(number)
         super().__init__(number, f"{reason}: {extended}" if extended else reason)
         self.extended = extended
+
+
+class Torn(NetlinkError):
+    """A list that is not whole: ask again."""
 
 
 class Message(NamedTuple):
@@ -178,9 +182,8 @@ class NetlinkSocket:
         when it never held still.
         """
         for _ in range(_DUMP_ATTEMPTS):
-            bodies = self._dump_once(kind, body)
-            if bodies is not None:
-                return bodies
+            with suppress(Torn):
+                return list(self.each(kind, body))
         raise NetlinkError(errno.EINTR, "the kernel's list kept changing while it was read")
 
     @contextmanager
@@ -203,10 +206,12 @@ class NetlinkSocket:
         finally:
             self._socket.setsockopt(_SOL_NETLINK, _NETLINK_DROP_MEMBERSHIP, group)
 
-    def _dump_once(self, kind: int, body: bytes) -> list[bytes] | None:
-        """None for a list that changed meanwhile, or lost a part; it is read to its end all the same."""
+    def each(self, kind: int, body: bytes) -> Iterator[bytes]:
+        """As `dump`, but as they come, so that a long list is never in memory as a whole.
+
+        Raises `Torn` at the end of a list that changed meanwhile or lost a part.
+        """
         sequence = self._send((Message(kind, NLM_F_DUMP, body),), acknowledged=None)
-        bodies: list[bytes] = []
         torn = False
         while True:
             replies = self._receive()
@@ -221,8 +226,10 @@ class NetlinkSocket:
                     error = _refusal(reply)
                     if error is not None:
                         raise error
-                    return None if torn else bodies
-                bodies.append(reply.body)
+                    if torn:
+                        raise Torn(errno.EINTR, "the kernel's list changed while it was read")
+                    return
+                yield reply.body
 
     def _send(self, messages: Sequence[Message], *, acknowledged: int | None = -1) -> int:
         """`acknowledged`, counted from the end, has NLM_F_ACK. Returns the first sequence number."""

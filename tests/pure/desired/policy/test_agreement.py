@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.pure.reach import reached, reaches
 from tests.support.policy import reference
 from tests.support.policy.deciding import decided, expected, is_here, judging
-from tests.support.policy.nftreader import Packet, Reader
+from tests.support.policy.nftreader import NUMBERS, Packet, Reader
 from tests.support.policy.worlds import drawn, flows
 from weft.desired.policy.judge import judged
 from weft.desired.policy.verdict import Asked
@@ -31,6 +31,21 @@ def test_drawn_worlds(seed):
         restricted = world["policies"] and any(is_here(each) for each in flow[:2])
         if restricted:
             reached("allowed_by_policy" if right else "refused")
+
+
+@reaches(cut=0.3, kept=0.3)
+@given(st.integers(0, 2**32))
+def test_open_connections_are_judged_as_their_first_packet_would_be_now(seed):
+    random = Random(seed)
+    world = drawn(random)
+    open_now = decided(world).connections(frozenset)
+    for flow in flows(random, world, 60):
+        source, target, protocol, port = flow
+        ends = (ip_address(each).packed for each in (source, target))
+        forbidden = open_now.forbids(*ends, NUMBERS.get(protocol.lower(), 1), port)
+        assert forbidden != expected(world, flow), flow
+        if world["policies"] and any(is_here(each) for each in flow[:2]):
+            reached("cut" if forbidden else "kept")
 
 
 @reaches(refused=0.3, allowed_by_policy=0.3)
