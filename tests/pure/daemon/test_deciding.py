@@ -6,7 +6,7 @@ from collections.abc import Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pure.daemon.test_reconcile import Node
+from tests.pure.daemon.reconciling import Node
 from tests.pure.reach import reached, reaches
 from tests.support import builders
 from weft.desired.backends import vxlan

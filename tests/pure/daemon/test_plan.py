@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pure.daemon.test_reconcile import FakeKernel
+from tests.pure.daemon.reconciling import FakeKernel
 from tests.pure.reach import reached, reaches
 from tests.support import builders
 from weft.beside.threads import beside

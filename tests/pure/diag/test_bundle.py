@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.doctor.test_checks import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
+from tests.pure.diag.doctor.sights import ADDRESSES, FLANNEL, LINKS, ROUTES, STATE
 from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, bundle_of, files_of, plain, read

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pure.diag.doctor.test_checks import WELL, find
+from tests.pure.diag.doctor.sights import WELL, find
 from weft.diag.checks import CHECKS
 from weft.diag.finding import Finding, ask
 from weft.diag.rules.ruleset import Ruleset, parse

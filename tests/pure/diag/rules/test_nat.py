@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.doctor.test_checks import ADDRESSES, ETH0, LINKS, ROUTES, VXLAN
+from tests.pure.diag.doctor.sights import ADDRESSES, ETH0, LINKS, ROUTES, VXLAN
 from tests.pure.diag.rules.test_verdict import asks, field, meta
 from tests.pure.diag.trace.test_trace import NODE, ON, PEER, POD, code, packet, steps, way
 from weft.diag.rules.matching import Packet, calculated

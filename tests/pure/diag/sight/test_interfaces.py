@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address, ip_network
 
-from tests.pure.diag.doctor.test_checks import ADDRESSES, CNI0, ETH0, LINKS, MAC, ROUTES, VXLAN
+from tests.pure.diag.doctor.sights import ADDRESSES, CNI0, ETH0, LINKS, MAC, ROUTES, VXLAN
 from weft.diag.sight.interfaces import MOST, Tables, described
 from weft.model.kernel.reported import AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo
 from weft.model.value import replace

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.doctor.test_checks import (
+from tests.pure.diag.doctor.sights import (
     ADDRESSES,
     CNI0,
     ETH0,
