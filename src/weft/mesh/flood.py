@@ -54,11 +54,13 @@ class Flood:
                 self._put(pending, names)
         self._wait(now)
 
-    def has(self, link: int, members: Iterable[bytes]) -> None:
+    def has(self, link: int, members: Iterable[bytes], tokens: Iterable[int]) -> None:
         """The link knows these as we do: it has told us."""
-        pending = self._pending[link].members
+        pending = self._pending[link]
         for key in members:
-            pending.pop(key, None)
+            pending.members.pop(key, None)
+        for start in tokens:
+            pending.tokens.pop(start, None)
 
     def take(self) -> list[tuple[int, Names]]:
         """What is to be sent now."""

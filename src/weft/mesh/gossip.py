@@ -99,15 +99,15 @@ class Gossip:
             elif state.put(member):
                 new.members[member.key] = None
                 self._copies.look(member, now)
-        if records.members:
-            state.flood.has(link.number, (member.key for member in records.members if self._same(member)))
+        known = state.known
+        state.flood.has(
+            link.number,
+            [member.key for member in records.members if known.members.get(member.key) == member],
+            [token.start for token in records.tokens if token in known.tokens],
+        )
         if new:
             state.flood.tell(new, now, but=link.number)
             self._removing.look()
-
-    def _same(self, member: Member) -> bool:
-        known = self._state.known.members.get(member.key)
-        return known is not None and known.version == member.version
 
     def _ours(self, member: Member) -> None:
         """Others hold a record of ours that we did not write in this run: go beyond it."""

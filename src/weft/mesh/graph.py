@@ -66,19 +66,22 @@ class Hops:
     __slots__ = ("_first",)
 
     def __init__(self, members: Mapping[bytes, Member], linked: Iterable[bytes]) -> None:
-        keys: dict[int, list[bytes]] = {}
-        for key in members:
-            keys.setdefault(short(key), []).append(key)
         self._first: dict[bytes, bytes] = {key: key for key in sorted(linked)}
+        left: dict[int, list[bytes]] = {}  # whom no link has led to yet, by shorts
+        for key in members:
+            if key not in self._first:
+                left.setdefault(short(key), []).append(key)
         queue = deque(self._first)
-        while queue:
+        while queue and left:
             at = queue.popleft()
-            member = members.get(at)
-            for link in member.links if member else ():
-                for key in keys.get(link, ()):
-                    if key not in self._first and short(at) in members[key].links:
-                        self._first[key] = self._first[at]
-                        queue.append(key)
+            member, name = members.get(at), short(at)
+            for link in left.keys() & member.links if member else ():
+                both = [key for key in left[link] if name in members[key].links]
+                queue += both
+                self._first.update(dict.fromkeys(both, self._first[at]))
+                left[link] = [key for key in left[link] if key not in both]
+                if not left[link]:
+                    del left[link]
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._first)

@@ -106,18 +106,21 @@ class Publishing:
         """Show the leases that have changed, and the next hop to each: the ring gives its member the home block."""
         state = self._state
         changed, gone = [], []
-        marked = state.take_changed()
-        for key in marked:
+        for key in (marked := state.take_changed()):
             member = state.known.members.get(key)
-            lease = member if member and key != state.me and self._holds(member) else None
-            self._tunnels.put(key, lease, now)
-            self._waying.put(key, member if key == state.me else lease, now)
+            if key == state.me:
+                self._waying.put(key, member, now)
+                continue
             shown = self._shown.get(key)
+            lease = member if member and self._holds(member) else None
+            if lease is None and shown is None:
+                continue
+            self._tunnels.put(key, lease, now)
+            self._waying.put(key, lease, now)
             if lease is None:
-                if shown:
-                    del self._shown[key]
-                    self._hops.pop(key, None)
-                    gone.append(key)
+                del self._shown[key]
+                self._hops.pop(key, None)
+                gone.append(key)
             elif shown is None or any(getattr(shown, each) != getattr(lease, each) for each in SHOWN):
                 self._shown[key] = lease
                 changed.append(lease)

@@ -54,6 +54,9 @@ class Tokens:
         tokens = (self._tokens[start] for start in self._starts)
         return (token for token in tokens if token.owner != NOBODY)
 
+    def __contains__(self, token: Token) -> bool:
+        return self._tokens.get(token.start) == token
+
     @property
     def layout(self) -> Layout:
         return self._layout
@@ -87,8 +90,9 @@ class Tokens:
 
     def at(self, block: int) -> Token | None:
         """The token that this block is in, if it can be given and anybody's is known."""
-        found = self.within(block, block + 1)
-        return found[0] if found and found[0].owner != NOBODY else None
+        at = bisect_right(self._starts, block) - 1
+        found = self._tokens[self._starts[at]] if at >= 0 else None
+        return found if found and block < found.stop and found.owner != NOBODY else None
 
     def accepts(self, token: Token, frozen: Collection[bytes] = ()) -> bool:
         """Tell whether a merge would take all of it, or it is there.
@@ -110,7 +114,7 @@ class Tokens:
         gone: dict[Token, None] = {}
         new: dict[Token, None] = {}
         for token in incoming:
-            if self._tokens.get(token.start) == token:  # as a rule all of them, where two compare what they know
+            if token in self:  # as a rule all of them, where two compare what they know
                 continue
             old, made = self._take(token, frozen)
             _exchange(old, gone, new)

@@ -16,7 +16,7 @@ from weft.model.value import Value, replace
 AGAIN: Final = 2.0  # seconds
 REMEMBERED: Final = 512  # answers, for questions that come once more
 FRESH: Final = 0.1  # seconds that next hops are used for after a change,
-FRESH_A_PEER: Final = 0.001  # and where that is longer, so many for each peer: to compute them costs as much
+FRESH_A_PEER: Final = 0.003  # and where that is longer, so many for each peer that they lead to
 
 Question = Want | Note | Propose | Grant
 Answer = Grant | Ack
@@ -45,12 +45,12 @@ class Routing:
 
     def hops(self, known: Known, now: float) -> Hops:
         if self._hops:
-            of, epoch, links, made, hops = self._hops
-            fresh = max(FRESH, FRESH_A_PEER * len(known.members))
-            if of is known and ((epoch, links) == (known.epoch, self._links.changes) or now < made + fresh):
+            of, epoch, links, until, hops = self._hops
+            if of is known and ((epoch, links) == (known.epoch, self._links.changes) or now < until):
                 return hops
         hops = Hops(known.members, (link.key for link in self._links.of(known.ring)))
-        self._hops = (known, known.epoch, self._links.changes, now, hops)
+        until = now + max(FRESH, FRESH_A_PEER * len(known.members))
+        self._hops = (known, known.epoch, self._links.changes, until, hops)
         return hops
 
     def _send(self, message: Routed, known: Known, now: float, *, came: bytes | None = None) -> None:

@@ -17,6 +17,8 @@ from weft.model.value import replace
 
 RESTING: Final = 3600.0  # seconds in which nobody is given what was inherited
 AHEAD: Final = 1000  # versions of our record that are ours to use before the disk must know
+# Of a member's record: what leases and ways are made of.
+SERVED: Final = ("home", "attrs", "name", "tunnels", "nat", "clear", "relays", "cannot")
 
 
 class State:
@@ -157,8 +159,13 @@ class State:
         if change.new:
             self.known.moved(change)
             self.touched = self.touched or any(token.owner == self.me for token in change.gone)
-            self._changed.update((token.owner, None) for token in (*change.gone, *change.new))
+            self._changed.update(dict.fromkeys(self._homes(change.gone) ^ self._homes(change.new)))
             self.flood.tell(Names(tokens=dict.fromkeys(token.start for token in change.new)), now, but=came)
+
+    def _homes(self, tokens: Iterable[Token]) -> set[bytes]:
+        """The owners whose home is among these."""
+        owners = ((token, self.known.members.get(token.owner)) for token in tokens)
+        return {own.key for token, own in owners if own and own.home in range(token.start, token.stop)}
 
     def write(self, tokens: list[Token], now: float) -> Change:
         """Tokens that are ours to write."""
@@ -168,9 +175,11 @@ class State:
         return change
 
     def put(self, member: Member) -> bool:
+        old = self.known.members.get(member.key)
         if not self.known.put(member):
             return False
-        self._changed[member.key] = None
+        if old is None or any(getattr(old, each) != getattr(member, each) for each in SERVED):
+            self._changed[member.key] = None
         return True
 
     def mark(self, key: bytes) -> None:

@@ -173,7 +173,7 @@ def test_s14_adopting_the_other_ring():
     other = world.nodes["d"].core.ring.id
     for name in "abc":
         world.ask(name, do.Connect(address=world.nodes["d"].address))
-    world.run(1)
+    assert world.run(20, until=lambda: all(world.nodes[name].core.strangers(world.now) for name in "abc"))
     for name in "abc":
         world.ask(name, do.Adopt(ring=other))
     assert all(world.nodes[name].own.home for name in "abc"), "the old ring serves until the other is there"
