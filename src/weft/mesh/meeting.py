@@ -14,6 +14,7 @@ from weft.mesh.state import State
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.effects import Adopt
 from weft.model.mesh.messages import Hello, Offer
+from weft.model.mesh.records import Member
 from weft.model.value import replace
 
 QUIET: Final = 300.0  # seconds between two words about one other ring
@@ -24,7 +25,8 @@ class Meeting:
     def __init__(self, state: State) -> None:
         self._state = state
         self._said = Recent[bytes, float]()
-        self._seen = Recent[bytes, tuple[Hello, float]]()  # peers of other rings, and when they had a link last
+        # Peers of other rings, when they had a link last, and their record of then: with a newer one they are of ours.
+        self._seen = Recent[bytes, tuple[Hello, float, Member | None]]()
         self._wanted: bytes | None = None  # the ring to adopt, and no other
         self._until = -inf  # when our own is not dropped for it any more
 
@@ -77,11 +79,15 @@ class Meeting:
                 self.met(other, now)
 
     def _saw(self, link: Link, ring: bytes, now: float) -> None:
-        self._seen[link.key] = replace(link.hello, ring=ring), now
+        self._seen[link.key] = replace(link.hello, ring=ring), now, self._state.known.members.get(link.key)
 
     def strangers(self, now: float) -> list[Hello]:
-        ours = self._state.known.ring
-        found = {key: hello for key, (hello, when) in self._seen.items() if hello.ring != ours and now < when + LATELY}
+        ours, members = self._state.known.ring, self._state.known.members
+        found = {
+            key: hello
+            for key, (hello, when, record) in self._seen.items()
+            if hello.ring != ours and now < when + LATELY and members.get(key) == record
+        }
         for link in self._state.links:
             found.pop(link.key, None)
             if link.ring is None or link.ring != ours:

@@ -55,9 +55,11 @@ class Outside:
         own = self._own[: MAX_ENDPOINTS - _MOST]
         if not words and own and {*own} <= {*self._before}:
             return
-        seen = Counter(word for word in words if str(word) not in self._own)
-        # One alone may be wrong, or lie; but it may be the only one outside.
-        likely = [word for word, count in seen.most_common() if count > 1] or sorted(seen, key=str)
+        counts = Counter(word for word in words if str(word) not in self._own)
+        # One alone may be wrong, or lie; but it may be the only one outside, unless another sees us at a public address.
+        public = {word.ip.version for word in words if str(word) in self._own and word.ip.is_global}
+        seen = {word: count for word, count in counts.most_common() if count > 1 or word.ip.version not in public}
+        likely = [word for word, count in seen.items() if count > 1] or sorted(seen, key=str)
         self.hosts = frozenset(word.ip for word in seen)
         many = len(self.hosts) < len(seen)
         if not self._own or not seen:

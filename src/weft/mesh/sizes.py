@@ -7,7 +7,7 @@ WHOLE: Final = 65535  # bytes of an IP packet: as large as those of pods may be
 _SIZES: Final = (WHOLE, 1400, 1380, 1280)  # what passes PPPoE and tunnels; the least of IPv6
 _TRIES: Final = 2  # of a size, before the next one is tried
 _AGAIN: Final = 5.0  # seconds between two echoes of the size that passes
-_LARGER: Final = 60.0  # … until a larger one is tried again
+_LARGER: Final = 15.0  # … until a larger one is tried again
 
 
 class Sizes:

@@ -244,6 +244,18 @@ def test_another_ring_that_does_not_come_back_is_neither_waited_for_nor_remember
         made.asked(do.Adopt(ring=RING.id), 281.1)
 
 
+def test_a_peer_that_was_of_another_ring_is_forgotten_when_its_record_comes_by_ours():
+    made = core()
+    made.asked(do.Used(ever=True), 100.0)
+    made.link_up(1, hello(1), 100.1, dialled=None)
+    made.received(1, Records(members=(known(2, links=(1,)),)), 100.2)
+    made.link_up(2, hello(2, ring=bytes([7]) * 16), 100.3, dialled=None)
+    made.received(1, Records(members=(known(2, links=(1,)),)), 100.4)
+    assert [stranger.key for stranger in made.strangers(101.0)] == [key(2)]
+    made.received(1, Records(members=(replace(known(2, links=(1,)), run=2, version=2),)), 101.1)
+    assert not made.strangers(101.2)
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_who_adopts_another_ring_keeps_its_own_until_somebody_of_that_one_answers(used):
     made = core(peers=("10.0.0.7:51820",))

@@ -97,6 +97,17 @@ def test_by_what_neighbours_see_a_node_knows_its_nat(words, nat, tunnels):
     assert node.says == (nat, tunnels)
 
 
+def test_who_is_seen_at_a_public_address_of_its_own_believes_in_a_nat_by_two_words_alone():
+    public, six = "1.2.3.4:51820", "[2001:db8::1]:4001"
+    node = Node(own=(OWN, public), links=5)
+    node.hears((1, public), (2, SEEN))
+    assert node.says == (NO_NAT, (OWN, public))
+    node.hears((3, SEEN))
+    assert node.says == (ONE_PORT, (SEEN, OWN, public))
+    node.hears((3, BEYOND), (4, six))
+    assert node.says == (ONE_PORT, (six, OWN, public)), "of the other family nobody has said otherwise"
+
+
 def test_who_has_no_wireguard_is_seen_nowhere():
     node = Node(own=())
     node.hears((1, SEEN))

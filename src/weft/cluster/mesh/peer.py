@@ -50,7 +50,8 @@ from weft.wire.mesh import Hostile
 log = logging.getLogger(__name__)
 
 _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
-_REMEMBER_SECONDS: Final = 5.0  # what others tell again is written this long after a change
+_REMEMBER_SECONDS: Final = 5.0  # what others tell again is written once in this time,
+_SOON_SECONDS: Final = 0.2  # and so long after a change: what changes then, as a rule does so at once
 _SHOWN: Final = 64  # addresses that do not answer
 
 
@@ -348,9 +349,10 @@ class Peer:
     async def _remember(self, core: Core) -> NoReturn:
         while True:
             await self._untold.wait()
-            await asyncio.sleep(_REMEMBER_SECONDS)
+            await asyncio.sleep(_SOON_SECONDS)
             self._untold.clear()
             await self.saving.remember(tuple(core.members.values()), tuple(core.paths))
+            await asyncio.sleep(_REMEMBER_SECONDS)
 
 
 def unread() -> Problem:

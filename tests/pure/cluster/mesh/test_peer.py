@@ -158,6 +158,18 @@ async def test_a_path_that_has_fallen_is_remembered_though_no_lease_has_changed(
         await comes(lambda: world.disk.remembered == 2)
 
 
+async def test_who_comes_is_remembered_at_once_and_what_follows_is_written_together(monkeypatch):
+    monkeypatch.setattr("weft.cluster.mesh.peer._SOON_SECONDS", 0.001)
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.say(Leases(changed=(member(2),)))
+        await comes(lambda: world.disk.remembered == 1)
+        for number in range(3, 9):
+            world.say(Leases(changed=(member(number),)))
+            await asyncio.sleep(0.01)
+        assert world.disk.remembered == 1
+
+
 async def test_many_keeps_at_once_are_one_write():
     world = World(FakeDisk(saved()))
     async with running(world):
