@@ -7,7 +7,7 @@ wait here until the packets of an attachment are judged, in threads of their own
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ from weft.desired.inputs import Inputs
 from weft.desired.policy.connections import Connections, concerned
 from weft.desired.policy.decide import PolicyDecider, pod_of
 from weft.desired.policy.frame import senders
-from weft.desired.policy.inputs import Attached, Mode, PolicySettings
+from weft.desired.policy.inputs import UNKNOWN, Attached, Mode, PolicySettings
 from weft.desired.policy.names import MAP
 from weft.kernel.netfilter.cutting import own_addresses
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -36,12 +36,14 @@ from weft.model.kernel.objects import Key
 from weft.model.kernel.policytable import INET, PolicyChain
 from weft.model.net import Ip
 from weft.model.node.history import History
-from weft.model.policy import ClusterPolicy, Policy
+from weft.model.policy import ClusterPolicy, Pod, Policy, Thing
 from weft.model.text import counted
+from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
 _SECONDS: Final = 5.0  # of a plugin that waits
+_AUDIT_SECONDS: Final = 0.5  # in an audit, which keeps no pod from anything
 _LOOK_SECONDS: Final = 0.02
 # What is watched may be behind what the kubelet heard: then a pod is asked for by itself.
 _ASK_SECONDS: Final = 0.1
@@ -212,6 +214,7 @@ class Enforcement:
         def keep(decider: PolicyDecider) -> Keeper:
             return Keeper(self._plane, decider, may_remove=lambda: True, clock=self._clock, history=self._history)
 
+        self._identify(self._source.things.values())
         term = _Term(settings, keep)
         term.decider.change(self._source.things.values())
         for key, attached in self._attached.items():
@@ -221,6 +224,20 @@ class Enforcement:
         if self.cuts is not None:
             self.cuts.everything()
         return term
+
+    def _identify(self, told: Collection[Thing]) -> None:
+        """Find whose the attachments are that nobody has a record of, by the addresses that they were given."""
+        unknown = {key: each for key, each in self._attached.items() if each.pod == UNKNOWN and each.ips}
+        if not unknown:
+            return
+        for key, each in unknown.items():
+            if not any(_has(pod, each.ips) for pod in told):
+                continue
+            found = [pod for pod in self._source.things.values() if _has(pod, each.ips)]
+            if len(found) == 1 and isinstance(found[0], Pod):
+                attached = self._attached[key] = replace(each, pod=str(found[0]), uid=found[0].uid)
+                if self._term is not None:
+                    self._decided(self._term, self._term.decider.attached(key, attached))
 
     def connections(self) -> Connections | None:
         """A judge of open connections; None until packets are led by what was decided."""
@@ -250,6 +267,7 @@ class Enforcement:
             log.info("policies: %d read, and %s", policies, pods)
         if self._term is not None:
             self._decided(self._term, self._term.decider.change(found.put, found.gone))
+            self._identify(found.put)
         self._read.set()
         self._warn()
 
@@ -298,7 +316,7 @@ class Enforcement:
         term: _Term | None = None
         ask_at = self._loop.time() + _ASK_SECONDS
         with suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_SECONDS if self._mode == "enforce" else _AUDIT_SECONDS):
                 while True:
                     if self._term is not term and self._term is not None:
                         term = self._term
@@ -336,3 +354,8 @@ class Enforcement:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SECONDS):
                     await self._term.keeper.idle()
+
+
+def _has(thing: Thing, ips: tuple[Ip, ...]) -> bool:
+    """Tell whether it is a pod with these addresses."""
+    return isinstance(thing, Pod) and thing.counts and set(ips) <= set(thing.ips)

@@ -12,7 +12,7 @@ from tests.support.waiting import comes
 from weft.cluster.policysource import Change, TakeChange
 from weft.daemon import enforcement
 from weft.daemon.enforcement import Enforcement
-from weft.desired.policy.inputs import Attached
+from weft.desired.policy.inputs import UNKNOWN, Attached
 from weft.model.errors import ConfigError, Failure, Problem
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.policytable import KINDS, PolicyElement
@@ -107,6 +107,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(enforcement, "_SECONDS", 0.2)
+    monkeypatch.setattr(enforcement, "_AUDIT_SECONDS", 0.1)
     monkeypatch.setattr(enforcement, "_SETTINGS_SECONDS", 0.01)
 
 
@@ -204,6 +205,27 @@ async def test_who_lives_at_the_start_is_judged_but_for_those_that_left_meanwhil
     node.running = asyncio.ensure_future(node.gate.run(lambda: node.inputs))
     await comes(lambda: node.gate.problem is None)
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+async def test_attachments_without_a_record_are_known_by_the_address_that_they_were_given(node):
+    """Also once their pod is told, and only where one pod alone has that address."""
+    first, second = (ip_address(f"10.5.1.{last}") for last in (2, 3))
+    lost = {
+        "k1": replace(WEB, pod=UNKNOWN),
+        "k2": replace(WEB, pod=UNKNOWN, ips=(second,), port="veth2"),
+        "k3": replace(WEB, pod=UNKNOWN, ips=(), port="veth3"),
+    }
+    web = replace(PODS.pods[0], ips=(first,))
+    node.begin(replace(PODS, pods=(web,), policies=(SHUT,)), **lost)
+    await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "in"})
+    assert "runs here as ?/?, ?/?" in str(node.gate.loss)
+    late = replace(web, name="late", ips=(second,))
+    twin = replace(late, name="twin")
+    node.source.words.put_nowait(replace(PODS, pods=(web, late, twin), policies=(SHUT,)))
+    await asyncio.sleep(0.05)
+    assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
+    node.source.words.put_nowait(replace(PODS, pods=(web, replace(late, uid="2")), policies=(SHUT,)))
+    await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "in", "10.5.1.3": "in"})
 
 
 async def test_what_is_not_understood_of_a_change_leaves_the_rest_as_it_was(node):

@@ -1,6 +1,5 @@
 """The steps of ADD that plugins which make a pair of links share. Each undoes itself if a later one fails."""
 
-import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
@@ -19,7 +18,6 @@ from weft.model.value import Value, replace
 from weft.wire import cniresult
 from weft.wire.cni import TRY_AGAIN, CniError, failure
 
-_POD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}")  # Kubernetes has no other names
 # Routes from router advertisements (linux/rtnetlink.h).
 _RTPROT_RA: Final = 9
 
@@ -59,14 +57,16 @@ def make_links(
     veth.refuse_second(call, container)
     link, name = veth.make(call, container, mtu=mtu, mac=mac)
     on_failure(undo, call, lambda: interface.disable(call, link, link.link))
+    pod, uid = record.pod_in(_told(call.args))
     known = Record(
         veth=name,
         index=link.link,
         masq=masq_kind,
         spoof_check=spoof_check,
         ipam=ipam_type,
-        pod=_pod(call.args),
-        uid=_told(call.args).get("K8S_POD_UID", ""),
+        pod=pod,
+        uid=uid,
+        asked=True,
     )
     on_failure(undo, call, lambda: record.put_back(call, record.LINKS, before))
     record.write(call, known)
@@ -75,13 +75,6 @@ def make_links(
 
 def _told(args: str) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition("=") for pair in args.split(";"))}
-
-
-def _pod(args: str) -> str:
-    """Return what Kubernetes' runtimes say, as `default/web`; empty if they do not."""
-    told = _told(args)
-    pod = f"{told.get('K8S_POD_NAMESPACE', '')}/{told.get('K8S_POD_NAME', '')}"
-    return pod if _POD.fullmatch(pod) else ""
 
 
 def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Final, TypeVar
@@ -34,6 +34,7 @@ V = TypeVar("V", bound=Value)
 LINKS: Final = "attachments"
 ADDRESSES: Final = "ipam"
 _WORDS: Final = 200
+_POD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}")  # Kubernetes has no other names
 _KEY: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -41,7 +42,8 @@ class Record(Value):
     """The host's end of an attachment, by name and index, and what else must be undone.
 
     `masq` is the kind of masquerade rules; `addresses` are filled in only with them. `ipam` is the plugin that gives
-    the addresses. `pod` and `uid` are what Kubernetes' runtimes say of it, the first as `default/web`.
+    the addresses. `pod` and `uid` are what Kubernetes' runtimes say of it, the first as `default/web`; without `asked`
+    they were not looked for.
     """
 
     veth: Annotated[str, Key("veth")] = ""
@@ -52,6 +54,7 @@ class Record(Value):
     ipam: Annotated[str, Key("ipam")] = ""
     pod: Annotated[str, Key("pod")] = ""
     uid: Annotated[str, Key("uid")] = ""
+    asked: Annotated[bool, Key("asked")] = False
 
 
 @lru_cache(maxsize=64)
@@ -63,6 +66,12 @@ def key_of(attachment: Attachment) -> str:
 
 def alias_of(attachment: Attachment) -> str:
     return f"{POD_ALIAS}{key_of(attachment)}"
+
+
+def pod_in(args: Mapping[str, str]) -> tuple[str, str]:
+    """A pod's name, as `default/web`, and its UID, where CNI_ARGS are those of Kubernetes' runtimes; else empty."""
+    pod = f"{args.get('K8S_POD_NAMESPACE', '')}/{args.get('K8S_POD_NAME', '')}"
+    return (pod if _POD.fullmatch(pod) else ""), args.get("K8S_POD_UID", "")
 
 
 def write(call: Call, record: Record) -> None:

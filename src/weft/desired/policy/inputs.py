@@ -1,12 +1,14 @@
 """What decides about the tables of policies beside policies and pods: the node, and what is attached to it."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from weft.model.net import Family, Ip, Net
 from weft.model.policy import Pod
 from weft.model.value import Value
 
 Mode = Literal["enforce", "audit"]
+# Of an attachment of which it is not known whose it is; no pod has this name.
+UNKNOWN: Final = "?/?"
 
 
 class PolicySettings(Value):
