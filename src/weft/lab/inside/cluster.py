@@ -17,15 +17,14 @@ from weft.cni.install import conflist, executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.inside import daemons, etcd, filesystem, nat, node, pod, relay, underlay
+from weft.lab.inside import daemons, etcd, filesystem, node, pod, relay, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.daemons import Note
-from weft.lab.inside.etcd import Store
-from weft.lab.inside.mesh import MeshStore
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
 from weft.lab.inside.processes import Arrivals, Child, Children, Processes
+from weft.lab.inside.stores import MeshStore, Store
 from weft.lab.links import Conditions
 from weft.lab.network import misfits, understand
 from weft.lab.report import PodReport, ServiceReport, serves
@@ -101,7 +100,7 @@ class World:
         families = self.lab.families
         underlay.make_switches(self.rtnl, families, self.lab.segments, self.lab.nat)
         for segment in self.lab.nat:
-            self._routers.append(await nat.make(self.inside, self.rtnl, self.switch, self.lab, segment))
+            self._routers.append(await self.switch.add_router(self.inside, self.lab, segment))
         await self.store.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._make_nodes(self.lab.nodes, note))

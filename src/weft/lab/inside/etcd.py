@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from weft.lab.inside import control, underlay
 from weft.lab.inside.filesystem import ETCD_DATA
@@ -154,37 +154,3 @@ class EtcdStore:
 
     def _failed(self, seen: str) -> Unavailable:
         return Unavailable(Problem("STORE-001", "the lab's etcd", f"{seen}:\n{self._processes.last_words(LOG)}"))
-
-
-class Store(Protocol):
-    """Where the lab's leases are, at the client URL `where`."""
-
-    where: str
-
-    async def start(self) -> None:
-        """Do not wait for anything. `ConfigError` if the machine lacks a program."""
-        ...
-
-    async def ready(self) -> None:
-        """Wait until it answers and has the network configuration. `Unavailable` if it never does."""
-        ...
-
-    async def state(self) -> str:
-        """`ready`, `not ready` or `silent` as it answers, or `exited N`."""
-        ...
-
-    async def configuration(self) -> str:
-        """`Unavailable` if it does not answer."""
-        ...
-
-    async def configure(self, network: str) -> None:
-        """`Unavailable` if it does not answer."""
-        ...
-
-    def flags(self, node: Node) -> list[str]:
-        """By which a node's daemon finds it."""
-        ...
-
-    def prepare(self, node: Node) -> None:
-        """Put what those flags name into a node's directories."""
-        ...

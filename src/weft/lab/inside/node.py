@@ -16,9 +16,9 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import system
 from weft.lab.inside import control, filesystem, underlay
 from weft.lab.inside.control import Health
-from weft.lab.inside.etcd import Store
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Arrivals, Child, Processes
+from weft.lab.inside.stores import Store
 from weft.lab.links import Link
 from weft.lab.network import share
 from weft.lab.report import NodeReport, serves

@@ -12,14 +12,16 @@ from typing import Final
 
 from weft.beside.tasks import watched
 from weft.cni.plugins.bandwidth import bucket_of
+from weft.kernel.namespaces import CLONE_NEWNET, unshare
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.netlink import Message
 from weft.kernel.rtnetlink.rtnl import Rtnl
+from weft.lab import spec
 from weft.lab.inside import underlay
 from weft.lab.inside.changes import rules
-from weft.lab.inside.changes.rules import Place
-from weft.lab.inside.namespaces import Room
+from weft.lab.inside.changes.rules import INSIDE, OUTSIDE, Place
+from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.processes import Processes
 from weft.lab.links import STORE, Conditions, Link
 from weft.lab.spec import Nat, Node
@@ -102,6 +104,27 @@ class Switch:
         wireguard = underlay.outer_port(node) if self._nat[node.segment] == "cone" else 0
         return replace(place, outside=outside, wireguard=wireguard)
 
+    async def add_router(self, inside: Inside, lab: spec.Lab, segment: int) -> Room:
+        """Put a router with NAT, as homes have them, between a segment's switch and the first one's.
+
+        It is a network namespace, there as long as its room is open.
+        """
+        families = self._families
+        room, own = await inside.run(None, lambda: _router(inside, families))
+        with own:
+            underlay.bring_up(own, "lo")
+            beyond = [underlay.beyond(family, segment) for family in families]
+            within = [underlay.address(family, segment=segment) for family in families]
+            for link, to, addresses in ((OUTSIDE, 1, beyond), (INSIDE, segment, within)):
+                port = self._rtnl.add_veth(f"nat{segment}-{link}", peer=link, peer_netns_fd=room.net, up=True)
+                self._rtnl.set_link(port.index, master=self._rtnl.index_of(spec.switch(to)))
+                underlay.add_addresses(own, underlay.bring_up(own, link), addresses)
+            underlay.lead_out(own, families, OUTSIDE)
+        underlay.lead_behind(self._rtnl, families, segment)
+        nodes = [self.place(node) for node in lab.nodes if node.segment == segment]
+        await self.load(rules.nat(self._nat[segment], lab=self.store.addresses, nodes=nodes), room)
+        return room
+
     def _rules(self, conditions: Conditions, nodes: dict[str, Place]) -> str:
         places = nodes | {STORE: self.store}
         losses = {nodes[name].port: link.loss for name, link in conditions.links.items() if link.loss}
@@ -118,6 +141,12 @@ class Switch:
         if ran.exit:
             words = " ".join(ran.stderr.decode(errors="replace").split())
             raise Unavailable(Problem("LAB-002", "nft, for the lab's switch", words))
+
+
+def _router(inside: Inside, families: Sequence[Family]) -> tuple[Room, Rtnl]:
+    unshare(CLONE_NEWNET)
+    underlay.route_between(families)
+    return Room.here(inside.proc), Rtnl.open()
 
 
 def shape(rtnl: Rtnl, port: str, link: Link) -> None:

@@ -15,15 +15,16 @@ from weft.diag.trace import sending
 from weft.diag.trace.probes import Sent
 from weft.kernel import packetsocket
 from weft.lab import protocol
-from weft.lab.inside.changes import policing, scaling, stopping
+from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.requests import account, ping
 from weft.lab.inside.requests.connection import Connection
 from weft.lab.links import STORE, Conditions, group, words
+from weft.lab.manifests import name_of
 from weft.lab.report import LabReport, LinksReport, Nothing, TurnReport
 from weft.lab.system import SO_TIMESTAMPNS
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.history import Kind
 from weft.model.text import counted, one_of
 from weft.model.value import Value
@@ -137,13 +138,35 @@ async def carry_out(world: World, request: protocol.Changing, note: Note) -> Ans
                 world.history.note("configured", "the network", now=f"back end {world.backend}")
                 return await account.report(world)
             case protocol.SetPolicies():
-                await policing.change(world, request)
+                await _set_policies(world, request)
                 return await account.report(world)
             case protocol.Broke(node, fault, mend, failed):
                 kind: Kind = "mended" if mend else "broke"
                 failure = f"it failed: {failed}" if failed else ""
                 world.history.note(kind, f"{world.node(node).spec.name} {fault}", words=failure)
                 return Nothing()
+
+
+async def _set_policies(world: World, wanted: protocol.SetPolicies) -> None:
+    """`ConfigError` changes nothing; `Unavailable` names nodes where it is not in effect in time."""
+    if world.policies is None:
+        seen = "nodes of this lab enforce no policies"
+        hint = "Start one with 'weft lab up --policy FILE', or with 'policies: []' in its file."
+        raise ConfigError(Problem("LAB-001", world.lab.name, seen, hint=hint))
+    there = world.policies.objects
+    if unknown := [name for name in wanted.delete if name not in there]:
+        seen, expected = "there is none of this name", one_of(there, unknown[0]) if there else ""
+        raise ConfigError(Problem("LAB-002", unknown[0], seen, expected=expected))
+    for name in wanted.delete:
+        del there[name]
+        world.history.note("configured", name, now="deleted")
+    for each in wanted.put:
+        there[name_of(each)] = each
+        world.history.note("configured", name_of(each), now="applied")
+    if late := await world.police():
+        hint = f"'weft lab status{world.lab.option}' says why."
+        seen = f"the policies are not in effect on {', '.join(late)} yet"
+        raise Unavailable(Problem("POL-003", world.lab.name, seen, hint=hint))
 
 
 async def _join(world: World, request: protocol.SetLinks | protocol.Partition | protocol.Heal) -> LinksReport:

@@ -1,7 +1,7 @@
-"""The store of a lab without one: the mesh of its nodes, which the first of them creates."""
+"""What a lab asks of its store, and the store of a lab without one: the mesh of its nodes."""
 
 import os
-from typing import Final
+from typing import Final, Protocol
 
 from weft.lab.inside import filesystem, underlay
 from weft.lab.spec import Lab, Node
@@ -13,7 +13,43 @@ _PASSWORD_FILE: Final = "password"  # noqa: S105 - a name
 _DIALLED: Final = 3  # nodes that each other one dials first, of those that it reaches
 
 
+class Store(Protocol):
+    """Where the lab's leases are, at the client URL `where`."""
+
+    where: str
+
+    async def start(self) -> None:
+        """Do not wait for anything. `ConfigError` if the machine lacks a program."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until it answers and has the network configuration. `Unavailable` if it never does."""
+        ...
+
+    async def state(self) -> str:
+        """`ready`, `not ready` or `silent` as it answers, or `exited N`."""
+        ...
+
+    async def configuration(self) -> str:
+        """`Unavailable` if it does not answer."""
+        ...
+
+    async def configure(self, network: str) -> None:
+        """`Unavailable` if it does not answer."""
+        ...
+
+    def flags(self, node: Node) -> list[str]:
+        """By which a node's daemon finds it."""
+        ...
+
+    def prepare(self, node: Node) -> None:
+        """Put what those flags name into a node's directories."""
+        ...
+
+
 class MeshStore:
+    """The first node creates it."""
+
     where = "mesh"
 
     def __init__(self, lab: Lab) -> None:
