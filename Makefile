@@ -1,9 +1,9 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help wheel setup demo test lint bench conformance debian13 soak mutants spec docs lock stubs clean
+.PHONY: help wheel release release-check site setup demo test lint bench conformance debian13 soak mutants spec docs lock stubs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Debian packages, uv, the locked environment in .venv, the CNI client
 	@scripts/setup.sh
@@ -25,7 +25,7 @@ conformance: ## Kubernetes' own tests of the network, on labs of Kubernetes node
 	@.venv/bin/python -m tests.conformance
 
 debian13: ## demo and tests on Debian 13, in a root file system of its own; as root, with mmdebstrap
-	@scripts/debian13.sh
+	@scripts/debian.sh 13
 
 soak: setup ## the tests that break things, for long; the pure ones with newer Pythons; 100 mutants
 	@scripts/other-pythons.sh
@@ -49,6 +49,17 @@ stubs: setup ## generate messages and gRPC stubs from our .proto
 
 wheel: setup ## the wheels of weft, with the static CNI client, and of weft-lab, into dist/
 	@scripts/wheel.sh
+
+release-check: ## a release, built twice and compared, with every artefact installed and used; as root
+	@scripts/release-check.sh
+
+release: ## wheels, sdist, Debian packages, chart, manifest and SBOM of what is committed, into dist/
+	@scripts/setup.sh release
+	@scripts/release.sh
+
+site: ## the docs as a site that needs nothing from elsewhere, into build/site
+	@scripts/setup.sh release
+	@rm -rf build/site && .venv-release/bin/python -m scripts.site build/site "$$(.venv/bin/weft --version | cut -d" " -f2)"
 
 clean: ## remove what building and testing left here; .venv stays
 	rm -rf build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

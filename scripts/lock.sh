@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 compile() { .venv-tools/bin/uv pip compile -q --upgrade --generate-hashes --universal --no-header "$@"; }
 compile pyproject.toml -o requirements/run.txt
 compile pyproject.toml --group dev -o requirements/dev.txt
+compile --group release -o requirements/release.txt
 compile --group tools -o requirements/tools.txt
 compile --group build -o requirements/build.txt
 if grep -nE '://|^--' requirements/*.txt; then

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh                what scripts/apt-packages.txt lists
 #   scripts/setup.sh conformance    what scripts/apt-conformance.txt lists, too
+#   scripts/setup.sh release        what scripts/apt-release.txt lists, the cross compiler's C library, and .venv-release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -102,6 +103,24 @@ install_environment() {
     .venv/bin/python -m compileall -q src
 }
 
+install_release_tools() {
+    local want uv=.venv-tools/bin/uv python_version machine
+    want=$(stamp requirements/release.txt requirements/run.txt <("$python" -VV))
+    done_before .venv-release/stamp "$want" && return
+    say "installing $(grep -c '^[a-z].*==' requirements/release.txt) locked packages into .venv-release"
+    scripts/cross.sh aarch64 >/dev/null
+    [ -x .venv-release/bin/python ] || $uv venv -q --python "$python" .venv-release
+    $uv pip sync -q --compile-bytecode --python .venv-release/bin/python --require-hashes requirements/release.txt
+    # What Debian packages bring along, into uv's cache: scripts/deb.sh takes it from there.
+    for python_version in 3.11 3.13; do
+        for machine in x86_64 aarch64; do
+            scripts/needs.sh $machine $python_version build/needs
+        done
+    done
+    rm -rf build/needs
+    echo "$want" >.venv-release/stamp
+}
+
 build_programs() {
     local want
     want=$(stamp src/weft/cni/client/* src/weft/cni/launch/* src/weft/forward/relay/* src/weft/forward/bpf/*)
@@ -120,3 +139,4 @@ python=$(find_python)
 install_uv
 install_environment
 build_programs
+[ "${1:-}" != release ] || install_release_tools

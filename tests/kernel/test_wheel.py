@@ -11,20 +11,23 @@ import pytest
 
 from tests.support.checkout import CHECKOUT
 from tests.support.cni.call import Caller
+from weft import __version__
 from weft.cni import registry
 
 SECONDS = 200
 
 
+def build(folder: Path, *, umask: int) -> Path:
+    command = [f"{CHECKOUT}/scripts/wheel.sh", str(folder)]
+    built = subprocess.run(command, capture_output=True, check=False, text=True, timeout=SECONDS, umask=umask)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the wheels."""
-    folder = tmp_path_factory.mktemp("wheels")
-    built = subprocess.run(
-        [f"{CHECKOUT}/scripts/wheel.sh", str(folder)], capture_output=True, check=False, text=True, timeout=SECONDS
-    )
-    assert built.returncode == 0, built.stderr
-    return folder
+    return build(tmp_path_factory.mktemp("wheels"), umask=0o022)
 
 
 def installed(made: Path, *wheels: Path) -> Path:
@@ -40,7 +43,7 @@ def installed(made: Path, *wheels: Path) -> Path:
 @pytest.fixture(scope="module")
 def node(wheels: Path) -> Path:
     """An environment with what a node needs."""
-    return installed(wheels / "node", *wheels.glob("weft-*.whl"))
+    return installed(wheels / "node", *wheels.glob("weft_cni-*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,15 @@ def run(environment: Path, *command: str) -> str:
     return ran.stdout
 
 
+def test_the_same_source_makes_the_same_bytes(wheels, tmp_path):
+    again = build(tmp_path / "further" / "down", umask=0o077)
+    names = {path.name for path in wheels.glob("*.whl")}
+    assert names == {path.name for path in again.iterdir()}
+    assert len(names) == 2
+    for name in names:
+        assert (wheels / name).read_bytes() == (again / name).read_bytes()
+
+
 def test_the_environment_has_the_wheels_weft_and_nothing_of_the_checkout(environment):
     where = run(environment, "python", "-I", "-c", "import weft.cni.build as b; print(b.__file__, b.PROGRAM.built())")
     assert where.split()[0].startswith(str(environment))
@@ -64,7 +76,7 @@ def test_the_environment_has_the_wheels_weft_and_nothing_of_the_checkout(environ
 
 
 def test_a_nodes_wheel_holds_no_file_of_the_lab_or_the_page(wheels):
-    [ours], [labs] = wheels.glob("weft-*.whl"), wheels.glob("weft_lab-*.whl")
+    [ours], [labs] = wheels.glob("weft_cni-*.whl"), wheels.glob("weft_lab-*.whl")
     both = [set(zipfile.ZipFile(wheel).namelist()) for wheel in (ours, labs)]
     assert {"weft/daemon/node.py", "weft/cni/bin/weft-cni", "weft/diag/problems.md"} <= both[0]
     assert {"weft/lab/inside/supervisor.py", "weft/lab/kubernetes/weft.yaml", "weft/ui/static/page.html"} <= both[1]
@@ -74,12 +86,18 @@ def test_a_nodes_wheel_holds_no_file_of_the_lab_or_the_page(wheels):
 
 def test_a_node_without_the_lab_says_how_to_get_it(node):
     shown = run(node, "weft", "--help")
-    assert "Not installed (pip install weft_lab-0.1.0-*.whl, which 'make wheel' builds):\n  lab  A multi-node" in shown
+    assert (
+        f"Not installed (pip install weft_lab-{__version__}-*.whl, which 'make wheel' builds):\n  lab  A multi-node"
+        in shown
+    )
     refused = subprocess.run(
         [f"{node}/bin/weft", "lab", "up"], capture_output=True, check=False, text=True, timeout=SECONDS
     )
     assert refused.returncode == 2
-    assert "The command 'lab' is not installed. Install it with: pip install weft_lab-0.1.0-*.whl" in refused.stderr
+    assert (
+        f"The command 'lab' is not installed. Install it with: pip install weft_lab-{__version__}-*.whl"
+        in refused.stderr
+    )
 
 
 def test_all_of_a_node_works_without_the_lab_and_the_pages_libraries(node):

@@ -49,12 +49,12 @@ def test_without_the_lab_its_commands_are_named_with_how_to_install_them():
         for line in ("--help", "ui --open", "ux")
     )
     commands, absent = shown.stdout.split(
-        "Not installed (pip install weft_lab-0.1.0-*.whl, which 'make wheel' builds):"
+        f"Not installed (pip install weft_lab-{__version__}-*.whl, which 'make wheel' builds):"
     )
     assert "  status  " in commands
     assert [line.split()[0] for line in absent.strip().splitlines()] == ["lab", "ui"]
     assert refused.returncode == 2
-    assert "'ui' is not installed. Install it with: pip install weft_lab-0.1.0-*.whl" in refused.stderr
+    assert f"'ui' is not installed. Install it with: pip install weft_lab-{__version__}-*.whl" in refused.stderr
     assert "There is no command 'ux'." in unknown.stderr
 
 

@@ -18,7 +18,7 @@ NODE, LAB = read("pyproject.toml"), read("lab/pyproject.toml")
 
 
 def test_the_lab_needs_weft_of_its_own_version():
-    assert f"weft=={__version__}" in LAB["project"]["dependencies"]
+    assert f"weft-cni=={__version__}" in LAB["project"]["dependencies"]
 
 
 def test_what_one_leaves_out_the_other_has():
@@ -27,6 +27,6 @@ def test_what_one_leaves_out_the_other_has():
 
 
 def test_what_only_the_lab_needs_is_locked_for_tests():
-    needs = {each for each in LAB["project"]["dependencies"] if not each.startswith("weft==")}
+    needs = {each for each in LAB["project"]["dependencies"] if not each.startswith("weft-cni==")}
     assert needs <= set(NODE["dependency-groups"]["dev"])
     assert not needs & set(NODE["project"]["dependencies"])

@@ -254,9 +254,9 @@ def _base_tree(tree: Path, kernel: Path) -> None:
 def _copy_packages(tree: Path) -> None:
     """Copy Python packages of this environment, and the libraries that they need."""
     python = tree / "python"
-    for each in _needed("weft", *_TESTS_NEED):
+    for each in _needed("weft-cni", *_TESTS_NEED):
         for file in each.files or ():
-            if ".." not in file.parts and file.suffix != ".pyc" and each.name != "weft":
+            if ".." not in file.parts and file.suffix != ".pyc" and each.name != "weft-cni":
                 target = python / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(Path(str(file.locate())), target)

@@ -114,7 +114,7 @@ def add_library(tree: Tree, path: str) -> None:
 def add_packages(tree: Tree, path: str) -> None:
     import weft
 
-    for needed in _closure("weft", set()):
+    for needed in _closure("weft-cni", set()):
         for file in needed.files or ():
             if ".." not in file.parts and not file.name.startswith("__editable__"):
                 tree.file(f"{path}/{file}", Path(str(needed.locate_file(file))))
