@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Everything of a release, from what is committed, into a folder: scripts/release.sh [OUT]    dist by default
+#
+# Wheels and Debian packages for amd64 and arm64, the sdist, the chart, the manifest, a list of what is inside (SBOM) and
+# the sums of all. The same commit makes the same bytes in whatever folder, with the same compilers. It publishes nothing.
+# Needs no network after `scripts/setup.sh release`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fail() { printf 'release: %s\n' "$*" >&2; exit 1; }
+out=$(realpath -m "${1:-dist}")
+changed=$(git status --short)
+[ -z "$changed" ] || fail "a release is made of what is committed, and this is not:
+$changed"
+[ -z "$(ls -A "$out" 2>/dev/null)" ] || fail "$out: is not empty"
+[ -x .venv-release/bin/twine ] || fail 'first: scripts/setup.sh release'
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+umask 022
+mkdir -p "$out"
+version=$(.venv/bin/python -c 'import weft; print(weft.__version__)')
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+scripts/wheel.sh "$out" x86_64 aarch64
+# The sdist is the repository as committed, so that its tests and docs come along; PEP 625 asks for PKG-INFO besides.
+.venv/bin/python -m zipfile -e "$out"/weft_cni-*x86_64.whl "$work/wheel"
+cp "$work/wheel/weft_cni-$version.dist-info/METADATA" "$work/PKG-INFO"
+git -c tar.umask=0022 archive --format=tar --prefix="weft_cni-$version/" --add-file="$work/PKG-INFO" HEAD |
+    gzip -9n >"$out/weft_cni-$version.tar.gz"
+for machine in x86_64 aarch64; do
+    for debian in 12 13; do scripts/deb.sh "$out" $machine $debian; done
+done
+cp -r deploy/chart "$work/weft"
+rm -rf "$work/weft/tests"
+tar --create --directory="$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+    --mode=u=rwX,go=rX weft | gzip -9n >"$out/weft-chart-$version.tgz"
+cp deploy/kubernetes.yaml "$out/weft-$version.yaml"
+.venv-release/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application \
+    requirements/run.txt >"$out/weft_cni-$version.cdx.json"
+.venv-release/bin/twine check --strict "$out"/*.whl "$out"/weft_cni-*.tar.gz
+.venv-release/bin/check-wheel-contents "$out"
+(cd "$out" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
+ls -l "$out"
