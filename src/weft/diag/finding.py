@@ -1,7 +1,7 @@
 """What a check finds: a problem, how much it matters, and what mends it."""
 
 import shlex
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from weft.diag.sight.node import Part, Sight
@@ -59,7 +59,7 @@ class Check(Value):
     """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by.
 
     A daemon can afford to ask some `each_minute`, of `weft.diag.sight.quick_look`'s sight. With `unless_said` it has
-    no finding whose code an earlier check has: that knows more of it.
+    no finding of which an earlier check has the code or the words: that knows more of it.
     """
 
     name: str
@@ -107,15 +107,23 @@ class Diagnosis(Value):
 
 
 def ask(checks: Iterable[Check], sight: Sight) -> Diagnosis:
-    answers, said = list[Answer](), set[str]()
+    answers = list[Answer]()
     for each in checks:
-        answer = _answer(each, sight, said if each.unless_said else ())
-        answers.append(answer)
-        said.update(finding.problem.code for finding in answer.findings)
+        before = [finding for answer in answers for finding in answer.findings] if each.unless_said else []
+        answers.append(_answer(each, sight, before))
     return Diagnosis(answers=tuple(answers))
 
 
-def _answer(check: Check, sight: Sight, said: Collection[str]) -> Answer:
+def _is_said(finding: Finding, before: Sequence[Finding]) -> bool:
+    """One that is concluded adds nothing where another fault explains it."""
+    said = {text for each in before for text in (each.problem.code, each.problem.seen)}
+    faults = any(each.weight == "fault" for each in before)
+    return not said.isdisjoint((finding.problem.code, finding.problem.seen)) or (
+        faults and finding.problem.code in CONCLUDED
+    )
+
+
+def _answer(check: Check, sight: Sight, before: Sequence[Finding]) -> Answer:
     unseen = "; ".join(f"{name}: {sight.unseen[name]}" for name in check.needs if name in sight.unseen)
     findings: tuple[Finding, ...] = ()
     try:
@@ -124,5 +132,5 @@ def _answer(check: Check, sight: Sight, said: Collection[str]) -> Answer:
         unseen = str(error)
     except Exception as error:  # noqa: BLE001 - a check that meets what it does not know ends no other
         unseen = f"this check failed by itself: {error!r}"
-    fresh = tuple(each for each in findings if each.problem.code not in said)
+    fresh = tuple(each for each in findings if not _is_said(each, before))
     return Answer(check=check.name, about=check.about, findings=fresh, unseen=unseen)

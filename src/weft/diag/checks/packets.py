@@ -20,9 +20,11 @@ def _arrive(sight: Sight) -> Iterator[Finding]:
     unheard = {each.peer for each in sight.probes if each.way == "overlay" and not each.answered}
     causes = dict[Problem, list[Lost]]()
     for each in proof.lost:
-        # Of a peer that does not answer the node either, the check of answers knows as much.
-        if each.cause is not None and not each.forbidden and not (is_concluded(each) and each.peer in unheard):
+        # Of what a peer does that does not answer the node either, the check of answers knows as much.
+        if each.cause is not None and not each.forbidden and not (is_unexplained(each) and each.peer in unheard):
             causes.setdefault(each.cause, []).append(each)
+    if any(cause.code not in CONCLUDED for cause in causes):
+        causes = {cause: lost for cause, lost in causes.items() if cause.code not in CONCLUDED}
     for cause, lost in causes.items():
         # Rules that hold up one pod and not the others may be a policy's, of whatever program.
         meant = cause.code.startswith("FW-") and not any(each.peer for each in lost) and len(proof.lost) < proof.pods
@@ -35,9 +37,9 @@ def _arrive(sight: Sight) -> Iterator[Finding]:
         yield Finding(problem=Problem("LOST-001", where, seen, hint=_ONCE_MORE))
 
 
-def is_concluded(lost: Lost) -> bool:
-    """True where the trace has seen where a packet is lost, and not by what."""
-    return lost.cause is None or lost.cause.code in CONCLUDED
+def is_unexplained(lost: Lost) -> bool:
+    """True where the trace has seen neither what loses a packet nor that it is lost on this node."""
+    return lost.cause is None or (lost.cause.code in CONCLUDED and not lost.here)
 
 
 CHECKS: Final = (_arrive,)

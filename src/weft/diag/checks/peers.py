@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from weft.diag.checks.packetfilter import judged_on_the_way
-from weft.diag.checks.packets import is_concluded
+from weft.diag.checks.packets import is_unexplained
 from weft.diag.finding import Finding, check, finding, setting
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.rules.verdict import judge
@@ -241,9 +241,9 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
 
 
 def _explained(sight: Sight) -> set[str]:
-    """The peers of which a trace has seen what loses packets; all, if it is this node that reaches none."""
+    """The peers of which a trace has seen what loses packets, or that this node does; all, if it reaches none."""
     lost = () if sight.proof is None else sight.proof.lost
-    found = {each.peer for each in lost if not is_concluded(each)} - {""}
+    found = {each.peer for each in lost if not is_unexplained(each)} - {""}
     overlay = [each for each in sight.probes if each.way == "overlay"]
     alone = bool(found) and not any(each.answered for each in overlay)
     return {each.peer for each in overlay} if alone else found

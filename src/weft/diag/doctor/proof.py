@@ -117,14 +117,18 @@ def _examples(lost: Sequence[Lost], alive: Collection[Ip]) -> Iterator[Lost]:
 
 
 def _traced(sight: Sight, lost: Lost, places: Places) -> Lost:
-    found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
+    try:
+        found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
+    except (Unavailable, ConfigError, OSError):  # one end has just gone
+        return lost
     problem = found.problem
     if found.well:
         where = f"packets from {lost.source} to {lost.target}"
         problem = Problem("LOST-001", where, "some were lost, and three that were sent later arrived", hint=_BY_CHANCE)
     elif problem is None:
         problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
-    return replace(lost, cause=problem, forbidden=problem.hint == POLICIES.hint)
+    beyond = problem.where.startswith(f"{socket.gethostname()} to ")  # as a trace has it of what leaves the node
+    return replace(lost, cause=problem, here=not beyond, forbidden=problem.hint == POLICIES.hint)
 
 
 def _with(proof: Proof, traced: dict[Lost, Lost]) -> Proof:

@@ -130,6 +130,11 @@ def look(places: Places) -> Sight:
     )
 
 
+def inside() -> Sight:
+    """See the network namespace that the thread is in, of a pod: nobody's daemon, and no network of its own."""
+    return assemble(Readers(daemon=lambda: None, kernel=lambda rtnl, _: _kernel(rtnl), rules=_rules, networks=tuple))
+
+
 def assemble(readers: Readers) -> Sight:
     """Read each part. What cannot be read is empty, and `unseen` says why."""
     unseen: dict[str, str] = {}

@@ -137,13 +137,15 @@ class Knocked(Value):
 class Lost(Value):
     """A packet that did not arrive, or whose answer did not come back; `peer` is named as in `Probed`, or empty.
 
-    `cause` is what a trace of it found, None if it was not traced or arrived then. `forbidden`: a policy drops it.
+    `cause` is what a trace of it found, None if it was not traced. `here`: it has seen that it is lost on this node.
+    `forbidden`: a policy drops it.
     """
 
     source: Ip
     target: Ip
     peer: str = ""
     cause: Problem | None = None
+    here: bool = False
     forbidden: bool = False
 
 

@@ -17,6 +17,7 @@ from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import is_own, link_of_pod
 from weft.diag.sizes import SMALLEST
+from weft.diag.trace import inside
 from weft.diag.trace.hops import Direction, End, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.predict import Entry, addressed, follow
@@ -242,7 +243,7 @@ def prove(
             growth = Growth([begin.place, name, *places], lambda place: pods.run(place, counters))
             seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
             growth.explain(seen, begin.place, sent)
-        return proved(
+        found = proved(
             Asked(source=words[0], target=words[1], kind=kind, numbers=sent),
             begin,
             end,
@@ -253,6 +254,7 @@ def prove(
             count=of_sizes,
             look_again=lambda: [(name, look_again())],
         )
+        return inside.explained(found, pods, begin, end, sent=packet, arrived=there.packet or addressed(packet))
 
 
 def prove_echo(sight: Sight, source: Ip, target: Ip, *, look_again: Callable[[], Sight]) -> TraceReport:

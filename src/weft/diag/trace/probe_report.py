@@ -62,7 +62,7 @@ def tried(
     ours = seen.towards(end.address, asked.numbers)
     found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
     sources, found = _sources(found, seen, ours)
-    reached = len(seen.anywhere(begin.place, "back") & _arrived(begin, end, seen, beyond=beyond) & ours)
+    reached = len(_came_back(begin, found, seen) & _arrived(begin, end, seen, beyond=beyond) & ours)
     denied = len(seen.denied & ours)
     answers = Answers(
         sent=len(ours),
@@ -212,6 +212,17 @@ def _broken(hop: Hop, device: str, address: str) -> Hop:
     hint = "See whether a rule takes them out of connection tracking: 'nft list ruleset' with notrack, iptables -t raw"
     problem = Problem("NFT-002", f"link {device}", f"they leave as from {address}", hint=hint)
     return replace(hop, seen=seen, passes=None, suspect=problem)
+
+
+def _came_back(begin: End, found: Sequence[Leg], seen: ProbesSeen) -> set[int]:
+    """On a node an answer that is still wrapped has not come back: it is looked for behind the device that unwraps."""
+    hops = [hop for leg in found if (leg.place, leg.direction) == (begin.place, "back") for hop in leg.way.hops]
+    outer = [hop.device for hop in hops if hop.what == "received by"]
+    if not outer or all(hop.what != "unwrapped by" for hop in hops):
+        return seen.anywhere(begin.place, "back")
+    return set().union(
+        *(seen.at(begin.place, hop.device, "back") for hop in hops if hop.device and hop.device not in outer)
+    )
 
 
 def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]:

@@ -73,6 +73,9 @@ def test_what_a_check_has_said_no_packet_says_again():
     cause = Problem(code="VTEP-003", where="link flannel.1", seen="it is down")
     [found] = find(**links("flannel.1", up=False), **proved(lost(cause)))
     assert found.problem.hint != cause.hint
+    assert codes(**links("flannel.1", up=False), **proved(lost(UNKNOWN))) == ["VTEP-003"]
+    # What is lost on this node is no silence of the peer's.
+    assert codes(probes=MUTE, **proved(lost(UNKNOWN, here=True))) == ["REACH-001"]
 
 
 @pytest.mark.parametrize("proof", [None, Proof(tried=0, arrived=0, pods=0, peers=0)])
