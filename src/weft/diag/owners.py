@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.diag.finding import Command
-from weft.diag.rules.ruleset import Name, Ruleset
+from weft.diag.rules.ruleset import Name
 from weft.model.net import Net
 from weft.model.value import Value
 
@@ -24,12 +24,12 @@ class Owner(Value):
     mends: Callable[[Iterable[Net]], tuple[Command, ...]]
 
 
-def owner_of(rules: Ruleset, place: Name) -> Owner | None:
-    """A chain of iptables' own belongs to the program whose chains are asked from there."""
+def owner_of(chains: Iterable[Name], place: Name) -> Owner | None:
+    """A chain of iptables' own belongs to the program whose chains, among `chains`, are asked from there."""
     family, table, chain = place
     if table == POLICY_TABLE:
         return POLICIES
-    beside = {name for one, other, name in rules.chains if (one, other) == (family, table)}
+    beside = {name for one, other, name in chains if (one, other) == (family, table)}
     if (
         table == "firewalld"
         or chain.startswith(("FWD", "FORWARD_"))

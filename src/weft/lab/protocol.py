@@ -14,6 +14,7 @@ import msgspec
 from weft.diag.check.trial import Outcome, Trial
 from weft.diag.sight.interfaces import InterfaceState
 from weft.diag.trace.probes import Kind, Sent
+from weft.diag.trace.ruled import Ruling
 from weft.lab import report
 from weft.lab.links import Change
 from weft.lab.report import (
@@ -152,6 +153,21 @@ class Counters(Asked[dict[str, int]], kw_only=False):
     where: str
 
 
+class Filtered(Asked[Nothing], kw_only=False):
+    """Have packet filters tell what they do with probes (`nftrace.listen`); the socket comes with the answer."""
+
+    where: str
+    kind: Kind
+    numbers: list[int]
+
+
+class Tell(Asked[Ruling], kw_only=False):
+    """Complete a ruling of a node's or pod's packet filter."""
+
+    where: str
+    ruling: Ruling
+
+
 class Open(Asked[Nothing], kw_only=False):
     """Open a path as a node or pod sees it. If something is there, its descriptor comes with the answer.
 
@@ -268,6 +284,8 @@ Request = (
     | Capture
     | Probe
     | Counters
+    | Filtered
+    | Tell
     | Open
     | Names
     | Expose

@@ -123,7 +123,7 @@ def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: st
     for what, packet, means in asked:
         verdict = judge(sight.rules, "forward", packet)
         if verdict.passes is False:
-            owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+            owner = None if verdict.place is None else owner_of(sight.rules.chains, verdict.place)
             whose = "" if owner is None else f", which is {owner.name}'s"
             yield finding(
                 "FW-002",
@@ -137,7 +137,7 @@ def _held_up(sight: Sight, network: Configured, pod: Ip, bridge: str, uplink: st
 
 def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
     networks = ", ".join(map(str, sight.networks_of_pods))
-    owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+    owner = None if verdict.place is None else owner_of(sight.rules.chains, verdict.place)
     code = "FW-001" if owner is FIREWALLD else "FW-002"
     where, seen = f"forwarding {packet}", f"dropped by {verdict.by}"
     fix: tuple[Command, ...] = ()
@@ -155,7 +155,7 @@ def _outer(sight: Sight) -> Iterator[Finding]:
         for hook, packet, verdict in judged_on_the_way(sight, peer, port):
             if verdict.passes is False and verdict.by not in said:
                 said.add(verdict.by)
-                owner = None if verdict.place is None else owner_of(sight.rules, verdict.place)
+                owner = None if verdict.place is None else owner_of(sight.rules.chains, verdict.place)
                 whose = "the program whose rule this is" if owner is None else owner.name
                 hint = (
                     f"Packets between pods are dropped here. Have {whose} accept UDP port {port} from and to the nodes"

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import randbits
@@ -22,9 +23,10 @@ from weft.diag.trace.hops import Direction, End, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
-from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
-from weft.diag.trace.sending import Growth, counters_there, send, watch
+from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, patterns, so_many
+from weft.diag.trace.sending import Filters, Growth, counters_there, send, told, watch
 from weft.diag.trace.sequence import Stage, diagram, lines
+from weft.kernel.netfilter import nftrace
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip
 from weft.model.text import one_line
@@ -239,9 +241,18 @@ def prove(
             tries = so_many(randbits(32), len(sizes))
             return tries, counted(tries, sizes, places)
 
-        with counters_there() as counters:
-            growth = Growth([begin.place, name, *places], lambda place: pods.run(place, counters))
+        watched, listen = [begin.place, name, *places], partial(nftrace.listen, patterns(kind, sent))
+        with (
+            counters_there() as counters,
+            Filters(
+                watched,
+                listen=lambda place: pods.run(place, listen),
+                tell=lambda place, ruling: pods.run(place, partial(told, ruling)),
+            ) as filters,
+        ):
+            growth = Growth(watched, lambda place: pods.run(place, counters))
             seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
+            filters.explain(seen)
             growth.explain(seen, begin.place, sent)
         found = proved(
             Asked(source=words[0], target=words[1], kind=kind, numbers=sent),

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
-from weft.diag.trace.grown import explained
+from weft.diag.trace import grown, ruled
 from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
 from weft.diag.trace.probes import Sent, TooLarge
+from weft.diag.trace.ruled import Rulings
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
@@ -66,7 +67,7 @@ class Point(Value):
 class Answers(Value):
     """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread`, `taken` and `grown` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
+    `unread`, `taken`, `grown` and `ruled` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
     """
 
     sent: int
@@ -76,6 +77,7 @@ class Answers(Value):
     taken: Sent = Sent()
     renamed: bool = False
     grown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ruled: Rulings = field(default_factory=dict)
 
 
 class Sized(Value):
@@ -113,6 +115,11 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     An answer is `due` to an echo request or a SYN, not to a datagram. `beyond` is the node or address to which a packet
     goes on that ends outside of what was looked at.
     """
+    told = _ruled(legs, answers) if answers.ruled and answers.reached < answers.sent else None
+    return told or _compared(legs, answers, due=due, beyond=beyond)
+
+
+def _compared(legs: list[Leg], answers: Answers, *, due: bool, beyond: str) -> Outcome:
     foretold, end = legs[-1].way.problem, len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
     if answers.taken.mtu:
@@ -179,6 +186,30 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
     )
 
 
+def _ruled(legs: list[Leg], answers: Answers) -> Outcome | None:
+    """What the packet filters say that dropped them, on both sides of a loss or where one was foretold."""
+    parting = parted(legs, answers.sent)
+    if parting is None:
+        places, lost, leg, unseen = [legs[-1].place, legs[-1].node], answers.sent - answers.reached, len(legs) - 1, None
+    else:
+        (before, after), leg, unseen = parting, parting[1].leg, _unseen(parting[1])
+        places, lost = _around(before, after), _lost(before, after, answers)
+    found = (ruled.explained(place, answers.ruled.get(place, ()), lost) for place in places)
+    problem = next((problem for problem in found if problem is not None), None)
+    if problem is None:
+        return None
+    return Outcome(verdict=str(problem), well=False, leg=leg, problem=problem, unseen=unseen)
+
+
+def _around(before: Point | None, after: Point) -> list[str]:
+    points = (point for point in (before, after) if point is not None)
+    return list(dict.fromkeys(each for point in points for each in (point.place, point.node)))
+
+
+def _lost(before: Point | None, after: Point, answers: Answers) -> int:
+    return (answers.sent if before is None else before.seen) - after.seen
+
+
 def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
     """Before a device, or behind all those of a node."""
     if before is None or after.suspect is not None or before.leg == after.leg:
@@ -189,9 +220,8 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
 
 def _counted(before: Point | None, after: Point, answers: Answers) -> Problem | None:
     """What counters of the kernel say on both sides of a loss."""
-    lost = (answers.sent if before is None else before.seen) - after.seen
-    places = dict.fromkeys(each for point in (before, after) if point is not None for each in (point.place, point.node))
-    found = (explained(place, answers.grown.get(place, {}), lost) for place in places)
+    lost = _lost(before, after, answers)
+    found = (grown.explained(place, answers.grown.get(place, {}), lost) for place in _around(before, after))
     return next((problem for problem in found if problem is not None), None)
 
 

@@ -72,6 +72,7 @@ def tried(
         taken=seen.sent,
         renamed=len(sources) > 1,
         grown=seen.grown,
+        ruled=seen.ruled,
     )
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
     if sized is not None:

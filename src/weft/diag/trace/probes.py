@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from typing import Final, Literal
 
 from weft.diag.trace.hops import Direction
+from weft.diag.trace.ruled import Ruling
+from weft.model.kernel.nftrace import Pattern
 from weft.model.net import Ip
 from weft.model.value import Value, field
 from weft.wire.icmp import MARK, REPLY, checksum
@@ -33,6 +35,10 @@ _ADDRESS: Final = 16  # bytes, at most
 _ERRORS: Final = {4: (3, 11, 12), 6: (1, 2, 3, 4)}  # types of ICMP messages that quote a packet
 _TOO_LARGE: Final = {4: b"\x03\x04", 6: b"\x02"}  # type and code of those about the size (RFC 1191, RFC 4443 §3.2)
 _TOLD: Final = {4: 6, 6: 4}  # from where on in their header they name the MTU
+# Bytes of headers between those of a packet that carries a probe and the probe's own, from the end of the outermost IP
+# header on: none; an IP header (ipip); those of UDP and IP, or of an error and the packet that it quotes; of VXLAN.
+_AROUND: Final = (0, 20, 40, 28, 48, 50, 70)
+_NUMBER, _ACKNOWLEDGED = 4, 8  # where they are in TCP's header
 _PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
 
 
@@ -99,6 +105,19 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
     answer = by_port if kind == "udp" else frame[at] in REPLY.values()
     target = frame[max(0, at - _ADDRESS) : at]
     return Sighting(number=number, answer=answer, target=target, source=_source(frame, at))
+
+
+def patterns(kind: Kind, numbers: Sequence[int]) -> list[Pattern]:
+    """What probes and their answers have behind the IP header, also inside other packets that are no cipher."""
+    first, last = min(numbers), max(numbers)
+    if kind != "tcp":
+        ends = [MARK + each.to_bytes(8, "big") for each in (first, last)]
+        return [Pattern(around + _HEADER, *ends) for around in _AROUND]
+    return [
+        Pattern(around + offset, *((each + more & _WORD).to_bytes(4, "big") for each in (first, last)))
+        for around in _AROUND
+        for offset, more in ((_NUMBER, 0), (_ACKNOWLEDGED, 1))
+    ]
 
 
 def _find_segment(frame: bytes, numbers: Sequence[int]) -> Sighting | None:
@@ -179,7 +198,7 @@ class ProbesSeen(Value):
     `to` has the address to which each probe was sent on, where a packet showed it; the answers to `denied` ones refuse
     them. `unread` frames came faster than they were read. `sources` counts each probe by the source it came with, by
     place and device; `told` is what was said there of probes that were too large. `grown` are counters of the kernel
-    that grew by lost probes, by place.
+    that grew by lost probes, and `ruled` the rules that dropped some, both by place.
     """
 
     seen: dict[tuple[str, str, Direction], set[int]] = field(default_factory=dict)
@@ -190,6 +209,7 @@ class ProbesSeen(Value):
     sources: dict[tuple[str, str], dict[str, Counter[int]]] = field(default_factory=dict)
     told: dict[str, TooLarge] = field(default_factory=dict)
     grown: dict[str, dict[str, int]] = field(default_factory=dict)
+    ruled: dict[str, list[Ruling]] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
         return {number for number in numbers if self.to.get(number, address) == address}

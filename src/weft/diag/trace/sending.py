@@ -4,24 +4,32 @@ They leave as a program's packets do, through the rules and connection tracking 
 """
 
 import os
+import re
 import select
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import repeat
-from typing import Final
+from typing import Final, Self
 
 from weft.diag.sight.host import counters
+from weft.diag.sight.look import said
 from weft.diag.sight.pods import Pods
 from weft.diag.trace.grown import by_probes, difference
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
+from weft.diag.trace.ruled import Ruling, dropped
 from weft.kernel import icmp, packetsocket
+from weft.kernel.netfilter import nftrace
+from weft.kernel.netfilter.nfnetlink import NFPROTO, NfSocket
+from weft.model.kernel.nftrace import Step
+from weft.model.kernel.nftset import Table
 from weft.model.net import Family, Ip
 from weft.model.value import replace
 from weft.wire.icmp import IP_HEADER, marked_request
 
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9/\\_.-]*", re.ASCII)  # a name that nft reads as one
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _HEADER: Final = 8  # bytes of UDP's
 
@@ -116,6 +124,59 @@ class Growth:
             without = difference(after[place], self._read(place))
             found[place] = by_probes(difference(before, after[place]), without, times=took / _WITHOUT)
         return found
+
+
+class Filters:
+    """What the packet filters of some places do with probes, from now on. A context manager.
+
+    `listen` opens nftrace's socket in a place, and `tell` completes a ruling there.
+    """
+
+    def __init__(
+        self,
+        places: Iterable[str],
+        listen: Callable[[str], socket.socket],
+        tell: Callable[[str, Ruling], Ruling],
+    ) -> None:
+        self._tell = tell
+        self._sockets = dict[str, socket.socket]()
+        with ExitStack() as held:
+            for place in dict.fromkeys(places):
+                with suppress(OSError):  # no nf_tables
+                    self._sockets[place] = listen(place)
+                    held.callback(nftrace.close, self._sockets[place])
+            self._held = held.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def explain(self, seen: ProbesSeen) -> None:
+        """Note in `seen` who dropped probes."""
+        for place, sock in self._sockets.items():
+            steps = list[Step]()
+            with suppress(OSError):  # more than were kept: what came is true
+                steps += nftrace.take(sock)
+            if found := dropped(steps, nftrace.tables(sock)):
+                seen.ruled[place] = [self._tell(place, each) for each in found]
+
+
+def told(ruling: Ruling) -> Ruling:
+    """Read the rule's text and the names of the table's chains, where the thread is."""
+    words, beside = "", set[str]()
+    named = (ruling.table, ruling.chain)
+    with suppress(OSError):
+        # Names go into nft's own language, and whoever owns the namespace has made them.
+        if ruling.handle and all(_PLAIN.fullmatch(each) for each in named):
+            listed = said(("nft", "-a", "list", "chain", ruling.family, *named)).splitlines()
+            lines = (each.strip().rpartition(" # handle ") for each in listed)
+            words = next((text for text, _, handle in lines if handle == str(ruling.handle)), "")
+        if ruling.family in NFPROTO:
+            with closing(NfSocket.open()) as nf:
+                beside = nf.chains(Table(ruling.family, ruling.table))
+    return replace(ruling, text=words, beside=sorted(beside))
 
 
 @contextmanager

@@ -189,7 +189,7 @@ class Walk:
         verdict = judge(self.sight.rules, hook, packet)
         if verdict.passes is False:
             seen = f"dropped by {verdict.by}"
-            owner = None if verdict.place is None else owner_of(self.sight.rules, verdict.place)
+            owner = None if verdict.place is None else owner_of(self.sight.rules.chains, verdict.place)
             whose = "the program that made it" if owner is None else owner.name
             hint = f"Have {whose} accept this; an accept elsewhere does not help"
             hint = POLICIES.hint if owner is POLICIES else hint

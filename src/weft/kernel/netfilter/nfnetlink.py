@@ -77,11 +77,11 @@ _VERDICT_NAMES: Final = {code: name for name, code in _VERDICTS.items()}
 _UDATA_COMMENT: Final = 0
 
 # What is asked for is not there, or nothing can be: EINVAL is nfnetlink's answer for a subsystem that is not there.
-_ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL)
+ABSENT: Final = (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL)
 _HEAD: Final = Struct("=BBH")  # struct nfgenmsg: family, version, resource
 _FRAME: Final = Struct("=BBxB").pack(0, 0, _SUBSYS)  # the resource is in network order
-_BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
-_END: Final = Message(_BATCH_END, 0, _FRAME)
+BATCH_BEGIN: Final = Message(_BATCH_BEGIN, 0, _FRAME)
+BATCH_END: Final = Message(_BATCH_END, 0, _FRAME)
 
 
 class NfSocket:
@@ -117,7 +117,7 @@ class NfSocket:
         """
         if not changes:
             return {}
-        refused = self._socket.transaction((_BEGIN, *(_message(table, change) for change in changes), _END))
+        refused = self._socket.transaction((BATCH_BEGIN, *(_message(table, change) for change in changes), BATCH_END))
         if 0 in refused:
             raise refused[0]
         return {position - 1: error for position, error in refused.items()}
@@ -165,7 +165,7 @@ class NfSocket:
         try:
             return self._socket.ask(Message(kind, 0, body))
         except NetlinkError as error:
-            if error.errno in _ABSENT:
+            if error.errno in ABSENT:
                 return None
             raise
 
@@ -173,7 +173,7 @@ class NfSocket:
         try:
             return self._socket.dump(kind, body)
         except NetlinkError as error:
-            if error.errno in _ABSENT:
+            if error.errno in ABSENT:
                 return []
             raise
 

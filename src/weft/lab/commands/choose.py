@@ -59,7 +59,7 @@ def ask(place: Place, request: protocol.Asked[Answer]) -> Answer:
         return call.result()
 
 
-def ask_for_socket(place: Place, request: protocol.Capture) -> int:
+def ask_for_socket(place: Place, request: protocol.Capture | protocol.Filtered) -> int:
     """The descriptor is the caller's to close."""
     with closing(Call(place.socket, request)) as call:
         call.result()

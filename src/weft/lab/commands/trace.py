@@ -1,6 +1,7 @@
 """`weft lab trace`: a packet between two places of a lab, through both nodes and back, predicted and then tried."""
 
 import select
+import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from ipaddress import ip_address
@@ -14,7 +15,7 @@ from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
-from weft.diag.trace.sending import Growth, while_awaited
+from weft.diag.trace.sending import Filters, Growth, while_awaited
 from weft.lab import protocol
 from weft.lab.commands import terminal
 from weft.lab.commands.choose import ask, ask_for_socket, ends, find, lab_option, nodes_and_pods, within
@@ -115,9 +116,16 @@ def follow(
 
     sent = numbers(randbits(32), len(goal.ends))
     places = dict.fromkeys(_nodes(visits), "") | ends
-    growth = Growth([begin.place, *places], lambda each: ask(place, protocol.Counters(each)))
-    seen = counted(sent, places, [size] * len(sent) if size else [])
-    growth.explain(seen, begin.place, sent)
+    watched = [begin.place, *places]
+    with Filters(
+        watched,
+        listen=lambda each: socket.socket(fileno=ask_for_socket(place, protocol.Filtered(each, kind, sent))),
+        tell=lambda each, ruling: ask(place, protocol.Tell(each, ruling)),
+    ) as filters:
+        growth = Growth(watched, lambda each: ask(place, protocol.Counters(each)))
+        seen = counted(sent, places, [size] * len(sent) if size else [])
+        filters.explain(seen)
+        growth.explain(seen, begin.place, sent)
 
     def look_again() -> list[Visit]:
         again = _visits(place, report, begin, goal, size)

@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 
 from weft.diag.check import trying
 from weft.diag.trace import sending
-from weft.diag.trace.probes import Sent
+from weft.diag.trace.probes import Sent, patterns
 from weft.kernel import packetsocket
+from weft.kernel.netfilter import nftrace
 from weft.lab import protocol
 from weft.lab.inside.changes import scaling, stopping
 from weft.lab.inside.cluster import World
@@ -63,6 +64,7 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
     protocol.Probe: _send,
     protocol.Counters: lambda world, asked: _counters(world, asked.where),
+    protocol.Tell: lambda world, asked: world.inside.run(world.room(asked.where), partial(sending.told, asked.ruling)),
 }
 
 
@@ -87,6 +89,10 @@ async def answer(world: World, connection: Connection, request: protocol.Request
         case protocol.Capture(where, link):
             with await world.inside.run(world.room(where), partial(_listen, where, link)) as packets:
                 await connection.done(Nothing(), descriptors=[packets.fileno()])
+        case protocol.Filtered(where, kind, numbers):
+            listen = partial(nftrace.listen, patterns(kind, numbers))
+            with await world.inside.run(world.room(where), listen) as steps:
+                await connection.done(Nothing(), descriptors=[steps.fileno()])
         case protocol.Open(where, path):
             await _open(world, connection, where, path)
         case protocol.Names(start):

@@ -1,0 +1,65 @@
+"""Drops of probes by nf_tables, by the kernel's own word: which rule or policy took which verdict. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from weft.diag.owners import FIREWALLD, POLICIES, owner_of
+from weft.model.errors import Problem
+from weft.model.kernel.nftrace import Step
+from weft.model.value import Value, field
+
+
+class Ruling(Value):
+    """A rule, or with handle 0 a chain's policy, that dropped `count` packets.
+
+    `text` is the rule as nft lists it, and `beside` are the chains of its table, both if they could be read.
+    """
+
+    family: str
+    table: str
+    chain: str
+    handle: int
+    count: int
+    text: str = ""
+    beside: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        where = f"{self.family} {self.table} {self.chain}"
+        if not self.handle:
+            return f"the policy of chain {where}"
+        said = f"rule '{self.text}'" if self.text else "a rule"
+        return f"{said} of {where} (handle {self.handle})"
+
+
+Rulings = Mapping[str, Sequence[Ruling]]  # by place
+
+
+def dropped(steps: Iterable[Step], ours: Collection[str]) -> list[Ruling]:
+    """Who dropped packets that tables of ours have marked; others' traces may run beside.
+
+    A packet that is dropped leaves its number to a later one, so steps count and not numbers.
+    """
+    marked, found = set[int](), Counter[tuple[str, str, str, int]]()
+    for step in steps:
+        if step.table in ours and step.handle:  # a rule of ours; its chains' ends are told of others' packets, too
+            marked.add(step.packet)
+        elif step.packet in marked and step.verdict == "drop":
+            found[step.family, step.table, step.chain, step.handle] += 1
+    return [
+        Ruling(family=family, table=table, chain=chain, handle=handle, count=count)
+        for (family, table, chain, handle), count in found.items()
+    ]
+
+
+def explained(place: str, found: Sequence[Ruling], lost: int) -> Problem | None:
+    """None if nothing there dropped any."""
+    ruling = max(found, key=lambda each: each.count, default=None)
+    if ruling is None:
+        return None
+    table = ruling.family, ruling.table
+    owner = owner_of([(*table, each) for each in ruling.beside], (*table, ruling.chain))
+    whose = "the program that made it" if owner is None else owner.name
+    hint = POLICIES.hint if owner is POLICIES else f"Have {whose} accept this; an accept elsewhere does not help"
+    dropped = f"{ruling.count} of {lost} lost packets" if ruling.count < lost else "them"
+    seen = f"{ruling} drops {dropped}, as the kernel tells"
+    return Problem("FW-001" if owner is FIREWALLD else "FW-002", place, seen, hint=hint)

@@ -1,0 +1,50 @@
+"""The tables that have packets traced: the kernel takes them away, or, where it cannot, their maker does."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from tests.support.netns import Netns
+from weft.diag.trace.probes import patterns
+from weft.diag.trace.ruled import dropped
+from weft.diag.trace.sending import send
+from weft.kernel.netfilter import nftrace
+
+HERE = ip_address("127.0.0.1")
+DROP = "nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; policy drop; }'"
+
+
+def steps(netns: Netns) -> list[tuple[str, int]]:
+    """The chains that dropped three probes, and how many."""
+    numbers = [1, 3, 5]
+    sock = netns.call(lambda: nftrace.listen(patterns("icmp", numbers)))
+    netns.call(lambda: send(HERE, HERE, kind="icmp", port=0, numbers=numbers))
+    found = [
+        (f"{each.family} {each.table} {each.chain}", each.count)
+        for each in dropped(nftrace.take(sock), nftrace.tables(sock))
+    ]
+    nftrace.close(sock)
+    return found
+
+
+def test_a_kernel_that_knows_owners(netns: Netns):
+    netns.run(DROP)
+    assert steps(netns) == [("ip x p", 3)]
+    assert netns.run("nft list tables") == "table ip x\n"
+
+
+def test_two_traces_at_once(netns: Netns):
+    netns.run(DROP)
+    with netns.call(lambda: nftrace.listen(patterns("icmp", [7]))) as other:
+        assert steps(netns) == [("ip x p", 3)]
+        assert dropped(nftrace.take(other), nftrace.tables(other)) == []
+        assert netns.run("nft list tables").count("weft-trace-") == 2
+
+
+def test_a_kernel_that_knows_no_owner(netns: Netns, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(nftrace, "_NFT_TABLE_F_OWNER", 1 << 30)
+    netns.run(DROP)
+    netns.call(lambda: nftrace.listen([])).close()  # as a process ends that is killed
+    assert netns.run("nft list tables") == "table ip x\ntable inet weft-trace\ntable bridge weft-trace\n"
+    assert steps(netns) == [("ip x p", 3)]
+    assert netns.run("nft list tables") == "table ip x\n"

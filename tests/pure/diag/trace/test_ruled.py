@@ -1,0 +1,116 @@
+"""Which rule dropped probes, by the steps that the kernel tells of."""
+
+from typing import Any
+
+import pytest
+
+from weft.diag.trace.hops import End, Hop, Leg, Way
+from weft.diag.trace.outcome import Answers, outcome
+from weft.diag.trace.probes import patterns
+from weft.diag.trace.ruled import Ruling, dropped, explained
+from weft.model.errors import Problem
+from weft.model.kernel.nftrace import Pattern, Step
+from weft.wire.icmp import MARK
+
+RULING = Ruling(family="ip", table="x", chain="p", handle=4, count=3)
+
+
+def step(packet: int, table: str, verdict: str = "continue", **more: Any) -> Step:
+    return Step(
+        packet=packet, family="ip", table=table, chain="p", verdict=verdict, **{"kind": "rule", "handle": 4, **more}
+    )
+
+
+def test_drops_of_marked_packets_count_even_if_one_has_the_number_of_an_earlier():
+    steps = [
+        *(step(1, "weft-trace-7"), step(1, "x", "drop"), step(1, "weft-trace-7"), step(1, "x", "drop")),
+        *(
+            step(2, "weft-trace-7", handle=0),
+            step(2, "weft-trace-8"),
+            step(2, "x", "drop"),
+            step(3, "weft-trace-7"),
+            step(3, "x", "accept"),
+        ),
+        *(step(4, "weft-trace-7"), step(4, "y", "drop", kind="policy", handle=0)),
+    ]
+    assert dropped(steps, {"weft-trace-7"}) == [
+        Ruling(family="ip", table="x", chain="p", handle=4, count=2),
+        Ruling(family="ip", table="y", chain="p", handle=0, count=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ruling, code, words",
+    [
+        (RULING, "FW-002", "a rule of ip x p (handle 4) drops them, as the kernel tells"),
+        (
+            Ruling(family="ip", table="x", chain="p", handle=4, count=2, text="udp dport 8472 drop"),
+            "FW-002",
+            "rule 'udp dport 8472 drop' of ip x p (handle 4) drops 2 of 3 lost packets, as the kernel tells",
+        ),
+        (Ruling(family="inet", table="firewalld", chain="f", handle=0, count=3), "FW-001", "the policy of chain inet"),
+    ],
+)
+def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
+    problem = explained("node2", [ruling, Ruling(family="ip", table="z", chain="z", handle=1, count=1)], 3)
+    assert problem is not None
+    assert (problem.code, problem.where) == (code, "node2")
+    assert problem.seen.startswith(words)
+    assert explained("node2", [], 3) is None
+
+
+@pytest.mark.parametrize(
+    "table, chain, beside, hint",
+    [
+        ("filter", "FORWARD", ["FORWARD", "DOCKER-USER"], "Have Docker accept this"),
+        ("weft-policy", "p", [], "'weft policy explain A B --from FILES'"),
+        ("x", "p", [], "Have the program that made it accept this"),
+    ],
+)
+def test_whose_the_rule_is(table: str, chain: str, beside: list[str], hint: str):
+    ruling = Ruling(family="ip", table=table, chain=chain, handle=1, count=3, beside=beside)
+    problem = explained("node2", [ruling], 3)
+    assert problem is not None
+    assert problem.hint.startswith(hint)
+
+
+def test_what_probes_look_like_behind_an_ip_header():
+    first, *others = patterns("icmp", [1000, 1002])
+    assert first == Pattern(8, MARK + (1000).to_bytes(8, "big"), MARK + (1002).to_bytes(8, "big"))
+    assert Pattern(58, first.first, first.last) in others  # within VXLAN
+    asks, answers, *_ = patterns("tcp", [1, 5])
+    assert (asks, answers) == (Pattern(4, b"\0\0\0\1", b"\0\0\0\5"), Pattern(8, b"\0\0\0\2", b"\0\0\0\6"))
+
+
+POD = End(node="node1", address="10.0.0.2", pod="pod1")
+FORETOLD = Problem(code="FW-002", where="input", seen="another rule")
+
+
+def lost(*counts: int, foretold: Problem | None = None, **more: Any) -> Any:
+    devices = ("eth0", "cni0")
+    legs = [
+        Leg(
+            node="node1",
+            direction="there",
+            way=Way(hops=(Hop(what="received by", seen="", device=device),), end="sent"),
+            counted={device: count},
+        )
+        for device, count in zip(devices, counts, strict=True)
+    ]
+    if foretold is not None:
+        last = legs[-1]
+        legs[-1] = Leg(
+            node=last.node,
+            direction="there",
+            way=Way(hops=last.way.hops, end="dropped", problem=foretold),
+            counted=last.counted,
+        )
+    return outcome(legs, Answers(sent=3, reached=0, **more), due=True)
+
+
+def test_the_kernels_word_comes_before_what_was_foretold():
+    ruled = {"node1": [RULING]}
+    assert lost(3, 0, ruled=ruled).verdict.startswith("FW-002 node1: a rule of ip x p (handle 4) drops them")
+    assert lost(3, 3, foretold=FORETOLD, ruled=ruled).verdict.startswith("FW-002 node1: a rule of ip x p")
+    assert "another rule" in lost(3, 3, foretold=FORETOLD).verdict
+    assert lost(3, 0, ruled={"node9": [RULING]}).problem.code == "LOST-001"
