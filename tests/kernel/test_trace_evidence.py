@@ -45,7 +45,7 @@ RULES = {
         chain("bridge", "forward", "oif p3 drop"),
         "rule 'oif \"p3\" drop' of bridge x c (handle 2)",
     ),
-    "a bridge's policy": ("node", chain("bridge", "forward", policy="drop"), "the policy of chain bridge x c"),
+    "a bridge's policy": ("node", chain("bridge", "forward", policy="drop"), "the policy of chain c of bridge x"),
     "a link's first hook": (
         "node",
         chain("netdev", "ingress", f"{ECHO} drop", device="p2"),
@@ -67,7 +67,7 @@ RULES = {
         f"rule '{TO_DB} counter packets 3 bytes ",
     ),
     "in the sender": ("web", chain("inet", "output", f"{TO_DB} drop"), f"rule '{TO_DB} drop' of inet x c (handle 2)"),
-    "in the target": ("db", chain("inet", "input", policy="drop"), "the policy of chain inet x c"),
+    "in the target": ("db", chain("inet", "input", policy="drop"), "the policy of chain c of inet x"),
     "on the answer": ("db", chain("inet", "output", "reject"), "rule 'reject"),
 }
 

@@ -25,6 +25,7 @@ _REFUSALS: Final = {
     "Network is down": "CHECK-001",
     "Cannot assign requested address": "CHECK-001",
 }
+_PREDICTED: Final = ("ip", "ip6", "inet")  # of a node's tables
 _WRAPPED_BY: Final = "outer packet by"
 _WRAPPING: Final = (_WRAPPED_BY, "unwrapped by")  # behind or before these a packet is inside another one
 _SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
@@ -188,17 +189,22 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
 
 def _ruled(legs: list[Leg], answers: Answers) -> Outcome | None:
     """What the packet filters say that dropped them, on both sides of a loss or where one was foretold."""
-    parting = parted(legs, answers.sent)
-    if parting is None:
-        places, lost, leg, unseen = [legs[-1].place, legs[-1].node], answers.sent - answers.reached, len(legs) - 1, None
-    else:
-        (before, after), leg, unseen = parting, parting[1].leg, _unseen(parting[1])
-        places, lost = _around(before, after), _lost(before, after, answers)
-    found = (ruled.explained(place, answers.ruled.get(place, ()), lost) for place in places)
-    problem = next((problem for problem in found if problem is not None), None)
-    if problem is None:
+    parting, last, foretold = parted(legs, answers.sent), legs[-1], legs[-1].way.problem
+    places, lost, at, unseen = [last.place, last.node], answers.sent - answers.reached, len(legs) - 1, None
+    if parting is not None:
+        before, after = parting
+        places, lost, at, unseen = _around(before, after), _lost(before, after, answers), after.leg, _unseen(after)
+    found = ((place, ruled.decisive(answers.ruled.get(place, ()))) for place in places)
+    place, ruling = next((each for each in found if each[1] is not None), ("", None))
+    if ruling is None:
         return None
-    return Outcome(verdict=str(problem), well=False, leg=leg, problem=problem, unseen=unseen)
+    if foretold is not None and (confirmed := ruled.confirmed(foretold, ruling)) is not None:
+        return _dropped(legs, answers, confirmed)
+    problem = ruled.explained(place, ruling, lost)
+    said = f"; foretold was {foretold}" if foretold is not None else ""
+    if not said and ruling.family in _PREDICTED and all(hop.passes for leg in legs for hop in leg.way.hops):
+        said = "" if any(leg.pod == place for leg in legs) else "; weft trace had foretold that it passes there"
+    return Outcome(verdict=f"{problem}{said}", well=False, leg=at, problem=problem, unseen=unseen)
 
 
 def _around(before: Point | None, after: Point) -> list[str]:

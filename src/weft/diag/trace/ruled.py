@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
-from weft.model.value import Value, field
+from weft.model.value import Value, field, replace
 
 
 class Ruling(Value):
@@ -23,12 +23,16 @@ class Ruling(Value):
     text: str = ""
     beside: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        where = f"{self.family} {self.table} {self.chain}"
+    @property
+    def where(self) -> str:
+        """As `rules.ruleset` says it of a rule or chain that it has read."""
         if not self.handle:
-            return f"the policy of chain {where}"
-        said = f"rule '{self.text}'" if self.text else "a rule"
-        return f"{said} of {where} (handle {self.handle})"
+            return f"the policy of chain {self.chain} of {self.family} {self.table}"
+        return f"of {self.family} {self.table} {self.chain} (handle {self.handle})"
+
+    def __str__(self) -> str:
+        rule = f"rule '{self.text}' " if self.text else "a rule "
+        return f"{rule if self.handle else ''}{self.where}"
 
 
 Rulings = Mapping[str, Sequence[Ruling]]  # by place
@@ -51,11 +55,19 @@ def dropped(steps: Iterable[Step], ours: Collection[str]) -> list[Ruling]:
     ]
 
 
-def explained(place: str, found: Sequence[Ruling], lost: int) -> Problem | None:
-    """None if nothing there dropped any."""
-    ruling = max(found, key=lambda each: each.count, default=None)
-    if ruling is None:
+def decisive(found: Sequence[Ruling]) -> Ruling | None:
+    return max(found, key=lambda each: each.count, default=None)
+
+
+def confirmed(foretold: Problem, ruling: Ruling) -> Problem | None:
+    """What was foretold, if the kernel says the same."""
+    if ruling.where not in foretold.seen:
         return None
+    text = f": '{ruling.text}'" if ruling.text else ""
+    return replace(foretold, seen=f"{foretold.seen}{text}, as the kernel tells")
+
+
+def explained(place: str, ruling: Ruling, lost: int) -> Problem:
     table = ruling.family, ruling.table
     owner = owner_of([(*table, each) for each in ruling.beside], (*table, ruling.chain))
     whose = "the program that made it" if owner is None else owner.name

@@ -7,7 +7,7 @@ import pytest
 from weft.diag.trace.hops import End, Hop, Leg, Way
 from weft.diag.trace.outcome import Answers, outcome
 from weft.diag.trace.probes import patterns
-from weft.diag.trace.ruled import Ruling, dropped, explained
+from weft.diag.trace.ruled import Ruling, decisive, dropped, explained
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Pattern, Step
 from weft.wire.icmp import MARK
@@ -48,15 +48,19 @@ def test_drops_of_marked_packets_count_even_if_one_has_the_number_of_an_earlier(
             "FW-002",
             "rule 'udp dport 8472 drop' of ip x p (handle 4) drops 2 of 3 lost packets, as the kernel tells",
         ),
-        (Ruling(family="inet", table="firewalld", chain="f", handle=0, count=3), "FW-001", "the policy of chain inet"),
+        (
+            Ruling(family="inet", table="firewalld", chain="f", handle=0, count=3),
+            "FW-001",
+            "the policy of chain f of inet firewalld",
+        ),
     ],
 )
 def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
-    problem = explained("node2", [ruling, Ruling(family="ip", table="z", chain="z", handle=1, count=1)], 3)
-    assert problem is not None
+    assert decisive([Ruling(family="ip", table="z", chain="z", handle=1, count=1), ruling]) == ruling
+    problem = explained("node2", ruling, 3)
     assert (problem.code, problem.where) == (code, "node2")
     assert problem.seen.startswith(words)
-    assert explained("node2", [], 3) is None
+    assert decisive([]) is None
 
 
 @pytest.mark.parametrize(
@@ -69,8 +73,7 @@ def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
 )
 def test_whose_the_rule_is(table: str, chain: str, beside: list[str], hint: str):
     ruling = Ruling(family="ip", table=table, chain=chain, handle=1, count=3, beside=beside)
-    problem = explained("node2", [ruling], 3)
-    assert problem is not None
+    problem = explained("node2", ruling, 3)
     assert problem.hint.startswith(hint)
 
 
@@ -86,11 +89,12 @@ POD = End(node="node1", address="10.0.0.2", pod="pod1")
 FORETOLD = Problem(code="FW-002", where="input", seen="another rule")
 
 
-def lost(*counts: int, foretold: Problem | None = None, **more: Any) -> Any:
+def lost(*counts: int, foretold: Problem | None = None, pod: str = "", **more: Any) -> Any:
     devices = ("eth0", "cni0")
     legs = [
         Leg(
             node="node1",
+            pod=pod,
             direction="there",
             way=Way(hops=(Hop(what="received by", seen="", device=device),), end="sent"),
             counted={device: count},
@@ -110,7 +114,25 @@ def lost(*counts: int, foretold: Problem | None = None, **more: Any) -> Any:
 
 def test_the_kernels_word_comes_before_what_was_foretold():
     ruled = {"node1": [RULING]}
-    assert lost(3, 0, ruled=ruled).verdict.startswith("FW-002 node1: a rule of ip x p (handle 4) drops them")
-    assert lost(3, 3, foretold=FORETOLD, ruled=ruled).verdict.startswith("FW-002 node1: a rule of ip x p")
-    assert "another rule" in lost(3, 3, foretold=FORETOLD).verdict
+    named = "FW-002 node1: a rule of ip x p (handle 4) drops them, as the kernel tells."
+    assert lost(3, 0, ruled=ruled).verdict.startswith(named)
+    assert lost(3, 0, ruled=ruled).verdict.endswith("; weft trace had foretold that it passes there")
+    other = lost(3, 3, foretold=FORETOLD, ruled=ruled).verdict
+    assert other.startswith(named)
+    assert other.endswith("; foretold was FW-002 input: another rule")
     assert lost(3, 0, ruled={"node9": [RULING]}).problem.code == "LOST-001"
+
+
+@pytest.mark.parametrize("text, said", [("", ""), ("udp dport 9 drop", ": 'udp dport 9 drop'")])
+def test_the_kernel_confirms_what_was_foretold(text: str, said: str):
+    ruling = Ruling(family="ip", table="x", chain="p", handle=4, count=3, text=text)
+    foretold = Problem(code="REACH-001", where="input", seen="dropped by rule of ip x p (handle 4)")
+    found = lost(3, 3, foretold=foretold, ruled={"node1": [ruling]})
+    seen = f"REACH-001 input: dropped by rule of ip x p (handle 4){said}, as the kernel tells"
+    assert found.verdict == f"the packet is dropped on node1: {seen}"
+
+
+def test_what_pods_and_other_families_drop_was_not_foretold():
+    bridge = Ruling(family="bridge", table="x", chain="p", handle=4, count=3)
+    assert "foretold" not in lost(3, 0, ruled={"node1": [bridge]}).verdict
+    assert "foretold" not in lost(3, 0, pod="pod1", ruled={"pod1": [RULING]}).verdict
