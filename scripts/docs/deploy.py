@@ -21,6 +21,7 @@ DASHBOARD: Final = DEPLOY / "dashboard.json"
 # Neither kustomize nor helm takes files from outside their own folder.
 COPIES: Final = {
     DEPLOY / "kustomize" / "base" / "kubernetes.yaml": DEPLOY / "kubernetes.yaml",
+    DEPLOY / "kustomize" / "network-policy" / "rights.yaml": DEPLOY / "network-policy.yaml",
     _CHART / "files" / "admission.yaml": DEPLOY / "admission.yaml",
     _CHART / "files" / "alerts.yaml": DEPLOY / "alerts.yaml",
     _CHART / "files" / "dashboard.json": DEPLOY / "dashboard.json",

@@ -193,6 +193,26 @@ def test_the_chart_renders_the_manifest_for_its_default_values(apiserver):
     apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=rendered)
 
 
+def test_the_chart_gives_the_rights_of_policies_as_the_manifest_for_them(apiserver):
+    wanted = objects((DEPLOY / "network-policy.yaml").read_text())
+    found = objects(render("netpol.enabled=true", "netpol.mode=audit").stdout)
+    assert {key: pruned(found[key]) for key in wanted} == wanted
+    assert daemon("netpol.enabled=true")["containers"][0]["args"][-2:] == [
+        "--network-policy=enforce",
+        "--healthz-port=8081",
+    ]
+    assert not wanted.keys() & objects(render().stdout).keys()
+    overlay = apiserver.kubectl("kustomize", str(DEPLOY / "kustomize" / "network-policy"))
+    made = objects(overlay)
+    assert {key: made[key] for key in wanted} == wanted
+    assert (
+        "--network-policy=enforce"
+        in made["DaemonSet", "kube-flannel-ds"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    )
+    kubeobjects.add_namespace(apiserver.admin, "kube-flannel")
+    apiserver.kubectl("apply", "--dry-run=server", "-f", "-", stdin=overlay)
+
+
 def test_the_chart_hands_back_as_the_manifest_for_it_before_it_is_deleted(apiserver):
     wanted = objects((DEPLOY / "handback.yaml").read_text())["DaemonSet", "weft-handback"]
     found = {kind: each for (kind, name), each in objects(render().stdout).items() if name == "weft-handback"}
@@ -465,7 +485,7 @@ def test_a_network_that_is_none_is_refused_by_the_schema(name: str, network: str
 @pytest.mark.parametrize(
     "value, words",
     [
-        ("netpol.enabled=true", "weft has no network policies"),
+        ("netpol.mode=off", "mode"),
         ("podCidr=", "expected the network of one family at least"),
         ("flannel.backend=tencent-vpc", "backend"),
         ("flannel.vni=-1", "vni"),

@@ -130,7 +130,7 @@ async def test_a_list_that_is_forgotten_each_time_is_a_store_that_is_away(fake):
     async with stored(fake) as store, aclosing(said(store)) as events:
         lost = await soon(anext(events))
         assert isinstance(lost, Lost)
-        assert "it has forgotten 5 lists of the nodes before their last page" in lost.reason
+        assert "it has forgotten 5 lists of /api/v1/nodes before their last page" in lost.reason
         assert isinstance(await soon(anext(events)), Listed)
 
 

@@ -9,8 +9,10 @@
 {{- if regexMatch "^(.*-)?flannel(-cni-plugin)?$" (base $repository) -}}
 {{- fail (printf "flannel.image.repository: %s is flannel's image, which has no weft in it. A values file of flannel's brings it along: take flannel.image out of that file, or set flannel.image.repository and flannel.image.tag to weft's image, which deploy/Containerfile builds" $repository) -}}
 {{- end -}}
-{{- if .Values.netpol.enabled -}}
-{{- fail "netpol.enabled: weft has no network policies; run kube-network-policies beside it, from a manifest of its own" -}}
+{{- range concat .Values.flannel.args .Values.flannel.extraArgs -}}
+{{- if and $.Values.netpol.enabled (regexMatch "^--?network-policy(=|$)" .) -}}
+{{- fail (printf "flannel.args: %s stands beside netpol.enabled, which says it by netpol.mode; take one of them out" .) -}}
+{{- end -}}
 {{- end -}}
 {{- if not (or .Values.podCidr .Values.podCidrv6) -}}
 {{- fail "podCidr and podCidrv6 are both empty: expected the network of one family at least" -}}

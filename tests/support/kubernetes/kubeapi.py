@@ -73,6 +73,12 @@ class Api:
             found: Json = json.loads(answer.read())
             return found
 
+    def text(self, path: str) -> str:
+        """Return what is no JSON, as the server's own metrics."""
+        with self._answer("GET", path) as answer:
+            found: bytes = answer.read()
+            return found.decode()
+
     def ready(self) -> bool:
         """Whether the server says so of itself."""
         try:

@@ -45,7 +45,7 @@ class Mirror(Generic[T]):
 
     async def list(self) -> str:
         found, version = await gathered(self._client, self.what, dict[Id, T], _take)
-        for name in [each for each in self._asked if self._catches_up(each, version)]:
+        for name in [each for each in list(self._asked) if self._is_overtaken(each, version)]:
             found[name] = self.items[name]
         self._set(found)
         return version
@@ -59,7 +59,7 @@ class Mirror(Generic[T]):
         touched = set()
         for event in events:
             item = event.item
-            if item is None or self._catches_up(item.id, event.version):
+            if item is None or self._is_overtaken(item.id, event.version):
                 continue
             before = self.items.pop(item.id, None)
             now = None if event.kind == "DELETED" else item
@@ -80,7 +80,7 @@ class Mirror(Generic[T]):
             self.problem = None
             self._touched(())
 
-    def _catches_up(self, name: Id, version: str) -> bool:
+    def _is_overtaken(self, name: Id, version: str) -> bool:
         """Tell whether what was heard with this version is older than what was read beside."""
         if name not in self._asked:
             return False
