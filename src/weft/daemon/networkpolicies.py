@@ -1,4 +1,4 @@
-"""Tells of NetworkPolicies that nobody enforces (POL-001): weft does not, and the API takes them in silence.
+"""Tells of NetworkPolicies that nobody enforces (POL-001): weftd does not now, and the API takes them in silence.
 
 Whether another program does is judged by its rules on this node. A program that works without rules is
 not seen, so the message speaks of rules alone.
@@ -59,8 +59,8 @@ class Policies:
             where="NetworkPolicies",
             seen=f"the cluster has {many}, and no rules of a program that enforces them are on this node",
             hint=(
-                "weft enforces none, so the pods that they select are open."
-                " Run kube-network-policies beside weft, or remove the policies"
+                "So the pods that they select are open. Have weftd enforce them (--network-policy=audit first),"
+                " run another program that does, or remove the policies"
             ),
         )
 

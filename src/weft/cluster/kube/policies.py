@@ -1,7 +1,7 @@
 """Policies from a Kubernetes API, and of other nodes' pods only those that a policy in effect here can mean.
 
 Policies, namespaces and the pods of this node are watched; of other pods, each namespace by a watch of its own, or all
-by one where these are many. A change is told when everything is known that it needs, so that a policy never shuts out
+by one where these are many. A change is passed on when all is known that it needs, so that a policy never shuts out
 peers that are only not read yet.
 """
 

@@ -1,4 +1,4 @@
-"""What is watched for policies, as these and the pods of this node make it matter; and what of it is told, and when."""
+"""What is watched for policies, as these and the pods of this node make it matter; and what of it is passed on, and when."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ Follow = Callable[[Mirror[Any]], Coroutine[Any, Any, NoReturn]]
 
 
 class PolicyWatches:
-    """`things` is what is told; it is kept here. `follow` follows a mirror until it is cancelled."""
+    """`things` is what was passed on; it is kept here. `follow` follows a mirror until it is cancelled."""
 
     def __init__(self, client: Client, node: str, things: dict[Id, Thing], follow: Follow, pace: Pace) -> None:
         self._client = client

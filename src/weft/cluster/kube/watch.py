@@ -73,7 +73,7 @@ class KubeDirectory:
 
 
 class _Telling:
-    """Makes of nodes the leases that `take` is told of."""
+    """Makes of nodes the leases that `take` gets."""
 
     def __init__(self, client: Client, nodes: Collection[Node], own: KubeTenure, take: Take) -> None:
         self._client = client

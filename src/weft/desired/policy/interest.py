@@ -10,7 +10,7 @@ from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, PodPeer, Policy
 
 
 class Interest:
-    """It is told of policies that may select pods here, of all namespaces, and of the pods here that count."""
+    """It hears of policies that may select pods here, of all namespaces, and of the pods here that count."""
 
     def __init__(self) -> None:
         self._selecting = Selections()
