@@ -1,4 +1,4 @@
-"""What is watched for policies, as these and the pods of this node make it matter; and what of it is passed on, and when."""
+"""What is watched for policies, as these and this node's pods make it matter, and what of it is passed on, and when."""
 
 import asyncio
 import time
