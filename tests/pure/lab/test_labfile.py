@@ -207,7 +207,7 @@ MISTAKES = {
     "  Backend: {Type: vxlan}}": ("4 network: a has 5 pods, and its IPv6 subnet (/126) room for 1"),
     "nodes: 256\npods: 0\n": "1 nodes: Network 10.244.0.0/16 has 255 subnets (/24) for 256 nodes",
     "name: a\0": "1: unacceptable character #x0000",
-    "[" * 5000: "1: nested too deeply",
+    "[" * 1000: "1: nested too deeply",
     "network: {Network: 2020-01-01}": "1: network: Object of type date is not JSON serializable; expected what JSON",
     "network: &a {x: *a}": "1: network: Circular reference detected; expected what JSON can say",
     "name: 2020-13-45": "1: name: '2020-13-45' is no timestamp; expected a value, or quotes",

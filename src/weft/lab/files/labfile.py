@@ -20,6 +20,7 @@ A cluster file of kind (`apiVersion: kind.x-k8s.io/v1alpha4`) is read as well, b
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import yaml
@@ -28,7 +29,6 @@ from weft.config.netconf import NetConf
 from weft.lab import spec, topology
 from weft.lab.files import kindfile, labkeys, policyfile, yamlfile
 from weft.lab.files.parts import PortMappings, read_cuts, read_link, read_nat, read_pod, read_services
-from weft.lab.files.yamlfile import Reader
 from weft.lab.links import STORE, Link
 from weft.lab.manifests import Manifest, by_name
 from weft.lab.network import misfits, understand
@@ -38,10 +38,6 @@ from weft.model.net import Family
 from weft.model.value import replace
 
 _NETWORK: Final = "network"
-_INT: Final = "tag:yaml.org,2002:int"
-_TEXT: Final = "tag:yaml.org,2002:str"
-_TRUE: Final = "tag:yaml.org,2002:bool"
-_MAP: Final = "tag:yaml.org,2002:map"
 
 
 def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None = None) -> spec.Lab:
@@ -50,8 +46,12 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
     `ConfigError` has all problems, each with its line.
     """
     root, over = yamlfile.compose(text, where, "a lab file"), over or spec.Overrides()
-    reader: kindfile.Reader | _Reader = kindfile.Reader(where) if kindfile.is_one(root) else _Reader(where)
-    lab = reader.lab(applied(root, over, reader), name)
+    reader: kindfile.Reader | _Reader = _Reader(where, root, over)
+    if kindfile.is_one(root):
+        reader = kindfile.Reader(where)
+        for option in over.given():
+            reader.problem(root, f"{option} beside a cluster file of kind", expected="kind's own keys in the file")
+    lab = reader.lab(root, name)
     if reader.problems:
         raise ConfigError(*reader.problems)
     return with_policies(lab, over.policies, where)
@@ -104,9 +104,18 @@ def _key(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
     return node
 
 
+def _put(config: dict[str, Any], name: str, value: Any) -> None:
+    """Into a network configuration, whose keys have no case; of several, the last counts."""
+    config[next((key for key in reversed(config) if key.casefold() == name.casefold()), name)] = value
+
+
 class _Reader(yamlfile.Reader):
-    def __init__(self, where: str) -> None:
+    """What options say (`over`) takes the place of what the file says, or is refused beside it."""
+
+    def __init__(self, where: str, root: yaml.Node, over: Overrides) -> None:
         super().__init__(where)
+        self._root = root  # where options are told of for which the file has no place
+        self._over = over
         self._ports = PortMappings(self)
         self._links: dict[str, Link] = {}  # by node
         self._folder = os.path.dirname(where)  # noqa: PTH120 - text, and "" for standard input
@@ -115,18 +124,18 @@ class _Reader(yamlfile.Reader):
         parts = self.mapping(root, tuple(labkeys.LAB), "lab")
         self.constants(parts, apiVersion=labkeys.API, kind=labkeys.KIND)
         name = self.lab_name(parts, name)
-        network = parts.get("network")
+        network, kubernetes = parts.get("network"), parts.get("kubernetes", root)
         store, kubelets = self._store(parts)
         text, checked = self._network(network, store)
         nodes, pods = self._nodes(parts.get("nodes"), parts.get("pods"), everywhere=0 if kubelets else 2)
         places = [*(each.name for each in nodes), STORE]
         if kubelets and any(each.segment > 1 for each in nodes):
-            self.problem(parts["kubernetes"], "several segments in a lab of Kubernetes nodes", expected="one segment")
+            self.problem(kubernetes, "several segments in a lab of Kubernetes nodes", expected="one segment")
         if kubelets and any(each.daemon for each in nodes):
             expected = "weft as a DaemonSet"
-            self.problem(parts["kubernetes"], "another daemon in a lab of Kubernetes nodes", expected=expected)
+            self.problem(kubernetes, "another daemon in a lab of Kubernetes nodes", expected=expected)
         if kubelets and pods:
-            self.problem(parts["kubernetes"], "pods in a lab of Kubernetes nodes", expected="pods from its API")
+            self.problem(kubernetes, "pods in a lab of Kubernetes nodes", expected="pods from its API")
         lab = spec.Lab(
             name=name or "weft",
             network=text,
@@ -135,8 +144,8 @@ class _Reader(yamlfile.Reader):
             pods=pods,
             store=store,
             kubelets=kubelets,
-            nat=read_nat(self, parts.get("nat"), {each.segment for each in nodes}),
-            password="password" in parts and self.value(parts["password"], bool, "password") is True,
+            nat=self._nat(parts, {each.segment for each in nodes}),
+            password=self._over.password or self._is_set(parts, "password"),
             topology=self._topology(parts.get("topology"), [each.name for each in nodes]),
             links={name: link for name, link in self._links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
@@ -149,30 +158,57 @@ class _Reader(yamlfile.Reader):
         self.add(place, misfits(checked, lab, f"{self.at(place)} {'network' if network else 'nodes'}"))
         return lab
 
+    def _is_set(self, parts: dict[str, yaml.Node], key: str) -> bool:
+        return key in parts and self.value(parts[key], bool, key) is True
+
     def _store(self, parts: dict[str, yaml.Node]) -> tuple[spec.Store, bool]:
         """What holds the leases, and whether nodes are Kubernetes'."""
-        kubelets = "kubernetes" in parts and self.value(parts["kubernetes"], bool, "kubernetes") is True
-        if "store" not in parts:
-            return "kubernetes" if kubelets else "etcd", kubelets
-        store: spec.Store = self.value(parts["store"], spec.Store, "store") or "etcd"  # type: ignore[arg-type]
-        if kubelets and store != "kubernetes":
-            self.problem(parts["store"], f"{store} as the store of Kubernetes nodes", expected="kubernetes, or nothing")
-        return store, kubelets
+        kubelets = self._over.kubernetes or self._is_set(parts, "kubernetes")
+        store: spec.Store | None = self._over.store
+        if store is None and "store" in parts:
+            store = self.value(parts["store"], spec.Store, "store") or "etcd"  # type: ignore[arg-type]
+        if kubelets and store not in (None, "kubernetes"):
+            seen = f"{store} as the store of Kubernetes nodes"
+            self.problem(parts.get("store", self._root), seen, expected="kubernetes, or nothing")
+        return store or ("kubernetes" if kubelets else "etcd"), kubelets
+
+    def _nat(self, parts: dict[str, yaml.Node], used: AbstractSet[int]) -> dict[int, spec.Nat]:
+        found, kind = read_nat(self, parts.get("nat"), used), self._over.nat
+        if kind is None:
+            return found
+        if "nat" not in parts:
+            seen = f"--nat {kind} beside a file that has nothing behind a NAT"
+            self.problem(self._root, seen, expected="nat in the file")
+        return dict.fromkeys(found, kind)
 
     def _network(self, node: yaml.Node | None, store: spec.Store) -> tuple[str, NetConf | None]:
         """The text and the checked value; None if it is wrong."""
+        over = self._over
         if node is None:
-            text = spec.net_conf(backend=spec.usual_backend(store), families=(4,), nft=False)
-            return text, understand(text)
+            backend, families = over.backend or spec.usual_backend(store), spec.FAMILIES[over.family or "4"]
+            return self._checked(node, spec.net_conf(backend=backend, families=families, nft=over.nft))
+        if over.family is not None:
+            expected = "EnableIPv4, EnableIPv6 and the networks in the file"
+            self.problem(node, f"--family {over.family} beside a network", expected=expected)
         value = self.value(node, dict[str, Any], "network")
         if value is None:
             return "", None
+        if over.nft:
+            _put(value, "EnableNFTables", True)  # noqa: FBT003 - a value
+        if over.backend is not None:
+            known: Any = next((value[key] for key in reversed(value) if key.casefold() == "backend"), {})
+            if isinstance(known, dict):
+                _put(known, "Type", over.backend)
+                _put(value, "Backend", known)
         try:
             text = json.dumps(value)
         except (TypeError, ValueError) as error:  # a date, a set, bytes; an alias of what it stands in
             self.problem(node, f"network: {error}", expected="what JSON can say")
             return "", None
         self.distinct_keys(node)
+        return self._checked(node, text)
+
+    def _checked(self, node: yaml.Node | None, text: str) -> tuple[str, NetConf | None]:
         try:
             checked = understand(text, _NETWORK)
         except ConfigError as error:
@@ -182,17 +218,20 @@ class _Reader(yamlfile.Reader):
         self._in_network(node, checked.unknown)
         return text, checked
 
-    def _in_network(self, node: yaml.Node, problems: Iterable[Problem]) -> None:
+    def _in_network(self, node: yaml.Node | None, problems: Iterable[Problem]) -> None:
         """Add problems of the network configuration, each with the line of its key."""
         for problem in problems:
-            place = _key(node, problem.where.removeprefix(_NETWORK).removeprefix(": ").split("."))
+            place = node and _key(node, problem.where.removeprefix(_NETWORK).removeprefix(": ").split("."))
             self.add(place, [replace(problem, where=f"{self.at(place)} {problem.where}")])
 
     def _nodes(
         self, node: yaml.Node | None, pods: yaml.Node | None, *, everywhere: int
     ) -> tuple[tuple[spec.Node, ...], tuple[spec.Pod, ...]]:
         """`everywhere` is how many pods are on a node that says nothing."""
-        if isinstance(pods, yaml.ScalarNode):
+        if self._over.pods is not None:
+            everywhere = self._given(self._over.pods, "pods", least=0, most=spec.MOST_PODS)
+            pods = self._refused_pods(node, pods)
+        elif isinstance(pods, yaml.ScalarNode):
             everywhere = self.count(pods, "pods", least=0, most=spec.MOST_PODS)
         elif pods is not None:
             everywhere = 0
@@ -215,11 +254,32 @@ class _Reader(yamlfile.Reader):
         found += self._pod_list(pods, nodes)
         return tuple(nodes.values()), self._distinct(found, nodes)
 
+    def _given(self, count: int, what: str, *, least: int, most: int) -> int:
+        """What an option says; `least` if that cannot be."""
+        if least <= count <= most:
+            return count
+        self.problem(self._root, f"{what}: {count}", expected=f"{least} to {most}")
+        return least
+
+    def _refused_pods(self, nodes: yaml.Node | None, pods: yaml.Node | None) -> yaml.Node | None:
+        """The list of pods beside which the option --pods is refused, if there is one."""
+        seen, expected = f"--pods {self._over.pods}", "one of the two"
+        own = nodes.value if isinstance(nodes, yaml.SequenceNode) else []
+        if isinstance(pods, yaml.SequenceNode):
+            self.problem(pods, f"{seen} beside a list of pods", expected=expected)
+        elif own and all(_key(node, ["pods"]) is not node for node in own):
+            self.problem(nodes, f"{seen}, and each node says its own", expected=expected)
+        return pods if isinstance(pods, yaml.SequenceNode) else None
+
     def _topology(self, node: yaml.Node | None, names: Sequence[str]) -> tuple[topology.Pair, ...]:
-        if node is None:
+        wanted: Any = self._over.topology
+        if wanted is not None:
+            node = self._root
+        elif node is None:
             return ()
-        shape = isinstance(node, yaml.ScalarNode)
-        wanted: Any = self.value(node, str if shape else list[list[str]], "topology")
+        else:
+            shape = isinstance(node, yaml.ScalarNode)
+            wanted = self.value(node, str if shape else list[list[str]], "topology")
         try:
             pairs = topology.pairs(wanted or topology.FULL, names)
         except ValueError as error:
@@ -250,8 +310,14 @@ class _Reader(yamlfile.Reader):
                         yield parts["name"], name, parts
             if not 1 <= len(node.value) <= spec.MOST_NODES:
                 self.problem(node, f"{len(node.value) or 'no'} nodes", expected=f"1 to {spec.MOST_NODES}")
+            if self._over.nodes is not None:
+                self.problem(node, f"--nodes {self._over.nodes} beside a list of nodes", expected="one of the two")
             return
-        count = 3 if node is None else self.count(node, "nodes", least=1, most=spec.MOST_NODES)
+        count = 3
+        if self._over.nodes is not None:
+            count = self._given(self._over.nodes, "nodes", least=1, most=spec.MOST_NODES)
+        elif node is not None:
+            count = self.count(node, "nodes", least=1, most=spec.MOST_NODES)
         for index in range(1, count + 1):
             yield None, f"node{index}", {}
 
@@ -295,110 +361,3 @@ class _Reader(yamlfile.Reader):
                 )
             pods.setdefault(pod.name, pod)
         return tuple(pods.values())
-
-
-def applied(root: yaml.Node, over: Overrides, reader: Reader) -> yaml.Node:
-    """The file as the options want it. What cannot be becomes a problem."""
-    if not over.given() or not isinstance(root, yaml.MappingNode):
-        return root
-    if kindfile.is_one(root):
-        for option in over.given():
-            reader.problem(root, f"{option} beside a cluster file of kind", expected="kind's own keys in the file")
-        return root
-    _set_counts(root, over, reader)
-    if over.store is not None:
-        _set(root, "store", _TEXT, over.store)
-    if over.nat is not None:
-        _set_nat(root, over.nat, reader)
-    if over.kubernetes:
-        _set(root, "kubernetes", _TRUE, "true")
-    if over.password:
-        _set(root, "password", _TRUE, "true")
-    if over.topology is not None:
-        wanted = yaml.compose(json.dumps(over.topology), Loader=yaml.SafeLoader)
-        root.value = [(key, value) for key, value in root.value if key.value != "topology"]
-        root.value.append((_scalar(root, _TEXT, "topology"), wanted))
-    _set_network(root, over, reader)
-    return root
-
-
-def _set_counts(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None:
-    nodes, pods = _get(root, "nodes"), _get(root, "pods")
-    if over.nodes is not None:
-        if isinstance(nodes, yaml.SequenceNode):
-            reader.problem(nodes, f"--nodes {over.nodes} beside a list of nodes", expected="one of the two")
-        else:
-            _set(root, "nodes", _INT, str(over.nodes))
-    if over.pods is not None:
-        own = nodes.value if isinstance(nodes, yaml.SequenceNode) else []
-        if isinstance(pods, yaml.SequenceNode):
-            reader.problem(pods, f"--pods {over.pods} beside a list of pods", expected="one of the two")
-        elif own and all(_get(node, "pods") is not None for node in own):
-            reader.problem(nodes, f"--pods {over.pods}, and each node says its own", expected="one of the two")
-        else:
-            _set(root, "pods", _INT, str(over.pods))
-
-
-def _set_nat(root: yaml.MappingNode, kind: spec.Nat, reader: Reader) -> None:
-    """What the file has behind a NAT is behind one of this kind."""
-    behind = _get(root, "nat")
-    if behind is None:
-        reader.problem(root, f"--nat {kind} beside a file that has nothing behind a NAT", expected="nat in the file")
-    elif isinstance(behind, yaml.SequenceNode):  # else the reader complains of it
-        for place, item in enumerate(behind.value):
-            whole = item
-            if isinstance(item, yaml.ScalarNode):
-                whole = yaml.MappingNode(_MAP, [(_scalar(item, _TEXT, "segment"), item)], item.start_mark)
-            if isinstance(whole, yaml.MappingNode):
-                _set(whole, "kind", _TEXT, kind)
-            behind.value[place] = whole
-
-
-def _set_network(root: yaml.MappingNode, over: Overrides, reader: Reader) -> None:
-    if over.backend is None and over.family is None and not over.nft:
-        return
-    network = _get(root, "network")
-    if network is None:
-        families = spec.FAMILIES[over.family or "4"]
-        store = over.store or _get(root, "store")
-        usual = spec.usual_backend(str(store.value) if isinstance(store, yaml.ScalarNode) else str(store))
-        text = spec.net_conf(backend=over.backend or usual, families=families, nft=over.nft)
-        root.value.append((_scalar(root, _TEXT, "network"), yaml.compose(text, Loader=yaml.SafeLoader)))
-        return
-    if over.family is not None:
-        expected = "EnableIPv4, EnableIPv6 and the networks in the file"
-        reader.problem(network, f"--family {over.family} beside a network", expected=expected)
-    if not isinstance(network, yaml.MappingNode):
-        return  # which the reader complains of
-    if over.nft:
-        _set(network, "EnableNFTables", _TRUE, "true")
-    if over.backend is not None:
-        backend = _get(network, "Backend")
-        if backend is None:
-            backend = yaml.MappingNode(_MAP, [], network.start_mark)
-            network.value.append((_scalar(network, _TEXT, "Backend"), backend))
-        if isinstance(backend, yaml.MappingNode):
-            _set(backend, "Type", _TEXT, over.backend)
-
-
-def _entries(node: yaml.Node, key: str) -> Iterator[tuple[int, yaml.Node]]:
-    """A key's place and value; net-conf's keys have no case."""
-    for place, (name, value) in enumerate(node.value if isinstance(node, yaml.MappingNode) else []):
-        if str(name.value).casefold() == key.casefold():
-            yield place, value
-
-
-def _get(node: yaml.Node, key: str) -> yaml.Node | None:
-    return next((value for _, value in _entries(node, key)), None)
-
-
-def _set(node: yaml.MappingNode, key: str, tag: str, text: str) -> None:
-    for place, value in _entries(node, key):
-        node.value[place] = (node.value[place][0], _scalar(value, tag, text))
-        return
-    node.value.append((_scalar(node, _TEXT, key), _scalar(node, tag, text)))
-
-
-def _scalar(at: yaml.Node, tag: str, text: str) -> yaml.ScalarNode:
-    """A value with the position of `at`, for messages."""
-    return yaml.ScalarNode(tag, text, at.start_mark, at.end_mark)
