@@ -12,37 +12,33 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ASSERTING = frozenset({"raises", "fail", "given"})
 
 
-def functions(texts: Iterable[str]) -> Iterator[Function]:
-    for text in texts:
-        yield from (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function))
+def functions(text: str) -> Iterator[tuple[str, bool, set[str]]]:
+    """The functions of a module: each one's name, whether it says something itself, and the names that it uses."""
+    for function in (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function)):
+        nodes = list(ast.walk(function))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        yield function.name, any(isinstance(node, ast.Assert | ast.Raise) or _is_checked(node) for node in nodes), names
 
 
 def silent(texts: Iterable[str]) -> list[str]:
     """The tests that say nothing, by whatever they call. What has one name is taken for one."""
-    named: defaultdict[str, list[Function]] = defaultdict(list)
-    for function in functions(texts):
-        named[function.name].append(function)
-    speaking = set(_ASSERTING) | {name for name, found in named.items() if any(map(_speaks, found))}
-    used = {name: _used(found) for name, found in named.items() if name not in speaking}
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    speaking = set(_ASSERTING)
+    for text in texts:
+        for name, speaks, names in functions(text):
+            used[name] |= names
+            if speaks:
+                speaking.add(name)
     while more := {name for name, names in used.items() if names & speaking} - speaking:
         speaking |= more
-    return sorted(name for name in named if name.startswith("test_") and name not in speaking)
-
-
-def _speaks(function: Function) -> bool:
-    return any(isinstance(node, ast.Assert | ast.Raise) or _is_checked(node) for node in ast.walk(function))
+    return sorted(name for name in used if name.startswith("test_") and name not in speaking)
 
 
 def _is_checked(node: ast.AST) -> bool:
     """Whether it runs a program that must succeed."""
     keywords = node.keywords if isinstance(node, ast.Call) else []
     return any(each.arg == "check" and ast.unparse(each.value) == "True" for each in keywords)
-
-
-def _used(found: Iterable[Function]) -> set[str]:
-    nodes = [node for function in found for node in ast.walk(function)]
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def test_no_test_says_nothing():

@@ -99,16 +99,16 @@ def test_no_module_imports_itself_by_way_of_others():
 
 
 def test_the_table_of_commands_alone_imports_by_a_string():
-    for path in SOURCE.rglob("*.py"):
-        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-        assert path == SOURCE / "screen" / "groups.py" or not names & {"import_module", "importlib", "__import__"}, path
+    found = {path for path in SOURCE.rglob("*.py") if re.search(r"import_module|__import__\(", path.read_text())}
+    assert found == {SOURCE / "screen" / "groups.py"}
 
 
 def test_the_environment_and_the_arguments_are_read_at_the_edge():
     for path in SOURCE.rglob("*.py"):
-        if str(path.relative_to(SOURCE)) in BEGINNINGS:
+        text = path.read_text()
+        if str(path.relative_to(SOURCE)) in BEGINNINGS or not re.search(r"os\.(environ|getenv)|sys\.argv", text):
             continue
-        for statement in ast.parse(path.read_text()).body:
+        for statement in ast.parse(text).body:
             if isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'":
                 continue
             for node in ast.walk(statement):
@@ -118,10 +118,8 @@ def test_the_environment_and_the_arguments_are_read_at_the_edge():
 
 def test_netlink_sockets_are_the_business_of_kernel_and_of_cni_which_receives_them():
     for path in SOURCE.rglob("*.py"):
-        if path.is_relative_to(SOURCE / "kernel") or path.is_relative_to(SOURCE / "cni"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            assert not (isinstance(node, ast.Attribute) and node.attr == "AF_NETLINK"), f"{path}:{node.lineno}"
+        if not (path.is_relative_to(SOURCE / "kernel") or path.is_relative_to(SOURCE / "cni")):
+            assert "AF_NETLINK" not in path.read_text(), path
 
 
 def test_what_may_hang_is_read_by_the_one_reader_of_small_files():
@@ -141,4 +139,4 @@ def test_what_may_hang_is_read_by_the_one_reader_of_small_files():
 def test_every_module_says_what_it_is_for():
     for path in SOURCE.rglob("*.py"):
         if not path.name.endswith(("_pb2.py", "_grpc.py")):
-            assert ast.get_docstring(ast.parse(path.read_text())), path
+            assert path.read_text().startswith('"""'), path
