@@ -27,6 +27,7 @@ if [ ! -d "$base" ]; then
     mmdebstrap --variant=minbase --include=ca-certificates,python3$more $suite "$made/root" \
         "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main"
     mv -T "$made/root" "$base"
+    rm -rf "$made"
 fi
 
 work=$(mktemp -d "$base-run.XXXXXX")

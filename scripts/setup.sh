@@ -105,12 +105,14 @@ install_environment() {
 
 install_release_tools() {
     local want uv=.venv-tools/bin/uv python_version machine
-    want=$(stamp requirements/release.txt requirements/run.txt <("$python" -VV))
+    want=$(stamp scripts/setup.sh requirements/release.txt requirements/run.txt <("$python" -VV))
     done_before .venv-release/stamp "$want" && return
     say "installing $(grep -c '^[a-z].*==' requirements/release.txt) locked packages into .venv-release"
     scripts/cross.sh aarch64 >/dev/null
     [ -x .venv-release/bin/python ] || $uv venv -q --python "$python" .venv-release
     $uv pip sync -q --compile-bytecode --python .venv-release/bin/python --require-hashes requirements/release.txt
+    GOBIN=$PWD/.venv-release/bin go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 2>build/setup-go.log ||
+        { tail -n 5 build/setup-go.log >&2; fail 'Go could not build actionlint: it needs Go 1.24 or newer'; }
     # What Debian packages bring along, into uv's cache: scripts/deb.sh takes it from there.
     for python_version in 3.11 3.13; do
         for machine in x86_64 aarch64; do
