@@ -322,7 +322,9 @@ class Enforcement:
                         term = self._term
                         term.keeper.decided(term.decider.attached(key, attached))
                     if term is not None:
-                        await term.keeper.idle()
+                        with suppress(TimeoutError):  # others' changes may come without end
+                            async with asyncio.timeout(_LOOK_SECONDS):
+                                await term.keeper.idle()
                         if term.judges(key, attached) and not (self.cuts and self.cuts.concerns(attached.ips)):
                             return ""
                         if self._loop.time() >= ask_at and not term.decider.ready(key):

@@ -23,6 +23,7 @@ from weft.plan.diff import Put, Step
 from weft.wire.policyobjects import Objects as World
 
 WEB = Attached(pod="default/web", ips=(ip_address("10.5.1.2"),), port="veth1", link="cni0")
+OTHER = replace(WEB, pod="default/other", ips=(ip_address("10.5.1.9"),))
 SHUT = Policy(namespace="default", name="shut", pods=Selector(), ingress=())
 PODS = World(
     namespaces=(Namespace(name="default", labels={NAME_LABEL: "default"}),),
@@ -42,6 +43,7 @@ class Kernel:
         self.refuses = False
 
     async def look(self, _: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
+        await asyncio.sleep(0)  # others go on meanwhile
         return {key: thing for key, thing in self.holds.items() if only is None or key in only}
 
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
@@ -148,6 +150,37 @@ async def test_a_pod_that_is_told_while_it_waits_is_attached(node):
     await asyncio.sleep(0.05)
     node.source.words.put_nowait(PODS)
     assert await waiting == ""
+
+
+async def test_a_pod_that_was_not_heard_of_is_asked_for(node, monkeypatch):
+    async def ask(pod: Id) -> None:
+        node.source.asked.append(pod)
+        node.source.words.put_nowait(PODS)
+
+    monkeypatch.setattr(node.source, "ask", ask)
+    monkeypatch.setattr(enforcement, "_ASK_SECONDS", 0.05)
+    node.begin(World())
+    assert await node.add() == ""
+    assert node.source.asked == [("pod", "default", "web")]
+    assert await node.add("k2") == ""
+    assert len(node.source.asked) == 1, "it is known by now"
+
+
+async def test_a_pod_is_attached_while_others_change_without_end(node):
+    node.begin(replace(PODS, policies=(SHUT,)), k9=OTHER)
+    assert await node.add("k8") == ""
+    keeper = node.gate.keeper
+    busy = asyncio.ensure_future(_changing(keeper))
+    await asyncio.sleep(0.01)
+    assert await node.add() == ""
+    busy.cancel()
+
+
+async def _changing(keeper):
+    """Marks come in each turn of the loop, so that no round is the last one."""
+    while True:
+        keeper.unseen([("polelement", "inet", "in4", b"1234")])
+        await asyncio.sleep(0)
 
 
 async def test_a_pod_of_which_nothing_is_known_is_refused_by_name(node):
