@@ -18,6 +18,8 @@ NAMES = (
     "kube",
     "clash",
     "mesh",
+    "mesh_core",
+    "mesh_nodes",
     "memory",
     "pods",
     "lab_up",

@@ -68,7 +68,11 @@ def mesh_of(
 
 def created(cluster: Cluster, *numbers: int, **more: Any) -> list[MeshNode]:
     """A mesh that the first node has made, all of whose nodes serve each other."""
-    nodes = mesh_of(cluster, *numbers, **more)
+    return joined(mesh_of(cluster, *numbers, **more))
+
+
+def joined(nodes: list[MeshNode]) -> list[MeshNode]:
+    """The same of nodes that have no daemons yet."""
     for node in nodes:
         node.spawn()
     nodes[0].says("MESH-001", seconds=60)

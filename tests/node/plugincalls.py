@@ -10,6 +10,8 @@ from tests.support.weftd import Daemon
 
 
 class Runtime(Caller):
+    version = "1.1.0"  # of CNI
+
     def __init__(self, node: Daemon, folder: Path, bin_dir: Path) -> None:
         super().__init__(node.netns, bin_dir, socket=node.folder / "cni" / "cni.sock", state=None)
         self.node = node
@@ -18,7 +20,7 @@ class Runtime(Caller):
     def begin(self, command: str, name: str = "", pod: Netns | None = None, **ipam: Any) -> Started:
         """Start a call that has its whole input; `ipam` adds to the delegate's IPAM configuration."""
         config = {
-            "cniVersion": "1.1.0",
+            "cniVersion": self.version,
             "name": "cbr0",
             "type": "flannel",
             "subnetFile": str(self.node.subnet_file),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.meshnode import WEFT, MeshNode, created, mesh_of
-from tests.support.traffic import nothing_lost, reaches
+from tests.support.traffic import Stream, nothing_lost, reaches
 from tests.support.weftd import Cluster, eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "cluster-without-a-store.md"
@@ -173,29 +173,31 @@ def test_n2_packets_go_by_wireguard_or_a_relay_while_the_ways_before_are_blocked
     one, other, relay = created(cluster, 1, 2, 3)
     here, there = one.pod(), other.pod()
     eventually(lambda: " answers " in other.mesh("ways", "node1"), seconds=30)  # by WireGuard, which is spare
-    drop(one, other, what=[VXLAN])
-    eventually(lambda: goes_direct(one, other) and goes_direct(other, one), seconds=40)
-    eventually(lambda: reaches(here, there.ips[0]), seconds=20)
-    eventually(lambda: "direct: port-filtered" in one.netns.run(f"{WEFT} peers"), seconds=40)
-    drop(one, other)
-    eventually(lambda: goes_by(one, other, relay) and goes_by(other, one, relay), seconds=40)
-    eventually(lambda: reaches(here, there.ips[0]), seconds=20)
-    one.netns.run("nft delete table ip blocked")
-    eventually(lambda: goes_by(one, other, other) and goes_by(other, one, one), seconds=60)
-    assert reaches(here, there.ips[0])
+    with Stream(here, there, there.ips[0], every=0.01) as stream:
+        drop(one, other, what=[VXLAN])
+        eventually(lambda: goes_direct(one, other) and goes_direct(other, one), seconds=40)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+        eventually(lambda: "direct: port-filtered" in one.netns.run(f"{WEFT} peers"), seconds=40)
+        drop(one, other)
+        eventually(lambda: goes_by(one, other, relay) and goes_by(other, one, relay), seconds=40)
+        eventually(lambda: reaches(here, there.ips[0]), seconds=20)
+        one.netns.run("nft delete table ip blocked")
+        eventually(lambda: goes_by(one, other, other) and goes_by(other, one, one), seconds=60)
+        assert reaches(here, there.ips[0])
+    assert stream.whole, stream.fault
 
 
 def test_n3_n12_packets_go_on_where_large_ones_are_lost_and_pods_are_told_what_passes(cluster: Cluster):
     one, other = created(cluster, 1, 2)
     here, there = one.pod(), other.pod()
-    drop(one, other, what=[f"{VXLAN} meta length 1441-65535"])
-    with here.popen(["ping", "-q", "-i", "0.2", "-s", "1390", str(there.ips[0])]) as pings:
+    with Stream(there, here, here.ips[0], every=0.0001) as stream:  # in segments as large as they may be
+        drop(one, other, what=[f"{VXLAN} meta length 1441-65535"])
         for each, to in ((one, other), (other, one)):
             eventually(lambda each=each, to=to: " mtu 1380" in each.ip(f"route show {to.v4}"), seconds=40)
         ping = f"ping -c 1 -W 2 -s 1390 {there.ips[0]}"
         eventually(lambda: "1 received" in here.run(ping, check=False), seconds=20)
         assert "vxlan: mtu" in one.netns.run(f"{WEFT} peers")
-        pings.terminate()
+    assert stream.whole, stream.fault
 
 
 def test_n1_another_relay_is_taken_when_the_first_one_is_lost(cluster: Cluster):

@@ -56,7 +56,7 @@ class Outside:
         if not words and own and {*own} <= {*self._before}:
             return
         counts = Counter(word for word in words if str(word) not in self._own)
-        # One alone may be wrong, or lie; but it may be the only one outside, unless another sees us at a public address.
+        # One alone may be wrong, or lie; but it may be the only one outside, if nobody sees a public address of ours.
         public = {word.ip.version for word in words if str(word) in self._own and word.ip.is_global}
         seen = {word: count for word, count in counts.most_common() if count > 1 or word.ip.version not in public}
         likely = [word for word, count in seen.items() if count > 1] or sorted(seen, key=str)

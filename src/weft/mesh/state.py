@@ -159,7 +159,7 @@ class State:
         if change.new:
             self.known.moved(change)
             self.touched = self.touched or any(token.owner == self.me for token in change.gone)
-            self._changed.update(dict.fromkeys(self._homes(change.gone) ^ self._homes(change.new)))
+            self._changed.update(dict.fromkeys(sorted(self._homes(change.gone) ^ self._homes(change.new))))
             self.flood.tell(Names(tokens=dict.fromkeys(token.start for token in change.new)), now, but=came)
 
     def _homes(self, tokens: Iterable[Token]) -> set[bytes]:
