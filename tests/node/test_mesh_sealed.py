@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.node import wgnode
-from tests.node.meshnode import MeshNode, created, mesh_of
+from tests.node.meshnode import MeshNode, created, joined, mesh_of
 from tests.node.test_status import asked
-from tests.support.traffic import Capture, Packet, nothing_lost, reaches
+from tests.support.traffic import Capture, Packet, Pings, Stream, nothing_lost, reaches
 from tests.support.weftd import Cluster, eventually
 
 NETWORK = IPv4Network("10.32.0.0/12")
@@ -134,6 +135,62 @@ def test_n6_every_daemon_is_killed_and_started_again_and_no_packet_is_lost(clust
         for node in nodes:
             eventually(lambda node=node: node.state["agreed"], seconds=40)
     assert all({peer["way"] for peer in asked(node)["peers"]} == {"direct"} for node in nodes)
+
+
+def test_n5_another_password_and_new_links_cost_no_packet(cluster: Cluster, tmp_path: Path):
+    """Both passwords are taken while nodes get the new one; which of them a link has is not what seals packets."""
+    flag = password(tmp_path, "a password of words")
+    file = Path(flag.partition("=")[2])
+    nodes = created(cluster, 1, 2, more=(flag,))
+    here, there = (node.pod() for node in nodes)
+    with Pings(here, there.ips[0], every=0.01) as pings:
+        for words in ("another one, of words\na password of words\n", "another one, of words\n"):
+            file.write_text(words)
+            for node in nodes:
+                node.kill()
+                node.start()
+                eventually(lambda node=node: all(peer["us"] or peer["linked"] for peer in node.state["peers"]))
+    assert pings.sent > 100
+    assert len(pings.lost) <= pings.sent / 1000, f"{len(pings.lost)} of {pings.sent} lost: {pings.lost[:20]}"
+
+
+def has_frames(cluster: Cluster, node: MeshNode, mtu: int) -> None:
+    """Of this size: the switch drops what is too large for a port, and says nothing."""
+    node.ip(f"link set eth0 mtu {mtu}")
+    cluster.underlay.switch.run(f"ip link set {node.port} mtu {mtu}")
+
+
+def test_n12_nodes_with_large_frames_and_without_reach_each_other_also_when_one_loses_them(
+    cluster: Cluster, secret: str
+):
+    nodes = one, other, plain = mesh_of(cluster, 1, 2, 3, more=(secret,))
+    for node in (one, other):
+        has_frames(cluster, node, 9000)
+    joined(nodes)
+    here, there, far = (node.pod() for node in nodes)
+    for node in (one, other):
+        node.netns.run("ip link set pod1 mtu 8920; ip link set cni0 mtu 8920")  # as the plugin makes them
+    eventually(lambda: " mtu 1400" in one.ip(f"route show {plain.v4}"), seconds=30)
+    assert " mtu " not in one.ip(f"route show {other.v4}")
+    assert "1 received" in here.run(f"ping -c 1 -W 2 -M do -s 8000 {there.ips[0]}")
+    with Stream(here, far, far.ips[0]) as stream, Pings(here, there.ips[0], every=0.1):
+        has_frames(cluster, other, 1500)
+        eventually(lambda: " mtu 1400" in one.ip(f"route show {other.v4}"), seconds=30)
+    assert stream.whole, stream.fault
+    with Stream(here, there, there.ips[0]) as stream:
+        assert reaches(here, there.ips[0])
+    assert stream.whole, stream.fault
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_n5_wireguard_takes_new_keys_under_load(cluster: Cluster, secret: str):
+    """After 120 s it makes new ones (REKEY_AFTER_TIME), and refuses old ones after 180 s."""
+    one, two = created(cluster, 1, 2, more=(secret,))
+    here, there = one.pod(), two.pod()
+    with Pings(here, there.ips[0], every=0.01) as pings:
+        time.sleep(200)
+    assert len(pings.lost) <= pings.sent / 1000, f"{len(pings.lost)} of {pings.sent} lost: {pings.lost[:20]}"
 
 
 def test_wireguard_go_that_dies_is_started_again(cluster: Cluster, secret: str):

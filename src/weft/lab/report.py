@@ -100,7 +100,8 @@ class LabReport(Value):
 
     `store_state` is `ready`, `not ready` or `silent` as the store answers, `exited N` if it has ended.
     `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
-    world outside of the nodes: the place where the store is. `policies` are the objects of Kubernetes that nodes
+    world outside of the nodes: the place where the store is. `behind_nat` are segments whose nodes cannot be reached
+    from others before they have begun. `policies` are the objects of Kubernetes that nodes
     enforce, or None.
     """
 
@@ -114,6 +115,7 @@ class LabReport(Value):
     pods: list[PodReport]
     services: list[ServiceReport] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
+    behind_nat: list[int] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     policies: list[dict[str, Any]] | None = None
 

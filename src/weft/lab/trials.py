@@ -1,6 +1,6 @@
 """Which trials a check of a lab consists of. Pure: a report in, trials out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_interface
 from itertools import product
 from typing import Final, Literal
@@ -25,7 +25,8 @@ def trials(report: LabReport, *, quick: bool) -> list[Trial]:
         if scenario.target in ("service", "node-port", "host-port"):
             found += _by_doors(scenario, scenario.target, ends, report, quick=quick)
         elif not (quick and scenario.full):
-            found += trials_of(scenario, _pairs(scenario, ends, quick=quick), report.families)
+            pairs = _pairs(scenario, ends, quick=quick)
+            found += trials_of(scenario, _not_hidden(scenario, pairs, report), report.families)
     return found
 
 
@@ -72,6 +73,15 @@ def _pairs(scenario: Scenario, ends: Sequence[End], *, quick: bool) -> Iterator[
         yield from (
             (source, target) for target in targets if source is not target and (source.node == target.node) == same
         )
+
+
+def _not_hidden(scenario: Scenario, pairs: Iterable[tuple[End, End]], report: LabReport) -> Iterator[tuple[End, End]]:
+    """Without those of which the target's own address is behind a NAT that the source is not behind."""
+    segments = {node.name: node.segment for node in report.nodes}
+    for source, target in pairs:
+        there = segments[target.node]
+        if scenario.way != "underlay" or there not in report.behind_nat or segments[source.node] == there:
+            yield source, target
 
 
 def _ends(report: LabReport) -> list[End]:

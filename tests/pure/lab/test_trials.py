@@ -350,3 +350,12 @@ def test_chance_is_no_size(again: Sequence[int]):
 
     assert sizes.largest(1450, passing(2)) is None
     assert sizes.largest(1450, passing(1)) == 1350
+
+
+def test_a_node_behind_a_nat_is_tried_at_its_own_address_by_those_behind_the_same_one():
+    made = report(3)
+    nodes = [replace(node, segment=segment) for node, segment in zip(made.nodes, (1, 2, 2), strict=True)]
+    found = trials(replace(made, nodes=nodes, behind_nat=[2]), quick=True)
+    tried_ = {(each.from_node, each.to_node) for each in found if each.scenario in ("node-node", "pod-node-other")}
+    assert tried_ == {("node2", "node1"), ("node3", "node1"), ("node2", "node3"), ("node3", "node2")}
+    assert {each.to_node for each in found if each.scenario == "node-pod-other"} == {"node1", "node2", "node3"}

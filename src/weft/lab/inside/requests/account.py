@@ -40,6 +40,7 @@ async def report(world: World) -> LabReport:
         pods=[running.report() for running in world.in_order()],
         services=world.services.reports(),
         cuts=now.in_order(),
+        behind_nat=sorted(world.lab.nat),
         outside=[str(underlay.address(family).ip) for family in world.lab.families],
         policies=None if world.policies is None else list(world.policies.objects.values()),
     )
