@@ -72,16 +72,14 @@ def trials(everything: Sequence[End], most: int) -> list[Trial]:
 
 
 def few(own: Sequence[End], others: Sequence[End]) -> list[Trial]:
-    """Echo requests in each family, one to each pod and each peer: what proves most by least.
+    """Echo requests in each family: what proves most by least.
 
-    A pod gets it from the one before it on its bridge, a pod alone from the node; and `others` from pods in turn.
+    Each pod gets one from the node, and one from the pod before it on its bridge; `others` get one from pods in turn.
     """
     pods = [end for end in own if end.kind == "pod"]
-    together = list(_together(pods))
-    alone = [group[0] for group in together if len(group) == 1]
     pairs = {
-        "pod-pod-same": [pair for group in together if len(group) > 1 for pair in _around(group)],
-        "node-pod-same": [(node, pod) for node in filter(_is_here, own) for pod in alone],
+        "pod-pod-same": [pair for group in _together(pods) if len(group) > 1 for pair in _around(group)],
+        "node-pod-same": [(node, pod) for node in filter(_is_here, own) for pod in pods],
         "pod-peer": [pair for family in _FAMILIES for pair in _in_turn(_having(family, pods), _having(family, others))],
     }
     return [

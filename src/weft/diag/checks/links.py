@@ -104,21 +104,22 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
 @check(
     "uplink-mtu",
     "the uplink has room for pods' packets and what they are wrapped in",
-    "daemon",
     "links",
     each_minute=True,
 )
 def _wider(sight: Sight) -> Iterator[Finding]:
-    """The uplink must carry wrapped packets whole: outer packets are never fragmented."""
+    """The uplink must carry packets of pods whole, wrapped or not: outer packets are never fragmented."""
     state = sight.daemon
-    uplink = None if state is None or state.uplink is None else sight.link(state.uplink.index)
-    if uplink is None or not sight.mtu:
-        return
-    for device in sight.devices:
-        least = sight.mtu + _WRAPPED.get(device.kind, 0)
-        if device.kind in _WRAPPED and uplink.mtu < least:
+    named = {*sight.ways.values()} if state is None or state.uplink is None else {state.uplink.index}
+    kinds = {device.kind: device.name for device in sight.devices}
+    wrapped = max((kind for kind in kinds if kind in _WRAPPED), key=lambda kind: _WRAPPED[kind], default="")
+    more = _WRAPPED.get(wrapped, 0)
+    for uplink in (link for link in sight.links if link.index in named) if sight.mtu and (more or not kinds) else ():
+        least = sight.mtu + more
+        if uplink.mtu < least:
             seen = f"MTU {uplink.mtu}"
-            expected = f"{least} at least: {sight.mtu} for packets of pods and {least - sight.mtu} for {device.name}"
+            around = f" and {more} for {kinds[wrapped]}" if more else ""
+            expected = f"{least} at least: {sight.mtu} for packets of pods{around}"
             hint = (
                 "Set the uplink's MTU back; or set a smaller MTU in the network configuration's Backend,"
                 " and restart weftd"

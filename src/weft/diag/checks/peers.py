@@ -62,11 +62,22 @@ def _whole(sight: Sight) -> Iterator[Finding]:
         else:
             continue
         yield finding("FDB-001", where, seen, _ITS_TASK)
+    yield from _one_family(sight)
     gateways = {(route.index, route.via) for route in sight.routes}
     for index, ip in macs:
         if index in indexes and (index, ip) not in gateways:
             seen, where = "its neighbour entry is here, but its route is missing", f"the peer behind {ip}"
             yield finding("ROUTE-001", where, seen, _ITS_TASK)
+
+
+def _one_family(sight: Sight) -> Iterator[Finding]:
+    """Nodes of two families have peers in both: routes of one go with an address or a link."""
+    reached = {peer.subnet.version for peer in peers(sight)}
+    for subnet in sight.subnets:
+        if reached and subnet.version not in reached:
+            seen = f"no route leads to any peer's, although peers are reached by IPv{next(iter(reached))}"
+            hint = "They go when the uplink loses its address: see 'ip address'. Then restart the daemon"
+            yield finding("ROUTE-001", f"pods of IPv{subnet.version}", seen, hint)
 
 
 def _astray(sight: Sight, uplink: str) -> list[tuple[Peer, str]]:

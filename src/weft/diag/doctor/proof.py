@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from weft.diag.check import node_trials, trying
 from weft.diag.check.scenarios import End
+from weft.diag.checks.packets import is_unexplained
 from weft.diag.owners import POLICIES
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
@@ -44,33 +45,39 @@ def examined(places: Places) -> Sight:
     sight = ask_peers(look(places))
     try:
         with pods_of(sight, socket.gethostname(), "weft doctor") as pods:
-            proof, alive = _proof(sight, pods)
-        left = {each: _traced(sight, each, places) for each in _examples(proof.lost, alive)}
+            some, others = _some(pods.found, _MOST_PODS), node_trials.reachable(sight)
+            theirs = _some(others, _MOST_PEERS)
+            own = node_trials.ends(sight, socket.gethostname(), some)
+            sent = [*_by_pods(pods, own, theirs), *_by_node(sight)]
+        lost = [each for each in sent if not each.arrived]
+        alive = {end for each in sent if each.arrived for end in (each.source, each.target)}
+        traced = {each: _traced(sight, each, places) for each in _examples(lost, alive)}
     except (Unavailable, ConfigError, OSError) as error:
         return replace(sight, unseen={**sight.unseen, "proof": str(error)})
-    return replace(sight, proof=_with(proof, left))
+    proof = _proof(sight, sent, [traced.get(each, _untraced(each)) for each in lost])
+    more = len(pods.found) - len(some) + len(others) - len(theirs)
+    return replace(sight, proof=replace(proof, pods=len(some), more=more))
 
 
-def _proof(sight: Sight, pods: Pods) -> tuple[Proof, set[Ip]]:
-    """Return the addresses, too, from and to which packets arrived."""
-    some, others = _some(pods.found, _MOST_PODS), node_trials.reachable(sight)
-    theirs = _some(others, _MOST_PEERS)
-    sent = [*_by_pods(pods, node_trials.ends(sight, socket.gethostname(), some), theirs), *_by_node(sight)]
+def _proof(sight: Sight, sent: Sequence[_Sent], lost: Sequence[Lost]) -> Proof:
+    """What a policy forbids was not to arrive; and a peer without a device need not answer, if nothing here is why."""
     unsure = {str(peer.subnet) for peer in peers(sight) if peer.inner is None}
-    silent = {each.peer for each in sent if each.peer in unsure and not each.arrived}
-    counted = [each for each in sent if each.peer not in silent]
-    proof = Proof(
-        tried=len(counted),
+    due = [each for each in lost if each.peer not in unsure or not is_unexplained(each)]
+    silent = {each.peer for each in lost} - {each.peer for each in due}
+    forbidden = sum(each.forbidden for each in due)
+    counted = [each for each in sent if each.arrived or each.peer not in silent]
+    return Proof(
+        tried=len(counted) - forbidden,
         arrived=sum(each.arrived for each in counted),
-        pods=len(some),
+        pods=0,
         peers=len({each.peer for each in counted} - {""}),
-        lost=tuple(
-            Lost(source=each.source, target=each.target, peer=each.peer) for each in counted if not each.arrived
-        ),
+        lost=tuple(due),
         silent=tuple(sorted(silent)),
-        more=len(pods.found) - len(some) + len(others) - len(theirs),
     )
-    return proof, {end for each in counted if each.arrived for end in (each.source, each.target)}
+
+
+def _untraced(sent: _Sent) -> Lost:
+    return Lost(source=sent.source, target=sent.target, peer=sent.peer)
 
 
 def _by_pods(pods: Pods, own: Sequence[End], others: Sequence[End]) -> Iterator[_Sent]:
@@ -104,7 +111,7 @@ def _some(everything: Sequence[T], most: int) -> Sequence[T]:
     return everything[:: max(1, ceil(len(everything) / most))]
 
 
-def _examples(lost: Sequence[Lost], alive: Collection[Ip]) -> Iterator[Lost]:
+def _examples(lost: Sequence[_Sent], alive: Collection[Ip]) -> Iterator[_Sent]:
     """One for each address that all have in common which nothing passes, where most is lost first."""
     left = list(lost)
     for _ in range(_TRACED):
@@ -116,7 +123,8 @@ def _examples(lost: Sequence[Lost], alive: Collection[Ip]) -> Iterator[Lost]:
         left = [each for each in left if common not in (each.source, each.target)]
 
 
-def _traced(sight: Sight, lost: Lost, places: Places) -> Lost:
+def _traced(sight: Sight, sent: _Sent, places: Places) -> Lost:
+    lost = _untraced(sent)
     try:
         found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
     except (Unavailable, ConfigError, OSError):  # one end has just gone
@@ -129,10 +137,3 @@ def _traced(sight: Sight, lost: Lost, places: Places) -> Lost:
         problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
     beyond = problem.where.startswith(f"{socket.gethostname()} to ")  # as a trace has it of what leaves the node
     return replace(lost, cause=problem, here=not beyond, forbidden=problem.hint == POLICIES.hint)
-
-
-def _with(proof: Proof, traced: dict[Lost, Lost]) -> Proof:
-    """What a policy forbids was not to arrive."""
-    lost = tuple(traced.get(each, each) for each in proof.lost)
-    forbidden = sum(each.forbidden for each in lost)
-    return replace(proof, lost=lost, tried=proof.tried - forbidden)

@@ -218,7 +218,7 @@ def prove(
     with pods_of(sight, name, "weft trace --probe") as pods:
         begin = _local(sight, pods, name, str(packet.source))
         if begin is None:
-            raise ConfigError(_elsewhere(str(packet.source), hidden_words(pods.hidden)))
+            raise ConfigError(_elsewhere(sight, packet.source, hidden_words(pods.hidden)))
         target = str(packet.target) if there.packet is None else there.packet.target
         end = _local(sight, pods, name, target)
         beyond = "" if end is not None else there.to or target
@@ -281,7 +281,11 @@ def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
     return End(node=name, address=address) if is_own(sight, ip_address(address)) else None
 
 
-def _elsewhere(source: str, hidden: str) -> Problem:
+def _elsewhere(sight: Sight, source: Ip, hidden: str) -> Problem:
+    for each in sight.attached:
+        if source in each.addresses:
+            seen = f"it was given {source}, and has it no more, or its link is gone"
+            return Problem("CHECK-001", f"{each.ifname} of {each}", seen, hint="'weft doctor' says which")
     return Problem(
         "FLAG-001",
         "weft trace --probe",

@@ -347,7 +347,9 @@ def test_few_packets_meet_each_pod_and_each_peer():
     assert max(asked(found).values()) == 1
     for family in (4, 6):
         of = [each for each in found if each.family == family]
-        assert {each.source for each in of} == {pod.name for pod in PODS}
+        assert {each.source for each in of} == {"here", *(pod.name for pod in PODS)}
+        inside = [each.target for each in of if each.scenario == "node-pod-same"]
+        assert sorted(inside) == sorted(pod.name for pod in PODS)
         beside = [each.target for each in of if each.scenario == "pod-pod-same"]
         away = [each.target for each in of if each.scenario == "pod-peer"]
         assert (sorted(beside), len(away), len(set(away))) == (sorted(pod.name for pod in PODS), 4, 4)

@@ -1,6 +1,6 @@
 """What the doctor finds of peers: who does not answer, and why packets do not get there."""
 
-from ipaddress import IPv4Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -104,6 +104,27 @@ def test_a_route_of_flanneld_that_went_with_a_link_is_missed():
     [lost] = find(FLANNELD, routes=ROUTES[:2])
     assert lost.problem.code == "ROUTE-001"
     assert lost.problem.where == "the peer behind 10.244.2.0"
+
+
+def test_a_family_without_any_peer_is_missed_where_the_other_has_some():
+    env = FLANNELD.subnet_env
+    assert env is not None
+    both = replace(env, subnets=(*env.subnets, IPv6Network("fd01:0:0:1::/64")))
+    [lost] = find(FLANNELD, subnet_env=both)
+    assert (lost.problem.code, lost.problem.where) == ("ROUTE-001", "pods of IPv6")
+    assert not find(FLANNELD, subnet_env=both, routes=ROUTES[:2], neighbours=(), fdb=(), probes=())  # none at all yet
+
+
+def test_without_weftd_the_links_towards_peers_are_uplinks():
+    narrow = links("eth0", mtu=1480)
+    assert [each.problem.code for each in find(FLANNELD, **narrow)] == ["MTU-001"]
+    by_node = replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0)
+    plain: Any = {"links": tuple(each for each in narrow["links"] if each.name != "flannel.1"), "vxlans": ()}
+    plain |= {"routes": (*ROUTES[:2], by_node), "neighbours": (), "fdb": (), "probes": ()}
+    assert not find(FLANNELD, **plain)  # it has room for pods' 1450 bytes as they are
+    plain["links"] = tuple(replace(each, mtu=1400) if each.name == "eth0" else each for each in plain["links"])
+    [found] = find(FLANNELD, **plain)
+    assert found.problem.expected == "1450 at least: 1450 for packets of pods"
 
 
 def test_an_answer_that_the_own_firewall_drops_is_not_missed():
