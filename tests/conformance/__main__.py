@@ -1,9 +1,10 @@
-"""Run Kubernetes' sig-network conformance tests on labs, and say what passed.
+"""Run Kubernetes' sig-network tests on labs, and say what passed: those of its conformance, or of NetworkPolicies.
 
 python -m tests.conformance                     IPv4 with vxlan and with host-gw
 python -m tests.conformance --network vxlan4 --focus 'Services should serve'
 python -m tests.conformance --network vxlan4 --slice 10 --built
 python -m tests.conformance --network vxlan4 --kill-every 10
+python -m tests.conformance --policies          those of NetworkPolicies, on nodes that enforce them
 """
 
 import argparse
@@ -37,6 +38,7 @@ NETWORKS: Final[dict[str, tuple[str, ...]]] = {
 # Where the kernel has no SCTP, its one test waits five minutes for a pod.
 _SKIP: Final = r"\[Serial\]|\[Disruptive\]|\[Slow\]|SCTPConnectivity"
 _CONFORMANCE: Final = r"\[sig-network\].*\[Conformance\]"
+_POLICIES: Final = r"\[sig-network\] Netpol"
 _DUAL: Final = r"\[sig-network\].*\[Feature:IPv6DualStack\]"
 _LONGEST: Final = 900
 _NOT_BUILT: Final = 3  # scripts/kubernetes.sh
@@ -53,6 +55,7 @@ def main() -> int:
     parser.add_argument(
         "--kill-every", type=float, default=0, metavar="SECONDS", help="kill the daemon of a node so often meanwhile"
     )
+    parser.add_argument("--policies", action="store_true", help="have nodes enforce policies, and run their tests")
     chosen = parser.parse_args()
     script = [CHECKOUT / "scripts" / "kubernetes.sh", "--conformance"]
     missing = chosen.built and subprocess.run([*script, "--built"], stdout=subprocess.DEVNULL, check=False).returncode
@@ -62,10 +65,11 @@ def main() -> int:
     programs = Path(_said(script).strip())
     bad = 0
     for network in chosen.network or ["vxlan4", "hostgw4"]:
-        focus = chosen.focus or (_DUAL if network == "vxlan46" else _CONFORMANCE)
+        usual = _POLICIES if chosen.policies else _DUAL if network == "vxlan46" else _CONFORMANCE
+        focus = chosen.focus or usual
         if chosen.slice:
             focus = _slice(programs, focus, chosen.slice)
-        bad += _on(network, programs, focus, chosen.procs, chosen.kill_every)
+        bad += _on(network, programs, focus, chosen)
     return 1 if bad else 0
 
 
@@ -78,7 +82,7 @@ def _slice(programs: Path, focus: str, count: int) -> str:
     return "|".join(re.escape(name) for name in random.Random(seed).sample(names, count))
 
 
-def _on(network: str, programs: Path, focus: str, procs: int, kill_every: float) -> int:
+def _on(network: str, programs: Path, focus: str, chosen: argparse.Namespace) -> int:
     """Run the tests on one network; returns how many did not pass."""
     name = f"c{os.getpid()}"
     reports = REPORTS / network
@@ -89,11 +93,14 @@ def _on(network: str, programs: Path, focus: str, procs: int, kill_every: float)
         subprocess.run([WEFT, "lab", "up", "--kubernetes", "--name", name, *NETWORKS[network]], check=True, env=environ)
         try:
             config = Path("/run/weft-lab") / name / "kubeconfig"
-            _prepare(name, config, programs, Path(folder))
+            kubectl = [programs / "kubectl", f"--kubeconfig={config}"]
+            if chosen.policies:
+                _enforce(kubectl)
+            _prepare(name, kubectl, programs, Path(folder))
             print(f"{network}: the cluster is ready after {time.monotonic() - start:.1f} s", flush=True)
             start = time.monotonic()
-            with _kills(name, kill_every):
-                _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={procs}"])
+            with _kills(name, chosen.kill_every):
+                _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={chosen.procs}"])
         finally:
             subprocess.run([WEFT, "lab", "down", name], check=True)
     return _tell(network, json.loads((reports / "report.json").read_text()), time.monotonic() - start)
@@ -125,9 +132,17 @@ def _kills(lab: str, every: float) -> Iterator[None]:
             print(f"{lab}: daemons were killed {count} times", flush=True)
 
 
-def _prepare(lab: str, config: Path, programs: Path, folder: Path) -> None:
+def _enforce(kubectl: list[Any]) -> None:
+    """Turn policies on in a running cluster, as docs/howto/enforce-network-policies.md says."""
+    _said([*kubectl, "apply", "-f", CHECKOUT / "deploy" / "network-policy.yaml"])
+    daemons = [*kubectl, "--namespace=kube-flannel"]
+    more = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--network-policy=enforce"}
+    _said([*daemons, "patch", "daemonset/kube-flannel-ds", "--type=json", f"--patch={json.dumps([more])}"])
+    _said([*daemons, "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s"])
+
+
+def _prepare(lab: str, kubectl: list[Any], programs: Path, folder: Path) -> None:
     """Give the nodes images, zones and the cluster DNS, and wait for that."""
-    kubectl = [programs / "kubectl", f"--kubeconfig={config}"]
     repositories = folder / "repositories.yaml"
     repositories.write_text(json.dumps(images.REPOSITORIES))
     environ = {"KUBE_TEST_REPO_LIST": str(repositories)}

@@ -122,7 +122,7 @@ class _Term:
         """Tell whether packets of the attachment are."""
         if not self.decider.ready(key) or not self.holds:
             return False
-        keys: list[Key] = [thing.key for thing in senders(attached)]
+        keys: list[Key] = [thing.key for thing in senders(attached, self.settings.mode)]
         for ip in attached.ips:
             keys += [("polelement", INET, f"{way}{ip.version}", ip.packed) for way in MAP.values()]
         return all(each in self.decider.wanted and self.keeper.is_as_wanted(each) for each in keys)

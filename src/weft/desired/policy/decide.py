@@ -245,7 +245,7 @@ class PolicyDecider:
                 self._release_class(each)
 
     def _placing(self, attached: Attached) -> _Placed:
-        objects, classes = [*senders(attached)], list[_Class]()
+        objects, classes = [*senders(attached, self._settings.mode)], list[_Class]()
         pod = self._known(attached)
         if attached.pod and pod is None:
             return _Placed(objects=tuple(objects), classes=())

@@ -4,6 +4,7 @@ A base chain leads a packet by its address to the pod's class. What no pod here 
 ends one direction alone, so there are two chains. In the audit mode what would be refused is counted and let through.
 """
 
+from functools import cache
 from typing import Final
 
 from weft.desired.policy.inputs import Attached, Mode, PolicySettings
@@ -65,21 +66,20 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
         sets.append(PolicySet(table=table, name="claims", spec=f"typeof iifname . {_CLAIMED};"))
     chains = [_base(direction, settings) for direction in DIRECTIONS]
     chains += [refusal(direction, settings.mode) for direction in DIRECTIONS]
-    return frozenset((*sets, *chains, *(_senders(table, settings.mode) for table in (INET, BRIDGE))))
+    return frozenset((*sets, *chains))
 
 
 def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
-    if direction == "egress" and settings.mode == "enforce":
-        # Answers of what was cut: connection tracking would take them for the beginning of another connection.
-        rules += [
-            "meta l4proto { tcp, udp, sctp }"
-            f" {ip} saddr . {ip} daddr . meta l4proto . th sport . th dport @{CUT}{family} counter drop"
-            for family, ip in NFT_WORD.items()
-        ]
-    rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
-    rules += [f"{ip} {side} vmap @{way}{family}" for family, ip in NFT_WORD.items()]
+    for family, ip in NFT_WORD.items():  # whose address is known of IPv4 is asked for nothing of IPv6
+        if direction == "egress" and settings.mode == "enforce":
+            # Answers of what was cut: connection tracking would take them for the beginning of another connection.
+            ends = f"{ip} saddr . {ip} daddr . meta l4proto . th sport . th dport"
+            rules.append(f"meta l4proto {{ tcp, udp, sctp }} {ends} @{CUT}{family} counter drop")
+        if family == 6:
+            rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
+        rules.append(f"{ip} {side} vmap @{way}{family}")
     rules += [f"{NFT_WORD[net.version]} {side} {net} goto {refused}" for net in settings.subnets]
     if direction == "egress":  # from where pods are, and no pod's address
         rules.append(f"iifname @links goto {refused}")
@@ -90,18 +90,19 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     return named(direction, tuple(rules), hook)
 
 
+@cache
 def _senders(table: str, mode: Mode) -> PolicyChain:
     """What a pod may send at all: from its own addresses, and without VLAN tags. Ports of a bridge need the bridge's.
 
     Addresses of the link are for neighbour discovery alone, which claims no other pod's address.
     """
     ether, last = table == BRIDGE, f"counter {'accept' if mode == 'audit' else 'drop'}"
-    rules = ["iifname != @ports accept"]
-    rules.append(f"icmpv6 type 136 {_NOT_OF_THE_LINK} iifname . {_CLAIMED} != @claims {last}")
-    rules += [
+    bound4, bound6 = (
         f"{f'ether type {ip} ' if ether else ''}iifname . {ip} saddr @bound{family} accept"
         for family, ip in NFT_WORD.items()
-    ]
+    )
+    rules = [bound4, "iifname != @ports accept"]  # most packets are asked for once
+    rules += [f"icmpv6 type 136 {_NOT_OF_THE_LINK} iifname . {_CLAIMED} != @claims {last}", bound6]
     rules += [
         f"ip6 saddr {source} icmpv6 type {types} accept" for source in ("::", "fe80::/10") for types in _PODS_NEIGHBOURS
     ]
@@ -111,8 +112,11 @@ def _senders(table: str, mode: Mode) -> PolicyChain:
     return named("senders", tuple(rules), f"type filter hook prerouting priority {_FIRST}; policy accept;", table)
 
 
-def senders(attached: Attached) -> tuple[Object, ...]:
-    """The elements by which a port sends from its pod's addresses alone, and by which its packets are known."""
+def senders(attached: Attached, mode: Mode) -> tuple[Object, ...]:
+    """By what a port sends from its pod's addresses alone, and by what its packets are known.
+
+    The chain of a table that no port needs would cost each packet of the node.
+    """
     found: list[Object] = []
     if attached.link:
         found.append(PolicyElement(table=INET, set="links", element=interface(attached.link)))
@@ -125,4 +129,5 @@ def senders(attached: Attached) -> tuple[Object, ...]:
             PolicyElement(table=table, set="claims", element=name + ip.packed) for ip in attached.ips if ip.version == 6
         ]
         found.append(PolicyElement(table=table, set="ports", element=name))
+        found.append(_senders(table, mode))
     return tuple(found)

@@ -236,7 +236,7 @@ def test_a_pod_cannot_be_kept_from_itself():
 def test_nothing_is_asked_of_a_pods_own_node():
     chains = [thing for thing in decided(world(SHUT)).wanted.values() if getattr(thing, "hook", "")]
     hooks = {(chain.table, chain.hook.split()[3]) for chain in chains}
-    assert hooks == {(INET, "forward"), (INET, "prerouting"), ("bridge weft-policy", "prerouting")}
+    assert hooks == {(INET, "forward"), ("bridge weft-policy", "prerouting")}
 
 
 @pytest.mark.spec("policy.md §6/other-nodes")

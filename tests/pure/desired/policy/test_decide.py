@@ -94,6 +94,15 @@ def test_an_address_of_the_node_that_nobody_is_known_to_have_is_refused_where_no
         assert not reader.passes(Packet((source, target, "TCP", 80), iifname=link, oifname="eth1"))
 
 
+@pytest.mark.parametrize("link, table", [("cni0", BRIDGE), ("veth1", INET)])
+def test_packets_are_asked_for_their_senders_in_a_table_that_a_port_needs_alone(link, table):
+    made = decider(SHOP, POD, attached=replace(ATTACHED, link=link))
+    [chain] = chains(made, "senders")
+    assert chain.table == table
+    made.detached("a")
+    assert not chains(made, "senders")
+
+
 @pytest.mark.parametrize("link", ["cni0", "veth1"])
 @pytest.mark.parametrize(
     "source, claimed, may",
