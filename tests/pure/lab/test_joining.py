@@ -114,6 +114,7 @@ def join(told: SimpleNamespace, pods: Pods) -> list[str]:
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks almost all of the patience passes, though the test takes no time."""
     now = iter(range(0, 10**9, int(daemons.SECONDS) - 1))
+    monkeypatch.setattr(daemons, "_PROGRESS_SECONDS", 0.01)
     monkeypatch.setattr(daemons.Patience.__init__, "__defaults__", (daemons.SECONDS, lambda: float(next(now))))
     monkeypatch.setattr(daemons, "_LOOK_AGAIN", 0.05)
 
