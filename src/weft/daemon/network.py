@@ -115,15 +115,15 @@ class Network:
         self._addresses = self._addresses if addresses is None else addresses
         self._ours = ours(inputs, self._addresses)
         self.reconciler.decider.inputs = inputs
-        self.reconciler.everything()
+        self.reconciler.decide_all_again()
         self.peers.judge_by(self._ours)
         self._pass_on(inputs)
 
-    def _also(self, **changes: frozenset[int] | frozenset[str]) -> None:
-        """With changes that neither peers nor rules depend on."""
+    def _set_shared(self, **changes: frozenset[int] | frozenset[str]) -> None:
+        """Change inputs on which neither peers nor rules depend."""
         inputs = replace(self.inputs, **changes)
         self.reconciler.decider.inputs = inputs
-        self.reconciler.once()
+        self.reconciler.decide_shared()
         self._kernel.follow(inputs)
 
     def _pass_on(self, inputs: Inputs) -> None:
@@ -169,14 +169,14 @@ class Network:
             self.links.seen(setting.key, setting)
         elif setting.value == "1" and family not in inputs.forwarding:
             # A pod's plugin turned it on, or somebody else: from now on it is needed.
-            self._also(forwarding=inputs.forwarding | {family})
+            self._set_shared(forwarding=inputs.forwarding | {family})
 
     def _node_link_is(self, key: Key, name: str, thing: NodeLink | None) -> None:
         known = self.inputs.node_links
         if thing is None:
-            self._also(node_links=known - {name})
+            self._set_shared(node_links=known - {name})
         elif name not in known:
-            self._also(node_links=known | {name})
+            self._set_shared(node_links=known | {name})
         self.links.seen(key, thing)
 
     def _forwarding_problem(self) -> Problem | None:
@@ -278,7 +278,7 @@ class Network:
         policies: Callable[[], Keeper | None] = lambda: None,
     ) -> None:
         """`policies` is the keeper of their tables, once there is one."""
-        parts.start("deciding", self.reconciler.run, again=self.reconciler.everything)
+        parts.start("deciding", self.reconciler.run, again=self.reconciler.decide_all_again)
         parts.start("peers", self.peers.run)
         parts.start("notices", lambda: self.listen(monitor))
         if rules is not None:

@@ -48,10 +48,10 @@ class Reconciler:
     def is_deciding(self) -> bool:
         return bool(self._under_way) or self._stale.is_set()
 
-    def everything(self) -> None:
+    def decide_all_again(self) -> None:
         self._stale.set()
 
-    def once(self) -> None:
+    def decide_shared(self) -> None:
         self._hand_out(self.decider.decide_shared(), None)
 
     def peers(self, ids: Iterable[str], since: float | None = None) -> None:
@@ -79,7 +79,7 @@ class Reconciler:
 
     def start_over(self) -> None:
         """As if nothing was known."""
-        self.everything()
+        self.decide_all_again()
         self.look_again()
 
     async def run(self) -> None:

@@ -160,7 +160,7 @@ class Running(Value):
         async def follow() -> None:
             await network.peers.follow(leasing.listed, lambda: leasing.saw(network.peers.known))
 
-        parts.start("other leases", follow, again=network.reconciler.everything)
+        parts.start("other leases", follow, again=network.reconciler.decide_all_again)
         if leasing.confirmed:
             await network.peers.spoken.wait()
         await network.begin(parts)

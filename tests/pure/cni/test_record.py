@@ -55,7 +55,7 @@ def test_what_is_known_of_links(call, tmp_path: Path):
     assert kept(tmp_path) == {f"attachments/{KEY}.json": OF_IT | links}
     assert (tmp_path / "attachments").stat().st_mode & 0o777 == 0o700
     assert record.read(call) == WHOLE
-    assert list(record.everything(call.host, "attachments")) == [(ATTACHMENT, OF_IT | links)]
+    assert list(record.all_of(call.host, "attachments")) == [(ATTACHMENT, OF_IT | links)]
     assert record.of_key(call.host, "attachments", KEY) == ATTACHMENT
     call.host.boot_id = "the next"
     assert record.read(call) == record.Record()

@@ -82,7 +82,7 @@ class Node:
 
     async def everything(self) -> None:
         """Look at everything, and decide it anew."""
-        self.reconciler.everything()
+        self.reconciler.decide_all_again()
         await self.look()
 
     async def look(self) -> None:

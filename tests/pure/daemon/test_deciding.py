@@ -35,7 +35,7 @@ async def decide_while_looking(*, came: int, went: int, moved: int, turns: int, 
     for number in range(moved):
         leases[number] = builders.lease(EVERYBODY[went + number], vxlan, public_ip=builders.public_v4(300 + number))
     node.roster.listed(leases)
-    node.reconciler.everything()
+    node.reconciler.decide_all_again()
     deciding = asyncio.create_task(node.reconciler.run())
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -94,7 +94,7 @@ async def network(tmp_path: Path) -> Network:
 async def settle(network: Network) -> None:
     """Decide and act until there is nothing to do."""
     if not network.reconciler.begun:
-        network.reconciler.everything()
+        network.reconciler.decide_all_again()
     while network.reconciler.is_deciding or network.links._marked.is_set():
         if network.reconciler.is_deciding:
             await network.reconciler.decide()

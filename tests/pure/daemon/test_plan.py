@@ -66,7 +66,7 @@ async def first_round(decider: Decider, have: Objects, *, complete: bool) -> tup
     reconciler = Reconciler(decider, clock=lambda: 0.0)
     reconciler.complete = complete
     keeper = reconciler.keep(kernel)
-    reconciler.everything()
+    reconciler.decide_all_again()
     await reconciler.decide()
     keeper.look_again()
     planned = diff(decider.wanted, await keeper.see(), prune=reconciler.may_remove())

@@ -148,7 +148,7 @@ async def test_quiet_time_ends_in_a_sweep():
 async def test_the_loop_runs_until_cancelled():
     node = Node()
     node.keeper.look_again()
-    node.reconciler.everything()
+    node.reconciler.decide_all_again()
     done = asyncio.Event()
     node.kernel.during = lambda: done.set() if len(node.kernel.state) == 12 else None
     tasks = [asyncio.create_task(each.run()) for each in (node.reconciler, node.keeper)]
@@ -243,7 +243,7 @@ async def test_nothing_is_removed_before_all_of_a_decision_is_known():
         slices.append({key for key in keys if not node.reconciler.may_remove()})
 
     node.reconciler.keepers.append(SimpleNamespace(decided=handed, compare_all=lambda: None))
-    node.reconciler.everything()
+    node.reconciler.decide_all_again()
     await node.settle()
     assert [bool(keys) for keys in slices] == [True, True, True, False], "removing is allowed after the last slice"
     assert node.kernel.state == node.wanted
@@ -259,7 +259,7 @@ async def test_a_decision_that_fails_keeps_nothing_from_being_removed_for_ever(m
         return decide(lease_id)
 
     monkeypatch.setattr(node.decider, "_peer", planted)
-    node.reconciler.everything()
+    node.reconciler.decide_all_again()
     with pytest.raises(ZeroDivisionError):
         await node.reconciler.decide()
     assert node.reconciler.may_remove()

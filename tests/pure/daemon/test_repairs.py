@@ -39,7 +39,7 @@ async def test_a_peer_lacks_what_is_not_there_yet_or_refused():
     def lacks() -> list[str]:
         return peer_state(node.reconciler, dict.fromkeys(node.kernel.kinds, node.keeper), lease).lacks
 
-    node.reconciler.everything()
+    node.reconciler.decide_all_again()
     assert lacks() == ["what leads to it: not decided yet"]
     node.kernel.refused = {ROUTE.key}
     await node.reconciler.decide()
@@ -281,7 +281,7 @@ async def test_a_peer_that_comes_during_a_look_is_no_repair():
         seen = await look(known, only)
         node.kernel.look = look
         node.roster.listed([builders.lease(number, vxlan) for number in range(2, 6)])
-        node.reconciler.everything()
+        node.reconciler.decide_all_again()
         await node.reconciler.decide()
         return seen
 

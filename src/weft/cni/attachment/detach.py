@@ -52,7 +52,7 @@ def collect(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     kept = read(call.config)
     cni.valid_attachments(call.config)  # without its list a GC is refused before anything is touched
     gone: dict[Attachment, Record] = {}
-    for attachment, found in record.everything(call.host, record.LINKS):
+    for attachment, found in record.all_of(call.host, record.LINKS):
         if not call.is_valid(attachment):  # of an earlier boot only the record is left
             links = record.as_value(Record, found) if found.get("boot") == call.host.boot_id else None
             gone[attachment] = links or Record()
@@ -70,7 +70,7 @@ def collect(call: Call, read: Callable[[Object], DeleteConf]) -> None:
     checked = {attachment for attachment, known in gone.items() if known.spoof_check}
     if kept.spoof_check:
         # Our record of the links may be torn, and the one of the addresses not.
-        given = (attachment for attachment, _ in record.everything(call.host, record.ADDRESSES))
+        given = (attachment for attachment, _ in record.all_of(call.host, record.ADDRESSES))
         checked.update(attachment for attachment in given if not call.is_valid(attachment))
     if checked:
         with _gathered(problems):

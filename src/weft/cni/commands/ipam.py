@@ -51,7 +51,7 @@ class Reservation(Value):
 
 def reservations(host: Host, data_dir: str) -> list[Reservation]:
     """Without `data_dir` under the default and wherever records lead."""
-    records = dict(record.everything(host, record.ADDRESSES))
+    records = dict(record.all_of(host, record.ADDRESSES))
     led = (str(known.get("dataDir")) for known in records.values())
     directories = {data_dir} if data_dir else {ipamconf.DATA_DIR, *led}
     given = {attachment: set(store.recorded_addresses(known)) for attachment, known in records.items()}

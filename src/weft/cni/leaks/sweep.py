@@ -39,7 +39,7 @@ def attachments(host: Host, *, network: str = "", data_dir: str = "") -> Iterato
     """With `network` or `data_dir` only those with an address in it."""
     seen: set[Attachment] = set()
     for subject in (record.ADDRESSES,) if network or data_dir else SUBJECTS:
-        for attachment, known in record.everything(host, subject):
+        for attachment, known in record.all_of(host, subject):
             asked = network in ("", attachment.network) and data_dir in ("", known.get("dataDir"))
             if attachment not in seen and asked:
                 seen.add(attachment)
@@ -183,7 +183,7 @@ def tidy(host: Host, seen: frozenset[str]) -> frozenset[str]:
 
 def _temporaries(host: Host) -> Iterator[tuple[RootedFiles, str]]:
     places = {(host.state, f"/{subject}") for subject in SUBJECTS}
-    for _, known in record.everything(host, flannelstate.SUBJECT):
+    for _, known in record.all_of(host, flannelstate.SUBJECT):
         places.add((host.files, str(known.get("path")).rpartition("/")[0]))
     for files, directory in places:
         with suppress(OSError):

@@ -179,7 +179,7 @@ def given_to_key(host: Host, key: str) -> tuple[Ip, ...]:
     return tuple(ip for ip in found if ip is not None)
 
 
-def everything(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
+def all_of(host: Host, subject: str) -> Iterator[tuple[Attachment, Object]]:
     """Those of earlier boots too: `boot` in it tells."""
     for path in _paths(host, subject):
         known = _load(host, path)
@@ -200,7 +200,7 @@ def forget(host: Host, subject: str, attachment: Attachment) -> None:
 def undo_gone(call: Call, subject: str, undo: Callable[[Host, Attachment, Object], None]) -> list[str]:
     """Return what failed, which stops no other. What cannot be read any more is set aside."""
     problems = []
-    for attachment, known in list(everything(call.host, subject)):
+    for attachment, known in list(all_of(call.host, subject)):
         if not call.is_valid(attachment):
             try:
                 undo(call.host, attachment, known)
@@ -212,7 +212,7 @@ def undo_gone(call: Call, subject: str, undo: Callable[[Host, Attachment, Object
 
 
 def collect(call: Call, subject: str) -> None:
-    for attachment, _ in everything(call.host, subject):
+    for attachment, _ in all_of(call.host, subject):
         if not call.is_valid(attachment):
             forget(call.host, subject, attachment)
     for problem in set_aside_torn(call.host, subject):

@@ -71,7 +71,7 @@ def stale(call: Call, conf: DeleteConf) -> Iterator[tuple[str, bytes]]:
         _own_path(conf, Attachment(network=call.network, container_id=container_id, ifname=ifname))
         for container_id, ifname in valid
     }
-    holders = {known.get("path"): attachment for attachment, known in record.everything(call.host, SUBJECT)}
+    holders = {known.get("path"): attachment for attachment, known in record.all_of(call.host, SUBJECT)}
     for name, path, content in _files(call.host, conf):
         holder = holders.get(path)
         network = _network(content)
@@ -86,9 +86,7 @@ def stale(call: Call, conf: DeleteConf) -> Iterator[tuple[str, bytes]]:
 def is_used(call: Call, conf: DeleteConf) -> bool:
     """True if an attachment of this network has state that is not of an earlier boot."""
     old = {
-        known.get("path")
-        for _, known in record.everything(call.host, SUBJECT)
-        if known.get("boot") != call.host.boot_id
+        known.get("path") for _, known in record.all_of(call.host, SUBJECT) if known.get("boot") != call.host.boot_id
     }
     return any(path not in old and _network(content) == call.network for _, path, content in _files(call.host, conf))
 
@@ -156,5 +154,5 @@ def _is_anothers(call: Call, first: str) -> bool:
         return False
     return any(
         known.get("path") == first and attachment != call.attachment
-        for attachment, known in record.everything(call.host, SUBJECT)
+        for attachment, known in record.all_of(call.host, SUBJECT)
     )

@@ -234,7 +234,7 @@ def _gc(call: Call) -> None:
                 reservations.release(ip)
             except OSError as error:
                 problems.append(str(error))
-    for attachment, known in record.everything(call.host, record.ADDRESSES):
+    for attachment, known in record.all_of(call.host, record.ADDRESSES):
         if call.is_valid(attachment):
             continue
         try:

@@ -196,7 +196,7 @@ def given_to_valid(call: Call) -> dict[Ip, bytes]:
     directory = ipamconf.data_dir(call.config)
     return {
         ip: owner_of(attachment.container_id, attachment.ifname)
-        for attachment, known in record.everything(call.host, record.ADDRESSES)
+        for attachment, known in record.all_of(call.host, record.ADDRESSES)
         if attachment.network == call.network and call.is_valid(attachment) and known.get("dataDir") == directory
         for ip in recorded_addresses(known)
     }

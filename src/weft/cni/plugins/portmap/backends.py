@@ -143,9 +143,9 @@ def look_up(host: Host, attachment: Attachment) -> KeptPorts | None:
     return _read(record.look_up(host, SUBJECT, attachment))
 
 
-def everything(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
+def all_kept(host: Host) -> Iterator[tuple[Attachment, KeptPorts | None]]:
     """None stands for what is of another boot or torn."""
-    for attachment, known in list(record.everything(host, SUBJECT)):
+    for attachment, known in list(record.all_of(host, SUBJECT)):
         yield attachment, _read(known) if known.get("boot") == host.boot_id else None
 
 
@@ -168,7 +168,7 @@ def undo_known(
 
 
 def share(host: Host, attachment: Attachment, holder: Element) -> bool:
-    for other, kept in everything(host):
+    for other, kept in all_kept(host):
         sibling = other.container_id == attachment.container_id and other != attachment
         if sibling and kept is not None and is_of(holder, owner_of(other)):
             maps.share(host, attachment, other)
@@ -177,7 +177,7 @@ def share(host: Host, attachment: Attachment, holder: Element) -> bool:
 
 
 def free_if_dead(call: Call, holder: Element) -> bool:
-    for attachment, _ in everything(call.host):
+    for attachment, _ in all_kept(call.host):
         if is_of(holder, owner_of(attachment)):
             try:
                 return bool(call.build.free(call.host, attachment))
@@ -231,7 +231,7 @@ def hand_back(host: Host) -> list[Attachment]:
     forgotten. Raises `CniError`; what has been rewritten until then is done.
     """
     rewritten = []
-    for attachment, kept in everything(host):
+    for attachment, kept in all_kept(host):
         if kept is not None and kept.backend == MAPS:
             BACKENDS[programs.choose()].add(host, attachment, kept.wanted)
             BACKENDS[MAPS].remove(host, attachment, kept.wanted)
