@@ -37,6 +37,17 @@ def test_each_alert_is_tried():
     assert fired == named
 
 
+def test_each_alert_names_its_runbook_which_says_four_things():
+    page = (ROOT / "docs" / "reference" / "alerts.md").read_text()
+    sections = dict(re.findall(r"^## (Weft\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert [rule["alert"] for rule in rules] == list(sections)
+    for rule in rules:
+        assert rule["annotations"]["runbook"] == f"docs/reference/alerts.md#{rule['alert'].lower()}"
+        said = re.findall(r"^- \*\*(.*?):\*\* \S", sections[rule["alert"]], re.MULTILINE)
+        assert said == ["Users see", "Why", "weft does", "You"], rule["alert"]
+
+
 def test_each_number_of_the_dashboard_is_one_that_weft_gives():
     page = (ROOT / "docs" / "reference" / "health.md").read_text()
     dashboard = json.loads((ROOT / "deploy" / "dashboard.json").read_text())
