@@ -1,5 +1,6 @@
 """The Debian packages of a release: what is in them; and installed, upgraded, removed and purged on a Debian each."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -69,7 +70,16 @@ def test_a_package_has_its_pages_its_unit_and_its_libraries(release: Path, tmp_p
     package = release / f"weft_{__version__}-1~deb{debian}_{machine}.deb"
     run("dpkg-deb", "--extract", package, tmp_path)
     for page in ("man1/weft.1.gz", "man8/weftd.8.gz"):
-        assert not run("man", "--warnings", "-l", tmp_path / "usr/share/man" / page, "-Tutf8", "-Z").startswith("man:")
+        shown = subprocess.run(
+            ["man", "--warnings", "--local-file", tmp_path / "usr/share/man" / page],
+            env={**os.environ, "MANWIDTH": "100"},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert shown.stdout.startswith("weft")
+        assert not shown.stderr
     unit = (tmp_path / "lib/systemd/system/weftd.service").read_text()
     assert "\nExecStart=/usr/sbin/weftd\n" in unit
     assert "\nEnvironmentFile=-/etc/default/weft\n" in unit
