@@ -115,8 +115,8 @@ class World:
         apart = self.lab.apart
         await self.switch.set(Conditions(cuts=apart), self.lab.nodes)
         await self._fill(self.lab.nodes, self.lab.pods, note)
-        if apart and self.lab.store == "mesh":
-            await daemons.relayed(self.nodes, apart, self.inside, note)
+        if self.lab.store == "mesh" and (apart or self.lab.password):
+            await daemons.met(self.nodes, apart, self.inside, note, sealed=self.lab.password)
         await self.switch.set(Conditions(links=self.lab.links, cuts=apart.union(self.lab.cuts)), self.lab.nodes)
 
     async def grow(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:

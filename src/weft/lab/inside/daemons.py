@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.lab.kubernetes.kubelets import Kubelets
 
 _LOOK_AGAIN: Final = 0.01  # seconds; all routes come within milliseconds of the last daemon's readiness
+_MEETING_SECONDS: Final = 0.1  # nodes of a mesh look for ways for seconds
 _PROGRESS_SECONDS: Final = 0.5  # between two looks whether there is any progress
 SECONDS: Final = 45.0  # Kubernetes waits 40 s before it starts a container a third time
 _UNSEEN: Final = object()
@@ -63,28 +64,42 @@ async def joined(
         note(f"every node {'knows' if apart else 'has a route to'} every other")
 
 
-async def relayed(nodes: Mapping[str, RunningNode], apart: Collection[Cut], inside: Inside, note: Note) -> None:
-    """Wait until the nodes of a mesh have found a way to those that they do not reach themselves.
+async def met(
+    nodes: Mapping[str, RunningNode], apart: Collection[Cut], inside: Inside, note: Note, *, sealed: bool
+) -> None:
+    """Wait until each node of a mesh has found a way to every other.
 
-    `Unavailable` names two between which there is none.
+    That is one by another node to those that it does not reach itself. Where packets are `sealed`, it has answered to
+    the others: before, WireGuard has not met there. `Unavailable` names two between which there is none.
     """
 
-    async def straight() -> list[Cut]:
+    async def unmet() -> list[tuple[str, str]]:
         states = {name: await control.state(inside, each.room, each.process) for name, each in nodes.items()}
         subnets = {name: {str(net) for net in each.subnet_env().subnets} for name, each in nodes.items()}
-        return [cut for cut in apart if not _by_another(states[cut.source], subnets[cut.target])]
+        straight = [
+            (cut.source, cut.target) for cut in apart if not _by_another(states[cut.source], subnets[cut.target])
+        ]
+        unproved = [(name, each) for name, state in states.items() if sealed for each in _unproved(state)]
+        return straight + unproved
 
-    async def led() -> None:
-        while await straight():  # noqa: ASYNC110 - nothing tells us when
-            await asyncio.sleep(_PROGRESS_SECONDS)
+    async def found() -> None:
+        while await unmet():  # noqa: ASYNC110 - nothing tells us when
+            await asyncio.sleep(_MEETING_SECONDS)
 
     try:
-        await patiently(led(), straight)
+        await patiently(found(), unmet)
     except TimeoutError:
-        cut = (await straight())[0]
-        seen = f"it has found no way to {cut.target} by another node, and nothing has changed for {SECONDS:.0f} s"
-        raise Unavailable(Problem("LAB-002", cut.source, seen)) from None
+        source, target = (await unmet())[0]
+        seen = f"it has found no way to {target}, and nothing has changed for {SECONDS:.0f} s"
+        raise Unavailable(Problem("LAB-002", source, seen)) from None
     note("every node has found a way to every other")
+
+
+def _unproved(state: NodeState | None) -> list[str]:
+    """The peers to which packets go straight, though none has come back."""
+    peers = () if state is None or state.mesh is None else state.mesh.peers
+    straight = [peer for peer in peers if not peer.us and not peer.relays]
+    return [peer.name for peer in straight if all(path.answered is None for path in peer.paths)]
 
 
 def _by_another(state: NodeState | None, subnets: AbstractSet[str]) -> bool:
