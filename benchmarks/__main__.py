@@ -24,6 +24,7 @@ NAMES = (
     "pods",
     "lab_up",
     "lab_kube",
+    "policies",
     "daytwo",
     "throughput",
     "relay",
