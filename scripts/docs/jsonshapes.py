@@ -10,6 +10,7 @@ import msgspec
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.policy import Checked
 from weft.desired.policy.preview import Preview
+from weft.desired.policy.refusals import Refused
 from weft.desired.policy.verdict import Verdict
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
@@ -26,6 +27,7 @@ from weft.lab.report import (
     LinksReport,
     PingReport,
     PodReport,
+    RefusedReport,
     ServiceReport,
     ThroughputReport,
     TrafficReport,
@@ -72,6 +74,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
     "weft policy explain": Verdict,
     "weft policy check": Checked,
+    "weft policy denied": Refused,
     "weft policy preview": Preview,
     "weft mesh status": MeshState,
     "weft mesh peers": list[MeshPeer],
@@ -160,6 +163,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab policy delete": {"deleted": [str]},
     "weft lab policy list": list[Listed],
     "weft lab policy explain": Verdict,
+    "weft lab policy denied": list[RefusedReport],
     **{f"weft lab {verb}": TurnReport for verb in ("start", "stop", "restart", "kill")},
     "weft lab quiz start": _SYMPTOMS,
     "weft lab quiz check": (_REVEALED, {"right": bool, "judgement": str}),

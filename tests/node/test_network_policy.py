@@ -1,10 +1,12 @@
 """NetworkPolicies from files on real nodes: who reaches whom, from a pod's first packet and through restarts."""
 
+import json
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
@@ -245,6 +247,35 @@ def test_groups_and_broadcasts_reach_no_pod_past_its_policies(cluster, tmp_path,
             assert came(receiver), "the trial itself is right"
             runtime.node.start(*world.flags)
             eventually(lambda: "ingress" in rules(runtime.node))
+
+
+def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    node = runtime.node
+    (_, ip), (_, _), (b, b_ip) = (attach(runtime, name) for name in ("web", "a", "b"))
+    assert not connects(b, ip)
+
+    def told() -> dict[str, Any]:
+        [flow] = json.loads(weft(node, "policy", "denied", "-o", "json").stdout)["flows"]
+        return flow
+
+    first = told()
+    assert first.items() >= {
+        "direction": "ingress",
+        "source": b_ip,
+        "source_pod": "default/b",
+        "target_pod": "default/web",
+        "protocol": "tcp",
+        "port": PORT,
+        "policies": ["default/only-a"],
+    }.items()
+    node.kill()
+    assert not connects(b, ip)
+    assert told()["packets"] > first["packets"]
+    assert f"default/b ({b_ip})" in weft(node, "policy", "denied").stdout
+    node.netns.run("nft delete table inet weft-policy")
+    nothing = weft(node, "policy", "denied")
+    assert (nothing.returncode, "POL-001 table inet weft-policy" in nothing.stderr) == (1, True)
 
 
 def receiving(port: int) -> socket.socket:

@@ -34,7 +34,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Key
 from weft.model.kernel.policytable import INET, PolicyChain
-from weft.model.net import Ip
+from weft.model.net import Ip, ip_in
 from weft.model.node.history import History
 from weft.model.policy import ClusterPolicy, Pod, Policy, Thing
 from weft.model.text import counted
@@ -188,6 +188,12 @@ class Enforcement:
     @property
     def keeper(self) -> Keeper | None:
         return None if self._term is None else self._term.keeper
+
+    def pods_at(self, addresses: Collection[str]) -> dict[str, str]:
+        """Names of pods that are known to have them."""
+        wanted = {ip for ip in map(ip_in, addresses) if ip is not None}
+        pods = (each for each in self._source.things.values() if isinstance(each, Pod) and each.counts)
+        return {str(ip): str(pod) for pod in pods for ip in pod.ips if ip in wanted}
 
     async def run(self, inputs: Callable[[], Inputs]) -> None:
         """`inputs` are asked for again and again: the node may get another subnet."""

@@ -145,6 +145,7 @@ class Node:
         self._status.parts["network policies"] = lambda: found.problem
         self._status.losses["network policies"] = lambda: found.loss
         self._status.policies = lambda: found.as_of
+        self._status.pods_at = found.pods_at
         return found
 
     async def _start(

@@ -56,6 +56,7 @@ class _Question(Value):
     ask: str
     after: int = 0
     mesh: MeshAsk | None = None
+    addresses: tuple[str, ...] = ()
 
 
 class Reporter:
@@ -139,7 +140,13 @@ class Reporter:
             return b""
         if asked.mesh is not None:
             return msgspec.json.encode(await self._commanded(asked.mesh))
-        return msgspec.json.encode(self.status.history.told(asked.after)) if asked.ask == "events" else b""
+        return self._told(asked)
+
+    def _told(self, asked: _Question) -> bytes:
+        status = self.status
+        if asked.ask == "pods" and status.pods_at is not None:
+            return msgspec.json.encode(status.pods_at(asked.addresses))
+        return msgspec.json.encode(status.history.told(asked.after)) if asked.ask == "events" else b""
 
     async def _commanded(self, ask: MeshAsk) -> MeshDone:
         try:

@@ -23,6 +23,7 @@ INSTANCE: Final = "instance/"
 SOCKETS: Final = Path("/proc/thread-self/net/unix")  # of the thread's network namespace (proc(5))
 CHUNK: Final = 1 << 16  # bytes that are read of an answer at a time
 _MOST: Final = 64 << 20  # bytes of an answer: of 100,000 peers it is a third of that
+_ADDRESSES: Final = 64  # of one question, which may have 4 KiB
 ASK_STATE: Final = b'{"ask":"state"}\n'
 ASK_PLAN: Final = b'{"ask":"plan"}\n'  # of which the answer is `model.node.nodestate.PlanAnswer`
 ASK_HEALTH: Final = b'{"ask":"health"}\n'  # of which the answer is `model.node.nodestate.HealthState`
@@ -163,6 +164,15 @@ def mesh(name: str, ask: MeshAsk) -> tuple[str, ...]:
     if done.unable:
         raise ConfigError(*done.unable)
     return done.lines
+
+
+def pods_at(name: str, addresses: Iterable[str]) -> dict[str, str]:
+    """Names of pods, by those of the addresses that one is known to have."""
+    found, wanted = dict[str, str](), sorted(addresses)
+    for start in range(0, len(wanted), _ADDRESSES):
+        question = msgspec.json.encode({"ask": "pods", "addresses": wanted[start : start + _ADDRESSES]}) + b"\n"
+        found |= _read(name, question, dict[str, str])
+    return found
 
 
 def health(name: str) -> HealthState:

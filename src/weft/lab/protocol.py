@@ -202,6 +202,10 @@ class SetPolicies(Asked[LabReport], kw_only=False):
     delete: list[str] = field(default_factory=list)
 
 
+class Denied(Asked[list[report.RefusedReport]], kw_only=False):
+    """Who was refused, by the nodes that enforce policies."""
+
+
 class Down(Asked[Nothing], kw_only=False):
     """Answered just before the end."""
 
@@ -290,6 +294,7 @@ Request = (
     | Names
     | Expose
     | Unexpose
+    | Denied
     | Down
     | Changing
 )

@@ -4,6 +4,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from weft.desired.policy.refusals import Refused
 from weft.diag.check.trial import EndpointReport
 from weft.lab.links import Cut, Link
 from weft.lab.spec import NAMESPACE, HostPort, Protocol
@@ -18,6 +19,13 @@ FLANNELD: Final = "flanneld"
 def serves(daemon: str) -> bool:
     """Tell whether a daemon in this state, as in `NodeReport.daemon`, serves its node, as far as it can be asked."""
     return daemon in ("ready", FLANNELD)
+
+
+class RefusedReport(Value):
+    """What policies have refused on a node."""
+
+    node: str
+    seen: Refused
 
 
 class NodeReport(Value):

@@ -1,4 +1,4 @@
-"""`weft policy`: what NetworkPolicies allow and what is wrong with them, from files, without a daemon or a cluster."""
+"""`weft policy`: what NetworkPolicies allow and what is wrong with them, from files, and who was refused here."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -13,8 +13,10 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.policy import Thing
 from weft.model.text import counted
 from weft.model.value import Value, replace
-from weft.screen.documents import DOCUMENTS, complain, output_option, show_report
-from weft.screen.groups import Group
+from weft.screen.documents import DOCUMENTS, complain, output_option, piece, show_report
+from weft.screen.groups import Group, need_root
+from weft.screen.refusals import line, shown
+from weft.screen.say import say
 from weft.screen.verdicts import show_verdict
 from weft.wire.policyobjects import ENDINGS, Objects, read_objects
 
@@ -41,7 +43,7 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    By files, without a daemon or a cluster.
+    By files, without a daemon or a cluster; `denied` says who was refused on this node.
     """
 
 
@@ -103,6 +105,33 @@ def preview_(files: Sequence[Path], now: Sequence[Path], output: str) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     found = preview(_world(now, output), _world(now, output, files))
     show_report(output, found, "".join(f"{line}\n" for line in _previewed(found)))
+
+
+@policy.command()
+@click.option("-w", "--watch", is_flag=True, help="Then print each flow whose packets are refused, until Ctrl-C.")
+@output_option
+def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
+    """Show who was refused on this node in the last ten minutes: by whom, how often, when last, by which policies.
+
+    \b
+      weft policy denied
+      weft policy denied -w -o json | jq -r '.target_pod'
+
+    The kernel remembers it, so also what was refused while no weftd ran. Pods of other nodes have names if weftd runs
+    and knows them. In an audit it is what would be refused.
+
+    Exits 1 where nothing is enforced.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.daemon.commands.denied import following, look
+
+    need_root("weft policy denied")
+    seen = look()
+    if not watch:
+        show_report(output, seen, shown(seen))
+        return 0
+    for each, audit in following(seen):
+        say(line(each, audit=audit)) if output not in DOCUMENTS else click.echo(piece(output, each), nl=False)
+    return 0
 
 
 def _texts(paths: Sequence[Path]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from weft.desired.policy.inputs import Attached, PolicySettings
 from weft.desired.policy.judge import restricting, side_of
-from weft.desired.policy.names import MAP
+from weft.desired.policy.names import MAP, PROTOCOL_NAMES
 from weft.desired.policy.verdict import Asked, End, World
 from weft.model.kernel.objects import Key, Objects
 from weft.model.kernel.policytable import INET
@@ -22,8 +22,6 @@ from weft.model.value import replace
 _ADDRESS_BYTES: Final = {"4": 4, "6": 16}
 _MAPS: Final = "|".join(MAP.values())
 _BY_ADDRESS: Final = re.compile(rf"(?:({_MAPS})|peers|ports)([46])(?:-|$)")
-# What rules say of ports (linux/in.h). Of other protocols all rules without ports hold.
-_PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
 
 
 def concerned(touched: Iterable[Key], wanted: Objects, *, denies: bool) -> set[bytes]:
@@ -75,7 +73,7 @@ class Connections:
             self._own = self._look_at_own()
         if source in self._own or target in self._own:
             return False
-        word = _PROTOCOLS.get(protocol, str(protocol))
+        word = PROTOCOL_NAMES.get(protocol, str(protocol))  # of others all rules without ports hold
         ends = {"egress": (source, target), "ingress": (target, source)}
         return any(self._refuses(direction, *ends[direction], word, port) for direction in DIRECTIONS)
 

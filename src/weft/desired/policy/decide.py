@@ -273,7 +273,7 @@ class PolicyDecider:
         tier = admin(first, direction, self._settings, refused) if first else None
         parts = tuple(self._render(each, direction) for each in policies)
         if policies:
-            chain = restricted(parts, direction, refused, tier)
+            chain = restricted(dict(zip(map(str, policies), parts, strict=True)), direction, refused, tier)
         else:
             chain = unrestricted(last, direction, self._settings, refused, tier)
         return _Class(chain=chain, parts=parts if tier is None else (*parts, tier))

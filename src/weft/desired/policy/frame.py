@@ -20,7 +20,10 @@ _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
 # Neighbours, routers and groups: bridge netfilter brings them to hook forward. No pod is a router.
 _NEIGHBOURS: Final = ("130-137", "143")
 _PODS_NEIGHBOURS: Final = ("131-133", "135-136", "143")
-_DENIED: Final = "type {ip} . {ip} . inet_proto . inet_service; size 4096; flags dynamic,timeout; timeout 10m;"
+REMEMBERED: Final = 600  # seconds
+_DENIED: Final = (
+    f"type {{ip}} . {{ip}} . inet_proto . inet_service; size 4096; flags dynamic,timeout; timeout {REMEMBERED // 60}m;"
+)
 # The address that a neighbour advertisement claims, and its first ten bits, which fe80::/10 says (RFC 4861, 4.4).
 _CLAIMED: Final = "@th,64,128"
 _NOT_OF_THE_LINK: Final = "@th,64,10 != 0x3fa"
@@ -34,13 +37,14 @@ _FIRST: Final = -350
 
 def refusal(direction: Direction, mode: Mode) -> PolicyChain:
     """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there."""
-    way, verdict = MAP[direction], "accept" if mode == "audit" else "drop"
+    way = MAP[direction]
+    end = f"counter {'accept' if mode == 'audit' else 'drop'}"
     remembered = (
         f"meta nfproto ipv{family} meta l4proto {{ tcp, udp, sctp }}"
-        f" update @denied-{way}{family} {{ {ip} saddr . {ip} daddr . meta l4proto . th dport counter }} {verdict}"
+        f" update @denied-{way}{family} {{ {ip} saddr . {ip} daddr . meta l4proto . th dport counter }} {end}"
         for family, ip in NFT_WORD.items()
     )
-    return named(f"denied-{way}", (*remembered, f"counter {verdict}"))
+    return named(f"denied-{way}", (*remembered, end))
 
 
 def frame(settings: PolicySettings) -> frozenset[Object]:

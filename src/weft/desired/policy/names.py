@@ -29,6 +29,7 @@ CUT: Final = "cut"
 ALL_PODS: Final = PodPeer(namespaces=EVERYTHING)
 
 _NUMBER: Final[dict[Protocol, int]] = {"tcp": 6, "udp": 17, "sctp": 132}
+PROTOCOL_NAMES: Final = {number: name for name, number in _NUMBER.items()}
 _IFNAME: Final = 16
 _COMMENT: Final = 127
 

@@ -64,11 +64,18 @@ def admin(policies: Sequence[ClusterPolicy], direction: Direction, settings: Pol
     return Rendered(chain=named(f"{MAP[direction]}-admin", text), **_used(policies, direction))
 
 
-def restricted(parts: Sequence[Rendered], direction: Direction, refused: str, tier: Rendered | None = None) -> Rendered:
-    """The class of pods that NetworkPolicies select: these decide finally. Nobody can keep a pod from itself."""
+def restricted(
+    parts: Mapping[str, Rendered], direction: Direction, refused: str, tier: Rendered | None = None
+) -> Rendered:
+    """The class of pods that NetworkPolicies select: these decide finally. Nobody can keep a pod from itself.
+
+    `parts` are by the policies' names: those without rules have no chain by which one could tell who refuses.
+    """
     itself = (f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items())
-    jumps = (f"jump {each.chain.name}" for each in parts if each.chain.rules)
-    text = (*_first(tier), *itself, *jumps, f"goto {refused}")
+    jumps = (f"jump {each.chain.name}" for each in parts.values() if each.chain.rules)
+    silent = " ".join(name for name, each in parts.items() if not each.chain.rules)[:_COMMENT]
+    last = f'goto {refused} comment "{silent}"' if silent else f"goto {refused}"
+    text = (*_first(tier), *itself, *jumps, last)
     return Rendered(chain=named(MAP[direction], text), peers=frozenset(), ports=frozenset())
 
 

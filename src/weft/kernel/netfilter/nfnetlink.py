@@ -21,6 +21,7 @@ from weft.model.kernel.nftset import (
     DeleteTable,
     Element,
     Empty,
+    RuleSeen,
     Table,
 )
 
@@ -50,6 +51,7 @@ _NFTA_CHAIN_TABLE: Final = 1
 _NFTA_CHAIN_NAME: Final = 3
 _NFTA_RULE_TABLE: Final = 1
 _NFTA_RULE_CHAIN: Final = 2
+_NFTA_RULE_EXPRESSIONS: Final = 4
 _NFTA_RULE_USERDATA: Final = 7
 _NFTA_SET_TABLE: Final = 1
 _NFTA_SET_NAME: Final = 2
@@ -61,15 +63,19 @@ _NFTA_LIST_ELEMENTS: Final = 3
 _NFTA_LIST_ELEM: Final = 1
 _NFTA_ELEM_KEY: Final = 1
 _NFTA_ELEM_DATA: Final = 2
+_NFTA_ELEM_EXPIRATION: Final = 5
 _NFTA_ELEM_USERDATA: Final = 6
 _NFTA_ELEM_EXPR: Final = 7
+_NFTA_EXPR_NAME: Final = 1
 _NFTA_EXPR_DATA: Final = 2
+_NFTA_IMMEDIATE_DATA: Final = 2
 _NFTA_COUNTER_BYTES: Final = 1
 _NFTA_COUNTER_PACKETS: Final = 2
 _NFTA_DATA_VALUE: Final = 1
 _NFTA_DATA_VERDICT: Final = 2
 _NFTA_VERDICT_CODE: Final = 1
 _NFTA_VERDICT_CHAIN: Final = 2
+_RETURN: Final = (-5).to_bytes(4, "big", signed=True)  # NFT_RETURN
 _GOTO: Final = (-4).to_bytes(4, "big", signed=True)  # NFT_GOTO
 _VERDICTS: Final = {"drop": bytes(4), "accept": b"\0\0\0\1"}  # NF_DROP, NF_ACCEPT
 _VERDICT_NAMES: Final = {code: name for name, code in _VERDICTS.items()}
@@ -156,6 +162,10 @@ class NfSocket:
         rules = self._in(table, _GETRULE, _NFTA_RULE_TABLE)
         return [(rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))) for rule in rules]
 
+    def rules(self, table: Table) -> list[RuleSeen]:
+        """All, in order, as far as anybody asks: where they lead, and what they count."""
+        return [_rule(rule) for rule in self._in(table, _GETRULE, _NFTA_RULE_TABLE)]
+
     def _in(self, table: Table, kind: int, named: int) -> list[Attributes]:
         """The objects of a table: kernels differ in whether they look at its name in the request."""
         bodies = self._list(kind, _head(table) + text(named, table.name))
@@ -236,7 +246,27 @@ def elements_in(body: bytes) -> Iterator[Element]:
             comment=_comment(found.get(_NFTA_ELEM_USERDATA, b"")),
             packets=counter.network_number(_NFTA_COUNTER_PACKETS) or 0,
             octets=counter.network_number(_NFTA_COUNTER_BYTES) or 0,
+            left=found.network_number(_NFTA_ELEM_EXPIRATION) or 0,
         )
+
+
+def _rule(found: Attributes) -> RuleSeen:
+    leads, packets = "", None
+    for _, item in parse_list(found.get(_NFTA_RULE_EXPRESSIONS, b"")):
+        expression = parse(item)
+        name, data = expression.text(_NFTA_EXPR_NAME), expression.nest(_NFTA_EXPR_DATA)
+        if name == "counter" and packets is None:
+            packets = data.network_number(_NFTA_COUNTER_PACKETS)
+        elif name == "immediate":
+            verdict = data.nest(_NFTA_IMMEDIATE_DATA).nest(_NFTA_DATA_VERDICT)
+            code = verdict.get(_NFTA_VERDICT_CODE, b"")
+            leads = verdict.text(_NFTA_VERDICT_CHAIN) or _VERDICT_NAMES.get(code, "return" if code == _RETURN else "")
+    return RuleSeen(
+        chain=found.text(_NFTA_RULE_CHAIN),
+        comment=_comment(found.get(_NFTA_RULE_USERDATA, b"")),
+        leads=leads,
+        packets=packets or 0,
+    )
 
 
 def _verdict(found: Attributes) -> str:

@@ -116,6 +116,24 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
     return show_verdict(known.get(source, source), known.get(name, name) + colon + port, allowed.world(report), output)
 
 
+@policy.command()
+@lab_and_output
+def denied(lab: str, output: str) -> None:
+    """Show who was refused by policies in the last ten minutes, on each node.
+
+    Exits 1 where no node enforces any.
+    """
+    from weft.screen.refusals import shown
+
+    place = find(lab)
+    found = ask(place, protocol.Denied())
+    if not found:
+        seen = "nodes of this lab enforce no policies"
+        hint = "Start one with 'weft lab up --policy FILE', or with 'policies: []' in its file."
+        raise ConfigError(Problem("LAB-001", place.name, seen, hint=hint))
+    show_report(output, found, "\n".join(f"{each.node}\n{shown(each.seen)}" for each in found))
+
+
 def _policies(report: LabReport) -> list[Manifest]:
     return [each for each in report.policies or () if each["kind"] != "Namespace"]
 

@@ -21,6 +21,16 @@ class Element(Value):
     comment: str = ""  # at most 127 bytes
     packets: int = 0
     octets: int = 0
+    left: int = 0  # milliseconds until it goes by itself; 0: it stays
+
+
+class RuleSeen(Value):
+    """`leads` is `accept`, `drop`, `return` or the chain that it jumps or goes to, empty for none of them."""
+
+    chain: str
+    comment: str
+    leads: str
+    packets: int  # of its first counter
 
 
 class Add(Value, kw_only=False):

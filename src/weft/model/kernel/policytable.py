@@ -109,5 +109,10 @@ def named(prefix: str, rules: tuple[str, ...], hook: str = "", table: str = INET
     return PolicyChain(table=table, name=name, rules=rules, hook=hook)
 
 
+def unnamed(name: str) -> str:
+    """A chain's name without the checksum."""
+    return name[: -2 * _CHECKSUM_BYTES - 1]
+
+
 def checksum(text: str) -> str:
     return blake2s(text.encode(), digest_size=_CHECKSUM_BYTES).hexdigest()

@@ -3,17 +3,22 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
 
 import msgspec
 
+from weft.desired.policy import refusals
+from weft.desired.policy.refusals import Held
 from weft.diag.sight.interfaces import InterfaceState
+from weft.kernel.netfilter import refused
+from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab.inside import control, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
-from weft.lab.report import Carried, LabReport, NewsReport, States, TrafficReport, WayReport
+from weft.lab.report import Carried, LabReport, NewsReport, RefusedReport, States, TrafficReport, WayReport
 from weft.lab.spec import Lab
 from weft.model.kernel.reported import Counters
 from weft.model.value import replace
@@ -50,6 +55,25 @@ async def states(world: World) -> States:
     nodes = dict(world.nodes)  # one may go meanwhile
     found = await asyncio.gather(*(control.state(world.inside, node.room, node.process) for node in nodes.values()))
     return dict(zip(nodes, found, strict=True))
+
+
+async def denied(world: World) -> list[RefusedReport]:
+    """Nodes without the table are left out."""
+    names = {
+        str(each.ip): f"{pod.spec.namespace}/{pod.spec.name}" for pod in world.in_order() for each in pod.addresses
+    }
+    nodes = dict(world.nodes)  # as above
+    looks = [await world.inside.run(node.room, _refused) for node in nodes.values()]
+    return [
+        RefusedReport(node=name, seen=refusals.refused(held, names))
+        for name, held in zip(nodes, looks, strict=True)
+        if held is not None
+    ]
+
+
+def _refused() -> Held | None:
+    with closing(NfSocket.open()) as nf:
+        return refused.look(nf)
 
 
 async def news(world: World, after: Mapping[str, int]) -> NewsReport:

@@ -62,6 +62,7 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Remove: lambda world, asked: world.remove_pod(asked.pod),
     protocol.Expose: lambda world, asked: world.expose(asked.service),
     protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
+    protocol.Denied: lambda world, _: account.denied(world),
     protocol.Probe: _send,
     protocol.Counters: lambda world, asked: _counters(world, asked.where),
     protocol.Tell: lambda world, asked: world.inside.run(world.room(asked.where), partial(sending.told, asked.ruling)),

@@ -1,0 +1,45 @@
+"""What `weft policy denied` looks at: the kernel's tables, and a daemon, if one runs, for names of pods elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Final
+
+from weft.desired.policy import refusals
+from weft.desired.policy.refusals import Refusal, Refused
+from weft.kernel import daemons
+from weft.kernel.netfilter import refused
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.model.errors import Problem, Unavailable
+from weft.model.kernel.policytable import INET
+from weft.screen.documents import watched
+
+_LOOK_SECONDS: Final = 1.0
+
+
+def look() -> Refused:
+    """Raises `Unavailable` where no table is."""
+    try:
+        with closing(NfSocket.open()) as nf:
+            held = refused.look(nf)
+    except OSError as error:
+        raise Unavailable(Problem("KERN-001", "nf_tables", f"cannot be asked: {error.strerror}")) from None
+    if held is None:
+        hint = "Start weftd with --network-policy=enforce, or audit"
+        seen = "is not there: weft enforces no policies here"
+        raise Unavailable(Problem("POL-001", f"table {INET}", seen, hint=hint))
+    names = dict[str, str]()
+    for name in daemons.living():
+        with suppress(Unavailable):  # one that enforces none, or that stops
+            names |= daemons.pods_at(name, refusals.addresses(held))
+    return refusals.refused(held, names)
+
+
+def following(seen: Refused) -> Iterator[tuple[Refusal, bool]]:
+    """The latest, then what is refused from now on; whether it is an audit."""
+    for each in reversed(list(islice(seen.flows, 10))):
+        yield each, seen.audit
+    for now in watched(look, _LOOK_SECONDS):
+        for each in refusals.grown(seen, now):
+            yield each, now.audit
+        seen = now

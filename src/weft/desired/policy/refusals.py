@@ -1,0 +1,145 @@
+"""Who was refused, as the kernel remembers it: by pods' names, with the policies that restrict the pod.
+
+It needs no daemon: a pod's element has its name, and the chain of its class names the policies.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from weft.desired.policy.frame import REMEMBERED
+from weft.desired.policy.names import MAP, PROTOCOL_NAMES
+from weft.model.kernel.nftset import Element, RuleSeen
+from weft.model.kernel.policytable import unnamed
+from weft.model.net import Ip
+from weft.model.policy import DIRECTIONS, Direction
+from weft.model.value import Value
+
+_WAYS: Final = {way: direction for direction, way in MAP.items()}
+
+
+class Held(Value):
+    """What the kernel has: `refused` of the sets that count, `pods` of the maps, and the rules of all chains."""
+
+    refused: tuple[Element, ...]
+    pods: tuple[Element, ...]
+    rules: tuple[RuleSeen, ...]
+
+
+class Refusal(Value):
+    """A flow, by its addresses and by the names of pods where they are known; else these are empty.
+
+    `seconds` ago its last packet was refused. `policies` are those that restrict the pod in this direction; none where
+    no pod here is known to have the address.
+    """
+
+    direction: Direction
+    source: str
+    source_pod: str
+    target: str
+    target_pod: str
+    protocol: str
+    port: int
+    packets: int
+    seconds: float
+    policies: tuple[str, ...]
+
+
+class Refused(Value):
+    """`flows` of the last ten minutes, the latest first. `packets` are all since the tables were made."""
+
+    flows: tuple[Refusal, ...]
+    packets: dict[Direction, int]
+    audit: bool = False
+
+
+def addresses(held: Held) -> frozenset[str]:
+    """Those of which names are wanted."""
+    return frozenset(str(ip) for each in held.refused for ip in _ends(each))
+
+
+def refused(held: Held, names: Mapping[str, str]) -> Refused:
+    """`names` are those of pods elsewhere, by address."""
+    known = _Names(held, names)
+    ends = [rule for rule in held.rules if unnamed(rule.chain) in _REFUSING]
+    packets = {
+        direction: sum(rule.packets for rule in ends if unnamed(rule.chain) == f"denied-{MAP[direction]}")
+        for direction in DIRECTIONS
+    }
+    flows = sorted((_flow(each, known) for each in held.refused), key=lambda each: (each.seconds, -each.packets))
+    return Refused(flows=tuple(flows), packets=packets, audit=any(rule.leads == "accept" for rule in ends))
+
+
+_REFUSING: Final = frozenset(f"denied-{way}" for way in MAP.values())
+
+
+class _Names:
+    def __init__(self, held: Held, elsewhere: Mapping[str, str]) -> None:
+        self._elsewhere = elsewhere
+        self._here: dict[Ip, str] = {}
+        self._classes: dict[tuple[str, Ip], str] = {}
+        for each in held.pods:
+            ip = ip_address(each.key)
+            _, _, name = each.comment.partition(" ")
+            if "/" in name:
+                self._here[ip] = name
+            self._classes[each.set[:-1], ip] = each.verdict
+        self._rules: dict[str, list[RuleSeen]] = {}
+        for rule in held.rules:
+            self._rules.setdefault(rule.chain, []).append(rule)
+
+    def pod(self, ip: Ip) -> str:
+        return self._here.get(ip) or self._elsewhere.get(str(ip), "")
+
+    def policies(self, way: str, ip: Ip) -> tuple[str, ...]:
+        return tuple(sorted(set(self._policies_of(way, self._classes.get((way, ip), "")))))
+
+    def _policies_of(self, way: str, chain: str) -> Iterator[str]:
+        """NetworkPolicies have chains, which classes jump to, or are named where a class ends.
+
+        Rules of ClusterNetworkPolicies say their policy, which has no namespace.
+        """
+        for rule in self._rules.get(chain, ()):
+            to = unnamed(rule.leads)
+            if to.startswith(f"{way}/"):
+                yield to.removeprefix(f"{way}/")
+            elif to == f"{way}-admin":
+                yield from self._policies_of(way, rule.leads)
+            elif to in _REFUSING:
+                words = rule.comment.split()
+                yield from (word for word in words if "/" in word)
+                if words and "/" not in rule.comment:
+                    yield words[0]
+
+
+def _ends(each: Element) -> tuple[Ip, Ip]:
+    size = 4 if each.set.endswith("4") else 16
+    return ip_address(each.key[:size]), ip_address(each.key[size : 2 * size])
+
+
+def _flow(each: Element, names: _Names) -> Refusal:
+    source, target = _ends(each)
+    rest = each.key[2 * len(source.packed) :]
+    way = each.set.removeprefix("denied-")[:-1]
+    return Refusal(
+        direction=_WAYS[way],
+        source=str(source),
+        source_pod=names.pod(source),
+        target=str(target),
+        target_pod=names.pod(target),
+        protocol=PROTOCOL_NAMES.get(rest[0], str(rest[0])),
+        port=int.from_bytes(rest[4:6], "big"),
+        packets=each.packets,
+        seconds=round(max(0.0, REMEMBERED - each.left / 1000), 1),
+        policies=names.policies(way, target if way == MAP["ingress"] else source),
+    )
+
+
+def grown(before: Refused | None, now: Refused) -> Iterable[Refusal]:
+    """What was refused since, the oldest first."""
+    known = {_which(each): each.packets for each in before.flows} if before is not None else {}
+    return [each for each in reversed(now.flows) if each.packets > known.get(_which(each), 0)]
+
+
+def _which(each: Refusal) -> tuple[str, str, str, str, int]:
+    return each.direction, each.source, each.target, each.protocol, each.port

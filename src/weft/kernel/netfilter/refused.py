@@ -1,0 +1,23 @@
+"""What the tables of policies have refused, and by what: one look by netlink."""
+
+from collections.abc import Iterator
+
+from weft.desired.policy.names import MAP
+from weft.desired.policy.refusals import Held
+from weft.kernel.netfilter.nfnetlink import NfSocket
+from weft.model.kernel.nftset import Element
+from weft.model.kernel.policytable import INET, table_of
+
+
+def look(nf: NfSocket) -> Held | None:
+    """None without the table. Raises `NetlinkError`."""
+    table = table_of(INET)
+    if not nf.has_table(table):
+        return None
+
+    def of_sets(prefix: str) -> Iterator[Element]:
+        for way in MAP.values():
+            for family in (4, 6):
+                yield from nf.elements(table, f"{prefix}{way}{family}")
+
+    return Held(refused=tuple(of_sets("denied-")), pods=tuple(of_sets("")), rules=tuple(nf.rules(table)))

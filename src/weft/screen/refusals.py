@@ -1,0 +1,47 @@
+"""Who was refused by policies, for people: a table, or a line for each as it comes."""
+
+from collections.abc import Iterator
+
+from weft.desired.policy.refusals import Refusal, Refused
+from weft.model.net import with_port
+from weft.model.text import counted, shortly, table
+
+_HEADING = ("AGO", "DIRECTION", "FROM", "TO", "PACKETS", "BY")
+_INTO = {"ingress": "into", "egress": "out of"}
+
+
+def shown(seen: Refused) -> str:
+    """A table, and what was counted in all."""
+    rows = [
+        (shortly(each.seconds), each.direction, _source(each), _target(each), str(each.packets), _by(each))
+        for each in seen.flows
+    ]
+    return (table(_HEADING, rows) if rows else "") + "".join(f"{line}\n" for line in _total(seen))
+
+
+def line(each: Refusal, *, audit: bool = False) -> str:
+    word = "would be refused" if audit else "refused"
+    way = f"{_INTO[each.direction]} {each.target_pod if each.direction == 'ingress' else each.source_pod}".rstrip()
+    return f"{word} {way}: {_source(each)} → {_target(each)}, {counted(each.packets, 'packet')}, by {_by(each)}"
+
+
+def _total(seen: Refused) -> Iterator[str]:
+    word = "would have been refused" if seen.audit else "were refused"
+    for direction, packets in seen.packets.items():
+        yield f"{direction}: {counted(packets, 'packet')} {word} since the tables were made."
+    if not seen.flows:
+        yield "None of them in the last ten minutes."
+
+
+def _source(each: Refusal) -> str:
+    return f"{each.source_pod} ({each.source})" if each.source_pod else each.source
+
+
+def _target(each: Refusal) -> str:
+    if each.target_pod:
+        return f"{each.target_pod}:{each.port}/{each.protocol} ({each.target})"
+    return f"{with_port(each.target, each.port)}/{each.protocol}"
+
+
+def _by(each: Refusal) -> str:
+    return " ".join(each.policies) or "no pod is known to have the address"

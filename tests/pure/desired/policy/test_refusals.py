@@ -1,0 +1,104 @@
+"""Who was refused, as the kernel's elements and rules say it."""
+
+from ipaddress import ip_address
+
+from tests.pure.desired.policy.test_connections import DENY, FAR, FAR6
+from tests.pure.desired.policy.test_decide import IP, POD, SHOP, SHUT, decider
+from weft.desired.policy.frame import refusal
+from weft.desired.policy.refusals import Held, addresses, grown, refused
+from weft.model.kernel.nftset import Element, RuleSeen, field
+from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement
+from weft.model.policy import ClusterPolicy, PodPeer, Policy, Rule, Selector
+from weft.model.value import replace
+from weft.screen.refusals import line, shown
+
+ALLOWS = Policy(namespace="shop", name="allows", pods=Selector(), ingress=(Rule(),))
+LAST = ClusterPolicy(
+    name="last", tier="Baseline", priority=1, subject=PodPeer(namespaces=Selector()), ingress=(Rule(action="Deny"),)
+)
+
+
+def flow(name, source, target, *, packets=1, left=590_000, protocol=6, port=80):
+    size = 4 if name.endswith("4") else 16
+    ends = source.packed + target.packed
+    assert len(ends) == 2 * size
+    return Element(
+        set=name,
+        key=ends + field(bytes([protocol])) + field(port.to_bytes(2, "big")),
+        packets=packets,
+        left=left,
+    )
+
+
+def held(*things, flows=(), mode="enforce"):
+    """What the kernel has of these policies; its rules count 3 where they refuse."""
+    wanted = decider(*things).wanted.values()
+    pods = tuple(
+        Element(set=each.set, key=each.element, verdict=each.verdict, comment=each.comment)
+        for each in wanted
+        if isinstance(each, PolicyElement) and each.table == INET and each.set in ("in4", "out4", "in6", "out6")
+    )
+    chains = [each for each in wanted if isinstance(each, PolicyChain) and each.table == INET]
+    chains += [refusal(direction, mode) for direction in ("ingress", "egress")] if mode == "audit" else []
+    rules = tuple(seen(chain.name, text) for chain in chains for text in chain.rules)
+    return Held(refused=tuple(flows), pods=pods, rules=rules)
+
+
+def seen(chain, text):
+    words, _, comment = text.partition(' comment "')
+    word = words.split()[-1]
+    leads = word if word in ("accept", "drop", "return") or words.split()[-2] in ("jump", "goto") else ""
+    return RuleSeen(chain=chain, comment=comment.rstrip('"'), leads=leads, packets=3 if word == "drop" else 0)
+
+
+def test_a_pods_names_and_the_policies_that_restrict_it():
+    state = held(SHOP, POD, SHUT, ALLOWS, flows=[flow("denied-in4", FAR, IP, packets=7, left=588_000)])
+    assert addresses(state) == {str(FAR), str(IP)}
+    [found] = refused(state, {str(FAR): "shop/far"}).flows
+    assert (found.direction, found.source_pod, found.target_pod) == ("ingress", "shop/far", "shop/web")
+    assert (found.protocol, found.port, found.packets, found.seconds) == ("tcp", 80, 7, 12.0)
+    assert found.policies == ("shop/allows", "shop/shut"), "one without rules has no chain"
+
+
+def test_rules_that_deny_say_their_policy_and_of_an_unknown_address_nobody_does():
+    strange = ip_address("10.244.1.77")
+    flows = [flow("denied-in4", FAR, IP, protocol=99), flow("denied-out4", strange, FAR, left=0)]
+    found = refused(held(SHOP, POD, DENY, ALLOWS, flows=flows), {})
+    assert [(each.direction, each.protocol, each.policies) for each in found.flows] == [
+        ("ingress", "99", ("deny", "shop/allows")),
+        ("egress", "tcp", ()),
+    ]
+    [found] = refused(held(SHOP, POD, LAST, flows=flows[:1]), {}).flows
+    assert found.policies == ("last",)
+
+
+def test_what_is_counted_in_all_and_an_audit():
+    assert refused(held(), {}).packets == {"ingress": 9, "egress": 9}
+    found = refused(held(mode="audit"), {})
+    assert found.audit
+
+
+def test_what_has_grown_since_is_told_again():
+    first, second = flow("denied-in6", FAR6, FAR6, left=100), flow("denied-in4", FAR, IP, left=500_000)
+    before = refused(held(flows=[first, second]), {})
+    assert [each.source for each in grown(None, before)] == [str(FAR6), str(FAR)]
+    more = replace(first, packets=2)
+    assert [each.packets for each in grown(before, refused(held(flows=[more, second]), {}))] == [2]
+
+
+def test_what_people_read():
+    flows = [flow("denied-in4", FAR, IP, packets=7, left=588_000), flow("denied-out6", FAR6, FAR6, left=0)]
+    found = refused(held(SHOP, POD, SHUT, flows=flows), {str(FAR): "shop/far"})
+    heading, first, second, *total = shown(found).splitlines()
+    assert heading.split() == ["AGO", "DIRECTION", "FROM", "TO", "PACKETS", "BY"]
+    assert first.split("  ")[0] == "12 s"
+    assert "shop/far (10.244.2.9)  shop/web:80/tcp (10.244.1.2)  7        shop/shut" in first
+    assert "[fd00:244:0:2::9]:80/tcp" in second
+    assert second.endswith("no pod is known to have the address")
+    words = "9 packets were refused since the tables were made."
+    assert total == [f"ingress: {words}", f"egress: {words}"]
+    assert line(found.flows[0]) == (
+        "refused into shop/web: shop/far (10.244.2.9) → shop/web:80/tcp (10.244.1.2), 7 packets, by shop/shut"
+    )
+    assert line(found.flows[1], audit=True).startswith("would be refused out of: fd00:244:0:2::9 → ")
+    assert shown(refused(held(), {})).endswith("None of them in the last ten minutes.\n")
