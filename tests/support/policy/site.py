@@ -11,13 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from itertools import count
-from typing import Any
-
-from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
-from scapy.layers.sctp import SCTP, SCTPChunkInit
 
 from tests.support.netns import Netns, wire
+from tests.support.policy.packets import first_packet, number_of
 from tests.support.policy.worlds import STRANGERS
 from tests.support.waiting import looks
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -31,7 +27,6 @@ GATEWAYS = ("10.244.1.1", "fd00:244:0:1::1")
 SERVICES = {"10.244.": "10.96.", "fd00:244:": "fd00:96:"}
 ALL = 3  # ETH_P_ALL (linux/if_ether.h)
 LATE = 0.05  # seconds for what is not to come
-MARK = b"weft"
 
 Flow = tuple[str, str, str, int]
 _numbers = count(1)
@@ -165,11 +160,9 @@ class Site:
         """Send the first packet of each flow; which of them have arrived. Those that are expected are waited for."""
         numbers = {next(_numbers): flow for flow in flows}
         for number, (source, target, protocol, port) in numbers.items():
-            made = _packet((source, service_of(target) if service else target, protocol, port), number)
-            v6 = ":" in source
-            at = self._at(source)
+            to, at = service_of(target) if service else target, self._at(source)
             assert at is not None
-            self._senders[id(at)][v6].sendto(made, (service_of(target) if service else target, 0))
+            self._senders[id(at)][":" in source].sendto(first_packet(source, to, protocol, port, number), (to, 0))
         missing = {number for number, right in zip(numbers, expected, strict=True) if right}
         came: set[int] = set()
         for _ in looks(seconds):
@@ -205,29 +198,6 @@ def _heard(sniffer: socket.socket) -> Iterator[int]:
     with suppress(BlockingIOError):
         while True:
             packet, (_, _, kind, *_) = sniffer.recvfrom(4096)
-            where = packet.find(MARK)
-            if kind == socket.PACKET_HOST and where >= 0 and not _is_complaint(packet):
-                yield int.from_bytes(packet[where + len(MARK) :][:4], "big")
-
-
-def _is_complaint(packet: bytes) -> bool:
-    """Tell whether it is an error of ICMP, which has the refused packet in it, or an answer to an echo request."""
-    if packet[0] >> 4 == 4:
-        return packet[9] == socket.IPPROTO_ICMP and packet[20] != 8
-    return packet[6] == socket.IPPROTO_ICMPV6 and packet[40] != 128
-
-
-def _packet(flow: Flow, number: int) -> bytes:
-    source, target, protocol, port = flow
-    v6, mark, own = ":" in source, MARK + number.to_bytes(4, "big"), 1024 + number % 60000
-    head: Any = IPv6(src=source, dst=target) if v6 else IP(src=source, dst=target)
-    if protocol == "TCP":
-        return bytes(head / TCP(sport=own, dport=port, flags="S") / mark)
-    if protocol == "UDP":
-        return bytes(head / UDP(sport=own, dport=port) / mark)
-    if protocol == "SCTP":
-        first, second = (int.from_bytes(mark[at : at + 4], "big") for at in (0, 4))
-        return bytes(head / SCTP(sport=own, dport=port, tag=0) / SCTPChunkInit(init_tag=first, a_rwnd=second))
-    if v6:
-        return bytes(head / ICMPv6EchoRequest(id=own, data=mark))
-    return bytes(head / ICMP(id=own) / mark)
+            number = number_of(packet) if kind == socket.PACKET_HOST else None
+            if number is not None:
+                yield number
