@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Command, Finding, check, finding, link_up, setting
-from weft.diag.sight.node import Sight
+from weft.diag.sight.node import Sight, peers
 from weft.model.kernel.reported import LinkInfo
 
 # What a device adds to a packet at least, by its kind: outer headers of IPv4.
@@ -149,7 +149,7 @@ def _from_to(numbers: Collection[int]) -> str:
 @check("ipv6-links", "links of IPv6 pods can carry IPv6", "links", "settings")
 def _ipv6(sight: Sight) -> Iterator[Finding]:
     if any(subnet.version == 6 for subnet in sight.subnets):
-        for link in (*sight.devices, *sight.bridges):
+        for link in (*sight.devices, *sight.bridges, *_perhaps_uplinks(sight)):
             name = f"net/ipv6/conf/{link.name}/disable_ipv6"
             if sight.settings.get(name) == "1":
                 command = setting(
@@ -163,6 +163,15 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
                     " and restart weftd; recreate pods that were made with the smaller MTU"
                 )
                 yield finding("V6-001", f"link {link.name}", seen, hint, expected=expected)
+
+
+def _perhaps_uplinks(sight: Sight) -> list[LinkInfo]:
+    """Any link, where a peer's node has an IPv6 address to which none leads."""
+    publics = (str(peer.public) for peer in peers(sight) if peer.public is not None and peer.public.version == 6)
+    if all(each in sight.ways for each in publics):
+        return []
+    known = (*sight.devices, *sight.bridges)
+    return [link for link in sight.links if not (link in known or link.master or link.loopback)]
 
 
 CHECKS: Final = (_clashes, _devices, _wider, _narrower, _bridges_up, _bridge_addresses, _hairpin, _ipv6)

@@ -238,9 +238,7 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
             continue
         if one.answered:
             large = probes.get((one.peer, "large"))
-            route = route_to(sight, one.address)
-            measured = route is not None and route.mtu > 0  # by a mesh, whose kernel tells pods: it is no loss
-            if large is not None and not large.answered and not measured:
+            if large is not None and not large.answered and not _is_measured(sight, one):
                 found["narrow"].append(one)
             continue
         if peer is not None and astray(sight, peer) is not None:
@@ -249,6 +247,12 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
         if kind is not None:
             found[kind].append(one)
     return found
+
+
+def _is_measured(sight: Sight, one: Probed) -> bool:
+    """By a mesh, whose kernel tells pods the MTU: then it is no loss."""
+    route = route_to(sight, one.address)
+    return route is not None and route.mtu > 0
 
 
 def _explained(sight: Sight) -> set[str]:

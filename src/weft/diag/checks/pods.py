@@ -9,7 +9,7 @@ from typing import Final
 
 from weft.diag.finding import Command, Finding, check, finding, link_up
 from weft.diag.sight.node import Attached, PodEnd, Sight
-from weft.model.kernel.reported import NO_CARRIER, LinkInfo
+from weft.model.kernel.reported import NO_CARRIER, NUD_PERMANENT, LinkInfo
 from weft.model.net import Ip
 
 _FORWARDING: Final = 3
@@ -37,10 +37,34 @@ def _links(sight: Sight) -> Iterator[Finding]:
             command = link_up(link.name)
             seen, hint = f"the node's end of it, {link.name}, is down", f"Run: {command}"
             yield finding("CHECK-001", where, seen, hint, expected="up", fix=(command,))
+        elif off := _off_its_bridge(sight, link, attached):
+            command = Command(("ip", "link", "set", link.name, "master", off), f"puts {link.name} on {off}")
+            seen, hint = f"the node's end of it, {link.name}, is on no bridge", f"Run: {command}"
+            yield finding("CHECK-001", where, seen, hint, expected=f"on {off}", fix=(command,))
         elif lost:
             seen = f"it has {_listed(end.addresses) or 'no address'}"
             hint = "Something has changed it since the pod was made. Recreate the pod"
             yield finding("CHECK-001", where, seen, hint, expected=_listed(lost))
+
+
+def _off_its_bridge(sight: Sight, link: LinkInfo, attached: Attached) -> str:
+    """The bridge that an attachment was put on, if it is there and the link on none."""
+    there = (bridge.name for bridge in sight.bridges if bridge.name in attached.hosts)
+    return "" if link.master else next(there, "")
+
+
+@check("pods-neighbours", "nobody has set wrong MACs of pods", "links", "neighbours")
+def _neighbours(sight: Sight) -> Iterator[Finding]:
+    """A permanent entry is never asked for again, whatever MAC the pod has."""
+    bridges = {bridge.index: bridge for bridge in sight.bridges}
+    macs = {ip: end.link.mac for end in sight.pods.values() for ip in end.addresses}
+    for each in sight.neighbours:
+        link, mac = bridges.get(each.index), macs.get(each.ip)
+        if link is not None and each.state & NUD_PERMANENT and mac not in (None, each.mac):
+            words = ("ip", "neighbour", "delete", str(each.ip), "dev", link.name)
+            command = Command(words, f"has the kernel ask for the MAC of {each.ip}")
+            where, seen = f"neighbour {each.ip} on {link.name}", f"a permanent entry has the MAC {each.mac}"
+            yield finding("NEIGH-002", where, seen, f"Run: {command}", expected=f"{mac}, the pod's", fix=(command,))
 
 
 @check("pods-addresses", "no two pods have one address", "links", "attached")
@@ -85,4 +109,4 @@ def _listed(addresses: list[Ip] | tuple[Ip, ...]) -> str:
     return ", ".join(map(str, addresses))
 
 
-CHECKS: Final = (_links, _addresses, _ports)
+CHECKS: Final = (_links, _neighbours, _addresses, _ports)

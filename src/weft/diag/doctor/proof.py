@@ -17,7 +17,7 @@ from weft.diag.owners import POLICIES
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
-from weft.diag.sight.routing import address_on, route_to
+from weft.diag.sight.routing import address_on
 from weft.diag.trace.command import prove_echo
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Ip
@@ -100,11 +100,13 @@ def _by_pods(pods: Pods, own: Sequence[End], others: Sequence[End]) -> Iterator[
 
 
 def _by_node(sight: Sight) -> Iterator[_Sent]:
+    """They leave with the address of a device between nodes."""
+    found = ((version, address_on(sight, device.index, version)) for version in (6, 4) for device in sight.devices)
+    own = {version: address for version, address in found if address is not None}
     for each in sight.probes:
-        route = route_to(sight, each.address) if each.way == "overlay" else None
-        own = None if route is None else address_on(sight, route.index, each.address.version)
-        if own is not None:
-            yield _Sent(source=own, target=each.address, peer=each.peer, arrived=each.answered)
+        source = own.get(each.address.version) if each.way == "overlay" else None
+        if source is not None:
+            yield _Sent(source=source, target=each.address, peer=each.peer, arrived=each.answered)
 
 
 def _some(everything: Sequence[T], most: int) -> Sequence[T]:

@@ -118,7 +118,12 @@ def _is_met(rule: RuleInfo, packet: Packet, bound: str) -> bool | None:
 
 
 def _longest(routes: Iterable[RouteInfo], address: Ip) -> RouteInfo | None:
-    fitting = [route for route in routes if route.dst.version == address.version and address in route.dst]
+    version, number, width = address.version, int(address), address.max_prefixlen
+    fitting = []
+    for route in routes:  # of a large cluster there are thousands, and `in` takes four times as long
+        net = route.dst
+        if net.version == version and (number ^ int(net.network_address)) >> width - net.prefixlen == 0:
+            fitting.append(route)
     return min(fitting, key=lambda route: (-route.dst.prefixlen, route.priority), default=None)
 
 

@@ -35,6 +35,7 @@ from weft.diag.sight.node import (
     Configured,
 )
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, PortInfo, RouteInfo
+from weft.model.net import Mac
 from weft.model.node.nodestate import (
     LeaseState,
     NetworkState,
@@ -252,6 +253,14 @@ def test_ipv6_that_is_off_at_a_link_of_ipv6_pods():
     assert not codes(settings={**WELL.settings, "net/ipv6/conf/cni0/disable_ipv6": "1"})
 
 
+def test_ipv6_that_is_off_at_a_link_towards_a_peer():
+    far = replace(PEER, public=["fd77::2"], subnets=["fd00:2::/64"])
+    six = replace(STATE, lease=LeaseState(id="x", subnets=["fd00:1::/64"], public=[], confirmed=True), peers=[far])
+    off = {**WELL.settings, "net/ipv6/conf/eth0/disable_ipv6": "1"}
+    assert "V6-001" in codes(daemon=six, settings=off, ways={}, probes=())
+    assert "V6-001" not in codes(daemon=six, settings=off, ways={"fd77::2": ETH0}, probes=())
+
+
 def test_subnets_of_both_families_are_counted_apart():
     both = replace(NETWORK, networks=["10.244.0.0/16", "fd00::/62"])
     lease = LeaseState(id="x", subnets=["10.244.1.0/24", "fd00:0:0:1::/64"], public=[], confirmed=True)
@@ -260,3 +269,22 @@ def test_subnets_of_both_families_are_counted_apart():
     refused = [RefusedState(id="y", trouble=TROUBLE, subnets=["fd00::/64"])]
     found = find(**state(network=both, lease=lease, peers=more, refused=refused))
     assert [each.problem.where for each in found if each.problem.code == "LEASE-003"] == ["network fd00::/62"]
+
+
+def test_a_link_that_was_taken_off_its_bridge_is_put_back():
+    [found] = [each for each in find(**links("veth1", master=0)) if each.problem.code == "CHECK-001"]
+    assert found.problem.seen == "the node's end of it, veth1, is on no bridge"
+    assert [str(each) for each in found.fix] == ["ip link set veth1 master cni0"]
+    plain = replace(ATTACHED, hosts=("veth1",))  # of a plugin without a bridge
+    assert not find(**links("veth1", master=0), attached=(plain,))
+
+
+@pytest.mark.parametrize(
+    "mac, state, index, found",
+    [(2, 0x80, CNI0, True), (3, 0x80, CNI0, False), (2, 2, CNI0, False), (2, 0x80, ETH0, False)],
+)
+def test_a_mac_of_a_pod_that_somebody_has_set_wrongly(mac: int, state: int, index: int, found: bool):
+    end = replace(END, link=replace(END.link, mac=Mac.parse("0e:00:00:00:00:03")))
+    entry = NeighbourInfo(index=index, ip=POD_IP, mac=Mac.parse(f"0e:00:00:00:00:0{mac}"), state=state)
+    told = find(pods={"veth1": end}, neighbours=(*WELL.neighbours, entry))
+    assert [each.problem.code for each in told] == ["NEIGH-002"] * found
