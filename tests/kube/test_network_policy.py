@@ -266,3 +266,11 @@ def grant_all_but(api: Api, resource: str, verb: str) -> None:
     [whole] = [rule for rule in POLICY_RULES if rule["resources"] == [resource]]
     rules.append({**whole, "verbs": [each for each in whole["verbs"] if each != verb]})
     kubeobjects.grant(api, "weft", kubeobjects.user("nobody"), rules)
+
+
+def test_all_pods_of_all_namespaces_are_meant_by_the_pod_network(cluster, api, tmp_path, bin_dir):
+    policy(api, "pods-alone", {"app": "web"}, ingress=[{"from": [{"namespaceSelector": {}}]}])
+    runtime = begin(cluster, tmp_path, bin_dir)
+    (_, ip), (a, _) = (run(runtime, api, name, app=name) for name in ("web", "a"))
+    assert connects(a, ip)
+    assert peers(runtime) == set(), "and none is read for it"

@@ -63,12 +63,14 @@ Attachments = Mapping[str, Attached]
 
 
 def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
+    """The subnets of all nodes are as long as this one's: where it was given, the network configuration does not say."""
     netconf: NetConf = inputs.netconf
+    subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
     return PolicySettings(
         mode=mode,
         networks=netconf.networks,
-        subnets=tuple(net for net in (inputs.v4, inputs.v6) if net is not None),
-        subnet_lens=netconf.subnet_lens,
+        subnets=subnets,
+        subnet_lens={**netconf.subnet_lens, **{net.version: net.prefixlen for net in subnets}},
     )
 
 

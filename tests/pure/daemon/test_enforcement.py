@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, ip_address, ip_network
 from typing import NoReturn
 
 import pytest
@@ -142,6 +142,12 @@ async def test_nothing_is_written_before_all_is_known(node):
     assert "cannot be read" in await node.add()
     node.source.words.put_nowait(PODS)
     assert await node.add() == ""
+
+
+def test_nodes_have_subnets_as_long_as_this_one():
+    """Kubernetes gives them, and the network configuration has another length, or none."""
+    settings = enforcement.settings_of("enforce", replace(inputs(), v4=IPv4Network("10.5.4.0/22")))
+    assert settings.subnet_lens[4] == 22
 
 
 async def test_a_pod_that_is_told_while_it_waits_is_attached(node):
