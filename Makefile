@@ -1,6 +1,6 @@
 # Each target sets up what it needs; the second time that takes no network and no time. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help wheel release release-check site setup demo test lint bench conformance debian13 soak mutants spec docs lock stubs clean
+.PHONY: help wheel audit release release-check site setup demo test lint bench conformance debian13 soak mutants spec docs lock stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ release-check: ## a release, built twice and compared, with every artefact insta
 release: ## wheels, sdist, Debian packages, chart, manifest and SBOM of what is committed, into dist/
 	@scripts/setup.sh release
 	@scripts/release.sh
+
+audit: ## known vulnerabilities of the locked packages, as PyPI knows them; fails, too, where it cannot be asked
+	@scripts/setup.sh release
+	@.venv-release/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/run.txt -r requirements/release.txt
 
 site: ## the docs as a site that needs nothing from elsewhere, into build/site
 	@scripts/setup.sh release
