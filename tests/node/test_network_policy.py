@@ -260,15 +260,18 @@ def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_pat
         return flow
 
     first = told()
-    assert first.items() >= {
-        "direction": "ingress",
-        "source": b_ip,
-        "source_pod": "default/b",
-        "target_pod": "default/web",
-        "protocol": "tcp",
-        "port": PORT,
-        "policies": ["default/only-a"],
-    }.items()
+    assert (
+        first.items()
+        >= {
+            "direction": "ingress",
+            "source": b_ip,
+            "source_pod": "default/b",
+            "target_pod": "default/web",
+            "protocol": "tcp",
+            "port": PORT,
+            "policies": ["default/only-a"],
+        }.items()
+    )
     node.kill()
     assert not connects(b, ip)
     assert told()["packets"] > first["packets"]

@@ -79,7 +79,7 @@ class Api:
         while path in self.closed:  # noqa: ASYNC110 - tests change the set
             await asyncio.sleep(0.001)
         if self.away:
-            raise silent(self.where, "it is silent")
+            raise silent(self.where, f"it is silent, {len(self.asked)} times")
         if path.startswith("/apis/policy.networking.k8s.io/") and not self.has_cluster:
             raise NotFoundError(Problem(code="STORE-002", where=path, seen="not found"))
 

@@ -32,9 +32,9 @@ _TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": JSON
 
 
 class Client:
-    """Everything it does can be cancelled."""
+    """Everything it does can be cancelled. `again`: another client has used the files of `access` before."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, again: bool = False) -> None:
         self._access = access
         self._endpoint = access.endpoint
         self._base = access.base
@@ -42,7 +42,7 @@ class Client:
         self._link: Link | None = None
         self._busy: set[Link] = set()
         self._asking = asyncio.Lock()
-        self._connected = False  # or tried to, with files that could be read
+        self._connected = again  # or tried to, with files that could be read
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by verb and code
 
     @property

@@ -45,7 +45,7 @@ class KubePolicies:
 
     async def run(self, take: TakeChange) -> NoReturn:
         timing = self._access.timing
-        client, events = Client(self._access), Client(self._access)
+        client, events = Client(self._access, again=True), Client(self._access, again=True)
 
         async def follow(mirror: Mirror[Any]) -> NoReturn:
             follower = Follower(client, mirror.what, timing=timing, now=self._now, jitter=self._jitter)

@@ -60,6 +60,7 @@ class PolicyWatches:
         self._touched = set(things)
         self._untold: set[Id] = set()
         self._woken = asyncio.Event()
+        self._old: Problem | None = None
         self._said: tuple[Problem, ...] | None = None  # None before anything was told
 
     async def run(self, take: TakeChange) -> NoReturn:
@@ -111,7 +112,9 @@ class PolicyWatches:
             self._watches[name] = tasks.create_task(self._follow(self._peers[name]))
 
     def _tell(self, take: TakeChange) -> None:
-        old = next((stale(each.problem) for each in self._mirrors() if each.problem is not None), None)
+        problem = next((each.problem for each in self._mirrors() if each.problem is not None), None)
+        # What the API says differs from one try to the next.
+        old = self._old = None if problem is None else self._old or stale(problem)
         if not all(each.complete for each in self._mirrors()):
             if old is not None and self._said != (old,):
                 self._said = (old,)

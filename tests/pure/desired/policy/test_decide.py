@@ -131,7 +131,7 @@ def test_who_has_no_link_here_has_no_port():
 def test_a_policy_that_allows_nothing_leads_to_the_refusal():
     made = decider(SHOP, POD, SHUT)
     (chain,) = chains(made, "in-")
-    assert chain.rules[-1] == f"goto {refusal('ingress', 'enforce').name} comment \"shop/shut\""
+    assert chain.rules[-1] == f'goto {refusal("ingress", "enforce").name} comment "shop/shut"'
     assert elements(made, "in4") == {IP.packed: chain.name}
     assert elements(made, "out4") == {IP.packed: "accept"}
     assert made.policies_of(POD.id, "ingress") == (SHUT,)
