@@ -160,7 +160,7 @@ def test_probes_show_what_no_rule_that_was_read_drops(node: Node):
     said = trace(node, "--probe", "10.9.0.2", "10.9.0.3")
     assert said.returncode == 3
     assert re.search(
-        r"^0 of 3 probes were answered\nFW-002 (web|db|db .*): the policy of chain", said.stdout, re.MULTILINE
+        r"^0 of 3 probes were answered\nCHECK-002 pod (web|db|db .*): the policy of chain", said.stdout, re.MULTILINE
     )
     assert trace(node, "--probe", "-o", "mermaid", "10.9.0.2", "10.9.0.3").stdout.startswith("sequenceDiagram\n")
 

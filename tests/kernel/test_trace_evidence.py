@@ -77,8 +77,8 @@ def test_the_rule_that_drops_is_named_wherever_it_is(node: Node, kind: str):
     place, command, ruling = RULES[kind]
     at(node, place).run(command)
     found = proved(node, "10.9.0.2", "10.9.0.3")
-    where = node.netns.run("hostname").strip() if place == "node" else place
-    assert found["verdict"].startswith(f"FW-002 {where}: {ruling}")
+    where = f"FW-002 {node.netns.run('hostname').strip()}" if place == "node" else f"CHECK-002 pod {place}"
+    assert found["verdict"].startswith(f"{where}: {ruling}")
     assert "drops them, as the kernel tells" in found["verdict"]
 
 
@@ -94,7 +94,7 @@ def test_the_rule_that_drops_is_named_wherever_it_is(node: Node, kind: str):
 def test_probes_of_every_kind_are_followed(node: Node, rule: str, arguments: tuple[str, ...]):
     node.pods[1].run(chain("inet", "input", rule))
     verdict = proved(node, *arguments)["verdict"]
-    assert verdict.startswith(f"FW-002 db: rule '{rule}' of inet x c (handle 2) drops them")
+    assert verdict.startswith(f"CHECK-002 pod db: rule '{rule}' of inet x c (handle 2) drops them")
 
 
 def test_rules_that_pass_are_no_finding(node: Node):

@@ -15,6 +15,7 @@ from weft.diag.sight.routing import is_own
 from weft.diag.trace.hops import Addressed, End
 from weft.diag.trace.predict import Entry, follow
 from weft.diag.trace.probe_report import TraceReport
+from weft.diag.trace.ruled import AS_TOLD
 from weft.model.errors import Problem
 from weft.model.kernel.marks import ECHOES_IGNORED
 from weft.model.net import Ip
@@ -30,7 +31,8 @@ def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Pac
 
     Of an answer that comes back to the sender's link, its own rules are asked, which no device shows.
     """
-    if not (found.well or _may_be_inside(found.problem, begin, end)):
+    told = found.problem is not None and found.problem.seen.endswith(AS_TOLD)
+    if told or not (found.well or _may_be_inside(found.problem, begin, end)):
         return found
     sender = pods.run(begin.pod, inside) if begin.pod else None
     own = None if sender is None else of_sender(sender, begin, sent)

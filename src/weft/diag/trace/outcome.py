@@ -200,10 +200,12 @@ def _ruled(legs: list[Leg], answers: Answers) -> Outcome | None:
         return None
     if foretold is not None and (confirmed := ruled.confirmed(foretold, ruling)) is not None:
         return _dropped(legs, answers, confirmed)
-    problem = ruled.explained(place, ruling, lost)
+    inside = any(leg.pod == place for leg in legs)
+    problem = ruled.explained(place, ruling, lost, pod=inside)
     said = f"; foretold was {foretold}" if foretold is not None else ""
-    if not said and ruling.family in _PREDICTED and all(hop.passes for leg in legs for hop in leg.way.hops):
-        said = "" if any(leg.pod == place for leg in legs) else "; weft trace had foretold that it passes there"
+    decided = all(hop.passes for leg in legs for hop in leg.way.hops)
+    if not (said or inside) and decided and ruling.family in _PREDICTED:
+        said = "; weft trace had foretold that it passes there"
     return Outcome(verdict=f"{problem}{said}", well=False, leg=at, problem=problem, unseen=unseen)
 
 

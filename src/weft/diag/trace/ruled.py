@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
 from weft.model.value import Value, field, replace
+
+AS_TOLD: Final = "as the kernel tells"
 
 
 class Ruling(Value):
@@ -64,14 +67,16 @@ def confirmed(foretold: Problem, ruling: Ruling) -> Problem | None:
     if ruling.where not in foretold.seen:
         return None
     text = f": '{ruling.text}'" if ruling.text else ""
-    return replace(foretold, seen=f"{foretold.seen}{text}, as the kernel tells")
+    return replace(foretold, seen=f"{foretold.seen}{text}, {AS_TOLD}")
 
 
-def explained(place: str, ruling: Ruling, lost: int) -> Problem:
+def explained(place: str, ruling: Ruling, lost: int, *, pod: bool) -> Problem:
     table = ruling.family, ruling.table
     owner = owner_of([(*table, each) for each in ruling.beside], (*table, ruling.chain))
     whose = "the program that made it" if owner is None else owner.name
     hint = POLICIES.hint if owner is POLICIES else f"Have {whose} accept this; an accept elsewhere does not help"
     dropped = f"{ruling.count} of {lost} lost packets" if ruling.count < lost else "them"
-    seen = f"{ruling} drops {dropped}, as the kernel tells"
+    seen = f"{ruling} drops {dropped}, {AS_TOLD}"
+    if pod:
+        return Problem("CHECK-002", f"pod {place}", seen, hint="See the program in the pod that made it")
     return Problem("FW-001" if owner is FIREWALLD else "FW-002", place, seen, hint=hint)

@@ -57,7 +57,7 @@ def test_drops_of_marked_packets_count_even_if_one_has_the_number_of_an_earlier(
 )
 def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
     assert decisive([Ruling(family="ip", table="z", chain="z", handle=1, count=1), ruling]) == ruling
-    problem = explained("node2", ruling, 3)
+    problem = explained("node2", ruling, 3, pod=False)
     assert (problem.code, problem.where) == (code, "node2")
     assert problem.seen.startswith(words)
     assert decisive([]) is None
@@ -73,7 +73,7 @@ def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
 )
 def test_whose_the_rule_is(table: str, chain: str, beside: list[str], hint: str):
     ruling = Ruling(family="ip", table=table, chain=chain, handle=1, count=3, beside=beside)
-    problem = explained("node2", ruling, 3)
+    problem = explained("node2", ruling, 3, pod=False)
     assert problem.hint.startswith(hint)
 
 
@@ -135,4 +135,6 @@ def test_the_kernel_confirms_what_was_foretold(text: str, said: str):
 def test_what_pods_and_other_families_drop_was_not_foretold():
     bridge = Ruling(family="bridge", table="x", chain="p", handle=4, count=3)
     assert "foretold" not in lost(3, 0, ruled={"node1": [bridge]}).verdict
-    assert "foretold" not in lost(3, 0, pod="pod1", ruled={"pod1": [RULING]}).verdict
+    inside = lost(3, 0, pod="pod1", ruled={"pod1": [RULING]}).verdict
+    assert inside.startswith("CHECK-002 pod pod1: a rule of ip x p (handle 4) drops them, as the kernel tells")
+    assert "foretold" not in inside
