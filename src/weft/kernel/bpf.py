@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from struct import Struct, error, pack
@@ -21,13 +22,16 @@ PROG_TYPE_SCHED_CLS: Final = 3
 
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # asm/unistd.h
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT, _PROG_LOAD = range(6)
-_PROG_BY_ID, _MAP_BY_ID, _INFO = 13, 14, 15
+_PROG_BY_ID, _MAP_BY_ID, _INFO, _PROG_QUERY = 13, 14, 15, 16
+TCX_INGRESS, TCX_EGRESS = 46, 47
 _NAME_BYTES: Final = 15
 _LOG_BYTES: Final = 1 << 16
 _MOST_MAPS: Final = 16
+_MOST_PROGRAMS: Final = 64  # at one hook (BPF_MPROG_MAX)
 
 # struct bpf_prog_info up to map_ids: type, id, tag, lengths and addresses of code, time, user, number of maps, ids
 _PROG_INFO: Final = Struct("=II8sIIQQQIIQ")
+_PROG_NAME: Final = Struct("=16s")  # behind it
 _MAP_INFO: Final = Struct("=IIIIII16s")  # struct bpf_map_info: type, id, key, value, entries, flags, name
 _POSSIBLE: Final = Path("/sys/devices/system/cpu/possible")  # as 0-3
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -125,6 +129,36 @@ def maps_of(program_id: int) -> dict[str, int]:
     return found
 
 
+def name_of(program_id: int) -> str:
+    """Empty for a program that has none, or is gone."""
+    try:
+        program = _call(_PROG_BY_ID, pack("=III", program_id, 0, 0))
+    except FileNotFoundError:
+        return ""
+    try:
+        said = _info(program, bytes(_PROG_INFO.size + _PROG_NAME.size))
+    finally:
+        os.close(program)
+    [name] = _PROG_NAME.unpack_from(said, _PROG_INFO.size)
+    return str(name.rstrip(b"\0").decode(errors="replace"))
+
+
+def programs_at(index: int, hook: int) -> list[int]:
+    """The ids of the programs that are asked in turn at a link's `TCX_INGRESS` or `TCX_EGRESS`."""
+    ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    # union bpf_attr's query: link, hook, flags, flags of attaching, address of ids, how many; then addresses that are
+    # not wanted, and a revision, which the kernel writes.
+    asked = pack("=IIIIQI4x24xQ", index, hook, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0)
+    buffer = ctypes.create_string_buffer(asked, len(asked))
+    try:
+        _called(_PROG_QUERY, buffer)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # before Linux 6.6
+            return []
+        raise
+    return list(ids[: int.from_bytes(buffer.raw[24:28], sys.byteorder)])
+
+
 def map_id(descriptor: int) -> int:
     number: int = _MAP_INFO.unpack(_info(descriptor, bytes(_MAP_INFO.size)))[1]
     return number
@@ -154,11 +188,15 @@ def _info(descriptor: int, asked: bytes) -> bytes:
 
 
 def _call(command: int, attributes: bytes) -> int:
+    return _called(command, ctypes.create_string_buffer(attributes, len(attributes)))
+
+
+def _called(command: int, buffer: "ctypes.Array[ctypes.c_char]") -> int:
+    """The kernel may write an answer into the buffer."""
     number = _NUMBERS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {platform.machine()}")
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    result: int = _libc.syscall(ctypes.c_long(number), ctypes.c_int(command), buffer, ctypes.c_uint(len(attributes)))
+    result: int = _libc.syscall(ctypes.c_long(number), ctypes.c_int(command), buffer, ctypes.c_uint(len(buffer)))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

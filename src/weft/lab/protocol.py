@@ -13,6 +13,7 @@ import msgspec
 
 from weft.diag.check.trial import Outcome, Trial
 from weft.diag.sight.interfaces import InterfaceState
+from weft.diag.sight.node import Hanging
 from weft.diag.trace.probes import Kind, Sent
 from weft.diag.trace.ruled import Ruling
 from weft.lab import report
@@ -153,6 +154,12 @@ class Counters(Asked[dict[str, int]], kw_only=False):
     where: str
 
 
+class OnLinks(Asked[list[Hanging]], kw_only=False):
+    """What may take packets on the links of a node or pod."""
+
+    where: str
+
+
 class Filtered(Asked[Nothing], kw_only=False):
     """Have packet filters tell what they do with probes (`nftrace.listen`); the socket comes with the answer."""
 
@@ -288,6 +295,7 @@ Request = (
     | Capture
     | Probe
     | Counters
+    | OnLinks
     | Filtered
     | Tell
     | Open

@@ -15,7 +15,7 @@ from weft.model.value import Value
 # The areas of codes of what loses packets of pods; others are of leases, plugins, daemons and stores.
 _OF_PACKETS: Final = (
     *("KERN", "FW", "REACH", "MTU", "VTEP", "FDB", "ROUTE", "BRIDGE", "IFACE", "ADDR", "CSUM", "NFT", "SVC"),
-    *("XFRM", "NEIGH", "LOST"),
+    *("XFRM", "NEIGH", "LOST", "QDISC", "PROG"),
     "CHECK",  # a pod's own link
 )
 _OF_A_POD: Final = "CHECK-001"

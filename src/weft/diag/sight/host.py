@@ -67,7 +67,10 @@ def clock() -> Clock:
 
 
 def counters(proc: int, *, own: str = "self") -> dict[str, int]:
-    """The kernel's counters of a process's or thread's network namespace; `proc` is a descriptor of /proc."""
+    """The kernel's counters of a process's or thread's network namespace; `proc` is a descriptor of /proc.
+
+    Those of links are named `Link.rx.eth0` and `Link.tx.eth0`: what the link has dropped, not its queue.
+    """
 
     def read(file: str) -> str:
         with os.fdopen(os.open(f"{own}/net/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as opened:
@@ -79,10 +82,22 @@ def counters(proc: int, *, own: str = "self") -> dict[str, int]:
     for file in _NAMED:
         with suppress(FileNotFoundError):  # no IPv6, no xfrm
             found |= {name: int(number) for name, number in map(str.split, read(file).splitlines())}
+    found |= links(read("dev"))
     for name, ours in _STATISTICS.items():
         with suppress(FileNotFoundError):
             found |= {f"{ours}.{each}": count for each, count in statistics(read(f"stat/{name}")).items()}
     return found
+
+
+def links(text: str) -> dict[str, int]:
+    """Read the dropped packets in /proc/net/dev: two lines of names, and for each link eight numbers and eight more."""
+    rows = (line.rpartition(":") for line in text.splitlines()[2:])
+    numbers = {name.strip(): each.split() for name, _, each in rows}
+    return {
+        f"Link.{way}.{name}": int(each[column])
+        for name, each in numbers.items()
+        for way, column in (("rx", 3), ("tx", 11))
+    }
 
 
 def _snmp(text: str) -> dict[str, int]:

@@ -173,6 +173,15 @@ class Pod(Value):
     all_addresses: tuple[str, ...] = ()
     device: str = ""
     mtu: int = 0
+    peer: int = 0  # the index of the link's other end, on the node
+
+
+class Hanging(Value):
+    """What may take packets on a link: a bridge's port that is `shut`, `isolated` or `locked`, or a `program`."""
+
+    device: str
+    kind: str
+    seen: str
 
 
 class Clock(Value):

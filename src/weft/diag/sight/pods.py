@@ -136,6 +136,7 @@ class Pods:
             all_addresses=tuple(str(each.ip) for each in own),
             device=link.name,
             mtu=link.mtu,
+            peer=link.link,
         )
 
     def _name(self, file: Path, address: str, number: int) -> str:

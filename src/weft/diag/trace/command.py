@@ -15,6 +15,7 @@ from weft.diag.options import NAMES, place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
 from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.onlinks import hanging
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import is_own, link_of_pod
 from weft.diag.sizes import SMALLEST
@@ -250,7 +251,7 @@ def prove(
                 tell=lambda place, ruling: pods.run(place, partial(told, ruling)),
             ) as filters,
         ):
-            growth = Growth(watched, lambda place: pods.run(place, counters))
+            growth = Growth(watched, lambda place: pods.run(place, counters), lambda place: pods.run(place, hanging))
             seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
             filters.explain(seen)
             growth.explain(seen, begin.place, sent)
@@ -277,7 +278,8 @@ def prove_echo(sight: Sight, source: Ip, target: Ip, *, look_again: Callable[[],
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
     if (pod := pods.named(address)) is not None:
-        return End(node=name, address=address, pod=pod.name, device=pod.device)
+        link = sight.link(pod.peer)
+        return End(node=name, address=address, pod=pod.name, device=pod.device, host_end=link.name if link else "")
     return End(node=name, address=address) if is_own(sight, ip_address(address)) else None
 
 

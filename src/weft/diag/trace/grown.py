@@ -20,6 +20,7 @@ _NO_SOCKET: Final = _Reason("VTEP-004", "nothing listens at the port that they c
 _NO_MAC: Final = _Reason(
     "REACH-001", "the kernel waits in vain for a MAC", "The next machine is off, or cut off: 'ip neighbour'"
 )
+_FILTERED: Final = ("clsact", "ingress")  # qdiscs that queue nothing: what they drop, a filter of theirs does
 _IPSEC: Final = "a policy or state of IPsec (xfrm) drops them"
 # Counters of proc(5) that say why a packet ends here (linux/snmp.h), the most telling first.
 _REASONS: Final[dict[str, _Reason]] = {
@@ -50,9 +51,12 @@ def difference(before: Counted, after: Counted) -> dict[str, int]:
 
 
 def by_probes(grown: Counted, without: Counted, *, times: float) -> dict[str, int]:
-    """What grew with probes, less `times` what grew in a while without."""
-    left = {name: count - round(without.get(name, 0) * times) for name, count in grown.items()}
-    return {name: count for name, count in left.items() if count > 0}
+    """What grew with probes, less `times` what grew in a while without, unless that is far less: a packet is chance."""
+    found = dict[str, int]()
+    for name, count in grown.items():
+        expected = round(without.get(name, 0) * times)
+        found[name] = count if 2 * expected <= count else count - expected
+    return {name: count for name, count in found.items() if count > 0}
 
 
 def explained(place: str, grown: Counted, lost: int) -> Problem | None:
@@ -62,10 +66,23 @@ def explained(place: str, grown: Counted, lost: int) -> Problem | None:
         if name in enough:
             return _problem(place, reason, name, enough[name])
     for name, count in enough.items():
-        if name.startswith("Xfrm"):
-            hint = "See 'ip xfrm policy' and 'ip xfrm state' there"
-            return _problem(place, _Reason("XFRM-001", _IPSEC, hint), name, count)
+        if (one_of_many := _of_kind(*name.partition(".")[::2])) is not None:
+            return _problem(place, one_of_many, name, count)
     return None
+
+
+def _of_kind(kind: str, which: str) -> _Reason | None:
+    """The reason of a counter that is one of many: of IPsec, and of links' queues and filters."""
+    if kind.startswith("Xfrm"):
+        return _Reason("XFRM-001", _IPSEC, "See 'ip xfrm policy' and 'ip xfrm state' there")
+    if kind != "Queue":
+        return None
+    discipline, _, link = which.partition(".")
+    if discipline in _FILTERED:
+        hint = f"'tc -s filter show dev {link} ingress' (or egress) shows them, and 'bpftool net' who they are"
+        return _Reason("PROG-001", f"a filter or program of tc on {link} drops them", hint)
+    hint = f"'tc -s qdisc show dev {link}': give it a larger rate or limit, or find who has made it"
+    return _Reason("QDISC-001", f"the queueing discipline {discipline} of {link} drops them", hint)
 
 
 def _problem(place: str, reason: _Reason, name: str, count: int) -> Problem:

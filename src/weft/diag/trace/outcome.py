@@ -1,20 +1,19 @@
 """What became of the probes, beside what was predicted: where they were lost, in one sentence with a code. Pure."""
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import dropwhile, pairwise, takewhile
 from typing import Final
 
-from weft.diag.trace import grown, ruled
+from weft.diag.trace import grown, onway, ruled
 from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
+from weft.diag.trace.onway import OnLinks
 from weft.diag.trace.probes import Sent, TooLarge
 from weft.diag.trace.ruled import Rulings
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
 _ANSWERED: Final = "it arrives, and the answer comes back"
-_UNREAD: Final = (
-    "They vanish there for a reason that weft does not read: 'tc filter show' and 'nft list hooks' show some of it"
-)
+_UNREAD: Final = "They vanish there: no rule, program, port or counter of the kernel that weft reads says why"
 # What a kernel says of what it does not send (errno(3)), and of what that is the word.
 _REFUSALS: Final = {
     "Operation not permitted": "FW-002",
@@ -27,7 +26,7 @@ _REFUSALS: Final = {
 }
 _PREDICTED: Final = ("ip", "ip6", "inet")  # of a node's tables
 _WRAPPED_BY: Final = "outer packet by"
-_WRAPPING: Final = (_WRAPPED_BY, "unwrapped by")  # behind or before these a packet is inside another one
+_ASKING: Final = 4  # links of a pod, of its port, of another port, and of the pod there
 _SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
 _BEFORE_LINK: Final = ("neighbour", "outer packet")  # where something may be suspected of the next device
 _BEFORE_NODE: Final = ("route", "outer packet")  # and of what is behind the last one
@@ -68,7 +67,8 @@ class Point(Value):
 class Answers(Value):
     """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread`, `taken`, `grown` and `ruled` are as in `ProbesSeen`. `renamed`: they were seen with several sources.
+    `unread`, `taken`, `grown`, `ruled` and `on_links` are as in `ProbesSeen`. `renamed`: they
+    were seen with several sources.
     """
 
     sent: int
@@ -79,6 +79,7 @@ class Answers(Value):
     renamed: bool = False
     grown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ruled: Rulings = field(default_factory=dict)
+    on_links: OnLinks = field(default_factory=dict)
 
 
 class Sized(Value):
@@ -144,10 +145,10 @@ def _compared(legs: list[Leg], answers: Answers, *, due: bool, beyond: str) -> O
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
         return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
-    problem = _suspect(legs, before, after)
+    problem = onway.shut(_passed(legs, before, after), answers.on_links) or _suspect(legs, before, after)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
-    problem = problem or _counted(before, after, answers)
+    problem = problem or _at_loss(legs, before, after, answers)
     if problem is None and before is not None and turned and beyond:
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
@@ -216,6 +217,28 @@ def _around(before: Point | None, after: Point) -> list[str]:
 
 def _lost(before: Point | None, after: Point, answers: Answers) -> int:
     return (answers.sent if before is None else before.seen) - after.seen
+
+
+def _passed(legs: list[Leg], before: Point | None, after: Point) -> list[tuple[str, str]]:
+    """The devices on the way through the place of a loss, which may be lost ahead of a device that answers no ARP."""
+    start = before if before is not None and before.node == after.node else after
+    ahead = dropwhile(lambda point: (point.leg, point.device) != (start.leg, start.device), _points(legs))
+    here = takewhile(lambda point: (point.node, point.direction) == (start.node, start.direction), ahead)
+    return [(point.place, point.device) for point in here]
+
+
+def _at_loss(legs: list[Leg], before: Point | None, after: Point, answers: Answers) -> Problem | None:
+    """What counters say, or what programs on either side may have done.
+
+    A link that sends none may wait for a MAC, and what is asked for that is taken at the next ones. Of what is lost
+    between a place and itself, as a pod's answer, its links say nothing.
+    """
+    ahead = _passed(legs, None, after)[: _ASKING if after.what in _SENDING and not after.seen else 1]
+    sides = [*([(before.place, before.device)] if before is not None else []), *ahead]
+    if (counted := _counted(before, after, answers)) is not None:
+        return onway.named(counted, sides, answers.on_links)
+    turned = before is not None and before.direction != after.direction
+    return None if turned else onway.asked(sides, answers.on_links)
 
 
 def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
@@ -334,4 +357,4 @@ def _loss(before: Point | None, after: Point, taken: Sent, *, by_rules: bool = F
         return Problem(
             "CHECK-001", f"pod {pod}", seen, hint=f"'weft doctor' on {node} sees both ends of the pod's link"
         )
-    return Problem("REACH-001" if after.what in _WRAPPING else unseen, after.node, seen, hint=_UNREAD)
+    return Problem(unseen, after.node, seen, hint=_UNREAD)

@@ -37,7 +37,7 @@ def arrive(walk: Walk, packet: Packet, remote: Ip, *, wrapped: bool) -> Packet:
             target_port=port,
             size=_outer_size(packet, remote),
         )
-        walk.quietly("prerouting", outer)
+        walk.quietly("prerouting", outer, code="REACH-001")
         walk.filtered("input", outer, code="REACH-001")
     walk.up(carrier, "unwrapped by", "VTEP-003")
     return replace(packet, iif=carrier.name)
@@ -71,7 +71,7 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
     out = link_towards(walk.sight, remote)
     if out is None:
         seen = f"no route leads to {remote}"
-        walk.drop("outer packet", seen, Problem("REACH-001", f"node {remote}", seen))
+        walk.drop("outer packet", seen, Problem("ROUTE-003", f"node {remote}", seen))
     own, asks = address_on(walk.sight, out.index, remote.version), remote
     if device is not None and own is not None:
         size = _outer_size(packet, remote)
@@ -99,11 +99,11 @@ def _cut(outer: Packet, out: LinkInfo) -> Problem:
 
 def _next(walk: Walk, outer: Packet, out: LinkInfo) -> Ip:
     choice = routed(walk.sight, outer, bound=out.name)
-    walk.chosen(outer, choice, code="REACH-001")
+    walk.chosen(outer, choice, code="ROUTE-003")
     route = choice.route
     if route is not None and route.kind != UNICAST:
         seen = f"route {row(walk.sight, route)} drops it"
-        problem = Problem("REACH-001", f"node {outer.target}", seen, hint=removing(walk.sight, route))
+        problem = Problem("ROUTE-003", f"node {outer.target}", seen, hint=removing(walk.sight, route))
         walk.drop("outer packet", seen, problem)
     return outer.target if route is None or route.via is None or route.index != out.index else route.via
 

@@ -73,6 +73,7 @@ def tried(
         renamed=len(sources) > 1,
         grown=seen.grown,
         ruled=seen.ruled,
+        on_links=seen.on_links,
     )
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
     if sized is not None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, Literal
 
+from weft.diag.sight.node import Hanging
 from weft.diag.trace.hops import Direction
 from weft.diag.trace.ruled import Ruling
 from weft.model.kernel.nftrace import Pattern
@@ -198,7 +199,8 @@ class ProbesSeen(Value):
     `to` has the address to which each probe was sent on, where a packet showed it; the answers to `denied` ones refuse
     them. `unread` frames came faster than they were read. `sources` counts each probe by the source it came with, by
     place and device; `told` is what was said there of probes that were too large. `grown` are counters of the kernel
-    that grew by lost probes, and `ruled` the rules that dropped some, both by place.
+    that grew by lost probes, and `ruled` the rules that dropped some, and
+    `on_links` what hangs on links, all by place.
     """
 
     seen: dict[tuple[str, str, Direction], set[int]] = field(default_factory=dict)
@@ -210,6 +212,7 @@ class ProbesSeen(Value):
     told: dict[str, TooLarge] = field(default_factory=dict)
     grown: dict[str, dict[str, int]] = field(default_factory=dict)
     ruled: dict[str, list[Ruling]] = field(default_factory=dict)
+    on_links: dict[str, list[Hanging]] = field(default_factory=dict)
 
     def towards(self, address: str, numbers: Iterable[int]) -> set[int]:
         return {number for number in numbers if self.to.get(number, address) == address}

@@ -16,6 +16,8 @@ from typing import Final, Self
 
 from weft.diag.sight.host import counters
 from weft.diag.sight.look import said
+from weft.diag.sight.node import Hanging
+from weft.diag.sight.onlinks import queues
 from weft.diag.sight.pods import Pods
 from weft.diag.trace.grown import by_probes, difference
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
@@ -103,10 +105,16 @@ def watch(
 
 
 class Growth:
-    """The kernel's counters in some places, from now on; `read` gives those of one."""
+    """The kernel's counters in some places, from now on. `read` gives those of one, `hanging` what is on its links."""
 
-    def __init__(self, places: Iterable[str], read: Callable[[str], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        places: Iterable[str],
+        read: Callable[[str], Mapping[str, int]],
+        hanging: Callable[[str], list[Hanging]],
+    ) -> None:
         self._read = read
+        self._hanging = hanging
         self._before = {place: read(place) for place in dict.fromkeys(places)}
         self._began = time.monotonic()
 
@@ -114,16 +122,19 @@ class Growth:
         """Note in `seen` what grew by the probes that were sent from there since, if some were not answered."""
         if len(seen.anywhere(source, "back")) < len(numbers):
             seen.grown.update(self._by_probes())
+            seen.on_links.update({place: self._hanging(place) for place in self._before})
 
     def _by_probes(self) -> dict[str, dict[str, int]]:
         """What grew since, less what grows in a while without probes."""
         after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
-        time.sleep(_WITHOUT)
-        found = dict[str, dict[str, int]]()
-        for place, before in self._before.items():
-            without = difference(after[place], self._read(place))
-            found[place] = by_probes(difference(before, after[place]), without, times=took / _WITHOUT)
-        return found
+        without, waited = dict[str, dict[str, int]](), 0.0
+        for seconds in (_WITHOUT, took - _WITHOUT):  # as long as with probes, if anything grows
+            if not waited or (seconds > 0 and any(without.values())):
+                time.sleep(seconds)
+                waited += seconds
+                without = {place: difference(counted, self._read(place)) for place, counted in after.items()}
+        grown = {place: difference(before, after[place]) for place, before in self._before.items()}
+        return {place: by_probes(each, without[place], times=took / waited) for place, each in grown.items()}
 
 
 class Filters:
@@ -184,7 +195,7 @@ def counters_there() -> Iterator[Callable[[], dict[str, int]]]:
     """Give what reads the kernel's counters of the namespace that its thread is in, whatever is mounted there."""
     proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
     try:
-        yield partial(counters, proc, own="thread-self")
+        yield lambda: counters(proc, own="thread-self") | queues()
     finally:
         os.close(proc)
 

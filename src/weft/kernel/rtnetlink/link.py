@@ -56,6 +56,9 @@ IFLA_BR_MCAST_SNOOPING: Final = 23
 _IFLA_BRPORT_STATE: Final = 1
 IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
+_IFLA_BRPORT_LOCKED: Final = 39
+_IFLA_XDP: Final = 43
+_IFLA_XDP_PROG_ID: Final = 4
 VETH_INFO_PEER: Final = 1
 
 IFLA_BRIDGE_FLAGS: Final = 0
@@ -120,6 +123,7 @@ def parse_link(body: bytes) -> LinkInfo:
         if kind == "bridge"
         else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
+        xdp=attrs.nest(_IFLA_XDP).number(_IFLA_XDP_PROG_ID) or 0,
     )
 
 
@@ -366,6 +370,7 @@ def _port(info: Attributes) -> PortInfo:
     return PortInfo(
         hairpin=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_MODE),
         isolated=_flag(info, IFLA_INFO_SLAVE_DATA, IFLA_BRPORT_ISOLATED),
+        locked=_flag(info, IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_LOCKED),
         state=int.from_bytes(find(info.get(IFLA_INFO_SLAVE_DATA, b""), _IFLA_BRPORT_STATE) or b"", "little"),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from weft.kernel.rtnetlink.attributes import Malformed, attribute, fixed, nest, parse, parse_list, text, u32
+from weft.kernel.rtnetlink.attributes import Attributes, Malformed, attribute, fixed, nest, parse, parse_list, text, u32
 from weft.kernel.rtnetlink.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from weft.model.kernel.reported import Bucket
 from weft.model.value import Value
@@ -25,6 +25,9 @@ RTM_GETTFILTER: Final = 46
 
 TCA_KIND: Final = 1
 TCA_OPTIONS: Final = 2
+_TCA_STATS2: Final = 7
+_TCA_STATS_QUEUE: Final = 3
+_STATS_QUEUE: Final = Struct("=5I")  # length, backlog, drops, requeues, overlimits
 TCA_TBF_PARMS: Final = 1
 TCA_TBF_RATE64: Final = 4
 TCA_U32_CLASSID: Final = 1
@@ -175,12 +178,16 @@ def _targets(actions: bytes) -> Iterator[int]:
 
 
 class Hooked(Value):
-    """A filter at a hook. `program` is the number by which bpf(2) finds it, 0 for no program."""
+    """A filter at a hook. `program` is the number by which bpf(2) finds it, 0 for no program.
+
+    What is not `whole` is the head of a list, or of a hash table, of filters.
+    """
 
     priority: int
     kind: str
     name: str
     program: int
+    is_whole: bool = False
 
 
 def add_clsact(index: int) -> Message:
@@ -195,6 +202,14 @@ def delete_clsact(index: int) -> Message:
 
 def list_qdiscs() -> tuple[int, bytes]:
     return RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)
+
+
+def dropped_by(body: bytes) -> tuple[int, str, int]:
+    """Read RTM_NEWQDISC: the device's index, the kind, and the packets that it dropped (struct gnet_stats_queue)."""
+    attrs = parse(body, _TCMSG.size)
+    counted = attrs.nest(_TCA_STATS2).get(_TCA_STATS_QUEUE, b"")
+    drops: int = _STATS_QUEUE.unpack_from(counted)[2] if len(counted) >= _STATS_QUEUE.size else 0
+    return fixed(_TCMSG, body[: _TCMSG.size])[1], attrs.text(TCA_KIND), drops
 
 
 def hooks_in(body: bytes) -> tuple[int, tuple[int, ...]]:
@@ -225,6 +240,12 @@ def _program(index: int, hook: int, priority: int) -> bytes:
     return _TCMSG.pack(0, index, 1, hook, info) + text(TCA_KIND, "bpf")
 
 
+def _is_whole(kind: str, attrs: Attributes) -> bool:
+    """A filter of u32 has a selector, and each filter has options."""
+    options = attrs.nest(TCA_OPTIONS)
+    return TCA_U32_SEL in options if kind == "u32" else bool(options)
+
+
 def list_hooked(index: int, hook: int) -> tuple[int, bytes]:
     return RTM_GETTFILTER, _TCMSG.pack(0, index, 0, hook, 0)
 
@@ -235,7 +256,7 @@ def parse_hooked(body: bytes) -> Hooked:
     priority: int = fixed(_TCMSG, body[: _TCMSG.size])[4] >> 16
     kind = attrs.text(TCA_KIND)
     if kind != "bpf":
-        return Hooked(priority=priority, kind=kind, name="", program=0)
+        return Hooked(priority=priority, kind=kind, name="", program=0, is_whole=_is_whole(kind, attrs))
     options = attrs.nest(TCA_OPTIONS)
     name, program = options.text(_TCA_BPF_NAME), options.number(_TCA_BPF_ID)
     return Hooked(priority=priority, kind=kind, name=name, program=program or 0)

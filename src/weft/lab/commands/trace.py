@@ -122,7 +122,11 @@ def follow(
         listen=lambda each: socket.socket(fileno=ask_for_socket(place, protocol.Filtered(each, kind, sent))),
         tell=lambda each, ruling: ask(place, protocol.Tell(each, ruling)),
     ) as filters:
-        growth = Growth(watched, lambda each: ask(place, protocol.Counters(each)))
+        growth = Growth(
+            watched,
+            lambda each: ask(place, protocol.Counters(each)),
+            lambda each: ask(place, protocol.OnLinks(each)),
+        )
         seen = counted(sent, places, [size] * len(sent) if size else [])
         filters.explain(seen)
         growth.explain(seen, begin.place, sent)

@@ -11,10 +11,14 @@ class BridgeInfo(Value):
 
 
 class PortInfo(Value):
-    """A port of a bridge. `state` is of linux/if_bridge.h (BR_STATE_…): 0 disabled, 3 forwarding, 4 blocking."""
+    """A port of a bridge. `state` is of linux/if_bridge.h (BR_STATE_…): 0 disabled, 3 forwarding, 4 blocking.
+
+    A `locked` one takes frames only from MACs that an FDB entry of it names.
+    """
 
     hairpin: bool = False
     isolated: bool = False
+    locked: bool = False
     state: int = 3
 
 
@@ -80,6 +84,7 @@ class LinkInfo(Value):
     data: bytes = b""  # IFLA_INFO_DATA as it came, but for a bridge, which counts time there
     bridge: BridgeInfo | None = None
     port: PortInfo | None = None
+    xdp: int = 0  # the id of the program that is asked first
 
 
 class AddressInfo(Value):

@@ -140,7 +140,7 @@ def test_with_another_kind_of_device():
         ("FDB-001", POD, packet(), {"neighbours": ()}),
         ("FDB-001", POD, packet(), {"neighbours": (replace(WELL.neighbours[0], state=4),)}),
         ("FDB-001", POD, packet(), {"fdb": ()}),
-        ("REACH-001", POD, packet(), {"ways": {}, "addresses": ADDRESSES[1:]}),
+        ("ROUTE-003", POD, packet(), {"ways": {}, "addresses": ADDRESSES[1:]}),
         ("IFACE-002", POD, packet(), links("eth0", up=False)),
         ("REACH-001", PEER, IN, {"rules": at_input(field("udp", "dport", 8472), DROP)}),
         ("BRIDGE-006", PEER, IN, links("cni0", up=False)),

@@ -81,8 +81,8 @@ def test_rules_that_lead_nowhere():
     assert found.hops[-1].seen == "rule 9: from all action 8"
     assert code(way(policies=(rule(src=ip_network("10.0.0.0/7")),))) == "ROUTE-001"  # and none has a route
     # What a device wraps is bound to the uplink.
-    assert code(way(policies=(MAIN, rule(action=7, table=0, oif="eth0")))) == "REACH-001"
-    assert code(way(policies=(MAIN, rule(iif="lo")), other_routes=(replace(AWAY, kind=6),))) == "REACH-001"
+    assert code(way(policies=(MAIN, rule(action=7, table=0, oif="eth0")))) == "ROUTE-003"
+    assert code(way(policies=(MAIN, rule(iif="lo")), other_routes=(replace(AWAY, kind=6),))) == "ROUTE-003"
 
 
 @pytest.mark.parametrize("state, silent", [(0x01, True), (0x20, True), (0x02, False), (0x04, False), (0x40, False)])
@@ -110,7 +110,7 @@ def test_who_does_not_say_its_mac_is_suspected(state: int, silent: bool):
 
 def test_an_outer_packet_that_its_own_route_drops():
     found = way(routes=(*ROUTES, RouteInfo(dst=ip_network("192.168.0.2/32"), kind=6)))
-    assert code(found) == "REACH-001"
+    assert code(found) == "ROUTE-003"
     assert found.problem is not None
     assert found.problem.hint == "ip -4 route delete blackhole 192.168.0.2/32"
 
@@ -140,7 +140,7 @@ def test_other_hooks_are_asked_and_said_where_they_matter():
     assert code(way(**at("prerouting", meta("iifname", "cni0"), DROP))) == "FW-002"
     assert code(way(**at("postrouting", meta("oifname", "flannel.1"), DROP))) == "FW-002"
     assert code(way(**at("output", field("udp", "dport", 8472), DROP))) == "REACH-001"
-    assert code(way(PEER, of=IN, **at("prerouting", field("udp", "dport", 8472), DROP))) == "FW-002"
+    assert code(way(PEER, of=IN, **at("prerouting", field("udp", "dport", 8472), DROP))) == "REACH-001"
     assert (
         code(way(NODE, of=packet("192.168.0.1", "192.168.0.1"), **at("input", meta("iifname", "lo"), DROP))) == "FW-002"
     )

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any, Final, TypeVar
 
 from weft.diag.check import trying
+from weft.diag.sight.onlinks import hanging
 from weft.diag.trace import sending
 from weft.diag.trace.probes import Sent, patterns
 from weft.kernel import packetsocket
@@ -65,6 +66,7 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Denied: lambda world, _: account.denied(world),
     protocol.Probe: _send,
     protocol.Counters: lambda world, asked: _counters(world, asked.where),
+    protocol.OnLinks: lambda world, asked: world.inside.run(world.room(asked.where), hanging),
     protocol.Tell: lambda world, asked: world.inside.run(world.room(asked.where), partial(sending.told, asked.ruling)),
 }
 
