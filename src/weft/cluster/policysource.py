@@ -40,10 +40,16 @@ TakeChange = Callable[[Change | ConfigError], None]
 
 
 class PolicySource(Protocol):
-    """`advice` is for people whose pod is not known. `things` is all that was told, kept up before each change."""
+    """`advice` is for people whose pod is not known. `things` is all that was told, kept up before each change.
+
+    `node` is this node's name once that is known, empty where pods do not say on which node they are.
+    """
 
     @property
     def advice(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
 
     @property
     def things(self) -> Mapping[Id, Thing]: ...
@@ -61,6 +67,7 @@ class Files:
     """A file, or the files of a directory that end in one of `ENDINGS`."""
 
     advice: Final = "Add it where the policies are read"
+    node: Final = ""
 
     def __init__(self, path: Path) -> None:
         self.things: dict[Id, Thing] = {}

@@ -62,7 +62,7 @@ T = TypeVar("T")
 Attachments = Mapping[str, Attached]
 
 
-def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
+def settings_of(mode: Mode, inputs: Inputs, node: str) -> PolicySettings:
     """The subnets of all nodes are as long as this one's: where it was given, the network configuration does not say."""
     netconf: NetConf = inputs.netconf
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
@@ -71,6 +71,7 @@ def settings_of(mode: Mode, inputs: Inputs) -> PolicySettings:
         networks=netconf.networks,
         subnets=subnets,
         subnet_lens={**netconf.subnet_lens, **{net.version: net.prefixlen for net in subnets}},
+        node=node,
     )
 
 
@@ -210,10 +211,10 @@ class Enforcement:
             living = await beside(live)
             self._attached = {key: each for key, each in living.items() if key not in self._gone} | self._attached
             while True:
-                term = self._term = self._begin(settings_of(self._mode, inputs()))
+                term = self._term = self._begin(settings_of(self._mode, inputs(), self._source.node))
                 self._warn()
                 keeping = tasks.create_task(term.keeper.run())
-                while settings_of(self._mode, inputs()) == term.settings:  # noqa: ASYNC110 - a node's subnet hardly ever changes
+                while settings_of(self._mode, inputs(), self._source.node) == term.settings:  # noqa: ASYNC110 - a node's subnet hardly ever changes
                     await asyncio.sleep(_SETTINGS_SECONDS)
                 await term.keeper.idle()
                 keeping.cancel()

@@ -65,6 +65,7 @@ class Told:
     """A source that says what a test tells it."""
 
     advice = "Add it there"
+    node = ""
 
     def __init__(self) -> None:
         self.words: asyncio.Queue[World | ConfigError] = asyncio.Queue()

@@ -37,8 +37,9 @@ class KubePolicies:
         jitter: Callable[[], float],
     ) -> None:
         self.things: dict[Id, Thing] = {}
+        self.node = ""
         self._access = access
-        self._node = node
+        self._ask_node = node
         self._now = now
         self._jitter = jitter
         self._watches: PolicyWatches | None = None
@@ -52,7 +53,7 @@ class KubePolicies:
             await follower.run(mirror)
 
         try:
-            name = await self._name(take)
+            self.node = name = await self._name(take)
             watches = self._watches = PolicyWatches(client, name, self.things, follow, self._pace())
             told = PolicyEvents(events, name, watches.effective.wrong, watches.text, now=self._now)
             async with asyncio.TaskGroup() as tasks:
@@ -73,7 +74,7 @@ class KubePolicies:
         pace = self._pace()
         while True:
             try:
-                return await self._node()
+                return await self._ask_node()
             except Unavailable as error:
                 take(ConfigError(stale(error.problems[0])))
                 await pace.wait()

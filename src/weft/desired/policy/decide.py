@@ -43,7 +43,8 @@ class PolicyDecider:
 
     Policies in effect here, those that select a pod that is attached here, have chains, and sets of their peers.
     An attached pod that is not known, or known by another UID, has no elements: what comes from it or goes to it is
-    refused. Methods that change something return the keys of what was wanted before or is now.
+    refused. A pod that is to run here has its chains before it is attached: nft takes longer than what elements take.
+    Methods that change something return the keys of what was wanted before or is now.
     """
 
     ownership = _NOTHING_ELSE
@@ -75,6 +76,7 @@ class PolicyDecider:
             if kind in ("policy", "clusterpolicy"):
                 self._set_policy((kind, namespace, name), None)
             elif kind == "pod":
+                self._expect((kind, namespace, name), None)
                 self._told.pop((kind, namespace, name), None)
                 self._refresh((kind, namespace, name))
             else:
@@ -86,18 +88,14 @@ class PolicyDecider:
                 if self._told.get(thing.id) != thing:
                     self._told[thing.id] = thing
                     self._refresh(thing.id)
+                    self._expect(thing.id, thing)
             else:
                 self._set_namespace(thing.name, thing)
         return self._settled()
 
     def attached(self, key: str, attached: Attached) -> set[Key]:
         """`key` names the attachment."""
-        if self._attached.get(key) != attached:
-            self._detach(key)
-            self._attached[key] = attached
-            self._here.setdefault(pod_of(attached), set()).add(key)
-            self._refresh(pod_of(attached))
-            self._dirty.add(key)
+        self._attach(key, attached)
         return self._settled()
 
     def detached(self, key: str) -> set[Key]:
@@ -214,6 +212,22 @@ class PolicyDecider:
                 (self._needed.need if joined else self._needed.unneed)(_peer_element(peer, ip))
 
     # What is attached
+
+    def _expect(self, name: Id, pod: Pod | None) -> None:
+        """As if it were attached, without an address or a link."""
+        key = f"expected {name[1]}/{name[2]}"
+        if pod is not None and pod.counts and pod.node and pod.node == self._settings.node:
+            self._attach(key, Attached(pod=str(pod), ips=()))
+        else:
+            self._detach(key)
+
+    def _attach(self, key: str, attached: Attached) -> None:
+        if self._attached.get(key) != attached:
+            self._detach(key)
+            self._attached[key] = attached
+            self._here.setdefault(pod_of(attached), set()).add(key)
+            self._refresh(pod_of(attached))
+            self._dirty.add(key)
 
     def _detach(self, key: str) -> None:
         attached = self._attached.pop(key, None)

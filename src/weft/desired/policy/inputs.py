@@ -12,12 +12,16 @@ UNKNOWN: Final = "?/?"
 
 
 class PolicySettings(Value):
-    """`networks` are all pods', `subnets` this node's; each node's subnet has `subnet_lens` bits, by family."""
+    """`networks` are all pods', `subnets` this node's; each node's subnet has `subnet_lens` bits, by family.
+
+    `node` is this node's name, as pods have it that are to run here; empty where it is not known.
+    """
 
     mode: Mode
     networks: tuple[Net, ...]
     subnets: tuple[Net, ...]
     subnet_lens: dict[int, int]
+    node: str = ""
 
     @property
     def families(self) -> tuple[Family, ...]:

@@ -128,6 +128,24 @@ def test_who_has_no_link_here_has_no_port():
     assert elements(made, "in4") == {IP.packed: "accept"}
 
 
+def test_a_pod_that_is_to_run_here_has_its_chains_before_it_is_attached():
+    made = decider(SHOP, SHUT, attached=None, settings=replace(SETTINGS, node="node1"))
+    to_come, elsewhere = (replace(POD, node=node, ips=()) for node in ("node1", "node2"))
+    made.change([elsewhere])
+    assert not chains(made, "in-")
+    before = made.change([to_come])
+    assert {key[0] for key in before} == {"polchain"}
+    assert not made.ready("a")
+    keys = made.attached("a", ATTACHED)
+    assert not any(key[0] == "polchain" and key[2].startswith("in") for key in keys), "elements alone"
+    made.detached("a")
+    assert chains(made, "in-")
+    for ended in ({"put": [replace(to_come, ended=True)]}, {"put": [elsewhere]}, {"gone": [POD.id]}):
+        made.change([to_come])
+        made.change(**ended)
+        assert not chains(made, "in-")
+
+
 def test_a_policy_that_allows_nothing_leads_to_the_refusal():
     made = decider(SHOP, POD, SHUT)
     (chain,) = chains(made, "in-")

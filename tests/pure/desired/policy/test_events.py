@@ -6,12 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pure.reach import reached, reaches
-from tests.support.policy.deciding import SETTINGS, attachments, decided, is_here, values
+from tests.support.policy.deciding import SETTINGS as WITHOUT_A_NAME
+from tests.support.policy.deciding import attachments, decided, is_here, values
 from tests.support.policy.nftreader import Packet, Reader
 from tests.support.policy.worlds import drawn, flows, policy
 from weft.desired.policy.decide import PolicyDecider
 from weft.kernel.netfilter.policies import stages
+from weft.model.value import replace
 from weft.plan.diff import Put, diff
+
+SETTINGS = replace(WITHOUT_A_NAME, node="node1")  # pods are expected
 
 
 def touched(before, after):
@@ -51,7 +55,7 @@ def test_any_history_ends_in_the_same_objects(seed):
             keys = decider.attached(what, thing)
         assert touched(before, decider.wanted) <= keys
         reached("changed")
-    assert decider.wanted == decided(world).wanted
+    assert decider.wanted == decided(world, SETTINGS).wanted
 
 
 class Node:
@@ -118,7 +122,7 @@ def test_the_kernel_holds_what_is_decided_from_nothing_whatever_was_stopped_in_t
             if stops:
                 node.restart(random)
                 reached("stopped")
-        assert node.kernel == decided(world).wanted
+        assert node.kernel == decided(world, SETTINGS).wanted
 
 
 @settings(max_examples=50)
@@ -127,7 +131,7 @@ def test_the_kernel_holds_what_is_decided_from_nothing_whatever_was_stopped_in_t
 def test_at_no_moment_of_a_change_a_packet_is_judged_otherwise_than_before_and_after(seed):
     random = Random(seed)
     former, world = drawn(random), drawn(random)
-    before, after = decided(former).wanted, decided(world).wanted
+    before, after = decided(former, SETTINGS).wanted, decided(world, SETTINGS).wanted
     some = [*flows(random, former, 20), *flows(random, world, 20)]
     packets = [(flow, Packet(flow, iifname="cni0" if is_here(flow[0]) else "flannel.1")) for flow in some]
 
