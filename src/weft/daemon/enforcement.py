@@ -63,7 +63,7 @@ Attachments = Mapping[str, Attached]
 
 
 def settings_of(mode: Mode, inputs: Inputs, node: str) -> PolicySettings:
-    """The subnets of all nodes are as long as this one's: where it was given, the network configuration does not say."""
+    """All nodes have subnets as long as this one's: where that was given, the network configuration does not say."""
     netconf: NetConf = inputs.netconf
     subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
     return PolicySettings(

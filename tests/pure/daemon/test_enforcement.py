@@ -147,7 +147,7 @@ async def test_nothing_is_written_before_all_is_known(node):
 
 def test_nodes_have_subnets_as_long_as_this_one():
     """Kubernetes gives them, and the network configuration has another length, or none."""
-    settings = enforcement.settings_of("enforce", replace(inputs(), v4=IPv4Network("10.5.4.0/22")))
+    settings = enforcement.settings_of("enforce", replace(inputs(), v4=IPv4Network("10.5.4.0/22")), "node1")
     assert settings.subnet_lens[4] == 22
 
 
