@@ -1,6 +1,7 @@
 """NetworkPolicies from files on real nodes: who reaches whom, from a pod's first packet and through restarts."""
 
 import json
+import re
 import socket
 import threading
 import time
@@ -272,6 +273,11 @@ def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_pat
             "policies": ["default/only-a"],
         }.items()
     )
+    page = node.get("/metrics")[1]
+    [counted] = re.findall(r'^weft_policy_refused_packets_total\{direction="ingress"\} (\S+)$', page, re.MULTILINE)
+    assert float(counted) >= first["packets"]
+    assert 'weft_policy_isolated_pods{direction="ingress"} 1.0' in page
+    assert 'weft_reconcile_rounds_total{plane="policies"}' in page
     node.kill()
     assert not connects(b, ip)
     assert told()["packets"] > first["packets"]

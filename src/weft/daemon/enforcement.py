@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from weft.beside.threads import beside
 from weft.cluster.policysource import Change, Files, PolicySource
@@ -32,11 +32,12 @@ from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netfilter.policies import PolicyTables
 from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem
-from weft.model.kernel.objects import Key
+from weft.model.kernel.objects import Key, Objects
 from weft.model.kernel.policytable import INET, PolicyChain
 from weft.model.net import Ip, ip_in
 from weft.model.node.history import History
-from weft.model.policy import ClusterPolicy, Pod, Policy, Thing
+from weft.model.node.nodestate import Durations, PolicyState
+from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing
 from weft.model.text import counted
 from weft.model.value import replace
 
@@ -105,6 +106,11 @@ def opened(
     return Enforcement(read, PolicyTables(nf, tools), mode=mode, clock=clock, history=history, cuts=cuts)
 
 
+class PolicyPlane(Plane, Protocol):
+    @property
+    def transactions(self) -> Durations: ...
+
+
 class _Term:
     """As long as the settings are the same."""
 
@@ -137,7 +143,7 @@ class Enforcement:
     def __init__(
         self,
         source: PolicySource,
-        plane: Plane,
+        plane: PolicyPlane,
         *,
         mode: Mode,
         clock: Callable[[], float],
@@ -145,6 +151,9 @@ class Enforcement:
         cuts: Cuts | None = None,
     ) -> None:
         self.cuts = cuts
+        self._transactions = plane.transactions
+        self._waited = Durations()
+        self._unread_since: float | None = None
         self._unread: Problem | None = None
         self._warned: Problem | None = None
         self._source = source
@@ -191,6 +200,29 @@ class Enforcement:
     @property
     def keeper(self) -> Keeper | None:
         return None if self._term is None else self._term.keeper
+
+    def state(self) -> PolicyState | None:
+        """None until it has begun."""
+        term = self._term
+        if term is None:
+            return None
+        kinds = Counter(name[0] for name in self._source.things)
+        return PolicyState(
+            mode=self._mode,
+            policies=kinds["policy"] + kinds["clusterpolicy"],
+            pods=len(self._attached),
+            unknown=sum(not term.decider.ready(key) for key in self._attached),
+            isolated={direction: term.decider.isolated(direction) for direction in DIRECTIONS},
+            elements=term.decider.elements,
+            transactions=self._transactions.copy(),
+            waited=self._waited.copy(),
+            cut=0 if self.cuts is None else self.cuts.done,
+            age=0.0 if self._unread_since is None else round(self._clock() - self._unread_since, 1),
+        )
+
+    @property
+    def wanted(self) -> Objects:
+        return {} if self._term is None else self._term.decider.wanted
 
     def pods_at(self, addresses: Collection[str]) -> dict[str, str]:
         """Names of pods that are known to have them."""
@@ -254,14 +286,15 @@ class Enforcement:
         led = term is not None and term.holds and term.keeper.is_idle
         return term.decider.connections(own_addresses) if term is not None and led else None
 
-    def _decided(self, term: _Term, keys: set[Key]) -> None:
-        term.keeper.decided(keys)
+    def _decided(self, term: _Term, keys: set[Key], since: float | None = None) -> None:
+        term.keeper.decided(keys, since)
         if self.cuts is not None:
             self.cuts.concern(concerned(keys, term.decider.wanted, denies=term.decider.denies))
 
     def _take(self, found: Change | ConfigError) -> None:
         if isinstance(found, ConfigError):
             self._unread = found.problems[0]
+            self._unread_since = self._clock() if self._unread_since is None else self._unread_since
             log.error("policies stay as they were: %s", found)
             return
         for problem in found.problems:
@@ -269,13 +302,15 @@ class Enforcement:
                 log.error("%s", problem)
         self._known = found.problems
         self._unread = found.problems[0] if found.problems else None
+        self._unread_since = None
         self._written = found.written
         if not self._read.is_set() or any(isinstance(each, Policy | ClusterPolicy) for each in found.put):
             kinds = Counter(name[0] for name in self._source.things)
             policies, pods = kinds["policy"] + kinds["clusterpolicy"], counted(kinds["pod"], "pod")
             log.info("policies: %d read, and %s", policies, pods)
         if self._term is not None:
-            self._decided(self._term, self._term.decider.change(found.put, found.gone))
+            began = self._clock()
+            self._decided(self._term, self._term.decider.change(found.put, found.gone), began)
             self._identify(found.put)
         self._read.set()
         self._warn()
@@ -303,7 +338,15 @@ class Enforcement:
 
     def admit(self, key: str, *, pod: str, uid: str, ips: tuple[Ip, ...], port: str, link: str) -> str:
         attached = Attached(pod=pod, uid=uid, ips=ips, port=port, link=link)
-        return self._ask(self._admit(key, attached), otherwise=str(_ENDING))
+
+        async def admitted() -> str:
+            began = self._clock()
+            try:
+                return await self._admit(key, attached)
+            finally:
+                self._waited.note(self._clock() - began)
+
+        return self._ask(admitted(), otherwise=str(_ENDING))
 
     def release(self, key: str) -> None:
         self._ask(self._release(key), otherwise=None)

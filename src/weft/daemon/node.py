@@ -100,7 +100,7 @@ class Node:
                 parts.start("store", store.run)
                 parts.start("history", partial(history.keep, self._status.history, self._directory))
                 tools = Tools()
-                policies = self._open_policies(store, tools, held)
+                policies = report.policies = self._open_policies(store, tools, held)
                 Services(
                     self._options, report, up=self._up, stranded_pods=self._stranded_pods, policies=policies
                 ).start(parts, listening)

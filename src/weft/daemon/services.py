@@ -196,6 +196,14 @@ class Scrapes:
 
         state = await self._report.whole()
 
+        def refused() -> Mapping[str, int]:
+            if state.policy is not None:
+                from weft.kernel.netfilter.refused import counted
+
+                with suppress(OSError):  # it cannot be asked now
+                    return counted(state.policy.mode)
+            return {}
+
         def render() -> str:
             with Rtnl.open() as rtnl:
                 links = rtnl.counters()
@@ -204,7 +212,7 @@ class Scrapes:
                 pods = {}
                 with suppress(OSError):  # their records cannot be read now
                     pods = self._pods(link.alias for link in links if link.alias.startswith(POD_ALIAS))
-            return metrics.render(state, links=links, pods=pods)
+            return metrics.render(state, links=links, pods=pods, refused=refused())
 
         return await beside(render)
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -46,6 +46,9 @@ from weft.model.node.nodestate import (
 from weft.model.node.status import Status
 from weft.model.value import Value, replace
 
+if TYPE_CHECKING:
+    from weft.daemon.enforcement import Enforcement
+
 log = logging.getLogger(__name__)
 
 _SLICE: Final = 256  # peers at a stretch: about 3 ms
@@ -73,6 +76,7 @@ class Reporter:
         self.leasing: Leasing | None = None
         self.why = ""  # of the uplink
         self.rules = ""  # the version of the program that writes them
+        self.policies: Enforcement | None = None  # where they are enforced
         self._plan: Callable[[], Awaitable[Plan]] | None = None
         self.config = ""  # short for the network configuration
         self.calls = Calls()
@@ -180,6 +184,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         heard=None if heard is None else round(max(0.0, now - heard), 1),
         mesh=report.store.mesh(),
         policies=None if status.policies is None else status.policies(),
+        policy=None if report.policies is None else report.policies.state(),
     )
     if network is None:
         return base
@@ -203,8 +208,13 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         lease=None if report.leasing is None else _lease(report.leasing),
         peers=peers,
         refused=[_refused(name, problem, *roster.known(name), now) for name, problem in roster.refused.items()],
-        loops={name: _loop(keeper, wanted) for name, keeper in network.keepers.items()},
+        loops={name: _loop(keeper, wanted) for name, keeper in network.keepers.items()} | _policy_loop(report.policies),
     )
+
+
+def _policy_loop(policies: "Enforcement | None") -> dict[str, LoopState]:
+    keeper = None if policies is None else policies.keeper
+    return {} if policies is None or keeper is None else {"policies": _loop(keeper, policies.wanted)}
 
 
 def _calls(calls: Calls) -> dict[str, CallState]:

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from weft.model.kernel.marks import POD_ALIAS
 from weft.model.kernel.reported import Counters, LinkCounts
 from weft.model.node.meshstate import MeshState
-from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState
+from weft.model.node.nodestate import BOUNDS, Durations, LeaseState, NodeState, PolicyState
 
 # Where host-local keeps a file for each address.
 RESERVED: Final = Path("/var/lib/cni/networks")
@@ -40,16 +40,58 @@ def render(
     *,
     links: Sequence[LinkCounts] = (),
     pods: Mapping[str, str] | None = None,
+    refused: Mapping[str, int] | None = None,
 ) -> str:
     """May take 20 ms with the first import, so it is made in a thread.
 
     `links` are all of the node; `pods` are namespaces and names of its pods, as `default/web`, by the aliases of links.
-    Without them pods have no series.
+    Without them pods have no series. `refused` counts what policies have refused, by direction.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(state, reserved, links, pods))
+    if state.policy is not None:
+        registry.register(_Policies(state.policy, refused or {}))
     ProcessCollector(registry=registry)
     return generate_latest(registry).decode()
+
+
+class _Policies:
+    """Of a node that enforces policies."""
+
+    def __init__(self, state: PolicyState, refused: Mapping[str, int]) -> None:
+        self._state = state
+        self._refused = refused
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state
+        yield _gauge("weft_policies", "Policies that are known to this node.", state.policies)
+        yield _gauge("weft_policy_pods", "Attachments whose packets are judged.", state.pods)
+        yield _gauge("weft_policy_unknown_pods", "Attachments of which nobody has said whose they are.", state.unknown)
+        yield _gauges(
+            "weft_policy_isolated_pods", "Attachments that policies restrict.", ("direction",), _by_name(state.isolated)
+        )
+        yield _gauge("weft_policy_elements", "Elements of the tables of policies.", state.elements)
+        yield _gauge(
+            "weft_policy_known_age_seconds", "For how long what is read has not been the latest; 0 if it is.", state.age
+        )
+        yield _histogram(
+            "weft_policy_transaction_seconds",
+            "How long the kernel took for a change of elements.",
+            (),
+            [((), state.transactions)],
+        )
+        yield _histogram(
+            "weft_policy_add_waited_seconds", "How long an ADD waited for a pod's policies.", (), [((), state.waited)]
+        )
+        yield _counter(
+            "weft_policy_refused_packets",
+            "Packets that policies refused, or would have in an audit.",
+            ("direction",),
+            _by_name(dict(self._refused)),
+        )
+        yield _counter(
+            "weft_policy_connections_cut", "Open connections that were ended by a change.", (), [((), state.cut)]
+        )
 
 
 class _Collected:

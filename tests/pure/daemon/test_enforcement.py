@@ -17,6 +17,7 @@ from weft.model.errors import ConfigError, Failure, Problem
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.policytable import KINDS, PolicyElement
 from weft.model.node.history import History
+from weft.model.node.nodestate import Durations
 from weft.model.policy import NAME_LABEL, Id, Namespace, Pod, Policy, Selector, Thing
 from weft.model.value import replace
 from weft.plan.diff import Put, Step
@@ -37,6 +38,7 @@ class Kernel:
     announces = True
     blind = False
     counts: Mapping[str, int] = {}
+    transactions = Durations()
 
     def __init__(self) -> None:
         self.holds: dict[Key, Object] = {}
@@ -128,6 +130,11 @@ async def test_a_pod_waits_for_its_elements_and_leaves_before_its_address_is_fre
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
     assert node.kernel.verdicts("out4") == {"10.5.1.2": "accept"}
     assert (node.gate.problem, node.gate.loss) == (None, None)
+    state = node.gate.state()
+    assert (state.policies, state.pods, state.unknown) == (1, 1, 0)
+    assert (state.isolated, state.age) == ({"ingress": 1, "egress": 0}, 0.0)
+    assert state.elements == sum(isinstance(each, PolicyElement) for each in node.kernel.holds.values())
+    assert sum(state.waited.counts) == 1
     await node.delete()
     assert node.kernel.verdicts("in4") == {}
 
@@ -137,7 +144,7 @@ async def test_nothing_is_written_before_all_is_known(node):
     assert "not all of them is known yet" in await node.add()
     assert node.kernel.holds == {}
     assert node.gate.problem is not None
-    assert node.gate.keeper is None
+    assert (node.gate.keeper, node.gate.state()) == (None, None)
     node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
     await comes(lambda: "cannot be read" in str(node.gate.problem))
     assert "cannot be read" in await node.add()
@@ -245,6 +252,15 @@ async def test_who_lives_at_the_start_is_judged_but_for_those_that_left_meanwhil
     node.running = asyncio.ensure_future(node.gate.run(lambda: node.inputs))
     await comes(lambda: node.gate.problem is None)
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+async def test_what_cannot_be_read_makes_what_is_known_old_until_it_can(node):
+    node.begin()
+    await comes(lambda: node.gate.state() is not None)
+    node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
+    await comes(lambda: node.gate.state().age > 0)
+    node.source.words.put_nowait(PODS)
+    await comes(lambda: node.gate.state().age == 0)
 
 
 async def test_attachments_without_a_record_are_known_by_the_address_that_they_were_given(node):

@@ -22,6 +22,7 @@ from weft.model.node.nodestate import (
     NetworkState,
     NodeState,
     PeerState,
+    PolicyState,
     RefusedState,
     RequestState,
     UplinkState,
@@ -394,6 +395,42 @@ def test_pods_have_no_series_unless_they_are_asked_for():
     page = metrics.render(STATE, links=[link("veth1", 1, alias=f"{POD_ALIAS}aa")])
     assert not series(page, "weft_pod_")
     assert "veth1" not in page
+
+
+def test_what_policies_refuse_and_cost_is_counted():
+    from weft.web import metrics
+
+    took = Durations()
+    took.note(0.003)
+    policy = PolicyState(
+        mode="enforce",
+        policies=3,
+        pods=2,
+        unknown=1,
+        isolated={"ingress": 1, "egress": 0},
+        elements=9,
+        transactions=took,
+        waited=took,
+        cut=4,
+        age=1.5,
+    )
+    page = metrics.render(replace(STATE, policy=policy), refused={"ingress": 7})
+    lines = series(page, "weft_polic")
+    assert {each for each in lines if "_bucket" not in each and "_created" not in each} == {
+        "weft_policies 3.0",
+        "weft_policy_pods 2.0",
+        "weft_policy_unknown_pods 1.0",
+        'weft_policy_isolated_pods{direction="ingress"} 1.0',
+        'weft_policy_isolated_pods{direction="egress"} 0.0',
+        "weft_policy_elements 9.0",
+        "weft_policy_known_age_seconds 1.5",
+        "weft_policy_transaction_seconds_count 1.0",
+        "weft_policy_transaction_seconds_sum 0.003",
+        "weft_policy_add_waited_seconds_count 1.0",
+        "weft_policy_add_waited_seconds_sum 0.003",
+        'weft_policy_refused_packets_total{direction="ingress"} 7.0',
+        "weft_policy_connections_cut_total 4.0",
+    }
 
 
 def test_every_metric_is_in_the_reference_and_no_other():

@@ -108,6 +108,15 @@ class PolicyDecider:
         return attached is not None and (not attached.pod or self._known(attached) is not None)
 
     @property
+    def elements(self) -> int:
+        return self._needed.elements
+
+    def isolated(self, direction: Direction) -> int:
+        """How many attachments policies are asked about."""
+        name = f"{MAP[direction]}-"
+        return sum(any(each.chain.chain.name.startswith(name) for each in put.classes) for put in self._placed.values())
+
+    @property
     def denies(self) -> bool:
         """Tell whether a rule may refuse what is in a set: those of NetworkPolicies only allow."""
         return any(isinstance(each, ClusterPolicy) for each in self._policies.values())

@@ -10,12 +10,15 @@ class Needed:
 
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}
+        self.elements = 0
         self._again: dict[Key, int] = {}  # how often beyond the first
         self._touched: set[Key] = set()
 
     def need(self, thing: Object) -> None:
         key = thing.key
-        if key in self.objects:
+        if key not in self.objects:
+            self.elements += key[0] == "polelement"
+        else:
             self._again[key] = self._again.get(key, 0) + 1
         if self.objects.get(key) != thing:
             self.objects[key] = thing
@@ -28,6 +31,7 @@ class Needed:
                 self._again[key] = more - 1
         else:
             del self.objects[key]
+            self.elements -= key[0] == "polelement"
             self._touched.add(key)
 
     def touched(self) -> set[Key]:

@@ -162,13 +162,15 @@ class NfSocket:
         rules = self._in(table, _GETRULE, _NFTA_RULE_TABLE)
         return [(rule.text(_NFTA_RULE_CHAIN), _comment(rule.get(_NFTA_RULE_USERDATA, b""))) for rule in rules]
 
-    def rules(self, table: Table) -> list[RuleSeen]:
-        """All, in order, as far as anybody asks: where they lead, and what they count."""
-        return [_rule(rule) for rule in self._in(table, _GETRULE, _NFTA_RULE_TABLE)]
+    def rules(self, table: Table, chain: str = "") -> list[RuleSeen]:
+        """Those of a chain, or all, in order, as far as anybody asks: where they lead, and what they count."""
+        of = text(_NFTA_RULE_CHAIN, chain) if chain else b""
+        found = [_rule(rule) for rule in self._in(table, _GETRULE, _NFTA_RULE_TABLE, of)]
+        return [each for each in found if chain in ("", each.chain)]
 
-    def _in(self, table: Table, kind: int, named: int) -> list[Attributes]:
+    def _in(self, table: Table, kind: int, named: int, further: bytes = b"") -> list[Attributes]:
         """The objects of a table: kernels differ in whether they look at its name in the request."""
-        bodies = self._list(kind, _head(table) + text(named, table.name))
+        bodies = self._list(kind, _head(table) + text(named, table.name) + further)
         return [found for body in bodies if (found := parse(body, _HEAD.size)).text(named) == table.name]
 
     def _ask(self, kind: int, body: bytes) -> bytes | None:

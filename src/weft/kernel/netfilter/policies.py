@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from time import monotonic
 from typing import Final
 
 from weft.beside.threads import beside
@@ -21,6 +22,7 @@ from weft.model.kernel import nftset
 from weft.model.kernel.nftset import Change, DeleteChain, DeleteSet, DeleteTable, Element, Empty, Table, replacing
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.policytable import BRIDGE, INET, KINDS, PolicyChain, PolicyElement, PolicySet, table_of
+from weft.model.node.nodestate import Durations
 from weft.plan.diff import Put, Step
 from weft.wire.nft import payload, refill
 
@@ -42,6 +44,7 @@ class PolicyTables:
 
     def __init__(self, nf: NfSocket, tools: Tools, *, announces: bool = True) -> None:
         self.announces = announces
+        self.transactions = Durations()
         self._nf = nf
         self._tools = tools
         tools.own.started(nf.port)  # what is changed by this socket is no change by others
@@ -124,7 +127,9 @@ class PolicyTables:
             changes = [(step, change) for step in steps for change in self._changes(table, step)]
             changes.sort(key=lambda each: _ORDER.index(type(each[1])) if type(each[1]) in _ORDER else 0)
             try:
+                began = monotonic()
                 refused = self._nf.transaction(table, [change for _, change in changes])
+                self.transactions.note(monotonic() - began)
             except NetlinkError as error:
                 return [*failures, *(_failure(step, error) for step in steps)]
             if not refused:

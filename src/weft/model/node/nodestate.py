@@ -5,7 +5,7 @@ Addresses and objects are text, times are seconds. Daemons of other versions may
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from weft.model.errors import Problem
 from weft.model.node.meshstate import MeshState
@@ -32,6 +32,26 @@ class Durations(Value, frozen=False):
 
     def copy(self) -> "Durations":
         return Durations(counts=list(self.counts), total=self.total)
+
+
+class PolicyState(Value):
+    """Policies that are in effect on a node, and what they cost. `isolated` counts pods, by direction.
+
+    `unknown` are attachments of which nobody has said whose they are. `transactions` are those that change elements and
+    take away what nothing leads to, `waited` is how long ADD waited for a pod's policies, `cut` counts open connections
+    that were ended, and `age` is for how many seconds what is read has not been the latest, as far as one knows.
+    """
+
+    mode: Literal["enforce", "audit"]
+    policies: int
+    pods: int
+    unknown: int
+    isolated: dict[str, int]
+    elements: int
+    transactions: Durations
+    waited: Durations
+    cut: int
+    age: float
 
 
 class NetworkState(Value):
@@ -184,6 +204,7 @@ class NodeState(Value):
     heard: float | None = None
     mesh: MeshState | None = None
     policies: float | None = None
+    policy: PolicyState | None = None
 
 
 class Planned(Value):
