@@ -174,4 +174,4 @@ def test_with_kubernetes_it_is_refused_in_words(tmp_path: Path):
     file = written(tmp_path / "none.yaml", allows("none", {}))
     ran = weft("lab", "up", "--dry-run", "--kubernetes", "--policy", file, check=False)
     assert ran.returncode == 2
-    assert "policies, which weftd does not read from Kubernetes' API yet" in ran.stderr
+    assert "policies, which a lab on Kubernetes' API has there" in ran.stderr

@@ -74,8 +74,11 @@ def _of_policies(lab: spec.Lab, where: str) -> Iterator[Problem]:
     if lab.policies is None:
         return
     if lab.store == "kubernetes":
-        seen = "policies, which weftd does not read from Kubernetes' API yet"
-        yield Problem("LAB-001", where, seen, expected="a lab on etcd, or a mesh")
+        seen = "policies, which a lab on Kubernetes' API has there and not in files"
+        hint = (
+            "Leave them out. Nodes of Kubernetes enforce those of the API: docs/howto/lab-with-kubernetes.md says how."
+        )
+        yield Problem("LAB-001", where, seen, expected="a lab on etcd, or a mesh", hint=hint)
     if others := [node.name for node in lab.nodes if node.daemon]:
         seen = f"policies, and {', '.join(others)} with a daemon of another program, which enforces none"
         yield Problem("LAB-001", where, seen, expected="weftd on all nodes")

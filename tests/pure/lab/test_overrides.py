@@ -109,7 +109,7 @@ def test_policies_stand_beside_those_of_the_file_or_in_the_place_of_those_of_the
     assert lab.policies == (space, SHUT)
     other = SHUT | {"spec": {"podSelector": {}}}
     assert labfile.with_policies(lab, [other], "--policy").policies == (space, other)
-    with pytest.raises(ConfigError, match="policies, which weftd does not read from Kubernetes' API yet"):
+    with pytest.raises(ConfigError, match="policies, which a lab on Kubernetes' API has there"):
         read("store: kubernetes", policies=(SHUT,))
 
 
