@@ -274,3 +274,9 @@ def test_all_pods_of_all_namespaces_are_meant_by_the_pod_network(cluster, api, t
     (_, ip), (a, _) = (run(runtime, api, name, app=name) for name in ("web", "a"))
     assert connects(a, ip)
     assert peers(runtime) == set(), "and none is read for it"
+
+
+def test_what_is_asked_for_policies_is_counted(cluster, api, tmp_path, bin_dir):
+    node = begin(cluster, tmp_path, bin_dir).node
+    counts = re.findall(r'weft_store_requests_total\{code="200",verb="(\w+)"\} (\S+)', node.get("/metrics")[1])
+    assert float(dict(counts)["watch"]) >= 4, "nodes, policies, namespaces and pods"

@@ -17,7 +17,7 @@ import h11
 
 from weft import __version__
 from weft.cluster import tls
-from weft.cluster.kube.access import Access
+from weft.cluster.kube.access import Access, Timing
 from weft.cluster.kube.link import Link, Request
 from weft.cluster.kube.problems import answered, handshake, silent
 from weft.cluster.reach import Reach
@@ -32,9 +32,9 @@ _TYPES: Final = {"PATCH": "application/strategic-merge-patch+json", "POST": JSON
 
 
 class Client:
-    """Everything it does can be cancelled. `again`: another client has used the files of `access` before."""
+    """Everything it does can be cancelled."""
 
-    def __init__(self, access: Access, *, again: bool = False) -> None:
+    def __init__(self, access: Access) -> None:
         self._access = access
         self._endpoint = access.endpoint
         self._base = access.base
@@ -42,12 +42,22 @@ class Client:
         self._link: Link | None = None
         self._busy: set[Link] = set()
         self._asking = asyncio.Lock()
-        self._connected = again  # or tried to, with files that could be read
+        self._connected = False  # or tried to, with files that could be read
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by verb and code
+
+    def another(self) -> "Client":
+        """With connections of its own. Requests are counted with this one's; files that are wrong may be renewed."""
+        made = Client(self._access)
+        made.tallies, made._connected = self.tallies, True
+        return made
 
     @property
     def where(self) -> str:
         return self._access.url
+
+    @property
+    def timing(self) -> Timing:
+        return self._access.timing
 
     def close(self) -> None:
         if self._link is not None:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.follow import Follower
 from weft.cluster.kube.mirror import Mirror
@@ -24,13 +23,13 @@ from weft.wire.policy import Unreadable
 
 
 class KubePolicies:
-    """`node` says the name of this node; it raises `Unavailable` while that is not known."""
+    """`client` is only asked for others like it. `node` says the name of this node; it raises `Unavailable`."""
 
     advice: Final = "See what `kubectl get pods -o wide` says of it, and whether the API answers"
 
     def __init__(
         self,
-        access: Access,
+        client: Client,
         node: Callable[[], Awaitable[str]],
         *,
         now: Callable[[], float],
@@ -38,15 +37,15 @@ class KubePolicies:
     ) -> None:
         self.things: dict[Id, Thing] = {}
         self.node = ""
-        self._access = access
+        self._client = client
         self._ask_node = node
         self._now = now
         self._jitter = jitter
         self._watches: PolicyWatches | None = None
 
     async def run(self, take: TakeChange) -> NoReturn:
-        timing = self._access.timing
-        client, events = Client(self._access, again=True), Client(self._access, again=True)
+        timing = self._client.timing
+        client, events = self._client.another(), self._client.another()
 
         async def follow(mirror: Mirror[Any]) -> NoReturn:
             follower = Follower(client, mirror.what, timing=timing, now=self._now, jitter=self._jitter)
@@ -80,5 +79,5 @@ class KubePolicies:
                 await pace.wait()
 
     def _pace(self) -> Pace:
-        timing = self._access.timing
+        timing = self._client.timing
         return Pace(timing.backoff, timing.backoff_most, self._jitter)

@@ -53,7 +53,7 @@ def open_kube(
     def policy_source() -> "PolicySource":
         from weft.cluster.kube.policies import KubePolicies  # nothing of it where policies are off
 
-        return KubePolicies(access, tenure.name, now=now, jitter=chance.random)
+        return KubePolicies(client, tenure.name, now=now, jitter=chance.random)
 
     return Store(
         settings=KubeSettings(client, net_conf),
