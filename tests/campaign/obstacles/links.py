@@ -30,7 +30,7 @@ def narrow(scene: Scene) -> Obstacle:
         return unaddressed(scene)
     link = scene.chance.choice(("eth0", *(["flannel.1"] if scene.backend == "vxlan" else ["cni0"])))
     command = f"ip link set {link} txqueuelen 500" if scene.harmless else f"ip link set {link} mtu 80"
-    return Obstacle(name=f"{_kind(link)} narrow", place=node, commands=command, cause="MTU-001")
+    return Obstacle(name=f"{_kind(link)} narrow", place=node, commands=command, cause="MTU-001", size=84)
 
 
 def unaddressed(scene: Scene) -> Obstacle:

@@ -40,12 +40,16 @@ class Scene(Value):
 
 
 class Obstacle(Value):
-    """`cause` is a regular expression: a finding that has it in its code, place or words has named the cause."""
+    """`cause` is a regular expression: a finding that has it in its code, place or words has named the cause.
+
+    Only packets of `size` bytes are lost, if it is not 0.
+    """
 
     name: str
     place: str
     commands: str
     cause: str
+    size: int = 0
 
 
 Constructor = Callable[[Scene], Obstacle]

@@ -97,7 +97,7 @@ def _judged(found: Played, nodes: World, lost: list[tuple[str, str]]) -> Played:
     # As one would: from the pod that loses packets, then from the other end, and what is lost within a node.
     for source, target in (lost[0], lost[0][::-1], lost[-1]):
         try:
-            traced = nodes.trace(source, target, found.family)
+            traced = nodes.trace(source, target, found.family, size=found.obstacle.size)
         except AssertionError as error:  # it refuses: the address is no pod's any more
             said.append(str(error).strip().rpartition("\n")[2])
             continue

@@ -167,11 +167,11 @@ class World:
     def doctor(self, node: str) -> DoctorReport:
         return self._inside(node, _diagnosed)
 
-    def trace(self, source: str, target: str, family: Family) -> TraceReport:
+    def trace(self, source: str, target: str, family: Family, *, size: int = 0) -> TraceReport:
         ends = [ip_address(pod_address(each, family)) for each in (source, target)]
 
         def traced(places: Places) -> TraceReport:
-            return prove_echo(look(places), ends[0], ends[1], look_again=lambda: look(places))
+            return prove_echo(look(places), ends[0], ends[1], size=size, look_again=lambda: look(places))
 
         return self._inside(node_of(source), traced)
 

@@ -60,13 +60,25 @@ def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
     return sight.daemon is None and link.name.startswith("flannel-v6.") and link.mtu == sight.mtu - _V6_MORE
 
 
-@check("bridges", "pods' bridges are up", "links", "networks")
+@check("bridges", "pods' bridges are up, and as wide as their pods", "links", "networks")
 def _bridges_up(sight: Sight) -> Iterator[Finding]:
     for bridge in sight.bridges:
         if not bridge.up:
             command = link_up(bridge.name)
             seen, hint = "it is down, so no pod on it reaches anything", f"Run: {command}"
             yield finding("BRIDGE-006", f"bridge {bridge.name}", seen, hint, expected="up", fix=(command,))
+        if bridge.mtu < (least := min(filter(None, (sight.mtu, _widest(sight, bridge))), default=0)):
+            command = Command(("ip", "link", "set", bridge.name, "mtu", str(least)), f"gives {bridge.name} pods' MTU")
+            seen = f"MTU {bridge.mtu}"
+            hint = f"Larger packets for its pods are lost where ICMP is filtered. Run: {command}"
+            expected = f"{least}, as pods have"
+            yield finding("MTU-001", f"bridge {bridge.name}", seen, hint, expected=expected, fix=(command,))
+
+
+def _widest(sight: Sight, bridge: LinkInfo) -> int:
+    """The largest MTU of its pods; 0 without any."""
+    ports = {port.name for port in sight.links if port.master == bridge.index}
+    return max((mtu for name, mtu in sight.mtus_of_pods.items() if name in ports), default=0)
 
 
 @check("bridge-addresses", "pods' bridges have addresses of this node's subnet", "links", "networks")
@@ -166,12 +178,13 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
 
 
 def _perhaps_uplinks(sight: Sight) -> list[LinkInfo]:
-    """Any link, where a peer's node has an IPv6 address to which none leads."""
-    publics = (str(peer.public) for peer in peers(sight) if peer.public is not None and peer.public.version == 6)
-    if all(each in sight.ways for each in publics):
-        return []
-    known = (*sight.devices, *sight.bridges)
-    return [link for link in sight.links if not (link in known or link.master or link.loopback)]
+    """Links towards peers, where none leads to a peer's node by IPv6, or no peer is known by IPv6 and some by IPv4."""
+    known = peers(sight)
+    publics = [str(peer.public) for peer in known if peer.public is not None and peer.public.version == 6]
+    missing = any(each not in sight.ways for each in publics) or (known and all(p.subnet.version == 4 for p in known))
+    apart = (*sight.devices, *sight.bridges)
+    others = [link for link in sight.links if not (link in apart or link.master or link.loopback)] if missing else []
+    return [link for link in others if not sight.ways or link.index in sight.ways.values()]
 
 
 CHECKS: Final = (_clashes, _devices, _wider, _narrower, _bridges_up, _bridge_addresses, _hairpin, _ipv6)

@@ -266,12 +266,12 @@ def prove(
             count=of_sizes,
             look_again=lambda: [(name, look_again())],
         )
-        return inside.explained(found, pods, begin, end, sent=packet, arrived=there.packet or addressed(packet))
+        return inside.explained(found, pods, begin, end, sent=packet, way=there)
 
 
-def prove_echo(sight: Sight, source: Ip, target: Ip, *, look_again: Callable[[], Sight]) -> TraceReport:
+def prove_echo(sight: Sight, source: Ip, target: Ip, *, size: int = 0, look_again: Callable[[], Sight]) -> TraceReport:
     """Do as `prove` with three echo requests."""
-    packet = Packet(source=source, target=target, protocol=ECHO[source.version])
+    packet = Packet(source=source, target=target, protocol=ECHO[source.version], size=size)
     words, ways = (str(source), str(target)), _alone(both_ways(sight, packet))
     return prove(sight, words, packet, ways, look_again=lambda: _alone(both_ways(look_again(), packet)))
 

@@ -12,8 +12,8 @@ from weft.diag.sight.look import inside
 from weft.diag.sight.node import Sight
 from weft.diag.sight.pods import Pods
 from weft.diag.sight.routing import is_own
-from weft.diag.trace.hops import Addressed, End
-from weft.diag.trace.predict import Entry, follow
+from weft.diag.trace.hops import End, Way
+from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import TraceReport
 from weft.diag.trace.ruled import AS_TOLD
 from weft.model.errors import Problem
@@ -26,8 +26,8 @@ _RECREATE: Final = "Something has changed it since the pod was made. Recreate th
 _OWN: Final = "Something in the pod has set it: see the program there, or recreate the pod"
 
 
-def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Packet, arrived: Addressed) -> TraceReport:
-    """Look into the pods of a trace that has not seen what loses the packet. It is `arrived` as NAT has made it.
+def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Packet, way: Way) -> TraceReport:
+    """Look into the pods of a trace that has not seen what loses the packet. `way` was foretold of it.
 
     Of an answer that comes back to the sender's link, its own rules are asked, which no device shows.
     """
@@ -37,11 +37,13 @@ def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Pac
     sender = pods.run(begin.pod, inside) if begin.pod else None
     own = None if sender is None else of_sender(sender, begin, sent)
     if own is None and end.pod and not found.well:
+        arrived = way.packet or addressed(sent)
         source, target = ip_address(arrived.source), ip_address(arrived.target)
         there = replace(sent, source=source, target=target, target_port=arrived.target_port)
         own = of_receiver(pods.run(end.pod, inside), end, there)
     if own is None and sender is not None and not found.well:
-        own = _unheard(sender, begin, sent)
+        unheard = _unheard(sender, begin, sent)
+        own = unheard and (way.problem or unheard)  # what holds up the packet holds up the question for a MAC, too
     return found if own is None else replace(found, problem=own, verdict=str(own), well=False)
 
 

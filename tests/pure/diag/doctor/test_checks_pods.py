@@ -259,6 +259,10 @@ def test_ipv6_that_is_off_at_a_link_towards_a_peer():
     off = {**WELL.settings, "net/ipv6/conf/eth0/disable_ipv6": "1"}
     assert "V6-001" in codes(daemon=six, settings=off, ways={}, probes=())
     assert "V6-001" not in codes(daemon=six, settings=off, ways={"fd77::2": ETH0}, probes=())
+    # Without a peer by IPv6, the link towards those by IPv4 is asked, and no other one.
+    four = replace(six, peers=[PEER])
+    assert "V6-001" in codes(daemon=four, settings=off)
+    assert "V6-001" not in codes(daemon=four, settings=off, ways={"192.168.0.2": VXLAN})
 
 
 def test_subnets_of_both_families_are_counted_apart():
@@ -288,3 +292,9 @@ def test_a_mac_of_a_pod_that_somebody_has_set_wrongly(mac: int, state: int, inde
     entry = NeighbourInfo(index=index, ip=POD_IP, mac=Mac.parse(f"0e:00:00:00:00:0{mac}"), state=state)
     told = find(pods={"veth1": end}, neighbours=(*WELL.neighbours, entry))
     assert [each.problem.code for each in told] == ["NEIGH-002"] * found
+
+
+def test_a_bridge_that_is_narrower_than_its_pods():
+    [found] = find(**links("cni0", mtu=1400))
+    assert (found.problem.code, found.problem.where) == ("MTU-001", "bridge cni0")
+    assert [str(each) for each in found.fix] == ["ip link set cni0 mtu 1450"]
