@@ -21,7 +21,7 @@ from weft.wire import mesh as wire
 
 SEALED: Final = 16 + 4  # bytes: a frame's tag and length
 WITHIN: Final = 10.0  # seconds in which all start
-REST: Final = 60.0  # seconds that are looked at when nothing happens
+REST: Final = 30.0  # seconds that are looked at when nothing happens, after as many
 LARGE: Final = 1000
 
 
@@ -49,7 +49,7 @@ def _many(count: int, *, known: float, processor: float | None = None) -> Iterat
     yield Figure(what=f"{peers} all start, until all know all", unit="s", ours=took, target=known)
     yield Figure(what=f"{peers} all start, processor", unit="s", ours=used, target=processor)
     yield Figure(what=f"{peers} all start, memory of each", unit="MB", ours=[(_resident() - memory) / count])
-    world.run(2 * REST)
+    world.run(REST)
     world.wire = sent = Bytes()
     world.run(REST)
     rest = [sent.sent / REST / count / 1000]

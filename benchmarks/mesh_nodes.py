@@ -20,7 +20,7 @@ from weft.model.net import Ip
 
 JOINS: Final = 20  # nodes that come one after the other
 RESTARTS: Final = 10
-BLOCKED: Final = 3  # times
+BLOCKED: Final = 2  # times
 VXLAN: Final = {"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}
 BLOCK: Final = (
     "nft add table ip blocked;"

@@ -14,6 +14,7 @@ import pytest
 from tests.node import wgnode
 from tests.node.meshnode import MeshNode, created, joined, mesh_of
 from tests.node.test_status import asked
+from tests.node.test_udp import taking
 from tests.support.traffic import Capture, Packet, Pings, Stream, nothing_lost, reaches
 from tests.support.weftd import Cluster, eventually
 
@@ -191,6 +192,18 @@ def test_n5_wireguard_takes_new_keys_under_load(cluster: Cluster, secret: str):
     with Pings(here, there.ips[0], every=0.01) as pings:
         time.sleep(200)
     assert len(pings.lost) <= pings.sent / 1000, f"{len(pings.lost)} of {pings.sent} lost: {pings.lost[:20]}"
+
+
+def test_who_has_wireguards_port_is_named_until_it_is_free(cluster: Cluster, secret: str):
+    one, two = nodes = mesh_of(cluster, 1, 2, more=(secret,))
+    with taking(one.netns, PORT) as pid:
+        one.spawn("--mesh-create").says(rf"VTEP-004 .*UDP port {PORT} is held by process {pid} \(.*\)", seconds=30)
+        assert not one.ready
+    two.spawn()
+    for node in nodes:
+        node.wait_ready()
+    here, there = (node.pod() for node in nodes)
+    assert reaches(here, there.ips[0], seconds=20)
 
 
 def test_wireguard_go_that_dies_is_started_again(cluster: Cluster, secret: str):

@@ -1,5 +1,6 @@
 """Records that come and go: what is new is passed on, and every half minute one neighbour is compared with."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from weft.mesh.copies import Copies
@@ -10,7 +11,7 @@ from weft.mesh.state import State
 from weft.model.errors import Problem
 from weft.model.mesh.effects import Send
 from weft.model.mesh.messages import Buckets, Pull, Records, Root, Versions
-from weft.model.mesh.records import VERSIONS, Member
+from weft.model.mesh.records import VERSIONS, Member, Removal
 
 COMPARED: Final = 30.0  # seconds, and half of it more or less
 SAME: Final = Buckets(digests=())
@@ -78,19 +79,16 @@ class Gossip:
 
     def returned(self, message: Records, link: Link, now: float) -> bool:
         """What a removed peer has to say of removals; whether it turns out not to be removed."""
-        new = Names()
-        for removal in message.removals:
-            if self._removing.hear(removal, now):
-                new.removals[removal.key] = None
-        self._state.flood.tell(new, now)
+        self._state.flood.tell(self._heard(message.removals, now), now)
         return link.key not in self._state.known.removals
+
+    def _heard(self, removals: Iterable[Removal], now: float) -> Names:
+        """What of these is news."""
+        return Names(removals=dict.fromkeys(one.key for one in removals if self._removing.hear(one, now)))
 
     def _take(self, records: Records, link: Link, now: float) -> None:
         state = self._state
-        new = Names()
-        for removal in records.removals:
-            if self._removing.hear(removal, now):
-                new.removals[removal.key] = None
+        new = self._heard(records.removals, now)
         if records.tokens:
             self._removing.merge(records.tokens, now, link.number)
         for member in records.members:

@@ -93,6 +93,8 @@ class WireguardDevice(OnLink):
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
+    code_if_refused = "VTEP-004"  # as a rule its port is another program's, which the message names
+    advice = "Stop what has the port, or see `wg show`"
 
     def __post_init__(self) -> None:
         put_in(self, "key", ("wireguard", self.dev))
