@@ -192,7 +192,7 @@ def never_open(trial: Trial, starts: int) -> None:
 
 
 def test_no_forbidden_packet_arrives(cluster, tmp_path):
-    never_open(Trial(cluster, tmp_path), 100)
+    never_open(Trial(cluster, tmp_path), 40)
 
 
 @pytest.mark.soak

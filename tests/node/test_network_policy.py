@@ -76,7 +76,10 @@ def test_changes_are_in_effect_at_once_and_a_file_that_is_no_policy_changes_noth
     eventually(lambda: connects(a, ip))
 
 
-def test_no_change_refuses_a_new_connection_that_is_allowed_before_and_after(cluster, tmp_path, bin_dir, world):
+@pytest.mark.parametrize("changes", [12, pytest.param(1000, marks=pytest.mark.soak)])
+def test_no_change_refuses_a_new_connection_that_is_allowed_before_and_after(
+    cluster, tmp_path, bin_dir, world, changes
+):
     """Rules with ranges, which a chain that is filled anew while it is live loses packets by."""
     runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
     (_, ip), (a, _) = attach(runtime, "web"), attach(runtime, "a")
@@ -92,7 +95,7 @@ def test_no_change_refuses_a_new_connection_that_is_allowed_before_and_after(clu
 
     with ThreadPoolExecutor(1) as threads:
         trying = threads.submit(connect)
-        for number in range(12):
+        for number in range(changes):
             ports = [{"port": PORT}, {"port": 9000, "endPort": 9000 + number}]
             world.policy("only-a", {"app": "web"}, ingress=[{**FROM_A[0], "ports": ports}])
             world.pod("b", app="a" if number % 2 else "b")
