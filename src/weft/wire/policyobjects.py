@@ -44,11 +44,16 @@ _NO_YAML: Final = (yaml.YAMLError, RecursionError, AttributeError, LookupError, 
 _OTHERS: Final = "weft enforces no other kind. Leave it out, or write it as one of these"
 
 
+class Annotations(Value):
+    mirrored: str = field(name="kubernetes.io/config.mirror", default="")
+
+
 class Meta(Value):
     name: str
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] | None = None
+    annotations: Annotations | None = None
     version: str = field(name="resourceVersion", default="")
 
 
@@ -112,13 +117,14 @@ def namespace_of(found: NamespaceObject) -> Namespace:
 
 
 def pod_of(found: PodObject) -> Pod:
+    """Its UID is the one that a runtime is given: of a static pod, that of its file, which its Pod object tells."""
     meta, spec, status = found.metadata, found.spec, found.status
     ports = (port for container in spec.containers or () for port in container.ports or () if port.name)
     ips = (ip_in(each.ip) for each in status.ips or ())
     return Pod(
         namespace=intern(meta.namespace or "default"),
         name=meta.name,
-        uid=meta.uid,
+        uid=(meta.annotations.mirrored if meta.annotations else "") or meta.uid,
         labels=_shared(tuple((meta.labels or {}).items())),
         ips=tuple(ip for ip in ips if ip is not None),
         ports=tuple(

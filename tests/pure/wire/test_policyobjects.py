@@ -65,6 +65,16 @@ def test_pods_that_policies_do_not_mean():
     assert (host.host_network, host.namespace) == (True, "default")
 
 
+@pytest.mark.parametrize(
+    "annotations, uid",
+    [({"kubernetes.io/config.mirror": "file", "other": "x"}, "file"), ({"other": "x"}, "u-1"), (None, "u-1")],
+)
+def test_a_static_pod_has_the_uid_of_its_file(annotations, uid):
+    """The runtime is given that, and the object in the API has another."""
+    meta = {**POD["metadata"], "annotations": annotations}
+    assert pod_of(msgspec.convert({**POD, "metadata": meta}, PodObject)).uid == uid
+
+
 def test_pods_with_the_same_labels_share_them():
     assert bent().labels is bent(phase="Failed").labels
 
