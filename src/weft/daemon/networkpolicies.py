@@ -6,11 +6,11 @@ not seen, so the message speaks of rules alone.
 
 import asyncio
 import logging
-import re
 from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import Settings
+from weft.diag.owners import enforcer_in
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 
@@ -19,12 +19,6 @@ log = logging.getLogger(__name__)
 _FIRST_SECONDS: Final = 10.0  # after the start, in which a program beside us may start as well
 _AGAIN_SECONDS: Final = 600.0
 _LEGACY: Final = ("net/ip_tables_names", "net/ip6_tables_names")
-# How tables and chains are called of programs that enforce policies beside another network: kube-network-policies and
-# kindnet, Calico, kube-router (in k3s, too), Cilium, Antrea, Azure's NPM, Romana, Weave Net's.
-_THEIRS: Final = re.compile(
-    r"network-polic|\bcali-|\bKUBE-(?:ROUTER|NWPLCY|POD-FW)\b|\bCILIUM_|\bANTREA\b|\bAZURE-NPM\b|\bROMANA-|\bWEAVE-NPC",
-    re.IGNORECASE,
-)
 
 
 class Policies:
@@ -51,7 +45,7 @@ class Policies:
 
     async def judge(self, count: int) -> Problem | None:
         """Return what is wrong if there are so many policies. Raises `ToolError`."""
-        if not count or _THEIRS.search(await self._rules()):
+        if not count or enforcer_in(await self._rules()):
             return None
         many = "1 NetworkPolicy" if count == 1 else f"{count} NetworkPolicies"
         return Problem(

@@ -4,6 +4,7 @@ An accept elsewhere does not help: each chain of a hook is asked, and one that d
 them, by its own means, which outlive its next start.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -14,6 +15,22 @@ from weft.model.value import Value
 
 POLICY_TABLE: Final = "weft-policy"  # what NetworkPolicies refuse is meant so
 _DOCKERS: Final = "DOCKER-USER"  # Docker leaves it to the user, and asks it before all else
+
+
+# How tables and chains are called of programs that enforce policies beside another network.
+_ENFORCERS: Final = {
+    name: re.compile(theirs, re.IGNORECASE)
+    for name, theirs in (
+        ("kube-network-policies or kindnet", r"network-polic"),
+        ("Calico", r"\bcali-"),
+        ("kube-router, which k3s has built in", r"\bKUBE-(?:ROUTER|NWPLCY|POD-FW)\b"),
+        ("Cilium", r"\bCILIUM_"),
+        ("Antrea", r"\bANTREA\b"),
+        ("Azure's NPM", r"\bAZURE-NPM\b"),
+        ("Romana", r"\bROMANA-"),
+        ("Weave Net's NPC", r"\bWEAVE-NPC"),
+    )
+}
 
 
 class Owner(Value):
@@ -41,6 +58,11 @@ def owner_of(chains: Iterable[Name], place: Name) -> Owner | None:
     if chain.startswith("ufw") or (_is_shared(place) and any(name.startswith("ufw") for name in beside)):
         return _UFW
     return None
+
+
+def enforcer_in(text: str) -> str:
+    """The program that enforces policies and has tables or chains of these names; empty for none that is known."""
+    return next((name for name, theirs in _ENFORCERS.items() if theirs.search(text)), "")
 
 
 def _is_shared(place: Name) -> bool:

@@ -78,9 +78,10 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
     rules = ["ct state established,related accept"]
     for family, ip in NFT_WORD.items():  # whose address is known of IPv4 is asked for nothing of IPv6
         if direction == "egress" and settings.mode == "enforce":
-            # Answers of what was cut: connection tracking would take them for the beginning of another connection.
+            # Answers of what was cut: connection tracking would take them for the beginning of another connection. What
+            # is in the place of ports where a protocol has none counts for nothing: the set has no such protocol.
             ends = f"{ip} saddr . {ip} daddr . meta l4proto . th sport . th dport"
-            rules.append(f"meta l4proto {{ tcp, udp, sctp }} {ends} @{CUT}{family} counter drop")
+            rules.append(f"{ends} @{CUT}{family} counter drop")
         if family == 6:
             rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
         rules.append(f"{ip} {side} vmap @{way}{family}")

@@ -6,8 +6,9 @@ from itertools import product
 from typing import Final
 
 from weft.diag.finding import Command, Finding, UndecidedError, Weight, check, finding
-from weft.diag.owners import FIREWALLD, POLICY_TABLE, owner_of
+from weft.diag.owners import FIREWALLD, POLICY_TABLE, enforcer_in, owner_of
 from weft.diag.rules.matching import SOME_PORT, Packet
+from weft.diag.rules.ruleset import Name
 from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight.node import Configured, Peer, Sight, peers
 from weft.diag.sight.routing import address_on, route_to
@@ -191,4 +192,20 @@ def _dead_ports(sight: Sight) -> Iterator[Finding]:
         yield finding("HOSTPORT-003", f"host port {dead.port}", seen, hint)
 
 
-CHECKS: Final = (_forwarded, _of_bridges, _outer, _dead_ports)
+@check("one-enforcer", "no other program enforces policies beside weft", "rules")
+def _enforced_once(sight: Sight) -> Iterator[Finding]:
+    """Both are asked of a packet, so it passes only if both allow it."""
+    tables = {table for _, table, _ in sight.rules.chains}
+    if POLICY_TABLE not in tables:
+        return
+    theirs = dict[str, Name]()
+    for place in sorted(sight.rules.chains):
+        if place[1] != POLICY_TABLE and (program := enforcer_in(f"{place[1]} {place[2]}")):
+            theirs.setdefault(program, place)
+    for program, place in theirs.items():
+        seen = f"it is of {program}, and weft enforces policies on this node, too: what either forbids is refused"
+        hint = "Remove it and its rules, or start weftd with --network-policy=off"
+        yield finding("POL-004", f"chain {' '.join(place)}", seen, hint)
+
+
+CHECKS: Final = (_forwarded, _enforced_once, _of_bridges, _outer, _dead_ports)

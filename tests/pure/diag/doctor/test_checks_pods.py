@@ -111,6 +111,24 @@ def test_what_network_policies_refuse_is_no_firewalls_fault():
     assert not codes(rules=refusing("weft-policy"))
 
 
+def test_a_program_that_enforces_policies_beside_weft_is_named():
+    def beside(*places: tuple[str, str, str]) -> Ruleset:
+        return Ruleset(chains={place: Chain(place=place) for place in places})
+
+    ours = ("inet", "weft-policy", "ingress-1")
+    theirs = [
+        ("ip", "filter", "KUBE-POD-FW-ABC"),
+        ("ip", "filter", "KUBE-NWPLCY-X"),
+        ("inet", "calico", "cali-FORWARD"),
+    ]
+    found = find(rules=beside(ours, *theirs))
+    assert [each.problem.code for each in found] == ["POL-004", "POL-004"]
+    assert [each.problem.where for each in found] == ["chain inet calico cali-FORWARD", "chain ip filter KUBE-NWPLCY-X"]
+    assert "kube-router" in found[1].problem.seen
+    assert not codes(rules=beside(*theirs)), "weft enforces none"
+    assert not codes(rules=beside(ours, ("ip", "filter", "KUBE-FORWARD")))
+
+
 def test_routes_that_take_nothing_from_pods():
     for text, kind, found in (("0.0.0.0/1", 1, []), ("10.0.0.0/8", 6, []), ("10.0.0.0/8", 1, ["ADDR-001"])):
         route = RouteInfo(dst=ip_network(text), index=ETH0, kind=kind)
