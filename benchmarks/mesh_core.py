@@ -1,4 +1,4 @@
-"""The core of the mesh in virtual time: many peers that all start, at rest, after one change; and all ways anew.
+"""The core of the mesh in virtual time: many peers that all start, at rest, after one change; and all ways at once.
 
 Seconds are of the simulated clock, but for those of the processor. Peers share what they know of each other in one
 process, where real ones do not: `memory` of theirs is what the process takes for each.
@@ -113,7 +113,7 @@ def _all_ways(apart: int = 300) -> Iterator[Figure]:
             last = time.process_time()
         took.append(last - began)
         longest.append(max(steps) * 1000)
-    what = f"all ways anew, {LARGE} peers of which {apart} cannot meet"
+    what = f"all ways at once, {LARGE} peers of which {apart} cannot meet"
     yield Figure(what=what, unit="s", ours=took, target=0.3)
     yield Figure(what=f"{what}, the longest step", unit="ms", ours=longest, target=5)
 
