@@ -140,6 +140,14 @@ def test_a_policy_of_the_api_holds_from_a_pods_start_and_changes_take_effect(clu
     assert "API-001" not in runtime.node.log
 
 
+def test_a_pod_that_is_placed_here_has_its_chains_before_its_add(cluster, api, tmp_path, bin_dir):
+    policy(api, "only-a", {"app": "web"}, ingress=FROM_A)
+    node = begin(cluster, tmp_path, bin_dir).node
+    assert "only-a" not in rules(node)
+    kubeobjects.add_pod(api, "default", "web", node.name, app="web")
+    eventually(lambda: "in/default/only-a" in rules(node))
+
+
 def test_peers_elsewhere_are_known_by_their_namespaces(cluster, api, tmp_path, bin_dir):
     for name, team in ("shop", "a"), ("bank", "b"):
         kubeobjects.add_namespace(api, name)
