@@ -13,6 +13,9 @@ from tests.support.netns import Netns, wire
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.ruleset import parse
 from weft.diag.rules.verdict import judge
+from weft.diag.trace.probes import datagram, patterns
+from weft.diag.trace.ruled import dropped
+from weft.kernel.netfilter import nftrace
 
 HERE, NEAR, FAR = "10.0.0.1", "10.0.0.2", "10.0.1.2"
 PORTS = (7000, 7001)
@@ -32,6 +35,7 @@ VERDICTS = (
     *("accept", "accept", "drop", "drop", "reject", "return", "jump one", "jump two", "goto two", "counter"),
     *("udp dport vmap { 7000 : drop, 7001 : accept }", "ip saddr vmap { 10.0.1.0/24 : jump two }"),
 )
+_NUMBERS = 320
 SETS = "set known { type ipv4_addr; flags interval; elements = { 10.0.1.0/25 } }"
 
 
@@ -65,18 +69,18 @@ def table(rng: random.Random) -> str:
     return f"flush ruleset\ntable inet t {{\n{SETS}\n" + "\n".join(chains) + "\n}\n"
 
 
-def arrives(node: Netns, other: Netns, source: str, port: int) -> bool:
+def arrives(node: Netns, other: Netns, source: str, port: int, data: bytes) -> bool:
     with ExitStack() as held:
         kind = (socket.AF_INET, socket.SOCK_DGRAM)
         there = held.enter_context(closing(node.call(lambda: socket.socket(*kind))))
         there.bind((HERE, port))
         here = held.enter_context(closing(other.call(lambda: socket.socket(*kind))))
         here.bind((source, 0))
-        here.sendto(b"x", (HERE, port))
+        here.sendto(data, (HERE, port))
         # The other end's namespace takes a packet in before the call returns; it may be handed over by another core.
         there.settimeout(0.02)
         try:
-            return bool(there.recv(9))
+            return bool(there.recv(99))
         except TimeoutError:
             return False
 
@@ -85,12 +89,14 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
     node, other = ends
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")
-    rng, passed, undecided = random.Random(seed), 0, 0
+    rng, passed, undecided, numbers = random.Random(seed), 0, 0, iter(range(_NUMBERS))
+    trace = node.call(lambda: nftrace.listen(patterns("udp", (0, _NUMBERS))))
+    node.closing.callback(nftrace.close, trace)
     for _ in range(80):
         text = table(rng)
         node.run("conntrack -F 2>/dev/null || true")
         node.run("nft -f -", input=text)
-        found = parse(node.run("nft -j list ruleset"))
+        found = parse(node.run("nft -j list table inet t"))
         for source, port in product((NEAR, FAR), PORTS):
             packet = Packet(
                 source=ip_address(source),
@@ -100,8 +106,13 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
                 source_port=4,
                 target_port=port,
             )
-            verdict, arrived = judge(found, "input", packet), arrives(node, other, source, port)
+            verdict = judge(found, "input", packet)
+            arrived = arrives(node, other, source, port, datagram(next(numbers)))
             assert verdict.passes in (None, arrived), f"{packet}: {verdict.by}\n{text}"
+            # The kernel names the rule or the policy that was foretold.
+            told = [each.where for each in dropped(nftrace.take(trace), nftrace.tables(trace)) if each.table == "t"]
+            assert bool(told) is not arrived, f"{packet}: {told}\n{text}"
+            assert verdict.passes is not False or told[0] in verdict.by, f"{packet}: {told}, {verdict.by}\n{text}"
             passed += bool(verdict.passes)
             undecided += verdict.passes is None
     # Of 320: neither all nor none, and a part only that can't be told.

@@ -15,7 +15,7 @@ from weft.diag.check.scenarios import BY_NAME
 # Faults, on which node, and how the conclusion begins.
 BROKEN = [
     ("forward-dropped", "node2", "every lost packet is from or to node2: FW-002 forward"),
-    ("port-eaten", "node1", "every packet through the pod network from others to node1 is lost: REACH-002 "),
+    ("port-eaten", "node1", "every packet through the pod network from others to node1 is lost: FW-002 node1: rule "),
     ("path-narrow", "node3", "every packet larger than 1350 bytes from others to node3 is lost: MTU-001 "),
 ]
 

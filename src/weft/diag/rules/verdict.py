@@ -50,7 +50,10 @@ def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
         if policy == "drop" and end.may_accept:
             doubt = doubt or f"{by}, unless {end.may_accept} accepts it first"
         elif policy == "drop":
-            return Verdict(passes=False, by=by, place=end.place or chain.place)
+            before = doubt or end.may_drop
+            return Verdict(
+                passes=False, by=f"{by}, if not by {before}" if before else by, place=end.place or chain.place
+            )
         else:
             doubt = doubt or end.may_drop
     return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True)

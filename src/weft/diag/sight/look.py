@@ -1,6 +1,7 @@
 """Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from ipaddress import ip_address
@@ -71,6 +72,7 @@ _NFT: Final = ("nft", "-j", "list", "ruleset")
 SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
+_AGAIN, _LATER = 6, 0.5  # times and seconds
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
@@ -302,8 +304,19 @@ def _dead_ports() -> Iterator[DeadPort]:
         yield from (each for each in found if podaddresses.is_nobodys(rtnl, each.address, alive))
 
 
+def _listed() -> str:
+    """Nft 1.0.6 ends its JSON at a table that has an owner, as a trace has some for a second or two."""
+    listed = said(_NFT)
+    for _ in range(_AGAIN):
+        if listed.rstrip().endswith("}"):
+            break
+        time.sleep(_LATER)
+        listed = said(_NFT)
+    return listed
+
+
 def _rules() -> Ruleset:
-    listed, saved = said(_NFT), dict[str, str]()
+    listed, saved = _listed(), dict[str, str]()
     for family, program in SAVES.items():
         with suppress(OSError):
             # What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone.
