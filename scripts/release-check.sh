@@ -7,8 +7,10 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+commit=$(git rev-parse HEAD) # people may commit meanwhile
 release() {
-    git clone -q . "$work/$1/weft"
+    git clone -q --no-checkout . "$work/$1/weft"
+    git -C "$work/$1/weft" checkout -q --detach "$commit"
     local environment
     for environment in .venv .venv-tools .venv-release; do
         ln -s "$PWD/$environment" "$work/$1/weft/$environment"
