@@ -216,6 +216,7 @@ async def test_without_a_first_answer_it_is_said_why(api):
         await comes(lambda: node.told)
         assert isinstance(node.told[0], ConfigError)
         assert node.told[0].problems[0].code == "POL-003"
+        assert "not all of them is known yet: STORE-001" in str(node.told[0])
         api.away = False
         await comes(lambda: node.knows(*NAMESPACES))
 

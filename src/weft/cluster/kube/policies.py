@@ -75,7 +75,7 @@ class KubePolicies:
             try:
                 return await self._ask_node()
             except Unavailable as error:
-                take(ConfigError(stale(error.problems[0])))
+                take(ConfigError(stale(error.problems[0], known=bool(self.things))))
                 await pace.wait()
 
     def _pace(self) -> Pace:

@@ -114,7 +114,7 @@ class PolicyWatches:
     def _tell(self, take: TakeChange) -> None:
         problem = next((each.problem for each in self._mirrors() if each.problem is not None), None)
         # What the API says differs from one try to the next.
-        old = self._old = None if problem is None else self._old or stale(problem)
+        old = self._old = None if problem is None else self._old or stale(problem, known=bool(self._things))
         if not all(each.complete for each in self._mirrors()):
             if old is not None and self._said != (old,):
                 self._said = (old,)
@@ -148,7 +148,8 @@ def _pods(namespace: str, selected: str, kind: Kind[Pod]) -> Collection[Pod]:
     return Collection(path=path, kind=kind, query={"fieldSelector": selected}, page=_PODS_PAGE)
 
 
-def stale(problem: Problem) -> Problem:
-    """What is said while the API says `problem`."""
-    hint = "What was known before holds. Trying again"
-    return Problem(code="POL-003", where="policies", seen=f"what is known may be old: {problem}", hint=hint)
+def stale(problem: Problem, *, known: bool) -> Problem:
+    """What is said while the API says `problem`; `known`: everything was known before."""
+    seen = f"what is known may be old: {problem}" if known else f"not all of them is known yet: {problem}"
+    hint = "What was known before holds. Trying again" if known else "Nothing is changed before that. Trying again"
+    return Problem(code="POL-003", where="policies", seen=seen, hint=hint)
