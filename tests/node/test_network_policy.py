@@ -191,6 +191,22 @@ def test_pods_of_another_node_are_known_by_their_addresses(cluster, tmp_path, bi
     assert not connects(b, ip)
 
 
+def test_a_plan_shows_what_becomes_of_the_tables(cluster, tmp_path, bin_dir, world):
+    node = begin(cluster, tmp_path, bin_dir, *world.flags).node
+    eventually(lambda: "ingress" in rules(node))
+    asked = weft(node, "plan", "-o", "json")
+    assert json.loads(asked.stdout)["steps"] == []
+    node.stop()
+    flags = [flag for flag in node.command()[3:] if not flag.startswith(("--healthz", "--cni", "--network-policy"))]
+    planned = json.loads(weft(node, "plan", "-o", "json", "--", *flags).stdout)["steps"]
+    assert [each["text"] for each in planned if each["kind"] == "table"] == [
+        "- table inet weft-policy",
+        "- table bridge weft-policy",
+    ]
+    on = json.loads(weft(node, "plan", "-o", "json", "--", *flags, *world.flags).stdout)
+    assert any(each.startswith("policies: a weftd that runs decides") for each in on["notes"])
+
+
 def test_a_clean_up_takes_both_tables_away(cluster, tmp_path, bin_dir, world):
     node = begin(cluster, tmp_path, bin_dir, *world.flags).node
     node.stop()

@@ -122,7 +122,7 @@ class Running(Value):
             raise Unavailable(status.waiting)
         new = self.configured.differs  # the store need not answer, as long as it is the same
         if not new:
-            return await preview.of_running(self.network, self.leasing, status, self.why)
+            return await preview.of_running(self.network, self.leasing, status, self.why, self.policies)
         before = self.network.peers.known(self.leasing.remembered)
         try:
             async with asyncio.timeout(_START_SECONDS):

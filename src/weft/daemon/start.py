@@ -22,7 +22,7 @@ from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.codec import VTEP_ALIAS
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.kernel.tools import Tools
-from weft.model.errors import Unavailable
+from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Ownership, Snapshot
 from weft.model.kernel.policytable import BRIDGE, INET, table_of
 from weft.model.kernel.reported import LinkInfo
@@ -86,14 +86,31 @@ async def remove_remains(world: World, place: Place, inputs: Inputs) -> None:
                 log.info("removed from %s what served %s", where, left.device)
 
 
-def remove_policies() -> None:
-    """Take away what an earlier run has enforced, unless another daemon does now."""
-    with suppress(OSError), closing(NfSocket.open()) as nf:  # without nf_tables there is none
-        if any(nf.has_table(table_of(name)) for name in (INET, BRIDGE)) and not instance.is_claimed("policies"):
-            from weft.kernel.netfilter.policies import remove_tables
+def policies_left() -> list[str]:
+    """The tables of an earlier run that has enforced policies; none where another daemon does now."""
+    try:
+        with closing(NfSocket.open()) as nf:
+            there = [name for name in (INET, BRIDGE) if nf.has_table(table_of(name))]
+    except OSError:  # without nf_tables there is none
+        return []
+    return [] if instance.is_claimed("policies") else there
 
+
+def remove_policies() -> None:
+    if not policies_left():
+        return
+    from weft.kernel.netfilter.policies import remove_tables
+
+    try:
+        with closing(NfSocket.open()) as nf:
             for name in remove_tables(nf):
                 log.info("removed table %s: --network-policy is off", name)
+    except OSError as error:
+        hint = (
+            "What an earlier run forbade stays forbidden: 'nft delete table inet weft-policy', and bridge weft-policy"
+        )
+        seen = f"cannot be removed: {error.strerror}"
+        log.error("%s", Problem(code="NFT-001", where="tables of policies", seen=seen, hint=hint))  # noqa: TRY400 - it says all
 
 
 def former_devices(snapshot: Snapshot, ownership: Ownership) -> list[LinkInfo]:

@@ -11,6 +11,7 @@ from tests.support.builders import inputs
 from tests.support.waiting import comes
 from weft.cluster.policysource import Change, TakeChange
 from weft.daemon import enforcement
+from weft.daemon.commands.preview import _of_policies, _problems_of_policies
 from weft.daemon.enforcement import Enforcement
 from weft.desired.policy.inputs import UNKNOWN, Attached
 from weft.model.errors import ConfigError, Failure, Problem
@@ -252,6 +253,20 @@ async def test_who_lives_at_the_start_is_judged_but_for_those_that_left_meanwhil
     node.running = asyncio.ensure_future(node.gate.run(lambda: node.inputs))
     await comes(lambda: node.gate.problem is None)
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
+
+
+async def test_a_plan_has_what_is_missing_of_the_tables_and_why_it_is_not_made(node):
+    assert await _of_policies(None) == ([], {})
+    assert await _of_policies(node.gate) == ([], {}), "nothing is decided before all is known"
+    node.begin(replace(PODS, policies=(SHUT,)), k1=WEB)
+    await comes(lambda: node.gate.problem is None)
+    assert await _of_policies(node.gate) == ([], node.kernel.holds)
+    lost = node.kernel.holds.popitem()[1]
+    steps, _ = await _of_policies(node.gate)
+    assert steps == [Put(lost)]
+    assert _problems_of_policies(node.gate) == ()
+    node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
+    await comes(lambda: [each.where for each in _problems_of_policies(node.gate)] == ["/p"])
 
 
 async def test_what_cannot_be_read_makes_what_is_known_old_until_it_can(node):

@@ -7,7 +7,7 @@ planned with the subnet that it would get if it were alone.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.beside.threads import beside
 from weft.cluster.store import Store
@@ -41,6 +41,9 @@ from weft.model.text import counted
 from weft.plan.diff import Delete, Put, Step, diff, ordered
 from weft.plan.explain import explain, reason
 
+if TYPE_CHECKING:
+    from weft.daemon.enforcement import Enforcement
+
 _SLICE: Final = 256  # leases at a stretch: a few milliseconds
 _RECORDED: Final = ", by what an earlier run wrote down"
 _LOST: Final = "the store and from memory: the store has lost what it held, or is another one (STORE-003)"
@@ -49,7 +52,9 @@ _FORMER: Final = "a device of the earlier configuration; weftd removes it when i
 _T = TypeVar("_T")
 
 
-async def of_running(network: Network, leasing: Leasing, status: Status, why: str) -> Plan:
+async def of_running(
+    network: Network, leasing: Leasing, status: Status, why: str, policies: "Enforcement | None" = None
+) -> Plan:
     """Plan what the loops of a network would do now; `why` is why it has its uplink. Raises `OSError`."""
     reconciler, roster, decider = network.reconciler, network.roster, network.reconciler.decider
     kinds = {kind for keeper in reconciler.keepers for kind in keeper.plane.kinds}
@@ -64,6 +69,9 @@ async def of_running(network: Network, leasing: Leasing, status: Status, why: st
                 withheld += 1
             elif step.object.key[0] in kinds:  # another plane's, too, on a link that is replaced
                 planned[step.object.key] = step
+    steps, tables = await _of_policies(policies)
+    planned.update({step.object.key: step for step in steps})
+    seen.update(tables)
     source = "the store" if status.store is None else f"the store as it was last heard: {status.store}"
     if not reconciler.complete:
         source = f"memory: {status.store or 'the store has not told them yet'}"
@@ -79,10 +87,34 @@ async def of_running(network: Network, leasing: Leasing, status: Status, why: st
         ),
         problems=(
             *(() if configuration is None else (configuration,)),
+            *_problems_of_policies(policies),
             *_problems(overlaps(network.inputs.netconf, network.inputs.facts), roster, decider),
         ),
         steps=await _planned(ordered(planned.values()), seen, roster, decider),
     )
+
+
+async def _of_policies(policies: "Enforcement | None") -> tuple[list[Step], Objects]:
+    """The steps of their tables, and what is there; none before all is known that decides them."""
+    keeper = None if policies is None else policies.keeper
+    if policies is None or keeper is None:
+        return [], {}
+    there = await keeper.see()
+    return diff(policies.wanted, there, keys=there.keys() | policies.wanted.keys()), there
+
+
+def _problems_of_policies(policies: "Enforcement | None") -> tuple[Problem, ...]:
+    found = () if policies is None else (policies.problem, policies.loss)
+    return tuple(each for each in found if each is not None)
+
+
+async def _tables_of_start(options: Options) -> tuple[tuple[Planned, ...], tuple[str, ...]]:
+    """What a start does to the tables of policies, and what is not said of it."""
+    if options.network_policy != "off":
+        return (), ("policies: a weftd that runs decides what is to be in their tables, and says it to 'weft plan'",)
+    names = await beside(start.policies_left)
+    why = "--network-policy is off"
+    return tuple(Planned(do="delete", kind="table", text=f"- table {name}", why=why) for name in names), ()
 
 
 async def of_start(options: Options, world: World, store: Store, before: Memory | None) -> Plan:
@@ -116,12 +148,14 @@ async def of_start(options: Options, world: World, store: Store, before: Memory 
         kernel.follow(tenant.inputs)
         seen = {**await kernel.look({}), **await firewall.present(), **await _beside(known.backend, at, decider)}
     have = {key: thing for key, thing in seen.items() if thing.is_within(decider.ownership)}
+    tables, said = await _tables_of_start(options)
     return Plan(
-        notes=(placed.why, note, f"leases from {source}", *warnings),
+        notes=(placed.why, note, f"leases from {source}", *warnings, *said),
         problems=_problems(overlaps(known.netconf, tenant.inputs.facts), roster, decider),
         steps=(
             *await _planned(diff(decider.wanted, have, prune=placed.listing is not None), have, roster, decider),
             *_former(tenant.snapshot, decider.ownership),
+            *tables,
         ),
     )
 
