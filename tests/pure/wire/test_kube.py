@@ -111,6 +111,11 @@ def test_the_node_of_a_pod():
     assert kube.read_pods_node(b'{"spec": {}}') == kube.read_pods_node(b"{}") == ""
 
 
+def test_an_object_without_a_name_is_of_no_api():
+    with pytest.raises(NotTheApiError, match="without a name"):
+        NODES.one(b'{"metadata": {"resourceVersion": "7"}}')
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata": 1}', b"\xff", b'{"metadata": {}}'])
 def test_what_no_api_sends_is_said(body):
     with pytest.raises(NotTheApiError):
