@@ -35,6 +35,7 @@ _CUT: Final = (
 _FIRST: Final = -350
 
 
+@cache
 def refusal(direction: Direction, mode: Mode) -> PolicyChain:
     """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there."""
     way = MAP[direction]
