@@ -151,6 +151,8 @@ def test_a_restart_writes_nothing_where_all_is_right():
     [
         "flush ruleset",
         f"delete table {BRIDGE}",
+        f"add table {INET} {{ flags dormant; }}",
+        f"add table {BRIDGE} {{ flags dormant; }}",
         f"flush chain {INET} {POLICY.name}",
         f"add rule {INET} {POLICY.name} accept",
         f"insert rule {INET} {BASE.name} accept",
@@ -198,6 +200,27 @@ def test_what_is_refused_keeps_nothing_else_from_being_made():
         assert await plane.holds(*WORLD)
 
     in_namespace(work)
+
+
+def test_one_chain_that_is_refused_among_many_is_found_by_halves():
+    bad = named("in/default/bad", ("nonsense",))
+    good = [named(f"in/default/{number}", (f"tcp dport {number} accept",)) for number in range(1, 65)]
+    called: list[str] = []
+
+    async def work(plane):
+        run_nft = plane.tools.run
+
+        async def counting(name, arguments, text=""):
+            called.append(name)
+            return await run_nft(name, arguments, text)
+
+        plane.tools.run = counting
+        await plane.want(*FRAME, *good[:40], bad, *good[40:])
+        assert plane.keeper.tally.failing.keys() == {bad.key}
+        assert await plane.holds(*FRAME, *good)
+
+    in_namespace(work)
+    assert len(called) < 30
 
 
 def test_many_elements_are_more_than_one_transaction():

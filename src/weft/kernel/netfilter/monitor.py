@@ -76,8 +76,8 @@ _OUR_TABLES: Final = frozenset(table.name for table in nft.TABLES.values())
 class Touched(Value):
     """Someone else changed chains or tables of ours; `by` names the process for each key.
 
-    A key is `PLUGINS` when a table of the plugins was deleted, and `POLICIES` when one of policies was. Numbers are
-    those of the outermost pid namespace, and of a thread where a program has several.
+    A key is `PLUGINS` when a table of the plugins was deleted, and `POLICIES` when one of policies was, or was changed.
+    Numbers are those of the outermost pid namespace, and of a thread where a program has several.
     """
 
     keys: frozenset[Key]
@@ -237,7 +237,7 @@ def _touched_policies(kind: int, body: bytes, attributes: Attributes, table: str
         return set() if name.startswith("__") else {("polset", table, name)}
     chain = _chain(kind, attributes)
     if chain is None:
-        return {POLICIES} if kind == _NFT_MSG_DELTABLE else set()
+        return {POLICIES}  # it was deleted, or may sleep now
     return {("polchain", table, chain)} if chain else set()
 
 

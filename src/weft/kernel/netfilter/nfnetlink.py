@@ -47,6 +47,8 @@ _GETSETELEM: Final = _SUBSYS << 8 | 13
 _DELSETELEM: Final = _SUBSYS << 8 | 14
 
 _NFTA_TABLE_NAME: Final = 1
+_NFTA_TABLE_FLAGS: Final = 2
+_NFT_TABLE_DORMANT: Final = 1
 _NFTA_CHAIN_TABLE: Final = 1
 _NFTA_CHAIN_NAME: Final = 3
 _NFTA_RULE_TABLE: Final = 1
@@ -151,6 +153,12 @@ class NfSocket:
 
     def has_table(self, table: Table) -> bool:
         return self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name)) is not None
+
+    def is_dormant(self, table: Table) -> bool:
+        """Tell whether its chains are asked nothing, as somebody has said (NFT_TABLE_F_DORMANT)."""
+        found = self._ask(_GETTABLE, _head(table) + text(_NFTA_TABLE_NAME, table.name))
+        flags = None if found is None else parse(found, _HEAD.size).network_number(_NFTA_TABLE_FLAGS)
+        return bool((flags or 0) & _NFT_TABLE_DORMANT)
 
     def has_chain(self, table: Table, chain: str) -> bool:
         """iptables-nft's tables have the same form (`ip nat`)."""

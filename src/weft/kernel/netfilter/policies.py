@@ -72,8 +72,11 @@ class PolicyTables:
             comments: defaultdict[str, list[str]] = defaultdict(list)
             for chain, comment in nf.comments(where):
                 comments[chain].append(comment)
+            asleep = nf.is_dormant(where)
             for name in nf.chains(where):
-                yield _chain(table, name, comments[name], known, touched)
+                seen = _chain(table, name, comments[name], known, touched)
+                # To write a base chain wakes its table.
+                yield PolicyChain(table=table, name=name, rules=_CHANGED) if asleep and seen.hook else seen
             for name in nf.sets(where):
                 yield known.get(("polset", table, name)) or PolicySet(table=table, name=name, spec="")
             for name in nf.sets(where, filled_by_rules=False):
@@ -94,23 +97,24 @@ class PolicyTables:
         return failures
 
     async def _make(self, steps: Sequence[Step]) -> list[Failure]:
-        """Make chains and sets, all at once; what nft refuses of them is then found one by one."""
+        """Make chains and sets. What is refused is tried again while any succeeds: one may lead to another behind it."""
+        failed = await self._try(steps)
+        while 0 < len(failed) < len(steps):
+            refused = {id(failure.step) for failure in failed}
+            steps = [step for step in steps if id(step) in refused]
+            failed = await self._try(steps)
+        return failed
+
+    async def _try(self, steps: Sequence[Step]) -> list[Failure]:
+        """All at once; what nft refuses of them is then found by halves."""
         try:
             await self._tools.run("nft", ("-f", "-"), payload(_lines([step.object for step in steps])))
         except ToolError as error:
             if error.errno == errno.EIO and len(steps) > 1:
-                return await self._make_apart(steps)
+                middle = len(steps) // 2
+                return [*await self._try(steps[:middle]), *await self._try(steps[middle:])]
             return [_failure(step, error) for step in steps]
         return []
-
-    async def _make_apart(self, steps: Sequence[Step]) -> list[Failure]:
-        """Again and again while any succeeds: a chain may lead to one behind it."""
-        while True:
-            failed = [failure for step in steps for failure in await self._make([step])]
-            if len(failed) in (0, len(steps)):
-                return failed
-            refused = {id(failure.step) for failure in failed}
-            steps = [step for step in steps if id(step) in refused]
 
     def _change(self, steps: Sequence[Step]) -> list[Failure]:
         failures: list[Failure] = []
