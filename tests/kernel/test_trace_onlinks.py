@@ -45,6 +45,14 @@ DONE = {
     "the sender's port": (("node1", "bridge link set dev veth1-1 state 0"), (REMOTE, "BRIDGE-007", "port veth1-1")),
     "the target's port": (("node1", "bridge link set dev veth1-2 state 0"), (BESIDE, "BRIDGE-007", "port veth1-2")),
     "a lock of MACs": (("node1", LOCKED), (BESIDE, "BRIDGE-007", "is locked")),
+    "a node's MAC": (
+        ("node1", "ip neigh replace 192.168.77.2 lladdr 02:00:00:00:00:99 dev eth0 nud permanent"),
+        (REMOTE, "NEIGH-002", "192.168.77.2"),
+    ),
+    "a pod's MAC": (
+        ("node1", "ip neigh replace 10.244.1.2 lladdr 02:00:00:00:00:99 dev cni0 nud permanent"),
+        (REMOTE, "NEIGH-002", "10.244.1.2"),
+    ),
     "the way of outer packets": (
         ("node1", "ip route add blackhole 192.168.77.2/32"),
         (REMOTE, "ROUTE-003", "route blackhole 192.168.77.2/32 drops it"),

@@ -253,15 +253,14 @@ def test_an_unknown_place_is_refused(running: Lab):
     assert "FLAG-001 weft lab trace: pod2-1:http: port 'http'; expected 1 to 65535" in refused.stderr
 
 
-def test_the_link_between_nodes_is_named_when_it_loses_packets(running: Lab):
+def test_the_entry_that_sends_packets_to_no_node_is_named(running: Lab):
     # A switch takes no frame back to where it comes from.
     own = running.run("node1", "cat", "/sys/class/net/eth0/address").strip()
     running.run("node1", "ip", "neigh", "replace", "172.31.0.12", "lladdr", own, "dev", "eth0")
     try:
         found = trace(running, "pod1-1", "pod2-1")
-        seen = "eth0 of node1 sent 3, eth0 of node2 received 0"
-        assert found["verdict"].startswith(f"REACH-001 node1 to node2: {seen}")
-        assert found["problem"]["code"] == "REACH-001"
+        fixed = f"172.31.0.12 has a permanent neighbour entry on eth0, {own}"
+        assert found["verdict"].startswith(f"NEIGH-002 link eth0: {fixed}")
     finally:
         running.run("node1", "ip", "neigh", "delete", "172.31.0.12", "dev", "eth0")
 

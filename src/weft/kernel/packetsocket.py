@@ -7,6 +7,8 @@ from typing import Final
 
 from weft.kernel.rtnetlink.netlink import widen
 
+OTHERHOST: Final = 3  # linux/if_packet.h: of a frame that is for the MAC of another
+
 _ETH_P_ALL: Final = 3  # linux/if_ether.h
 _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h
 _SOL_PACKET: Final = 263  # linux/socket.h

@@ -305,7 +305,7 @@ def _dead_ports() -> Iterator[DeadPort]:
 
 
 def _listed() -> str:
-    """Nft 1.0.6 ends its JSON at a table that has an owner, as a trace has some for a second or two."""
+    """A listing by nft 1.0.6 may break off at a table that has an owner, as a trace has some for a second or two."""
     listed = said(_NFT)
     for _ in range(_AGAIN):
         if listed.rstrip().endswith("}"):

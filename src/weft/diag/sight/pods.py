@@ -81,6 +81,9 @@ class Pods:
         now = self._thread.submit(self._seen, self._netns[pod.name]).result()
         return now is not None and now.addresses == pod.addresses
 
+    def has(self, place: str) -> bool:
+        return place in self._netns
+
     def run(self, place: str, work: Callable[[], T]) -> T:
         return self._thread.submit(self._inside, self._namespace(place), work).result()
 

@@ -94,12 +94,15 @@ def watch(
             waiting.register(sock, select.POLLIN)
         sent = pods.run(source, send)
 
+        def take(place: str, sock: socket.socket) -> bool:
+            return _take(place, sock, counted, wanted, all_macs=not pods.has(place))
+
         def read(seconds: float) -> None:
             for descriptor, _ in waiting.poll(1000 * seconds):
-                _take(*sockets[descriptor], counted, wanted)
+                take(*sockets[descriptor])
 
         while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
-        behind = sum(_take(*each, counted, wanted) for each in sockets.values())
+        behind = sum(take(*each) for each in sockets.values())
         unread = behind + sum(packetsocket.dropped(sock) for _, sock in sockets.values())
     return replace(counted, unread=unread, sent=sent)
 
@@ -209,12 +212,13 @@ def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -
             until, settled = time.monotonic() + _REST, True
 
 
-def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted) -> bool:
-    """True if some are left."""
+def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted, *, all_macs: bool) -> bool:
+    """True if some are left. A pod takes no frame for the MAC of another, which a port of a bridge passes on."""
     try:
         for _ in range(_AT_ONCE):
-            frame, (link, *_) = sock.recvfrom(_SHOWN)
-            counted.note(place, link, frame, wanted)
+            frame, (link, _, kind, *_) = sock.recvfrom(_SHOWN)
+            if all_macs or kind != packetsocket.OTHERHOST:
+                counted.note(place, link, frame, wanted)
     except OSError:  # nothing more, or a link went down
         return False
     return True

@@ -30,6 +30,7 @@ _SENTENCES: Final = {
     "hairpin": "A bridge sends nothing back by the port it came from, unless the port is in hairpin mode.",
     "out by": "The link by which the packet leaves; a packet longer than its MTU does not fit.",
     "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, without ARP.",
+    "fixed MAC": "Somebody has written which MAC has an address, for good: the kernel never asks whether it is right.",
     "FDB": "The entry of a VXLAN device that says behind which node's address a MAC is.",
     "loopback": "What is for a place's own address does not leave it: its own loopback link carries it.",
     "peer": "The device itself knows which node has the target.",

@@ -7,7 +7,7 @@ from weft.diag.rules.matching import Packet
 from weft.diag.rules.nat import Translation, outcomes
 from weft.diag.rules.verdict import judge
 from weft.diag.sight.node import Sight
-from weft.diag.sight.routing import UNICAST, Choice, address_on, is_own, remedy, unanswered, words
+from weft.diag.sight.routing import UNICAST, Choice, address_on, fixed_neighbour, is_own, remedy, unanswered, words
 from weft.diag.sizes import SMALLEST
 from weft.diag.trace.hops import Ending, Hop, Way
 from weft.model.errors import Problem
@@ -16,6 +16,7 @@ from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.net import Ip, with_port
 from weft.model.value import replace
 
+_FIXED: Final = "If that MAC is wrong, nothing arrives. To have the kernel ask: ip neighbour delete {} dev {}"
 _NAMED: Final = 4  # of the ends that chance chooses from
 _BEFORE_ROUTING: Final = ("prerouting", "output")
 
@@ -150,6 +151,9 @@ class Walk:
         if asks is not None and (silence := unanswered(self.sight, link, asks)):
             self.doubts("neighbour", _silent(silence, link, is_pods=link in self.sight.bridges))
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
+        if asks is not None and (fixed := fixed_neighbour(self.sight, asks)):
+            problem = Problem("NEIGH-002", f"link {link.name}", fixed, hint=_FIXED.format(asks, link.name))
+            self.hops.append(Hop(what="fixed MAC", seen=fixed, suspect=problem))
 
     def fits(self, packet: Packet, route: RouteInfo, link: LinkInfo) -> None:
         """Drop what must not be fragmented and is larger than the link carries by which it leaves.

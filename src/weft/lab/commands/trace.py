@@ -98,6 +98,8 @@ def follow(
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
     ends = {each.place: each.device if each.node == OUTSIDE else "" for each in (*goal.ends, end) if not beyond}
 
+    pods = {each.pod for each in (begin, end, *goal.ends)} - {""}
+
     def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> ProbesSeen:
         probe = protocol.Probe(
             source=begin.place,
@@ -108,7 +110,7 @@ def follow(
             numbers=sent,
             sizes=sizes,
         )
-        return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends})
+        return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends}, pods=pods)
 
     def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
         tries = so_many(randbits(32), len(sizes))
@@ -149,11 +151,18 @@ def follow(
 
 
 def _count(
-    lab: Place, probe: protocol.Probe, places: Mapping[str, str], *, ports: Collection[int], chosen: Iterable[str]
+    lab: Place,
+    probe: protocol.Probe,
+    places: Mapping[str, str],
+    *,
+    ports: Collection[int],
+    chosen: Iterable[str],
+    pods: Collection[str],
 ) -> ProbesSeen:
     """It takes a second if one is not answered. The device "" stands for all of a place.
 
-    Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses.
+    Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses. `pods` take no frame for the
+    MAC of another.
     """
     counted = ProbesSeen()
     packed = {text: ip_address(text).packed for text in chosen}
@@ -171,7 +180,8 @@ def _count(
             waiting.poll(1000 * seconds)
             for reader in readers:
                 for packet in reader.take()[0]:
-                    counted.note(packet.place, packet.link, packet.data, wanted)
+                    if not (packet.for_other and packet.place in pods):
+                        counted.note(packet.place, packet.link, packet.data, wanted)
 
         while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
     return replace(counted, sent=sent)
