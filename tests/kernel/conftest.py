@@ -1,14 +1,19 @@
-"""Namespaces for all kernel tests, an uplink and a VTEP in one, and pyroute2 as oracle."""
+"""Namespaces for all kernel tests, an uplink and a VTEP in one, pyroute2 as oracle; clients of plugins and a daemon."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
 
+from tests.kernel.cniclient import compiled, fake_interpreter
+from tests.support.cni.daemon import CniDaemon
 from tests.support.cni.site import Site
 from tests.support.netns import Netns, make_netns, netns
+from weft.cni import build
+from weft.cni.install.executables import install
 from weft.model.net import Mac
 
 __all__ = ["make_netns", "netns"]
@@ -52,3 +57,50 @@ def site(netns: Netns, tmp_path: Path) -> Site:
 def pod(make_netns: Callable[[], Netns]) -> Netns:
     """The namespace of a container."""
     return make_netns()
+
+
+@pytest.fixture(scope="module")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert build.PROGRAM.build(), "musl-gcc is missing"
+    return install(tmp_path_factory.mktemp("bin")).bin_dir
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, bin_dir: Path) -> Iterator[CniDaemon]:
+    with Netns() as netns:
+        started = CniDaemon(tmp_path_factory.mktemp("daemon"), netns, bin_dir)
+        yield started
+        assert started.stop() == 0
+
+
+@pytest.fixture
+def own_daemon(tmp_path: Path, bin_dir: Path, netns: Netns) -> Iterator[CniDaemon]:
+    started = CniDaemon(tmp_path / "d", netns, bin_dir, limit=0.5)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    built = build.PROGRAM.build()
+    assert built, "musl-gcc is missing"
+    return built
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client with limits of seconds."""
+    # Of a large request the stand-in reads the end once its interpreter has started.
+    limits = ["-DSEND_SECONDS=4", "-DBEGIN_SECONDS=1", "-DANSWER_SECONDS=4", "-DCOMING_SECONDS=1"]
+    return compiled(tmp_path_factory.mktemp("hasty"), "musl-gcc", *limits, "-static")
+
+
+@pytest.fixture
+def clients(tmp_path: Path, program: Path) -> Path:
+    """A directory with the client as `bridge`, and an interpreter that tells what a stand-in is asked for."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    shutil.copy2(program, directory / "bridge")
+    fake_interpreter(directory / "python")
+    (directory / ".weft-python").write_text(f"{directory}/python\n")
+    return directory

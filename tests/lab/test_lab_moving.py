@@ -77,8 +77,8 @@ class Cluster:
         return kubepods.start(self.nodes, *(answering(f"{name}{node[-1]}", node) for node in PORTS))
 
     def end_pods(self, name: str) -> None:
-        for node in PORTS:
-            self.nodes.kubectl("delete", "pod", f"{name}{node[-1]}", "--timeout=60s")
+        pods = [f"{name}{node[-1]}" for node in PORTS]
+        self.nodes.kubectl("delete", "pod", *pods, "--timeout=60s")
 
     def is_well(self) -> None:
         """All pods reach all, ports of nodes lead to theirs, and nothing is held that no pod has."""

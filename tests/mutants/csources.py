@@ -256,11 +256,14 @@ CHANGES: Final = (
 
 
 _TESTS: Final = {  # by the beginning of the path, the likeliest and quickest first; the first that fits counts
-    "src/weft/cni/client/interpreter.c": "test_cni_standin test_cni_client",
-    "src/weft/cni/client/standin.c": "test_cni_standin test_cni_client",
-    "src/weft/cni/client/delegate.c": "test_cni_server test_cni_client_odd test_cni_client test_cni_flannel_verbs",
-    "src/weft/cni/client/netns.c": "test_cni_server test_cni_client test_cni_standin",
-    "src/weft/cni/client/": "test_cni_client test_cni_client_odd test_cni_server test_cni_standin",
+    "src/weft/cni/client/interpreter.c": "test_cni_standin test_cni_client_standin",
+    "src/weft/cni/client/standin.c": "test_cni_standin test_cni_client_standin",
+    "src/weft/cni/client/delegate.c": "test_cni_delegates test_cni_client_odd test_cni_flannel_verbs",
+    "src/weft/cni/client/netns.c": "test_cni_server test_cni_refusals test_cni_client test_cni_standin",
+    "src/weft/cni/client/": (
+        "test_cni_client test_cni_client_odd test_cni_client_calls test_cni_client_limits test_cni_client_standin"
+        " test_cni_server test_cni_refusals test_cni_turns test_cni_delegates test_cni_standin"
+    ),
     "src/weft/cni/launch/launch.c": "test_cni_nodepart test_image",
     "src/weft/cni/launch/": "test_image",
     "src/weft/forward/relay/": "test_relay_packets test_relay test_relay_v6",
