@@ -12,6 +12,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from weft.model.errors import ConfigError, not_whole
+
 _EXTENSION: Final = sysconfig.get_config_var("EXT_SUFFIX")  # of Python's modules: .cpython-311-x86_64-linux-gnu.so
 _HEAD: Final = 4096
 PYTHON: Final = Path(sys.executable)
@@ -25,6 +27,7 @@ _UNUSED: Final = (
 _FAMILIES: Final = ("iptables", "ip6tables")
 _VARIANTS: Final = ("", "-nft", "-legacy")
 _LAB: Final = ("lab", "ui")  # what weft-lab adds to weft's package; no node needs it
+_OURS: Final = "weft-cni"
 _NAME_END: Final = re.compile(r"[ ;<>=!~\[(]")  # of a requirement (PEP 508)
 
 
@@ -112,9 +115,14 @@ def add_library(tree: Tree, path: str) -> None:
 
 
 def add_packages(tree: Tree, path: str) -> None:
+    """Raises `ConfigError` where weft is run without being installed: what it needs is not known then."""
     import weft
 
-    for needed in _closure("weft-cni", set()):
+    try:
+        distribution(_OURS)
+    except PackageNotFoundError as error:
+        raise ConfigError(not_whole(str(Path(weft.__file__).parent), error)) from None
+    for needed in _closure(_OURS, set()):
         for file in needed.files or ():
             if ".." not in file.parts and not file.name.startswith("__editable__"):
                 tree.file(f"{path}/{file}", Path(str(needed.locate_file(file))))
