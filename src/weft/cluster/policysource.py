@@ -66,8 +66,8 @@ class PolicySource(Protocol):
 class Files:
     """A file, or the files of a directory that end in one of `ENDINGS`."""
 
-    advice: Final = "Add it where the policies are read"
-    node: Final = ""
+    advice = "Add it where the policies are read"
+    node = ""
 
     def __init__(self, path: Path) -> None:
         self.things: dict[Id, Thing] = {}

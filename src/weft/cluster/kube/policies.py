@@ -8,7 +8,7 @@ peers that are only not read yet.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.follow import Follower
@@ -25,7 +25,7 @@ from weft.wire.policy import Unreadable
 class KubePolicies:
     """`client` is only asked for others like it. `node` says the name of this node; it raises `Unavailable`."""
 
-    advice: Final = "See what `kubectl get pods -o wide` says of it, and whether the API answers"
+    advice = "See what `kubectl get pods -o wide` says of it, and whether the API answers"
 
     def __init__(
         self,
