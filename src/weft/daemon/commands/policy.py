@@ -78,8 +78,9 @@ def check(files: Sequence[Path], output: str) -> int:
       weft policy check new.yaml
       weft policy check policies/ pods.yaml
 
-    A policy that selects no pod, two peers where one with both selectors may be meant, a block with addresses of pods,
-    a port's name that no pod has, what leaves without DNS. What needs pods is looked at if the files have any.
+    A policy of a namespace that is not there, one that selects no pod, two peers where one with both selectors may be
+    meant, a block with addresses of pods, a port's name that no pod has, what leaves without DNS. What needs pods or
+    namespaces is looked at if the files have any.
 
     Exits 0 if nothing is to be said, else 1.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -88,7 +89,7 @@ def check(files: Sequence[Path], output: str) -> int:
     if not count and not found.problems:
         seen, expected = "no policy is in it", "a NetworkPolicy or a ClusterNetworkPolicy"
         raise ConfigError(Problem("POL-005", ", ".join(map(str, files)), seen, expected=expected))
-    checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found))))
+    checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found)), found.assumed))
     show_report(output, checked, "".join(f"{line}\n" for line in _checked(checked)))
     return 1 if checked.problems or checked.advice else 0
 

@@ -1,6 +1,6 @@
 """What of policies is probably not meant, though it can be enforced: `weft policy check` says it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -11,6 +11,7 @@ from weft.model.policy import (
     PEERS_KEY,
     ClusterPolicy,
     IpBlock,
+    Namespace,
     Pod,
     PodPeer,
     Policy,
@@ -20,6 +21,7 @@ from weft.model.policy import (
 from weft.model.value import Value
 
 _DNS: Final = 53
+_NAMED: Final = 5
 
 
 class Advice(Value):
@@ -29,9 +31,35 @@ class Advice(Value):
     hint: str
 
 
-def advice(world: World) -> tuple[Advice, ...]:
-    """Of what pods say, only where pods are known."""
-    return (*(each for policy in world.policies for each in _advice(policy, world)), *_ties(world.cluster))
+def advice(world: World, assumed: Container[str] = ()) -> tuple[Advice, ...]:
+    """Of what pods and namespaces say, only where these are known. Namespaces that are only named are `assumed`."""
+    known = tuple(each for each in world.namespaces.values() if each.name not in assumed)
+    found = (each for policy in world.policies for each in (*_places(policy, known), *_advice(policy, world)))
+    return (*found, *_ties(world.cluster))
+
+
+def _places(policy: Policy, known: tuple[Namespace, ...]) -> Iterator[Advice]:
+    """Namespaces that are not there, where any is known."""
+    if not known:
+        return
+    names = {each.name for each in known}
+    if policy.namespace not in names:
+        hint = f"It selects nothing until there is one; there {'are' if len(names) > 1 else 'is'} {_some(names)}"
+        seen = f"there is no namespace {policy.namespace}"
+        yield Advice(policy=str(policy), path="metadata.namespace", seen=seen, hint=hint)
+    for direction in DIRECTIONS:
+        for index, rule in enumerate(policy.rules(direction) or ()):
+            for number, peer in enumerate(rule.peers or ()):
+                where = peer.namespaces if isinstance(peer, PodPeer) else None
+                if where is not None and not any(where.selects(each.labels) for each in known):
+                    path = f"spec.{direction}[{index}].{PEERS_KEY[direction]}[{number}].namespaceSelector"
+                    hint = "Compare it with the labels of the namespaces"
+                    yield Advice(policy=str(policy), path=path, seen=f"no namespace has {where}", hint=hint)
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:_NAMED]) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")
 
 
 def _ties(policies: Iterable[ClusterPolicy]) -> Iterator[Advice]:

@@ -97,7 +97,7 @@ class PolicyTables:
         return failures
 
     async def _make(self, steps: Sequence[Step]) -> list[Failure]:
-        """Make chains and sets. What is refused is tried again while any succeeds: one may lead to another behind it."""
+        """Make chains and sets. What is refused is tried again while any succeeds: one may lead to one behind it."""
         failed = await self._try(steps)
         while 0 < len(failed) < len(steps):
             refused = {id(failure.step) for failure in failed}

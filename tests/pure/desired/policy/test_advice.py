@@ -5,6 +5,7 @@ import pytest
 from tests.support.policy.clauses import world
 from tests.support.policy.deciding import judging
 from weft.desired.policy.advice import advice
+from weft.model.policy import Namespace
 from weft.model.value import replace
 
 WEB = {"matchLabels": {"app": "web"}}
@@ -92,3 +93,22 @@ def test_what_leaves_without_dns(specs, told):
 def test_dns_by_its_name():
     found = said(leaving({"ports": [{"port": "dns", "protocol": "UDP"}]}))
     assert found == [("egress[0].ports[0]", "no pod has a port that is called dns/udp")]
+
+
+def test_namespaces_that_are_not_there_are_named_where_any_is_known():
+    elsewhere = {"namespaceSelector": {"matchLabels": {"team": "nobody"}}}
+    made = judging(world({"podSelector": {}, "ingress": [{"from": [elsewhere]}]}, namespace="nowhere"))
+    said = {each.path: (each.seen, each.hint) for each in advice(made)}
+    assert said["metadata.namespace"] == (
+        "there is no namespace nowhere",
+        "It selects nothing until there is one; there are a, b",
+    )
+    assert said["spec.ingress[0].from[0].namespaceSelector"][0] == "no namespace has team=nobody"
+    assert "metadata.namespace" not in {each.path for each in advice(made, {"a", "b"})}, (
+        "nobody has said which there are"
+    )
+    many = replace(made, namespaces={f"n{number}": Namespace(name=f"n{number}", labels={}) for number in range(7)})
+    [hint] = [each.hint for each in advice(many) if each.path == "metadata.namespace"]
+    assert hint.endswith("there are n0, n1, n2, n3, n4 and 2 more")
+    one = replace(made, namespaces={"n": Namespace(name="n", labels={})})
+    assert any(each.hint.endswith("there is n") for each in advice(one))

@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 
 from tests.pure.desired.policy.test_connections import DENY, FAR, FAR6
-from tests.pure.desired.policy.test_decide import IP, POD, SHOP, SHUT, decider
+from tests.pure.desired.policy.test_decide import ATTACHED, IP, POD, SHOP, SHUT, decider
 from weft.desired.policy.frame import refusal
 from weft.desired.policy.refusals import Held, addresses, grown, refused
 from weft.model.kernel.nftset import Element, RuleSeen, field
@@ -30,9 +30,9 @@ def flow(name, source, target, *, packets=1, left=590_000, protocol=6, port=80):
     )
 
 
-def held(*things, flows=(), mode="enforce"):
+def held(*things, flows=(), mode="enforce", attached=ATTACHED):
     """What the kernel has of these policies; its rules count 3 where they refuse."""
-    wanted = decider(*things).wanted.values()
+    wanted = decider(*things, attached=attached).wanted.values()
     pods = tuple(
         Element(set=each.set, key=each.element, verdict=each.verdict, comment=each.comment)
         for each in wanted
@@ -70,6 +70,12 @@ def test_rules_that_deny_say_their_policy_and_of_an_unknown_address_nobody_does(
     ]
     [found] = refused(held(SHOP, POD, LAST, flows=flows[:1]), {}).flows
     assert found.policies == ("last",)
+
+
+def test_what_is_no_pod_of_kubernetes_has_no_name():
+    flows = [flow("denied-out4", IP, FAR)]
+    [found] = refused(held(flows=flows, attached=replace(ATTACHED, pod="", uid="")), {}).flows
+    assert (found.source_pod, found.policies) == ("", ())
 
 
 def test_what_is_counted_in_all_and_an_audit():
