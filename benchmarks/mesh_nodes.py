@@ -1,6 +1,7 @@
 """The mesh with real daemons: how soon a node joins and comes back, how long packets take for another way, and labs."""
 
 import json
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from weft.model.net import Ip
 
 JOINS: Final = 20  # nodes that come one after the other
 RESTARTS: Final = 10
+LABS: Final = 5
 BLOCKED: Final = 2  # times
 VXLAN: Final = {"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}
 BLOCK: Final = (
@@ -40,8 +42,7 @@ def measure() -> list[Figure]:
 
 @contextmanager
 def _cluster(folder: Path) -> Iterator[Cluster]:
-    folder.mkdir()
-    underlay = Underlay(folder, etcd.wheel())
+    underlay = Underlay(folder / "etcd", etcd.wheel())
     try:
         yield from clusters(underlay, folder)
     finally:
@@ -50,7 +51,7 @@ def _cluster(folder: Path) -> Iterator[Cluster]:
 
 def _labs() -> Iterator[Figure]:
     ours, theirs = [], []
-    for _ in range(5):  # in turns, so that both see the machine as it is
+    for _ in range(LABS):  # in turns, so that both see the machine as it is
         for took, options in ((ours, ("--store", "mesh")), (theirs, ())):
             began = time.perf_counter()
             with lab("--nodes", "3", "--pods", "2", *options):
@@ -92,7 +93,7 @@ def _ways(cluster: Cluster) -> Iterator[Figure]:
     until(lambda: " answers " in other.mesh("ways", "node1"), "WireGuard, which is spare", step=0.5)
     away, back = [], []
     for _ in range(BLOCKED):
-        with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])]) as pings:
+        with here.popen(["ping", "-q", "-i", "0.1", str(there.ips[0])], stdout=subprocess.DEVNULL) as pings:
             one.netns.run(BLOCK)
             away.append(_until_passes(one, other, there.ips[0], "flannel-wg"))
             one.netns.run("nft delete table ip blocked")
