@@ -152,8 +152,13 @@ def is_astray(sight: Sight, peer: Peer, chosen: RouteInfo | None) -> bool:
     One by a device of ours gets to a node whatever table has it, as does one by the peer's own address.
     """
     devices = {link.index for link in sight.devices}
+    gateway = peer.public  # of flanneld's host-gw
     unicast = (each for each in sight.routes if each.kind == UNICAST)
-    leases = (each for each in unicast if each.protocol == PROTOCOL or each.index in devices)
+    leases = (
+        each
+        for each in unicast
+        if each.protocol == PROTOCOL or each.index in devices or (gateway is not None and each.via == gateway)
+    )
     own = _longest(leases, peer.subnet.network_address + 2)
     if own is None or chosen == own:
         return False

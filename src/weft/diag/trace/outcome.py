@@ -22,6 +22,7 @@ _REFUSALS: Final = {
     "No route to host": "ROUTE-003",
     "Invalid argument": "ROUTE-003",  # a blackhole
     "Network is down": "CHECK-001",
+    "No buffer space available": "QDISC-001",  # its queue is full
     "Cannot assign requested address": "CHECK-001",
 }
 _PREDICTED: Final = ("ip", "ip6", "inet")  # of a node's tables

@@ -149,7 +149,10 @@ class Walk:
             problem = Problem(code, f"link {link.name}", "it has no carrier", hint="See its cable or peer")
             self.drop(what, f"{link.name} has no carrier", problem)
         if asks is not None and (silence := unanswered(self.sight, link, asks)):
-            self.doubts("neighbour", _silent(silence, link, is_pods=link in self.sight.bridges))
+            astray = (hop.suspect for hop in self.hops if hop.what == "route" and hop.suspect is not None)
+            # Where the route leads elsewhere than the lease's, nobody there has the address.
+            silent = _silent(silence, link, is_pods=link in self.sight.bridges)
+            self.doubts("neighbour", next(astray, silent))
         self.passes(what, f"{link.name}, MTU {link.mtu}", device=link.name if seen_there else "")
         if asks is not None and (fixed := fixed_neighbour(self.sight, asks)):
             problem = Problem("NEIGH-002", f"link {link.name}", fixed, hint=_FIXED.format(asks, link.name))

@@ -337,3 +337,13 @@ def test_what_a_device_wraps_is_known_of_few_kinds():
     tun = LinkInfo(index=VXLAN, name="flannel.1", kind="tun", mtu=1450, up=True)
     assert not codes(links=(replace(LINKS[0], mtu=1400), tun, *LINKS[2:]), vxlans=())
     assert not codes(**links("eth0", mtu=1400), **state(network=None), subnet_env=None, networks=())
+
+
+def test_a_rule_that_leads_pods_astray_from_a_gateway_that_is_a_node():
+    lease = replace(ROUTES[2], via=ip_address("192.168.0.2"), index=ETH0, protocol=3)
+    dead = RouteInfo(dst=ip_network("0.0.0.0/0"), table=100, kind=6)
+    rule = RuleInfo(family=4, priority=100, table=100, action=1, src=ip_network("10.244.1.0/24"))
+    plain: Any = {"links": tuple(each for each in LINKS if each.name != "flannel.1"), "vxlans": (), "neighbours": ()}
+    plain |= {"fdb": (), "probes": (), "routes": (*ROUTES[:2], lease)}
+    assert not find(FLANNELD, **plain)
+    assert codes(FLANNELD, **plain, policies=(rule, MAIN_RULE), other_routes=(dead,)) == ["ROUTE-002"]
