@@ -203,7 +203,7 @@ def test_packets_without_end_do_not_keep_it(node: Node):
 
 def test_what_the_kernel_refuses_to_send_is_said_in_its_words(node: Node):
     found = proved(node, "10.9.0.2", "10.9.0.255")
-    assert found["verdict"] == "FW-002 web: web sent 0 by eth0: its kernel says 'Permission denied'"
+    assert found["verdict"] == "ROUTE-003 web: web sent 0 by eth0: its kernel says 'Permission denied'"
 
 
 @pytest.mark.parametrize("arguments", [("10.9.0.2", "[fd09::3]81"), ("--udp", "10.9.0.2", "10.9.0.3")])

@@ -13,11 +13,12 @@ from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
 _ANSWERED: Final = "it arrives, and the answer comes back"
+_UNSEEN: Final = "LOST-001"
 _UNREAD: Final = "They vanish there: no rule, program, port or counter of the kernel that weft reads says why"
 # What a kernel says of what it does not send (errno(3)), and of what that is the word.
 _REFUSALS: Final = {
     "Operation not permitted": "FW-002",
-    "Permission denied": "FW-002",
+    "Permission denied": "ROUTE-003",  # a route or rule that prohibits it
     "Network is unreachable": "ROUTE-003",
     "No route to host": "ROUTE-003",
     "Invalid argument": "ROUTE-003",  # a blackhole
@@ -154,10 +155,8 @@ def _compared(legs: list[Leg], answers: Answers, *, due: bool, beyond: str) -> O
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
         problem = Problem("REACH-001", f"{before.node} to {beyond}", seen, hint=hint)
-    undecided = any(hop.passes is None and hop.suspect is None for leg in legs for hop in leg.way.hops)
-    problem = problem or _loss(before, after, answers.taken, by_rules=undecided)
-    doubt = "the rules that were read do not decide it; " if undecided else ""
-    return Outcome(verdict=f"{doubt}{problem}", well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
+    problem = problem or _loss(before, after, answers.taken)
+    return Outcome(verdict=str(problem), well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
 
 
 def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
@@ -332,23 +331,22 @@ def _did(point: Point) -> str:
     return "sent" if point.what in _SENDING else "received"
 
 
-def _loss(before: Point | None, after: Point, taken: Sent, *, by_rules: bool = False) -> Problem:
-    """What is seen of a loss whose cause is not: `by_rules`, some of which nothing here decides."""
-    unseen = "FW-002" if by_rules else "LOST-001"
+def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
+    """What is seen of a loss whose cause is not."""
     if before is None:
         seen = f"{after.place} sent {after.seen} by {after.device}"
         if taken.refusal:
             return Problem(
-                _REFUSALS.get(taken.refusal, unseen), after.place, f"{seen}: its kernel says {taken.refusal!r}"
+                _REFUSALS.get(taken.refusal, _UNSEEN), after.place, f"{seen}: its kernel says {taken.refusal!r}"
             )
-        return Problem(unseen, after.place, seen, hint=_UNREAD)
+        return Problem(_UNSEEN, after.place, seen, hint=_UNREAD)
     wrapped = after.what == _WRAPPED_BY
     seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
     where = "" if after.place == before.place else f" of {after.place}"
     seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
-        return Problem(unseen, before.place, seen, hint="See the program there, and rules of its own")
+        return Problem(_UNSEEN, before.place, seen, hint="See the program there, and rules of its own")
     if before.node != after.node:
         hint = "See what is between the nodes: links, firewalls, a cloud's security groups"
         return Problem("REACH-001", f"{before.node} to {after.node}", seen, hint=hint)
@@ -358,4 +356,4 @@ def _loss(before: Point | None, after: Point, taken: Sent, *, by_rules: bool = F
         return Problem(
             "CHECK-001", f"pod {pod}", seen, hint=f"'weft doctor' on {node} sees both ends of the pod's link"
         )
-    return Problem(unseen, after.node, seen, hint=_UNREAD)
+    return Problem(_UNSEEN, after.node, seen, hint=_UNREAD)

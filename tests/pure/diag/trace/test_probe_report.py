@@ -263,9 +263,7 @@ def test_what_was_predicted_to_be_dropped():
 def test_what_was_not_told():
     doubtful = Hop(what="rules at forward", seen="undecided", passes=None)
     known = [("node1", {"there": Way(hops=(doubtful, *OUT.hops), end="undecided"), "back": IN}), KNOWN[1]]
-    assert tried(0, 3, known=known).verdict.startswith(
-        "the rules that were read do not decide it; FW-002 node1: cni0 of node1 received 3"
-    )
+    assert tried(0, 3, known=known).verdict.startswith("LOST-001 node1: cni0 of node1 received 3")
     found = [counted(leg, lambda *_: 3) for leg in legs(POD1, POD2, KNOWN)]
     assert outcome(found, Answers(sent=3, reached=2), due=True).verdict.startswith(
         "2 of 3 answers came back, and no device"
@@ -283,7 +281,7 @@ def test_what_answers_alone_tell():
     assert unread.verdict.startswith("1 of 3 answers came back; 70 packets were not read")
     assert (unread.well, unread.problem) == (False, None)
     kernel = outcome(lost, Answers(sent=3, reached=0, taken=Sent(refusal="Permission denied")), due=True)
-    assert kernel.verdict == "FW-002 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"
+    assert kernel.verdict == "ROUTE-003 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"
 
 
 def test_what_goes_on_to_where_nothing_is_counted():
