@@ -1,6 +1,7 @@
 """Pods that send what is forbidden before they are attached, others that send to them, and ears in all of them."""
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +19,10 @@ from weft.model.net import Ip
 
 ALL: Final = 3  # ETH_P_ALL (linux/if_ether.h)
 MARK: Final = b"forbidden"
+V6: Final = b"\x86\xdd"  # ETH_P_IPV6
 EVERYBODY: Final = "ff:ff:ff:ff:ff:ff"
+PATIENCE: Final = 10.0  # seconds
+TOTAL_RETRANS: Final = 100  # in struct tcp_info (linux/tcp.h)
 PAUSE: Final = 0.004  # seconds between two rounds of what is sent
 
 
@@ -51,11 +55,12 @@ class Ears:
 
     def _note(self, frame: bytes) -> None:
         if MARK in frame:
-            if frame[23] != socket.IPPROTO_ICMP:  # an error has the packet in it that it complains of
+            error = frame[20] == socket.IPPROTO_ICMPV6 if frame[12:14] == V6 else frame[23] == socket.IPPROTO_ICMP
+            if not error:  # which has the packet in it that it complains of
                 self.heard.append(frame)
         elif frame[12:14] == b"\x08\x06":  # ARP
             self.claims.add((socket.inet_ntoa(frame[28:32]), frame[22:28].hex(":")))
-        elif frame[12:14] == b"\x86\xdd" and frame[20] == socket.IPPROTO_ICMPV6 and frame[54] == 136:
+        elif frame[12:14] == V6 and frame[20] == socket.IPPROTO_ICMPV6 and frame[54] == 136:
             self.claims.add((socket.inet_ntop(socket.AF_INET6, frame[62:78]), frame[6:12].hex(":")))
 
     def close(self) -> None:
@@ -77,13 +82,15 @@ class Mouth:
         self._thread.start()
 
     def _send(self) -> None:
-        routed = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        v4, v6 = (
+            socket.socket(each, socket.SOCK_RAW, socket.IPPROTO_RAW) for each in (socket.AF_INET, socket.AF_INET6)
+        )
         frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-        with routed, frames:
+        with v4, v6, frames:
             while not self._over.is_set():
                 for target, packet in self._say():
                     with suppress(OSError):  # no link yet, no address or no neighbour
-                        to, where = (routed, (target, 0)) if target else (frames, ("eth0", 0))
+                        to, where = (v6 if ":" in target else v4, (target, 0)) if target else (frames, ("eth0", 0))
                         self.sent += bool(to.sendto(packet, where))
                 time.sleep(PAUSE)
 
@@ -92,8 +99,25 @@ class Mouth:
         self._thread.join()
 
 
+def first_arrives(source: Netns, target: str) -> bool:
+    """Tell whether a connection's first packet is answered, however long that takes: none is sent again."""
+
+    def attempt() -> bool:
+        try:
+            with socket.create_connection((target, PORT), PATIENCE) as made:
+                info = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
+                return not int.from_bytes(info[TOTAL_RETRANS:], sys.byteorder)
+        except OSError:
+            return False
+
+    return source.call(attempt)
+
+
 @cache
 def datagrams(source: str, targets: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """The kernel may put in another source, of IPv4, so that has no checksum."""
+    if ":" in source:
+        return [(target, bytes(IPv6(src=source, dst=target) / UDP(sport=9, dport=PORT) / MARK)) for target in targets]
     return [
         (target, bytes(IP(src=source, dst=target) / UDP(sport=9, dport=PORT, chksum=0) / MARK)) for target in targets
     ]

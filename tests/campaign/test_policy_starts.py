@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.policystarts import Ears, Mouth, claiming, datagrams, tagged
+from tests.campaign.policystarts import Ears, Mouth, claiming, datagrams, first_arrives, tagged
 from tests.node.plugincalls import Runtime
-from tests.node.policyworld import PORT, World, attach, connects, listen
+from tests.node.policyworld import PORT, World, attach, listen
 from tests.support import etcd
 from tests.support.netns import Netns
 from tests.support.weftd import DUAL, VXLAN, Cluster, Underlay, clusters
@@ -64,6 +64,9 @@ class Trial:
             attach(self.runtime, each) for each in ("friend", "foe")
         )
         self.friends_ips, self.friends_mac = ips_of(self.friend), mac_of(self.friend)
+        [self.friends_v6], [self.foes_v6] = (
+            [str(ip) for ip in ips_of(pod) if ip.version == 6] for pod in (self.friend, self.foe)
+        )
         self.next = 4  # the number of an address that is given soon
         self.counts = Counter[str]()
         self.faults: list[str] = []
@@ -80,11 +83,15 @@ class Trial:
     def attack(self) -> Iterable[tuple[str, bytes]]:
         """Of the foe."""
         mac, numbers = mac_of(self.foe), range(self.next - AT_ONCE, self.next + AHEAD)
-        targets = tuple({str(self.node.v4[2 + (number - 2) % 253]) for number in numbers})
-        targets = tuple(sorted(set(targets) - {self.friends_ip, self.foes_ip}))
+        hosts = sorted({2 + (number - 2) % 253 for number in numbers})
+        all_v4, all_v6 = ([str(subnet[host]) for host in hosts] for subnet in self.node.subnets)
+        targets = tuple(ip for ip in all_v4 if ip not in (self.friends_ip, self.foes_ip))
+        targets_v6 = tuple(ip for ip in all_v6 if ip not in (self.friends_v6, self.foes_v6))
         return [
             *datagrams(self.foes_ip, targets),
             *datagrams(self.friends_ip, targets),
+            *datagrams(self.foes_v6, targets_v6),
+            *datagrams(self.friends_v6, targets_v6),
             *tagged(mac, self.foes_ip, targets),
             *claiming(mac, self.friends_ips),
         ]
@@ -98,6 +105,7 @@ class Trial:
         return [
             *datagrams(WHOEVER, foe),
             *datagrams(self.friends_ip, foe),
+            *datagrams(self.friends_v6, (self.foes_v6,)),
             *tagged(mac, self.friends_ip, foe),
             *claiming(mac, self.friends_ips),
         ]
@@ -111,7 +119,7 @@ class Trial:
             with closing(Ears(pod)) as ears, closing(Mouth(pod, partial(self.mischief, pod))) as mouth:
                 ip = self._added(name, pod)
                 for source, target, said in ((pod, self.friends_ip, "to"), (self.friend, ip, "from")):
-                    if not connects(source, target):
+                    if not first_arrives(source, target):
                         self.faults.append(f"{name} at {ip}: its first packet {said} its friend is lost")
                 time.sleep(0.03)
                 assert mouth.sent
