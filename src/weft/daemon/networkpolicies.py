@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from weft.cluster.store import Settings
-from weft.diag.owners import enforcer_in
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 
@@ -45,6 +44,8 @@ class Policies:
 
     async def judge(self, count: int) -> Problem | None:
         """Return what is wrong if there are so many policies. Raises `ToolError`."""
+        from weft.diag.owners import enforcer_in  # diagnosis is not loaded at the start
+
         if not count or enforcer_in(await self._rules()):
             return None
         many = "1 NetworkPolicy" if count == 1 else f"{count} NetworkPolicies"
