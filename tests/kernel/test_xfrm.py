@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from tests.support.netns import Netns
-from weft.daemon.backends.ipsec import policies, remains
+from weft.daemon.backends.ipsec import IPSEC, policies
 from weft.daemon.backends.ipsec.policies import Policies
 from weft.desired.backends.ipsec.objects import Direction, Policy
 from weft.model.value import replace
@@ -73,7 +73,7 @@ def test_policies_of_others_are_neither_seen_nor_removed(netns: Netns, opened: P
         netns.run(f"ip xfrm policy add {other}")
     assert opened.list() == [policy("out")]
     assert netns.call(policies.present) == [policy("out")]
-    ours = partial(remains.remove, lambda: [IPv4Network("10.5.0.0/16")])
+    ours = partial(IPSEC.remains.remove, lambda: [IPv4Network("10.5.0.0/16")])
     assert netns.call(ours) == ["the kernel's IPsec policies"]
     assert netns.call(ours) == []
     assert netns.run("ip xfrm policy").count("src ") == 9
@@ -83,9 +83,9 @@ def test_policies_of_other_networks_are_another_programs(netns: Netns, opened: P
     flanneld = replace(policy("in"), src=IPv4Network("10.1.1.0/24"), dst=IPv4Network("10.1.2.0/24"))
     astride = replace(policy("fwd"), dst=IPv4Network("10.1.2.0/24"))
     opened.change([policy("out"), flanneld, astride], [])
-    netns.call(partial(remains.remove, lambda: [IPv4Network("10.5.0.0/16")]))
+    netns.call(partial(IPSEC.remains.remove, lambda: [IPv4Network("10.5.0.0/16")]))
     assert {each.key for each in opened.list()} == {flanneld.key, astride.key}
-    assert netns.call(partial(remains.remove, list)) == []
+    assert netns.call(partial(IPSEC.remains.remove, list)) == []
 
 
 def test_a_kernel_tells_whether_it_has_esp_and_keeps_nothing_of_the_trial(netns: Netns):
