@@ -23,7 +23,9 @@ mkdir -p "$tree"/{DEBIAN,usr/bin,usr/sbin} "$site" "$home/bin" "$share"/{man/man
 scripts/needs.sh "$machine" "$python" "$site" --offline
 .venv-tools/bin/uv pip install --quiet --python .venv/bin/python --python-platform "$machine-manylinux_2_36" --python-version $python \
     --target "$site" --link-mode copy --no-deps --no-index --find-links "$folder" "weft-cni==$weft"
+# Programs that name the Python which installed them, and uv's notes; RECORD would name both, by sums that differ each time.
 rm -rf "${site:?}"/{bin,.lock,*.dist-info/uv_cache.json}
+sed -i '\#^bin/#d; /uv_cache\.json/d' "$site"/*.dist-info/RECORD
 printf 'home = /usr/bin\ninclude-system-site-packages = false\n' >"$home/pyvenv.cfg"
 ln -s ../../../bin/python$python "$home/bin/python3"
 for program in weft weftd; do

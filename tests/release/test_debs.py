@@ -89,6 +89,10 @@ def test_a_package_has_its_pages_its_unit_and_its_libraries(release: Path, tmp_p
     assert len(built) > 5
     for path in built:
         assert int.from_bytes(path.read_bytes()[18:20], "little") == number, path
+    for record in site.glob("*.dist-info/RECORD"):
+        listed = [line.partition(",")[0] for line in record.read_text().splitlines()]
+        assert listed
+        assert not [name for name in listed if not (site / name).exists()], record
     owners = run("dpkg-deb", "--contents", package)
     assert all(" root/root " in line for line in owners.splitlines())
     assert "direct_url.json" not in owners
