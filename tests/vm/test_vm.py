@@ -21,6 +21,7 @@ MODULES = (
     "tests.vm.scenarios_mesh",
     "tests.vm.scenarios_relay",
     "tests.vm.scenarios_links",
+    "tests.vm.scenarios_policy",
 )
 ROWS = {
     "check_b6_the_gateway_of_a_vlan": "cni.md B6",
