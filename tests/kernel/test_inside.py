@@ -39,6 +39,14 @@ def test_an_address_that_is_gone_is_not_blamed_on_who_asks_for_it(tmp_path: Path
         assert (found.code, found.where) == ("CHECK-001", "eth0 of pod pod1-1")
 
 
+def test_a_node_s_end_that_is_down_is_no_port_that_somebody_has_shut(tmp_path: Path):
+    with world(tmp_path, "vxlan") as nodes:
+        nodes.run("node1", "ip link set veth1-1 down")
+        assert "CHECK-001 eth0 of pod pod1-1: it has no carrier" in nodes.trace("pod1-1", "pod2-1", 4).verdict
+        [found] = nodes.doctor("node1").findings
+        assert (found.code, found.seen) == ("CHECK-001", "the node's end of it, veth1-1, is down")
+
+
 def test_an_answer_that_is_dropped_behind_the_uplink_has_not_come_back(tmp_path: Path):
     with world(tmp_path, "vxlan") as nodes:
         hook = "{ type filter hook ingress device eth0 priority 0; }"

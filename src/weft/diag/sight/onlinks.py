@@ -9,7 +9,7 @@ from weft.diag.sight.node import Hanging
 from weft.kernel import bpf
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.kernel.reported import LinkInfo, PortInfo
+from weft.model.kernel.reported import NO_CARRIER, LinkInfo, PortInfo
 
 _FORWARDING: Final = 3  # BR_STATE_FORWARDING
 _STATES: Final = ("disabled", "listening", "learning", "forwarding", "blocking")
@@ -37,7 +37,8 @@ def queues() -> dict[str, int]:
 
 
 def _on(rtnl: Rtnl, link: LinkInfo, hooks: tuple[int, ...]) -> Iterator[Hanging]:
-    for kind, seen in _of_port(link.port) if link.port is not None else ():
+    stands = link.up and link.operstate not in NO_CARRIER  # else its port is disabled by that, and nobody has shut it
+    for kind, seen in _of_port(link.port) if link.port is not None and stands else ():
         yield Hanging(device=link.name, kind=kind, seen=seen)
     if link.xdp:
         yield Hanging(device=link.name, kind="program", seen=f"XDP program {_named(link.xdp)}")

@@ -18,6 +18,7 @@ from weft.diag.trace.probe_report import TraceReport
 from weft.diag.trace.ruled import AS_TOLD
 from weft.model.errors import Problem
 from weft.model.kernel.marks import ECHOES_IGNORED
+from weft.model.kernel.reported import NO_CARRIER
 from weft.model.net import Ip
 from weft.model.value import replace
 
@@ -76,6 +77,9 @@ def _of_link(sight: Sight, end: End, address: Ip) -> Problem | None:
     link, where = sight.link(end.device), f"{end.device} of pod {end.pod}"
     if link is None or not link.up:
         return Problem("CHECK-001", where, "it is down", expected="up", hint=_RECREATE)
+    if link.operstate in NO_CARRIER:
+        seen = "it has no carrier: the node's end of it is down"
+        return Problem("CHECK-001", where, seen, hint="'weft doctor' has the command that sets it up")
     if not is_own(sight, address):
         return Problem("CHECK-001", where, f"it has lost {address}", hint=_RECREATE)
     return None
