@@ -54,14 +54,13 @@ def running(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_who_was_refused_is_told_by_names(running: Lab):
-    running.weft()
     running.weft("check", "--quick", check=False)
-    found = {each["node"]: each["seen"] for each in json.loads(running.weft("policy", "denied", "-o", "json").stdout)}
+    found = {each["node"]: each["seen"] for each in json.loads(policy(running, "denied", "-o", "json"))}
     assert list(found) == ["node1", "node2"]
     flows = found["node2"]["flows"]
     refused = {(each["source_pod"], each["target_pod"], *each["policies"]) for each in flows}
     assert ("lab/pod2-2", "lab/pod2-1", "lab/only-one") in refused
-    assert "lab/pod2-2 (" in running.weft("policy", "denied").stdout
+    assert "lab/pod2-2 (" in policy(running, "denied")
 
 
 def test_what_policies_forbid_is_lost_and_that_is_right(running: Lab):
