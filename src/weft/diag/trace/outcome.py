@@ -119,7 +119,9 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     An answer is `due` to an echo request or a SYN, not to a datagram. `beyond` is the node or address to which a packet
     goes on that ends outside of what was looked at.
     """
-    told = _ruled(legs, answers) if answers.ruled and answers.reached < answers.sent else None
+    # Its own rules may take what has come back to its link.
+    own = sum(each.count for each in answers.ruled.get(legs[-1].pod, ())) >= answers.sent > 0
+    told = _ruled(legs, answers) if own or (answers.ruled and answers.reached < answers.sent) else None
     return told or _compared(legs, answers, due=due, beyond=beyond)
 
 
