@@ -182,7 +182,7 @@ def told(ruling: Ruling) -> Ruling:
     words, beside = "", set[str]()
     named = (ruling.table, ruling.chain)
     with suppress(OSError):
-        # Names go into nft's own language, and whoever owns the namespace has made them.
+        # Names go into nft's own language, and those who made them may be anybody in the namespace.
         if ruling.handle and all(_PLAIN.fullmatch(each) for each in named):
             listed = said(("nft", "-a", "list", "chain", ruling.family, *named)).splitlines()
             lines = (each.strip().rpartition(" # handle ") for each in listed)
