@@ -137,5 +137,6 @@ def _traced(sight: Sight, sent: _Sent, places: Places) -> Lost:
         problem = Problem("LOST-001", where, "some were lost, and three that were sent later arrived", hint=_BY_CHANCE)
     elif problem is None:
         problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
-    beyond = problem.where.startswith(f"{socket.gethostname()} to ")  # as a trace has it of what leaves the node
+    # As a trace has it of what leaves the node, and of a machine that does not tell its MAC.
+    beyond = problem.where.startswith((f"{socket.gethostname()} to ", "link "))
     return replace(lost, cause=problem, here=not beyond, forbidden=problem.hint == POLICIES.hint)
