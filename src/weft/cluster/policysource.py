@@ -28,12 +28,16 @@ _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class Change(Value):
-    """What is known now. `problems` are all that there are; `written` is when it was, in seconds since 1970."""
+    """What is known now. `problems` are all that there are; `written` is when it was, in seconds since 1970.
+
+    `current` is False while there may be something newer that cannot be read.
+    """
 
     put: tuple[Thing, ...] = ()
     gone: tuple[Id, ...] = ()
     problems: tuple[Problem, ...] = ()
     written: float = 0.0
+    current: bool = True
 
 
 TakeChange = Callable[[Change | ConfigError], None]

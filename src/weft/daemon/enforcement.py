@@ -165,7 +165,7 @@ class Enforcement:
         self._term: _Term | None = None
         self._attached: dict[str, Attached] = {}
         self._gone: set[str] = set()  # since the look at who lives began
-        self._known: tuple[Problem, ...] = ()  # of policies
+        self._known: frozenset[Problem] = frozenset()  # of policies
         self._written = 0.0
         self._read = asyncio.Event()
         self._live: asyncio.Future[Callable[[], Attachments]] = self._loop.create_future()
@@ -292,17 +292,19 @@ class Enforcement:
             self.cuts.concern(concerned(keys, term.decider.wanted, denies=term.decider.denies))
 
     def _take(self, found: Change | ConfigError) -> None:
+        if isinstance(found, ConfigError) or not found.current:
+            self._unread_since = self._clock() if self._unread_since is None else self._unread_since
+        else:
+            self._unread_since = None
         if isinstance(found, ConfigError):
             self._unread = found.problems[0]
-            self._unread_since = self._clock() if self._unread_since is None else self._unread_since
             log.error("policies stay as they were: %s", found)
             return
         for problem in found.problems:
             if problem not in self._known:
                 log.error("%s", problem)
-        self._known = found.problems
+        self._known = frozenset(found.problems)
         self._unread = found.problems[0] if found.problems else None
-        self._unread_since = None
         self._written = found.written
         if not self._read.is_set() or any(isinstance(each, Policy | ClusterPolicy) for each in found.put):
             kinds = Counter(name[0] for name in self._source.things)

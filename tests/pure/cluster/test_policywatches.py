@@ -201,6 +201,7 @@ async def test_while_the_api_is_away_what_is_known_goes_on_and_is_said_to_be_old
     await comes(lambda: isinstance(node.told[-1], Change) and node.told[-1].problems)
     [problem] = node.told[-1].problems
     assert (problem.code, "it is silent" in problem.seen) == ("POL-003", True)
+    assert not node.told[-1].current
     assert node.knows(*NAMESPACES, "shop/web")
     said = len(node.told)
     await asyncio.sleep(0.05)
@@ -208,6 +209,7 @@ async def test_while_the_api_is_away_what_is_known_goes_on_and_is_said_to_be_old
     api.away = False
     await pod(api, "db", "shop", "node1")
     await comes(lambda: node.knows(*NAMESPACES, "shop/web", "shop/db") and not node.told[-1].problems)
+    assert node.told[-1].current
 
 
 async def test_without_a_first_answer_it_is_said_why(api):

@@ -71,7 +71,7 @@ class Told:
     node = ""
 
     def __init__(self) -> None:
-        self.words: asyncio.Queue[World | ConfigError] = asyncio.Queue()
+        self.words: asyncio.Queue[World | Change | ConfigError] = asyncio.Queue()
         self.things: dict[Id, Thing] = {}
         self.asked: list[Id] = []
 
@@ -274,6 +274,12 @@ async def test_what_cannot_be_read_makes_what_is_known_old_until_it_can(node):
     await comes(lambda: node.gate.state() is not None)
     node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
     await comes(lambda: node.gate.state().age > 0)
+    node.source.words.put_nowait(PODS)
+    await comes(lambda: node.gate.state().age == 0)
+    for _ in range(2):
+        old = Problem(code="POL-003", where="policies", seen="what is known may be old")
+        node.source.words.put_nowait(Change(problems=(old,), current=False))
+        await comes(lambda: node.gate.state().age > 0.02)
     node.source.words.put_nowait(PODS)
     await comes(lambda: node.gate.state().age == 0)
 

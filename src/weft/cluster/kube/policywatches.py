@@ -134,7 +134,8 @@ class PolicyWatches:
         problems = (*(() if old is None else (old,)), *wrong)
         if put or gone or problems != self._said:
             self._said = problems
-            take(Change(put=tuple(put), gone=tuple(gone), problems=problems, written=time.time()))
+            now, current = time.time(), old is None
+            take(Change(put=tuple(put), gone=tuple(gone), problems=problems, written=now, current=current))
 
 
 def _watches(meant: frozenset[str] | None, *, now: Iterable[str]) -> AbstractSet[str]:
