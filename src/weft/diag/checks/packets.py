@@ -18,22 +18,22 @@ def _arrive(sight: Sight) -> Iterator[Finding]:
     if proof is None or not (proof.tried or proof.lost):
         raise UndecidedError(_NOTHING)
     unheard = {each.peer for each in sight.probes if each.way == "overlay" and not each.answered}
-    causes = dict[Problem, list[Lost]]()
-    for each in proof.lost:
+    causes, missing = dict[Problem, list[Lost]](), [each for each in proof.lost if not each.forbidden]
+    for each in missing:
         # Of what a peer does that does not answer the node either, the check of answers knows as much.
-        if each.cause is not None and not each.forbidden and not (is_unexplained(each) and each.peer in unheard):
+        if each.cause is not None and not (is_unexplained(each) and each.peer in unheard):
             causes.setdefault(each.cause, []).append(each)
     if any(cause.code not in CONCLUDED for cause in causes):
         causes = {cause: lost for cause, lost in causes.items() if cause.code not in CONCLUDED}
     for cause, lost in causes.items():
         # Rules that hold up one pod and not the others may be a policy's, of whatever program.
-        meant = cause.code.startswith("FW-") and not any(each.peer for each in lost) and len(proof.lost) < proof.pods
+        meant = cause.code.startswith("FW-") and not any(each.peer for each in lost) and len(missing) < proof.pods
         yield Finding(problem=cause, weight="warning" if meant else "fault")
-    untold = [each for each in proof.lost if each.cause is None and each.peer not in unheard]
+    untold = [each for each in missing if each.cause is None and each.peer not in unheard]
     if untold and not causes:
         first = untold[0]
         where = f"packets from {first.source} to {first.target}"
-        seen = f"{counted(len(proof.lost), 'packet')} of {proof.tried} did not arrive"
+        seen = f"{counted(len(missing), 'packet')} of {proof.tried} did not arrive"
         yield Finding(problem=Problem("LOST-001", where, seen, hint=_ONCE_MORE))
 
 

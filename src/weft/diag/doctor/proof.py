@@ -4,21 +4,29 @@ What the checks read is what they know of; a packet meets all that there is. Wha
 """
 
 import socket
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from ipaddress import ip_address
 from math import ceil
+from secrets import randbits
 from typing import Final, TypeVar
 
 from weft.diag.check import node_trials, trying
 from weft.diag.check.scenarios import End
 from weft.diag.checks.packets import is_unexplained
-from weft.diag.owners import POLICIES
+from weft.diag.owners import POLICIES, POLICY_TABLE
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
 from weft.diag.trace.command import prove_echo
+from weft.diag.trace.probes import patterns, so_many
+from weft.diag.trace.ruled import ends_of_dropped
+from weft.diag.trace.sending import send
+from weft.kernel.netfilter import nftrace
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Ip
 from weft.model.value import Value, replace
@@ -28,6 +36,8 @@ T = TypeVar("T")
 _MOST_PODS: Final = 128
 _MOST_PEERS: Final = 512
 _TRACED: Final = 4  # of what is lost: each takes a second or two
+_AT_ONCE: Final = 32  # packets of which nf_tables tells, so that all is read
+_ON_THE_WAY: Final = 0.03  # seconds from a pod to the last rule
 _BY_CHANCE: Final = "A limit, a full table or queue, or chance loses some. Run it again, or 'weft trace --probe'"
 
 
@@ -49,12 +59,14 @@ def examined(places: Places) -> Sight:
             theirs = _some(others, _MOST_PEERS)
             own = node_trials.ends(sight, socket.gethostname(), some)
             sent = [*_by_pods(pods, own, theirs), *_by_node(sight)]
-        lost = [each for each in sent if not each.arrived]
+            lost = [each for each in sent if not each.arrived]
+            refused = _refused(sight, pods, lost)
         alive = {end for each in sent if each.arrived for end in (each.source, each.target)}
-        traced = {each: _traced(sight, each, places) for each in _examples(lost, alive)}
+        unexplained = [each for each in lost if (each.source, each.target) not in refused]
+        traced = {each: _traced(sight, each, places) for each in _examples(unexplained, alive)}
     except (Unavailable, ConfigError, OSError) as error:
         return replace(sight, unseen={**sight.unseen, "proof": str(error)})
-    proof = _proof(sight, sent, [traced.get(each, _untraced(each)) for each in lost])
+    proof = _proof(sight, sent, [traced.get(each, _untraced(each, refused)) for each in lost])
     more = len(pods.found) - len(some) + len(others) - len(theirs)
     return replace(sight, proof=replace(proof, pods=len(some), more=more))
 
@@ -76,8 +88,30 @@ def _proof(sight: Sight, sent: Sequence[_Sent], lost: Sequence[Lost]) -> Proof:
     )
 
 
-def _untraced(sent: _Sent) -> Lost:
-    return Lost(source=sent.source, target=sent.target, peer=sent.peer)
+def _refused(sight: Sight, pods: Pods, lost: Sequence[_Sent]) -> set[tuple[Ip, Ip]]:
+    """The ends of lost packets that network policies drop here, by the kernel's word: each is sent once more.
+
+    Policies may refuse any number of them, and each trace takes seconds.
+    """
+    found = set[tuple[Ip, Ip]]()
+    if not lost or all(table != POLICY_TABLE for _, table, _ in sight.rules.chains):
+        return found
+    numbers = so_many(randbits(32), len(lost))
+    with suppress(OSError), ExitStack() as held:  # no right to ask nf_tables, or more than was kept
+        sock = nftrace.listen(patterns("icmp", numbers))
+        held.callback(nftrace.close, sock)
+        for start in range(0, len(lost), _AT_ONCE):
+            for each, number in zip(lost[start : start + _AT_ONCE], numbers[start:], strict=False):
+                pod = pods.named(str(each.source))
+                words = partial(send, each.source, each.target, kind="icmp", port=0, numbers=[number])
+                pods.run(pod.name if pod is not None else "", words)
+            time.sleep(_ON_THE_WAY)
+            found |= ends_of_dropped(nftrace.take(sock), nftrace.tables(sock), POLICY_TABLE)
+    return found
+
+
+def _untraced(sent: _Sent, refused: Collection[tuple[Ip, Ip]] = ()) -> Lost:
+    return Lost(source=sent.source, target=sent.target, peer=sent.peer, forbidden=(sent.source, sent.target) in refused)
 
 
 def _by_pods(pods: Pods, own: Sequence[End], others: Sequence[End]) -> Iterator[_Sent]:

@@ -1,12 +1,14 @@
 """Drops of probes by nf_tables, by the kernel's own word: which rule or policy took which verdict. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
+from weft.model.net import Ip
 from weft.model.value import Value, field, replace
 
 AS_TOLD: Final = "as the kernel tells"
@@ -42,20 +44,37 @@ Rulings = Mapping[str, Sequence[Ruling]]  # by place
 
 
 def dropped(steps: Iterable[Step], ours: Collection[str]) -> list[Ruling]:
-    """Who dropped packets that tables of ours have marked; others' traces may run beside.
+    """Who dropped packets that tables of ours have marked.
 
     A packet that is dropped leaves its number to a later one, so steps count and not numbers.
     """
-    marked, found = set[int](), Counter[tuple[str, str, str, int]]()
-    for step in steps:
-        if step.table in ours and step.handle:  # a rule of ours; its chains' ends are told of others' packets, too
-            marked.add(step.packet)
-        elif step.packet in marked and step.verdict == "drop":
-            found[step.family, step.table, step.chain, step.handle] += 1
+    found = Counter((step.family, step.table, step.chain, step.handle) for step, _ in _drops(steps, ours))
     return [
         Ruling(family=family, table=table, chain=chain, handle=handle, count=count)
         for (family, table, chain, handle), count in found.items()
     ]
+
+
+def ends_of_dropped(steps: Iterable[Step], ours: Collection[str], table: str) -> set[tuple[Ip, Ip]]:
+    """From where to where packets went that tables of ours have marked and one of this name has dropped."""
+    return {ends for step, header in _drops(steps, ours) if step.table == table and (ends := _ends(header))}
+
+
+def _drops(steps: Iterable[Step], ours: Collection[str]) -> Iterator[tuple[Step, bytes]]:
+    """Each drop, with the packet's IP header; others' traces may run beside."""
+    marked = dict[int, bytes]()
+    for step in steps:
+        if step.table in ours and step.handle:  # a rule of ours; its chains' ends are told of others' packets, too
+            marked[step.packet] = step.header
+        elif step.packet in marked and step.verdict == "drop":
+            yield step, marked[step.packet]
+
+
+def _ends(header: bytes) -> tuple[Ip, Ip] | None:
+    """Source and target of an IP packet; None without a whole header."""
+    start, size = (12, 4) if header[:1] and header[0] >> 4 == 4 else (8, 16)
+    source, target = header[start : start + size], header[start + size : start + 2 * size]
+    return (ip_address(source), ip_address(target)) if len(target) == size else None
 
 
 def decisive(found: Sequence[Ruling]) -> Ruling | None:

@@ -40,6 +40,7 @@ _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _BUFFER: Final = 4 << 20  # bytes: a probe may meet hundreds of rules
 _DATAGRAM: Final = 1 << 16
+_AT_ONCE: Final = 1 << 15  # datagrams: whoever sees a probe may send its like faster than they are read
 
 _NFTA_TABLE_NAME: Final = 1
 _NFTA_TABLE_FLAGS: Final = 2
@@ -71,6 +72,7 @@ _NFTA_TRACE_RULE_HANDLE: Final = 3
 _NFTA_TRACE_TYPE: Final = 4
 _NFTA_TRACE_VERDICT: Final = 5
 _NFTA_TRACE_ID: Final = 6
+_NFTA_TRACE_NETWORK_HEADER: Final = 8
 _NFTA_TRACE_IIF: Final = 10
 _NFTA_TRACE_OIF: Final = 12
 _NFTA_TRACE_POLICY: Final = 16
@@ -129,8 +131,8 @@ def tables(sock: socket.socket) -> tuple[str, str]:
 
 
 def take(sock: socket.socket) -> Iterator[Step]:
-    """The steps that have come. Raises `OSError` (ENOBUFS) once if more came than were kept."""
-    while True:
+    """The steps that have come, up to some thousands. Raises `OSError` (ENOBUFS) once if more came than were kept."""
+    for _ in range(_AT_ONCE):
         try:
             datagram = sock.recv(_DATAGRAM)
         except BlockingIOError:
@@ -165,6 +167,7 @@ def _step(family: int, found: Attributes) -> Step:
         verdict=f"{verdict} {said.text(_NFTA_VERDICT_CHAIN)}".rstrip(),
         iif=found.network_number(_NFTA_TRACE_IIF) or 0,
         oif=found.network_number(_NFTA_TRACE_OIF) or 0,
+        header=found.get(_NFTA_TRACE_NETWORK_HEADER, b""),
     )
 
 

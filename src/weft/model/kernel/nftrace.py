@@ -22,7 +22,8 @@ class Step(Value):
     """What nf_tables did with a packet: the verdict of a rule, or of a chain's policy, or a chain's end.
 
     `handle` is the rule's, 0 for others. `verdict` is `drop`, `accept`, or where it goes on: `jump NAME`. `packet` is
-    the same number for all steps of a packet in one turn of hooks. `iif` and `oif` are numbers of links, 0 for none.
+    the same number for all steps of a packet in one turn of hooks, and the first one in a chain has its IP `header`.
+    `iif` and `oif` are numbers of links, 0 for none.
     """
 
     packet: int
@@ -34,3 +35,4 @@ class Step(Value):
     verdict: str
     iif: int = 0
     oif: int = 0
+    header: bytes = b""

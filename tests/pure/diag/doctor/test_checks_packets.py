@@ -62,6 +62,13 @@ def test_what_is_lost_among_pods_is_told_once():
     assert not find(**proved(lost(wall, peer="", forbidden=True)))
 
 
+def test_what_policies_refuse_is_no_finding_traced_or_not():
+    refused = lost(None, forbidden=True)
+    assert not find(**proved(refused, lost(None, peer="", forbidden=True)))
+    [found] = find(**proved(refused, lost(None)))
+    assert found.problem.seen == "1 packet of 4 did not arrive"
+
+
 def test_what_was_not_traced_is_counted():
     [found] = find(**proved(lost(None)))
     assert (found.problem.code, found.problem.seen) == ("LOST-001", "1 packet of 4 did not arrive")

@@ -1,5 +1,6 @@
 """Which rule dropped probes, by the steps that the kernel tells of."""
 
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from weft.diag.trace.hops import End, Hop, Leg, Way
 from weft.diag.trace.outcome import Answers, outcome
 from weft.diag.trace.probes import patterns
-from weft.diag.trace.ruled import Ruling, decisive, dropped, explained
+from weft.diag.trace.ruled import Ruling, decisive, dropped, ends_of_dropped, explained
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Pattern, Step
 from weft.wire.icmp import MARK
@@ -37,6 +38,24 @@ def test_drops_of_marked_packets_count_even_if_one_has_the_number_of_an_earlier(
         Ruling(family="ip", table="x", chain="p", handle=4, count=2),
         Ruling(family="ip", table="y", chain="p", handle=0, count=1),
     ]
+
+
+FOUR = bytes.fromhex("4500002cb49c4000400188327f0000017f000002")
+SIX = bytes.fromhex("60000000001800ff" + "fd01000000000000000000000000000a" + "fd01000000000000000000000000000b")
+
+
+def test_the_ends_of_packets_that_one_table_dropped():
+    steps = [
+        *(step(1, "weft-trace-7", header=FOUR), step(1, "p", "drop")),
+        *(step(2, "weft-trace-7", header=SIX), step(2, "p", "drop")),
+        *(step(3, "weft-trace-7", header=FOUR[:19]), step(3, "p", "drop")),
+        *(step(4, "weft-trace-7"), step(4, "p", "drop")),
+        *(step(5, "weft-trace-7", header=bytes([*FOUR[:19], 9])), step(5, "x", "drop")),
+        *(step(6, "weft-trace-8", header=bytes([*FOUR[:19], 8])), step(6, "p", "drop")),
+    ]
+    ends = [("127.0.0.1", "127.0.0.2"), ("fd01::a", "fd01::b")]
+    expected = {(ip_address(source), ip_address(target)) for source, target in ends}
+    assert ends_of_dropped(steps, {"weft-trace-7"}, "p") == expected
 
 
 @pytest.mark.parametrize(
