@@ -40,7 +40,7 @@ _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
 _BUFFER: Final = 4 << 20  # bytes: a probe may meet hundreds of rules
 _DATAGRAM: Final = 1 << 16
-_AT_ONCE: Final = 1 << 15  # datagrams: whoever sees a probe may send its like faster than they are read
+_AT_ONCE: Final = 1 << 15  # datagrams: a pod that sees a probe may send more of the kind than are read
 
 _NFTA_TABLE_NAME: Final = 1
 _NFTA_TABLE_FLAGS: Final = 2
