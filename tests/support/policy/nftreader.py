@@ -19,10 +19,10 @@ SETS |= {"iifname": 16, "@th,64,128": 16}
 class Packet:
     """The first of a flow; `ether` is the frame's type, `icmp` the type of ICMP, an echo request's if it is one.
 
-    `claimed` is the address that a neighbour advertisement is about.
+    `claimed` is the address that a neighbour advertisement is about, `hops` how many the packet may still be sent on.
     """
 
-    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether="", claimed="fe80::1"):
+    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether="", claimed="fe80::1", hops=63):
         source, target, protocol, port = flow
         self.version = ip_address(source).version
         self.fields = {
@@ -35,6 +35,7 @@ class Packet:
             "iifname": iifname,
             "oifname": oifname,
             "type": icmp,
+            "hoplimit": hops,
             "@th,64,10": int(ip_address(claimed)) >> 118,
             "@th,64,128": ip_address(claimed),
         }

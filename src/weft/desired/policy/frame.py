@@ -17,8 +17,14 @@ from weft.model.policy import DIRECTIONS, Direction
 
 _OWN_SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
 _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
-# Neighbours, routers and groups: bridge netfilter brings them to hook forward. No pod is a router.
-_NEIGHBOURS: Final = ("130-137", "143")
+# Neighbours, routers and groups: bridge netfilter brings them to hook forward. What is routed has fewer hops than 255
+# left there (RFC 4861, 11.2), and groups are asked and told by their own addresses (RFC 3810): so none of it is routed.
+_NEIGHBOURS: Final = (
+    "icmpv6 type 133-137 ip6 hoplimit 255",
+    "icmpv6 type 130-132 ip6 daddr ff00::/8",
+    "icmpv6 type 143 ip6 daddr ff00::/8",
+)
+# No pod is a router.
 _PODS_NEIGHBOURS: Final = ("131-133", "135-136", "143")
 REMEMBERED: Final = 600  # seconds
 _DENIED: Final = (
@@ -84,7 +90,7 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
             ends = f"{ip} saddr . {ip} daddr . meta l4proto . th sport . th dport"
             rules.append(f"{ends} @{CUT}{family} counter drop")
         if family == 6:
-            rules += [f"icmpv6 type {types} accept" for types in _NEIGHBOURS]
+            rules += [f"{match} accept" for match in _NEIGHBOURS]
         rules.append(f"{ip} {side} vmap @{way}{family}")
     rules += [f"{NFT_WORD[net.version]} {side} {net} goto {refused}" for net in settings.subnets]
     if direction == "egress":  # from where pods are, and no pod's address

@@ -76,7 +76,7 @@ def test_what_is_for_no_pods_address_reaches_no_pod_of_the_bridge(target):
     assert not reader.passes(Packet(flow, iifname="cni0", oifname="cni0"))
     from_elsewhere = ("192.0.2.7" if "." in target else "2001:db8::7", *flow[1:])
     assert reader.passes(Packet(from_elsewhere, iifname="eth0", oifname="eth1")), "none of our links"
-    solicitation = Packet((*flow[:2], "ICMP", 0), iifname="cni0", oifname="cni0", icmp=135)
+    solicitation = Packet((*flow[:2], "ICMP", 0), iifname="cni0", oifname="cni0", icmp=135, hops=255)
     assert reader.passes(solicitation) == (":" in target)
 
 
