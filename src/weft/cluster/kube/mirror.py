@@ -31,14 +31,15 @@ class Mirror(Generic[T]):
         self._client = client
         self.what = what
         self._touched = touched
+        self._version = ""  # up to which all is known
         self._asked: dict[Id, str] = {}  # the versions of what was read beside, which are newer than what is heard
 
     def get(self, name: Id) -> T | None:
         return self.items.get(name)
 
     def put(self, item: T, version: str) -> None:
-        """What was read by itself. What is heard of it that is older counts no more."""
-        if self.items.get(item.id) != item:
+        """What was read by itself. What is heard of it that is older counts no more, nor what has been heard since."""
+        if version != self._version and not is_older(version, self._version) and self.items.get(item.id) != item:
             self._asked[item.id] = version
             self.items[item.id] = item
             self._touched((item.id,))
@@ -47,6 +48,7 @@ class Mirror(Generic[T]):
         found, version = await gathered(self._client, self.what, dict[Id, T], _take)
         for name in [each for each in list(self._asked) if self._is_overtaken(each, version)]:
             found[name] = self.items[name]
+        self._version = version
         self._set(found)
         return version
 
@@ -58,7 +60,7 @@ class Mirror(Generic[T]):
     async def changed(self, events: Sequence[Happened[T]], version: str) -> bool:
         touched = set()
         for event in events:
-            item = event.item
+            item, self._version = event.item, event.version
             if item is None or self._is_overtaken(item.id, event.version):
                 continue
             before = self.items.pop(item.id, None)
