@@ -194,6 +194,34 @@ async def test_a_list_that_is_older_than_what_was_asked_for_does_not_undo_it(api
     assert {each.name for each in mirror.items.values()} == {"web"}
 
 
+async def test_an_answer_that_is_older_than_what_was_heard_meanwhile_counts_no_more(api, node, monkeypatch):
+    """Neither a pod that has gone since, nor its former labels."""
+    await comes(lambda: node.knows(*NAMESPACES))
+    answer = api.get
+    held = asyncio.Event()
+
+    async def late(path: str, **query: str) -> bytes:
+        body = await answer(path, **query)
+        await held.wait()
+        return body
+
+    for name in ("web", "db"):
+        await pod(api, name, "shop", "node1", app="old")
+    monkeypatch.setattr(api, "get", late)
+    asking = [asyncio.ensure_future(node.watches.ask(("pod", "shop", name))) for name in ("web", "db")]
+    await asyncio.sleep(0.01)
+    await pod(api, "web", "shop", "node1", app="new")
+    await api.delete("pods", "db", "shop")
+    await comes(
+        lambda: node.knows(*NAMESPACES, "shop/web") and node.things["pod", "shop", "web"].labels["app"] == "new"
+    )
+    held.set()
+    await asyncio.gather(*asking)
+    await asyncio.sleep(0.05)
+    assert node.knows(*NAMESPACES, "shop/web")
+    assert node.things["pod", "shop", "web"].labels == {"app": "new"}
+
+
 async def test_while_the_api_is_away_what_is_known_goes_on_and_is_said_to_be_old(api, node):
     await pod(api, "web", "shop", "node1", app="web")
     await comes(lambda: node.knows(*NAMESPACES, "shop/web"))
@@ -246,8 +274,37 @@ async def test_what_cannot_be_enforced_as_written_is_said_while_it_is_so(api, no
     await api.put("networkpolicies", "odd", "shop", spec={"podSelector": 5})
     await comes(lambda: "podSelector" in str(node.told[-1].problems))
     assert node.knows(*NAMESPACES, "shop/web", "shop/odd"), "as it was before"
+    await policy(api, "odd", "shop", {})
+    await comes(lambda: [each.where for each in node.told[-1].problems] == [problem.where])
     await policy(api, "odd", "shop")
     await comes(lambda: not node.told[-1].problems)
+    await policy(api, "odd", "shop", *[{}] * 5000)
+    await comes(lambda: len(node.told[-1].problems) == 10)
+
+
+async def test_a_policy_that_becomes_right_again_as_it_was_is_not_named_any_more(api, node):
+    await pod(api, "web", "shop", "node1", app="web")
+    await policy(api, "shut", "shop")
+    await comes(lambda: node.knows(*NAMESPACES, "shop/web", "shop/shut"))
+    await api.put("networkpolicies", "shut", "shop", spec={"podSelector": 5})
+    await comes(lambda: node.told[-1].problems)
+    await policy(api, "shut", "shop")
+    await comes(lambda: not node.told[-1].problems)
+
+
+async def test_of_namespaces_that_come_and_go_nothing_is_kept(api, node):
+    effective = node.watches.effective
+    for name in ("job-1", "job-2"):
+        await pod(api, "run", name, "node1", app="web")
+        await policy(api, "shut", name)
+        await policy(api, "other", name)
+        await comes(lambda name=name: node.knows(*NAMESPACES, f"{name}/run", f"{name}/shut", f"{name}/other"))
+        await api.delete("networkpolicies", "shut", name)
+        await comes(lambda name=name: node.knows(*NAMESPACES, f"{name}/run", f"{name}/other"))
+        await api.delete("networkpolicies", "other", name)
+        await api.delete("pods", "run", name)
+        await comes(lambda: node.knows(*NAMESPACES))
+    assert (effective._in, effective._here) == ({}, {})
 
 
 async def test_a_pod_that_leaves_takes_the_policies_of_its_namespace_along(api, node):

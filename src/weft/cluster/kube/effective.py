@@ -1,13 +1,17 @@
 """What is known from the API as what policies are decided by: read no further than pods of this node need it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from weft.desired.policy.interest import Interest
 from weft.model.errors import Problem
 from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, Policy, Thing
 from weft.wire.kubepolicy import PolicyText, policy_of
 from weft.wire.policy import Unreadable
+
+# Of a policy: each is logged on every node, and thousands of rules may be wrong.
+_MOST_PROBLEMS: Final = 10
 
 
 class Effective:
@@ -28,8 +32,8 @@ class Effective:
         self._namespaces = namespaces
         self._own = own
         self._peers = peers
-        self._read: dict[Id, tuple[PolicyText, Policy | ClusterPolicy]] = {}
-        self._in: defaultdict[str, set[Id]] = defaultdict(set)  # policies, by namespace
+        self._read: dict[Id, tuple[PolicyText, Policy | ClusterPolicy, tuple[Problem, ...]]] = {}
+        self._in: dict[str, set[Id]] = {}  # policies, by namespace
         self._pods: dict[Id, Pod] = {}  # of this node, that count
         self._here: Counter[str] = Counter()  # of these, by namespace
         self._interest = Interest()
@@ -46,7 +50,7 @@ class Effective:
             if name[0] == "namespace":
                 self._interest.set_namespace(name[2], self._namespaces(name))
         moved = {name[1] for name in ids if name[0] == "pod" and self._set_pod(name)}
-        ids.update(name for namespace in moved for name in self._in[namespace])
+        ids.update(name for namespace in moved for name in self._in.get(namespace, ()))
         for name in ids:
             if name[0] in ("policy", "clusterpolicy"):
                 self._set_policy(name)
@@ -69,29 +73,43 @@ class Effective:
         if before != now:
             self._interest.set_pod(name, now)
         had = self._here[name[1]]
-        self._here[name[1]] += (now is not None) - (before is not None)
-        return bool(had) != bool(self._here[name[1]])
+        has = had + (now is not None) - (before is not None)
+        if has:
+            self._here[name[1]] = has
+        else:
+            self._here.pop(name[1], None)
+        return bool(had) != bool(has)
 
     def _set_policy(self, name: Id) -> None:
         text = self._texts(name)
-        if text is None:
-            self._in[name[1]].discard(name)
-        else:
-            self._in[name[1]].add(name)
+        if text is not None:
+            self._in.setdefault(name[1], set()).add(name)
+        elif name in (there := self._in.get(name[1], set())):
+            there.discard(name)
+            if not there:
+                del self._in[name[1]]
         if text is None or not (name[0] == "clusterpolicy" or self._here[name[1]]):
-            self.wrong.pop(name, None)
+            self._note(name, ())
             if self._read.pop(name, None) is not None:
                 self._interest.set_policy(name, None)
-            return
-        if name in self._read and self._read[name][0] == text:
-            return
+        elif name in self._read and self._read[name][0] == text:
+            self._note(name, self._read[name][2])
+        else:
+            self._read_policy(name, text)
+
+    def _read_policy(self, name: Id, text: PolicyText) -> None:
         try:
             policy, problems = policy_of(text)
         except Unreadable as error:
-            self.wrong[name] = (error.problem,)
+            self._note(name, (error.problem,))
             return
-        self.wrong.pop(name, None)
+        problems = problems[:_MOST_PROBLEMS]
+        self._note(name, problems)
+        self._read[name] = text, policy, problems
+        self._interest.set_policy(name, policy)
+
+    def _note(self, name: Id, problems: tuple[Problem, ...]) -> None:
         if problems:
             self.wrong[name] = problems
-        self._read[name] = text, policy
-        self._interest.set_policy(name, policy)
+        else:
+            self.wrong.pop(name, None)
