@@ -18,8 +18,8 @@ import h11
 from weft import __version__
 from weft.cluster import tls
 from weft.cluster.kube.access import Access, Timing
-from weft.cluster.kube.link import Link, Request
-from weft.cluster.kube.problems import answered, handshake, silent
+from weft.cluster.kube.link import Link, Request, TooLargeError
+from weft.cluster.kube.problems import LargeError, answered, handshake, silent
 from weft.cluster.reach import Reach
 from weft.model.cluster import Tally
 from weft.model.errors import ConfigError, Unavailable
@@ -67,7 +67,7 @@ class Client:
             link.abort()
 
     async def get(self, path: str, *, accept: str = JSON, **query: str) -> bytes:
-        """The body of what lies at a path. Raises `Unavailable`, `NotFoundError` among it, and `ExpiredError`."""
+        """The body of what lies at a path. Raises `Unavailable` (`NotFoundError`, `LargeError`) and `ExpiredError`."""
         return await self._call("GET", _target(path, query), accept=accept)
 
     async def patch(self, path: str, body: bytes) -> bytes:
@@ -127,6 +127,8 @@ class Client:
         link = await self._connect()
         try:
             return await self._ask(link, request)
+        except TooLargeError as error:
+            raise LargeError(*silent(self.where, str(error)).problems) from None
         except OSError as error:
             raise silent(self.where, _words(error)) from None
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from weft.cluster.kube.client import JSON, Client
-from weft.cluster.kube.problems import ExpiredError, reading, silent
+from weft.cluster.kube.problems import ExpiredError, LargeError, reading, silent
 from weft.model.value import Value
 from weft.wire.kubelist import Kind, Page
 
@@ -22,32 +22,43 @@ _DIGITS: Final = 20  # of a number of 64 bits
 class Collection(Value, Generic[T]):
     """What is listed and watched as one: what lies at `path` and is selected by `query`; `page` objects at a time.
 
-    `list_as` and `watch_as` are types that are asked for.
+    `list_as` and `watch_as` are types that are asked for. What is `few` of many is listed at once, as the API server
+    has it in memory (`resourceVersion=0`): it may be behind there, as a watch may. Pages come from etcd, where each
+    one reads all objects at `path` until enough are selected.
     """
 
     path: str
     kind: Kind[T]
     query: Mapping[str, str] = MappingProxyType({})
     page: int = 100
+    few: bool = False
     list_as: str = JSON
     watch_as: str = JSON
 
     async def pages(self, client: Client) -> AsyncGenerator[Page[T], None]:
         """Raises `Unavailable`, and `ExpiredError` when the API forgets the list between two pages."""
-        rest = ""
+        rest, most, few = "", self.page, self.few
         while True:
-            page = await self._page(client, limit=str(self.page), **({"continue": rest} if rest else {}))
-            rest = page.rest
+            part = {"resourceVersion": "0"} if few else {"limit": str(most), **({"continue": rest} if rest else {})}
+            try:
+                page = await self._page(client, **self.query, **part)
+            except LargeError:  # somebody has made large objects
+                if most == 1:
+                    raise
+                few, most = False, max(1, most // 4)
+                continue
+            few, rest = False, page.rest
             yield page
             if not rest:
                 return
             await asyncio.sleep(0)
 
     async def version_now(self, client: Client) -> str:
+        """Of all that lies at `path`: to select one of it might take reading all."""
         return (await self._page(client, limit="1")).version
 
     async def _page(self, client: Client, **query: str) -> Page[T]:
-        body = await client.get(self.path, accept=self.list_as, **self.query, **query)
+        body = await client.get(self.path, accept=self.list_as, **query)
         with reading(client.where):
             return self.kind.page(body)
 

@@ -18,7 +18,8 @@ from weft.model.value import Value
 
 _CHUNK: Final = 1 << 18
 LARGEST: Final = 32 << 20  # bytes of an answer, unpacked
-_LONGEST: Final = 4 << 20  # bytes of a line
+# Bytes of a line: etcd takes objects of 1.5 MB in protobuf, which as JSON are five times as long at worst.
+_LONGEST: Final = 16 << 20
 _COLLECTIONS: Final = ("/nodes", "/pods", "/namespaces", "/networkpolicies", "/clusternetworkpolicies")
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _UNPACKED: Final = 1 << 20  # bytes that are unpacked at a stretch: a kilobyte may become a megabyte
@@ -52,6 +53,10 @@ class Request(Value):
         if path.endswith(_COLLECTIONS):
             return "watch" if "watch=1" in query else "list"
         return "get"
+
+
+class TooLargeError(OSError):
+    """An answer of more than `LARGEST` bytes."""
 
 
 class Link:
@@ -116,7 +121,7 @@ class Link:
         async for data in self._data():
             body += data
             if len(body) > LARGEST:
-                raise OSError(f"an answer of more than {LARGEST} bytes")
+                raise TooLargeError(f"an answer of more than {LARGEST} bytes")
         if self._state.our_state is h11.DONE and self._state.their_state is h11.DONE:
             self._state.start_next_cycle()
         return bytes(body)

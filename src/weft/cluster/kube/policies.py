@@ -8,7 +8,7 @@ peers that are only not read yet.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.follow import Follower
@@ -19,7 +19,11 @@ from weft.cluster.pace import Pace
 from weft.cluster.policysource import TakeChange
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.policy import Id, Thing
+from weft.model.value import replace
 from weft.wire.policy import Unreadable
+
+# Seconds of silence, longer than between two bookmarks: of 5,000 nodes with some watches each, none asks at rest.
+_QUIET: Final = 75.0
 
 
 class KubePolicies:
@@ -44,7 +48,7 @@ class KubePolicies:
         self._watches: PolicyWatches | None = None
 
     async def run(self, take: TakeChange) -> NoReturn:
-        timing = self._client.timing
+        timing = replace(self._client.timing, quiet=_QUIET)
         client, events = self._client.another(), self._client.another()
 
         async def follow(mirror: Mirror[Any]) -> NoReturn:

@@ -16,6 +16,7 @@ from weft.cluster.pace import Pace
 from weft.cluster.policysource import Change, TakeChange
 from weft.model.errors import ConfigError, Problem
 from weft.model.policy import Id, Namespace, Pod, Thing
+from weft.model.value import replace
 from weft.wire import kubepolicy
 from weft.wire.kubelist import Kind
 from weft.wire.kubepolicy import PolicyText
@@ -53,7 +54,8 @@ class PolicyWatches:
         self._policies = Mirror(client, _POLICIES, self._touch)
         self._cluster = ClusterPolicies(client, self._touch, pace)
         self._namespaces = Mirror(client, _NAMESPACES, self._touch)
-        self._own = Mirror(client, _pods("", f"spec.nodeName={node}", kubepolicy.PODS), self._touch)
+        own = replace(_pods("", f"spec.nodeName={node}", kubepolicy.PODS), few=True)
+        self._own = Mirror(client, own, self._touch)
         self._peers: dict[str, Mirror[Pod]] = {}  # by namespace, or of all
         self._watches: dict[str, asyncio.Task[NoReturn]] = {}
         self.effective = Effective(self.text, self._namespaces.get, self._own.get, self._peer)

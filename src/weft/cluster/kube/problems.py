@@ -31,6 +31,10 @@ class NotFoundError(Unavailable):
     pass
 
 
+class LargeError(Unavailable):
+    """What was asked for is more than is read at once: ask for less."""
+
+
 class BusyError(Unavailable):
     """The server wants to be asked again after `seconds`."""
 
