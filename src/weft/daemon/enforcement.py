@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from socket import if_nametoindex
 from typing import Final, Protocol, TypeVar
 
 from weft.beside.threads import beside
@@ -51,6 +52,7 @@ _ASK_SECONDS: Final = 0.1
 _ASK_AGAIN_SECONDS: Final = 2.0
 _NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
+_IPVS: Final = "kube-ipvs0"
 _BEGINNING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is known yet", hint="Try again in a moment"
 )
@@ -73,7 +75,16 @@ def settings_of(mode: Mode, inputs: Inputs, node: str) -> PolicySettings:
         subnets=subnets,
         subnet_lens={**netconf.subnet_lens, **{net.version: net.prefixlen for net in subnets}},
         node=node,
+        ipvs=_has_ipvs(),
     )
+
+
+def _has_ipvs() -> bool:
+    """Tell whether kube-proxy has IPVS's device, which holds the addresses of Services."""
+    try:
+        return bool(if_nametoindex(_IPVS))
+    except OSError:
+        return False
 
 
 def opened(

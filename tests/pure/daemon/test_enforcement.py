@@ -328,6 +328,17 @@ async def test_another_subnet_is_decided_anew(node):
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
 
 
+async def test_what_ipvs_sends_is_judged_once_its_device_is_there(node, monkeypatch):
+    def hooks():
+        return {thing.hook.split()[3] for thing in node.kernel.holds.values() if getattr(thing, "hook", "")}
+
+    node.begin(k1=WEB)
+    await comes(lambda: node.gate.problem is None)
+    assert "output" not in hooks()
+    monkeypatch.setattr(enforcement, "_IPVS", "lo")
+    await comes(lambda: "output" in hooks())
+
+
 def test_when_the_loop_has_ended_nobody_waits():
     async def begin() -> Enforcement:
         return Node().gate

@@ -11,7 +11,7 @@ from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement, Poli
 
 TOKEN = re.compile(r'"[^"]*"|\{[^}]*\}|\S+')
 NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
-STATEMENTS = ("counter", "comment", "update", "ether", "ct")
+STATEMENTS = ("counter", "comment", "update", "ether", "ct", "fib")
 SETS = {"ipv4_addr": 4, "ipv6_addr": 16, "ifname": 16, "inet_proto": 4, "inet_service": 4}
 SETS |= {"iifname": 16, "@th,64,128": 16}
 
@@ -20,9 +20,12 @@ class Packet:
     """The first of a flow; `ether` is the frame's type, `icmp` the type of ICMP, an echo request's if it is one.
 
     `claimed` is the address that a neighbour advertisement is about, `hops` how many the packet may still be sent on.
+    `own`: the node has its source.
     """
 
-    def __init__(self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether="", claimed="fe80::1", hops=63):
+    def __init__(
+        self, flow, *, iifname="eth0", oifname="eth0", icmp=128, ether="", claimed="fe80::1", hops=63, own=False
+    ):
         source, target, protocol, port = flow
         self.version = ip_address(source).version
         self.fields = {
@@ -40,6 +43,7 @@ class Packet:
             "@th,64,128": ip_address(claimed),
         }
         self.ether = ether or {4: "ip", 6: "ip6"}[self.version]
+        self.own = own
         self.ports = self.fields["l4proto"] in ("tcp", "udp", "sctp")
 
 
@@ -103,6 +107,9 @@ class Reader:
             return rest[2:] if packet.ports else None
         if word == "ether":
             return rest[2:] if rest[:2] == ["type", packet.ether] else None
+        if word == "fib":
+            assert rest[:3] == ["saddr", "type", "local"]
+            return rest[3:] if packet.own else None
         assert rest[:2] == ["state", "established,related"]
         return None  # the packet is the first of a flow
 

@@ -155,14 +155,24 @@ class Site:
         return None if ip.startswith(("10.244.1.", "fd00:244:0:1:")) else self.beyond
 
     def arrive(
-        self, flows: Sequence[Flow], expected: Sequence[bool], *, service: bool = False, seconds: float = 2
+        self,
+        flows: Sequence[Flow],
+        expected: Sequence[bool],
+        *,
+        service: bool = False,
+        seconds: float = 2,
+        by: Netns | None = None,
     ) -> list[bool]:
-        """Send the first packet of each flow; which of them have arrived. Those that are expected are waited for."""
+        """Send the first packet of each flow; which of them have arrived. Those that are expected are waited for.
+
+        All are sent `by` somebody, or each by who has its source.
+        """
         numbers = {next(_numbers): flow for flow in flows}
         for number, (source, target, protocol, port) in numbers.items():
-            to, at = service_of(target) if service else target, self._at(source)
+            to, at = service_of(target) if service else target, by or self._at(source)
             assert at is not None
-            self._senders[id(at)][":" in source].sendto(first_packet(source, to, protocol, port, number), (to, 0))
+            with suppress(PermissionError):  # what hook output refuses, its sender is told
+                self._senders[id(at)][":" in source].sendto(first_packet(source, to, protocol, port, number), (to, 0))
         missing = {number for number, right in zip(numbers, expected, strict=True) if right}
         came: set[int] = set()
         for _ in looks(seconds):

@@ -5,7 +5,7 @@ ends one direction alone, so there are two chains. In the audit mode what would 
 """
 
 from functools import cache
-from typing import Final
+from typing import Final, Literal
 
 from weft.desired.policy.inputs import Attached, Mode, PolicySettings
 from weft.desired.policy.names import ADDRESS, CUT, MAP, interface
@@ -14,6 +14,8 @@ from weft.model.kernel.nftset import field
 from weft.model.kernel.objects import Object
 from weft.model.kernel.policytable import BRIDGE, INET, PolicyChain, PolicyElement, PolicySet, named
 from weft.model.policy import DIRECTIONS, Direction
+
+Hook = Literal["forward", "output"]
 
 _OWN_SIDE: Final[dict[Direction, str]] = {"egress": "saddr", "ingress": "daddr"}
 _PRIORITY: Final[dict[Direction, int]] = {"egress": -2, "ingress": -1}
@@ -75,14 +77,18 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
         ]
         # Another set, for nft takes these bytes for no address.
         sets.append(PolicySet(table=table, name="claims", spec=f"typeof iifname . {_CLAIMED};"))
-    chains = [_base(direction, settings) for direction in DIRECTIONS]
+    hooks: tuple[Hook, ...] = ("forward", "output") if settings.ipvs else ("forward",)
+    chains = [_base(direction, settings, hook) for hook in hooks for direction in DIRECTIONS]
     chains += [refusal(direction, settings.mode) for direction in DIRECTIONS]
     return frozenset((*sets, *chains))
 
 
-def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
+def _base(direction: Direction, settings: PolicySettings, hook: Hook) -> PolicyChain:
+    """IPVS sends what it has got for a Service from hook output, and from whoever sent it."""
     side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
+    if hook == "output":
+        rules.append("fib saddr type local accept")
     for family, ip in NFT_WORD.items():  # whose address is known of IPv4 is asked for nothing of IPv6
         if direction == "egress" and settings.mode == "enforce":
             # Answers of what was cut: connection tracking would take them for the beginning of another connection. What
@@ -93,13 +99,13 @@ def _base(direction: Direction, settings: PolicySettings) -> PolicyChain:
             rules += [f"{match} accept" for match in _NEIGHBOURS]
         rules.append(f"{ip} {side} vmap @{way}{family}")
     rules += [f"{NFT_WORD[net.version]} {side} {net} goto {refused}" for net in settings.subnets]
-    if direction == "egress":  # from where pods are, and no pod's address
-        rules.append(f"iifname @links goto {refused}")
-    else:
-        # Groups, broadcasts and addresses of the link reach pods of one bridge, and are no pod's.
-        rules.append(f"iifname @links oifname @links goto {refused}")
-    hook = f"type filter hook forward priority {_PRIORITY[direction]}; policy accept;"
-    return named(direction, tuple(rules), hook)
+    if hook == "forward":
+        # From where pods are, and no pod's address. Groups, broadcasts and addresses of the link reach pods of one
+        # bridge, and are no pod's.
+        to = "" if direction == "egress" else " oifname @links"
+        rules.append(f"iifname @links{to} goto {refused}")
+    where = f"type filter hook {hook} priority {_PRIORITY[direction]}; policy accept;"
+    return named(direction, tuple(rules), where)
 
 
 @cache

@@ -14,7 +14,8 @@ UNKNOWN: Final = "?/?"
 class PolicySettings(Value):
     """`networks` are all pods', `subnets` this node's; each node's subnet has `subnet_lens` bits, by family.
 
-    `node` is this node's name, as pods have it that are to run here; empty where it is not known.
+    `node` is this node's name, as pods have it that are to run here; empty where it is not known. `ipvs` tells whether
+    the node's Services are IPVS's.
     """
 
     mode: Mode
@@ -22,6 +23,7 @@ class PolicySettings(Value):
     subnets: tuple[Net, ...]
     subnet_lens: dict[int, int]
     node: str = ""
+    ipvs: bool = False
 
     @property
     def families(self) -> tuple[Family, ...]:

@@ -94,6 +94,20 @@ def test_an_address_of_the_node_that_nobody_is_known_to_have_is_refused_where_no
         assert not reader.passes(Packet((source, target, "TCP", 80), iifname=link, oifname="eth1"))
 
 
+def test_what_ipvs_sends_for_a_service_is_judged_by_its_sender_and_what_the_node_sends_is_not():
+    """It leaves by hook output, and has come in by no link there."""
+    settings = replace(SETTINGS, ipvs=True)
+    away = replace(SHUT, name="away", ingress=None, egress=())
+    far, mine, gateway = "192.0.2.7", str(IP), "10.244.1.1"
+    flows = {(mine, far): away, (far, mine): SHUT}
+    for (source, target), policy in flows.items():
+        packet = Packet((source, target, "TCP", 80), iifname="", own=False)
+        assert Reader(decider(SHOP, POD, settings=settings).wanted.values()).passes(packet, "output")
+        reader = Reader(decider(SHOP, POD, policy, settings=settings).wanted.values())
+        assert not reader.passes(packet, "output")
+        assert reader.passes(Packet((gateway, mine, "TCP", 80), iifname="", own=True), "output")
+
+
 @pytest.mark.parametrize("link, table", [("cni0", BRIDGE), ("veth1", INET)])
 def test_packets_are_asked_for_their_senders_in_a_table_that_a_port_needs_alone(link, table):
     made = decider(SHOP, POD, attached=replace(ATTACHED, link=link))

@@ -1,4 +1,4 @@
-"""Messages of IPv6 neighbours pass policies on their own link alone: no pod gets data out of the node in them."""
+"""Ways round policies: messages of IPv6 neighbours that are sent elsewhere, and what IPVS sends from hook output."""
 
 import socket
 import time
@@ -10,11 +10,13 @@ import pytest
 
 from tests.support.policy.deciding import SETTINGS
 from tests.support.policy.packets import MARK
-from tests.support.policy.site import ALL, LATE, PLACES, Site, pod_ips
+from tests.support.policy.site import ALL, GATEWAYS, LATE, PLACES, Site, pod_ips
+from tests.support.policy.worlds import STRANGERS
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import Attached
 from weft.model.kernel.objects import Key, Object
 from weft.model.policy import EVERYTHING, NAME_LABEL, Namespace, Pod, Policy
+from weft.model.value import replace
 
 FAR = "2001:db8::7"
 KINDS = (*range(130, 138), 143)
@@ -26,9 +28,9 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         yield Site(request.param, stack)
 
 
-def shut(site: Site) -> dict[Key, Object]:
+def shut(site: Site, *, ipvs: bool = False) -> dict[Key, Object]:
     """All of the namespace's pods: nothing leaves them."""
-    made = PolicyDecider(SETTINGS)
+    made = PolicyDecider(replace(SETTINGS, ipvs=ipvs))
     made.change([Namespace(name="a", labels={NAME_LABEL: "a"})])
     made.change([Policy(namespace="a", name="shut", pods=EVERYTHING, egress=())])
     for place in range(PLACES):
@@ -80,3 +82,13 @@ def test_neighbours_of_one_bridge_find_each_other_whatever_they_may_send(site):
     other = pod_ips(1)[1]
     site.pods[0].run(f"ip -6 neigh flush dev eth0; ping -6 -c 1 -W 1 {other} || true")
     assert "lladdr" in site.pods[0].run(f"ip -6 neigh show {other}")
+
+
+def test_what_the_node_sends_on_for_others_as_ipvs_does_is_judged_by_its_sender(site):
+    """Packets of pods that leave by hook output, made by hand, since few kernels have IPVS."""
+    site.hold(shut(site, ipvs=True))
+    flows = [(pod_ips(0)[v6], to, "TCP", 80) for v6 in (0, 1) for to in (pod_ips(1)[v6], STRANGERS[v6][0])]
+    flows += [(GATEWAYS[v6], pod_ips(1)[v6], "TCP", 80) for v6 in (0, 1)]
+    assert site.arrive(flows, [False] * 4 + [True] * 2, by=site.node) == [False] * 4 + [True] * 2
+    site.hold({})
+    assert all(site.arrive(flows, [True] * 6, by=site.node)), "the trial itself is not right"
