@@ -83,7 +83,7 @@ def _check(sight: Sight, note: Note) -> CheckReport:
         attempt = partial(trying.at_once, pods.visit)
         wanted, outcomes = made(wanted, partial(attempt, note=note))
         found_out, beyond = node_trials.without(judged(wanted, outcomes), _ended(pods, wanted, outcomes))
-        found_out, owners = node_trials.shared(found_out)
+        found_out, owners = node_trials.shared(found_out, node_trials.given(sight, pods.found))
         hidden = filter(None, [hidden_words(pods.hidden)])
         rest = [*node_trials.untried(sight, pods.found), *hidden, *untried(wanted, outcomes), *beyond]
         found = [cause for fault in FAULTS for cause in node_trials.placed(causes(found_out, fault), name, found_out)]

@@ -1,7 +1,7 @@
 """The trials that a node makes alone, between its pods and itself and to other nodes, and what follows. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from itertools import chain, groupby
 from typing import Final, Literal
@@ -258,23 +258,42 @@ def _way(tried: Tried) -> Way:
     return BY_NAME[tried.trial.scenario].way
 
 
-def shared(tried: Sequence[Tried]) -> tuple[list[Tried], list[Evidence]]:
-    """Give trials of an address that several pods have this fault; and say which pods these are."""
+def given(sight: Sight, pods: Sequence[Pod]) -> dict[str, str]:
+    """Which pod was given an address, as its runtime remembers."""
+    names = {link.name: pod.name for pod in pods if (link := sight.link(pod.peer)) is not None}
+    known = ((names[host], each) for each in sight.attached for host in each.hosts if host in names)
+    return {str(ip): name for name, each in known for ip in each.addresses}
+
+
+def shared(tried: Sequence[Tried], given: Mapping[str, str]) -> tuple[list[Tried], list[Evidence]]:
+    """Give trials of an address that several pods have this fault; and say which pods these are.
+
+    Where it is known who was `given` the address, the others are at fault. What was sent to the one proves nothing:
+    any of them may have got it.
+    """
     owners: dict[str, dict[str, None]] = {}
     for each in filter(_is_own, tried):
         owners.setdefault(each.trial.address, {})[each.trial.target] = None
     twice = {address: list(names) for address, names in owners.items() if len(names) > 1}
-    problems = [
-        Problem("CHECK-001", address, f"pods {' and '.join(names)} have it", hint=_TWICE)
-        for address, names in twice.items()
-    ]
+    rightly = {address: given[address] for address, names in twice.items() if given.get(address) in names}
     evidence = [
-        Evidence(node=name, by="check", problem=problem)
-        for problem, names in zip(problems, twice.values(), strict=True)
+        Evidence(node=name, by="check", problem=_twice(address, name, names, rightly.get(address)))
+        for address, names in twice.items()
         for name in names
+        if name != rightly.get(address)
     ]
-    found = [replace(each, fault="shared") if _is_own(each) and each.trial.address in twice else each for each in tried]
+    found = [
+        replace(each, fault="shared") if _is_own(each) and each.trial.address in twice else each
+        for each in tried
+        if each.trial.target != rightly.get(each.trial.address)
+    ]
     return found, evidence
+
+
+def _twice(address: str, name: str, names: Sequence[str], rightly: str | None) -> Problem:
+    if rightly is None:
+        return Problem("CHECK-001", address, f"pods {' and '.join(names)} have it", hint=_TWICE)
+    return Problem("CHECK-001", f"pod {name}", f"it has {address}, which pod {rightly} was given", hint=_TWICE)
 
 
 def _is_own(tried: Tried) -> bool:

@@ -21,6 +21,8 @@ _NO_MAC: Final = _Reason(
     "REACH-001", "the kernel waits in vain for a MAC", "The next machine is off, or cut off: 'ip neighbour'"
 )
 _FILTERED: Final = ("clsact", "ingress")  # qdiscs that queue nothing: what they drop, a filter of theirs does
+_QUEUE: Final = "Queue"
+_MOST: Final = 3  # times the lost probes: a counter that grew by more tells of others' packets
 _IPSEC: Final = "a policy or state of IPsec (xfrm) drops them"
 # Counters of proc(5) that say why a packet ends here (linux/snmp.h), the most telling first.
 _REASONS: Final[dict[str, _Reason]] = {
@@ -60,8 +62,15 @@ def by_probes(grown: Counted, without: Counted, *, times: float) -> dict[str, in
 
 
 def explained(place: str, grown: Counted, lost: int) -> Problem | None:
-    """What the kernel of a place says of `lost` probes; None if no counter grew by as many."""
-    enough = {name: count for name, count in grown.items() if count >= lost > 0}
+    """What the kernel of a place says of `lost` probes; None if no counter grew by as many, or all by far more.
+
+    A full queue drops what else comes, too.
+    """
+    enough = {
+        name: count
+        for name, count in grown.items()
+        if count >= lost > 0 and (count <= _MOST * lost or name.startswith(_QUEUE))
+    }
     for name, reason in _REASONS.items():
         if name in enough:
             return _problem(place, reason, name, enough[name])
@@ -75,7 +84,7 @@ def _of_kind(kind: str, which: str) -> _Reason | None:
     """The reason of a counter that is one of many: of IPsec, and of links' queues and filters."""
     if kind.startswith("Xfrm"):
         return _Reason("XFRM-001", _IPSEC, "See 'ip xfrm policy' and 'ip xfrm state' there")
-    if kind != "Queue":
+    if kind != _QUEUE:
         return None
     discipline, _, link = which.partition(".")
     if discipline in _FILTERED:

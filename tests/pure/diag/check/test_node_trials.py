@@ -13,7 +13,7 @@ from weft.diag.check.node_trials import FROM_HERE
 from weft.diag.check.report import as_junit, sentence, summed_up
 from weft.diag.check.scenarios import SCENARIOS
 from weft.diag.check.trial import Outcome, Trial, Tried
-from weft.diag.sight.node import Configured, Pod, Probed, Sight
+from weft.diag.sight.node import Attached, Configured, Pod, Probed, Sight
 from weft.lab.trials import IN_A_LAB
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
@@ -308,7 +308,7 @@ def test_a_public_ip_that_does_not_answer_is_no_fault_where_the_pod_network_reac
 def test_two_pods_of_one_address():
     pods = [*PODS, replace(PODS[0], name="twin")]
     wanted = trials(sight(), pods)
-    found, evidence = node_trials.shared(judged(wanted, outcomes_of(wanted, lambda _: False)))
+    found, evidence = node_trials.shared(judged(wanted, outcomes_of(wanted, lambda _: False)), {})
     assert {each.trial.target for each in found if each.fault == "shared"} == {"pod2", "twin"}
     assert {each.node for each in evidence} == {"pod2", "twin"}
     report = summed_up(FROM_HERE, found, causes(found, "shared"), evidence)
@@ -317,6 +317,28 @@ def test_two_pods_of_one_address():
     assert "pods pod2 and twin have it" in report.conclusion
     assert [each.failed for each in report.demands if each.name == "own-address"] == [12]
     assert describes(found)
+
+
+def test_of_two_pods_of_one_address_the_one_that_was_given_it_is_innocent():
+    pods = [replace(each, peer=20 + number) for number, each in enumerate(PODS)]
+    links = (LinkInfo(index=20, name="veth0"), LinkInfo(index=29, name="veth9"))
+    given = (attachment("veth0", "10.244.1.2", "fd00:1::2"), attachment("veth9", "10.244.1.9"), attachment("veth7"))
+    twin = replace(pods[0], name="twin", peer=29)
+    seen = replace(sight(), links=(*sight().links, *links), attached=given)
+    known = node_trials.given(seen, [*pods, twin])
+    assert known == {"10.244.1.2": "pod2", "fd00:1::2": "pod2", "10.244.1.9": "twin"}
+    wanted = trials(seen, [*pods, twin])
+    found, evidence = node_trials.shared(judged(wanted, outcomes_of(wanted, lambda _: False)), known)
+    assert {each.trial.target for each in found if each.fault == "shared"} == {"twin"}
+    assert {each.node for each in evidence} == {"twin"}
+    conclusion = summed_up(FROM_HERE, found, causes(found, "shared"), evidence).conclusion
+    assert conclusion.endswith("CHECK-001 pod twin: it has 10.244.1.2, which pod pod2 was given")
+    assert "or pod2" not in conclusion
+
+
+def attachment(host: str, *addresses: str) -> Attached:
+    ips = tuple(map(ip_address, addresses))
+    return Attached(network="n", container="c", pod="", ifname="eth0", hosts=("cni0", host), addresses=ips)
 
 
 def describes(found: list[Tried]) -> bool:

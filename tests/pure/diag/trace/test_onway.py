@@ -54,6 +54,9 @@ def test_a_counter_and_the_program_that_it_may_be_of():
     assert queue.code == "QDISC-001"
     assert named(queue, WAY, on(("veth1", "program"))) == queue
     assert explained("node1", {"Link.rx.eth0": 3}, 3) is None
+    full = explained("node1", {"Queue.tbf.eth0": 900, "XfrmOutPolBlock": 900}, 3)
+    assert full is not None
+    assert full.code == "QDISC-001"
 
 
 def test_what_grows_without_probes_is_no_reason():

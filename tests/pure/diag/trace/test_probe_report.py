@@ -127,7 +127,12 @@ def test_the_first_device_that_did_not_see_them(lost_at: int, said: str):
 def test_a_counter_that_grew_by_the_lost_probes_says_why(place: str, counter: str, code: str):
     numbers = iter(range(99))
     found = [counted(leg, lambda *_: 3 if next(numbers) < 5 else 0) for leg in legs(POD1, POD2, KNOWN)]
-    for count, said in ((3, code), (2, "REACH-001")):  # two are not three
+    for count, said in (
+        (3, code),
+        (9, code),
+        (2, "REACH-001"),
+        (10, "REACH-001"),
+    ):  # two are not three, and ten are others'
         result = outcome(found, Answers(sent=3, reached=0, grown={place: {counter: count}}), due=True)
         assert result.problem is not None
         assert result.problem.code == said
