@@ -1,4 +1,7 @@
+#!/usr/bin/env python3
 """Cuts a version: `scripts/changelog.py cut 0.2.0 2026-12-01`; `… section 0.2.0` prints what it brought.
+
+`… tag v0.2.0` fails unless that version was cut: what an index has once taken cannot be taken back.
 
 To cut is to give the top section of CHANGELOG.md the version's name, and to say the version in each file that has it.
 It needs Python alone, since the workflow of a release runs it without an environment.
@@ -12,7 +15,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 _TOP: Final = "## Unreleased\n"
-_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(rc\d+)?")
+# Without candidates: dpkg takes 1.2.0rc1 for newer than 1.2.0, and helm for no version.
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 # Each file that says the version, and what stands before it there.
 PLACES: Final = {
     "src/weft/__init__.py": r'__version__ = "',
@@ -43,13 +47,23 @@ def section(text: str, version: str) -> str:
 def cut(text: str, version: str, date: str) -> str:
     """Give the top section a version's name. Raises `ValueError`."""
     if not _VERSION.fullmatch(version):
-        raise ValueError(f"{version!r} is no version: expected as 1.2.0, or 1.2.0rc1")
+        raise ValueError(f"{version!r} is no version: expected as 1.2.0")
     if re.search(rf"^## {re.escape(version)} ", text, re.MULTILINE):
         raise ValueError(f"CHANGELOG.md: has a section {version!r} already")
     before, found, after = text.partition(_TOP)
     if not found or not re.match(r"\s*### ", after):
         raise ValueError("CHANGELOG.md: nothing stands below Unreleased: there is nothing to release")
     return f"{before}{_TOP}\n## {version} – {date}\n{after}"
+
+
+def check_tag(tag: str, text: str) -> None:
+    """Raise `ValueError` unless a tag, the files and a section of the changelog say one version."""
+    if {tag} != {f"v{version}" for version in versions()}:
+        said = ", ".join(sorted(versions()))
+        raise ValueError(
+            f"tag {tag}: the files say {said}. Cut the version first (scripts/changelog.py cut), then tag it"
+        )
+    section(text, tag.removeprefix("v"))
 
 
 def _places(before: str) -> re.Pattern[str]:
@@ -66,11 +80,13 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["section", version]:
             print(section(CHANGELOG.read_text(), version), end="")
+        case ["tag", tag]:
+            check_tag(tag, CHANGELOG.read_text())
         case ["cut", version, date]:
             CHANGELOG.write_text(cut(CHANGELOG.read_text(), version, date))
             _say(version)
         case _:
-            raise ValueError("expected: section VERSION, or cut VERSION DATE")
+            raise ValueError("expected: section VERSION, tag TAG, or cut VERSION DATE")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test, in stages; goes on after a stage that fails. The report at the end decides: tests/run/report.py.
+# All tests but tests/release, which scripts/release-check.sh runs, in stages; goes on after a stage that fails. The report at the end decides: tests/run/report.py.
 # A test that failed with a real kernel is run once more (docs/decisions/0043-what-failed-once-more.md).
 #
 # There are two rows of stages, because all of them wait as much as they work.

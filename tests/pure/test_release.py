@@ -31,6 +31,7 @@ def test_a_version_is_cut_from_the_top_section():
     "text, version, said",
     [
         (TEXT, "0.2", "is no version"),
+        (TEXT, "0.2.0rc1", "is no version"),
         (TEXT, "0.1.0", "already"),
         (TEXT.replace("### Added\n\n- a\n\n", ""), "0.2.0", "nothing to release"),
     ],
@@ -43,6 +44,21 @@ def test_what_cannot_be_cut_is_refused(text: str, version: str, said: str):
 def test_a_version_that_was_not_cut_has_no_section():
     with pytest.raises(ValueError, match=r"there is no section '0\.3\.0'"):
         changelog.section(TEXT, "0.3.0")
+
+
+def test_a_tag_names_the_version_that_the_files_say_and_that_was_cut():
+    cut = changelog.cut(TEXT.replace("0.1.0", "0.0.9"), __version__, "2026-12-01")
+    changelog.check_tag(f"v{__version__}", cut)
+    with pytest.raises(ValueError, match=r"tag v9\.9\.9: the files say"):
+        changelog.check_tag("v9.9.9", cut)
+    with pytest.raises(ValueError, match="there is no section"):
+        changelog.check_tag(f"v{__version__}", "# Changelog\n\n## Unreleased\n")
+
+
+def test_a_release_looks_at_its_tag_before_it_builds():
+    steps = jobs(ROOT / ".github/workflows/release.yml")["build"]["steps"]
+    first = next(step["run"] for step in steps if "run" in step)
+    assert first == 'scripts/changelog.py tag "$GITHUB_REF_NAME"'
 
 
 def test_the_manual_pages_name_every_command_and_every_flag():
