@@ -11,7 +11,7 @@ setup: ## Debian packages, uv, the locked environment in .venv, the CNI client
 demo: setup ## a three-node pod network on this machine, and a packet crossing it
 	@.venv/bin/weft lab demo
 
-test: setup ## style, types, import contracts and every test
+test: setup ## style, types, import contracts and all tests but those of a release
 	@scripts/test.sh
 
 lint: setup ## style, types and import contracts alone
