@@ -217,7 +217,7 @@ def test_what_cannot_be_enforced_as_written_is_an_event_at_the_policy(cluster, a
     node = begin(cluster, tmp_path, bin_dir).node
     node.says("POL-005 ClusterNetworkPolicy names: spec.egress")
     described = ("describe", "clusternetworkpolicy", "names")
-    eventually(lambda: "Warning  POL-005" in cluster.server.kubectl(*described), seconds=20)
+    eventually(lambda: "Warning  POL-005" in cluster.server.kubectl(*described), seconds=90)
     assert "domainNames" in cluster.server.kubectl(*described)
 
 

@@ -221,12 +221,20 @@ def event_of(node: str, now: datetime, *, kind: str, reason: str, message: str) 
 
 
 def event_about(
-    about: Mapping[str, str], namespace: str, node: str, now: datetime, *, kind: str, reason: str, message: str
+    about: Mapping[str, str],
+    namespace: str,
+    node: str,
+    now: datetime,
+    *,
+    kind: str,
+    reason: str,
+    message: str,
+    name: str = "",
 ) -> bytes:
-    """An Event of this node about an object. The server completes the name, so that each is unique."""
+    """An Event of this node about an object. Without a name, the server completes one that is unique."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
-        "metadata": {"generateName": f"{about['name']}.", "namespace": namespace},
+        "metadata": {**({"name": name} if name else {"generateName": f"{about['name']}."}), "namespace": namespace},
         "involvedObject": about,
         "type": kind,
         "reason": reason,

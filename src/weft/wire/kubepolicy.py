@@ -4,6 +4,7 @@ A policy stays text until it is asked for: most select no pod of this node.
 """
 
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,6 +20,8 @@ from weft.wire.policyobjects import Meta, NamespaceObject, PodObject, namespace_
 
 _API: Final = {"policy": "networking.k8s.io/v1", "clusterpolicy": "policy.networking.k8s.io/v1beta1"}
 _KIND: Final = {"policy": "NetworkPolicy", "clusterpolicy": "ClusterNetworkPolicy"}
+_HOUR: Final = 3600
+_LONGEST_NAME: Final = 200  # of an Event's own 253
 
 
 class PolicyText(Value, gc=False):
@@ -94,12 +97,18 @@ def has_resource(body: bytes, name: str) -> bool:
 
 
 def event_of_policy(text: PolicyText, node: str, now: datetime, message: str) -> tuple[str, bytes]:
-    """An Event that `kubectl describe networkpolicy` shows: its namespace and its body."""
+    """An Event that `kubectl describe networkpolicy` shows: its namespace and its body.
+
+    Its name is the same for one message within an hour, whichever node says it.
+    """
     namespace = text.namespace or EVENTS_OF_NODES
     about = {"apiVersion": _API[text.kind], "kind": _KIND[text.kind], "name": text.name, "uid": text.uid}
     if text.namespace:
         about["namespace"] = text.namespace
-    return namespace, event_about(about, namespace, node, now, kind="Warning", reason="POL-005", message=message)
+    seed = f"{text.uid} {int(now.timestamp() // _HOUR)} {message}"
+    name = f"{text.name[:_LONGEST_NAME].rstrip('.-')}.{sha256(seed.encode()).hexdigest()[:16]}"
+    made = event_about(about, namespace, node, now, kind="Warning", reason="POL-005", message=message, name=name)
+    return namespace, made
 
 
 _RESOURCES: Final = msgspec.json.Decoder(_Resources)

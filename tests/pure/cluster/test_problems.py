@@ -151,3 +151,20 @@ def test_an_api_server_that_is_busy_says_when_it_wants_to_be_asked_again(status:
     assert isinstance(told, kube.BusyError) == (getattr(told, "seconds", None) == 7)
     assert isinstance(told, Unavailable)
     assert told.problems[0].code == "STORE-001"
+
+
+def test_a_right_is_named_as_a_role_has_it_and_a_namespace_that_ends_lacks_none():
+    def told(path: str, body: bytes = b"", method: str = "GET") -> Any:
+        return kube.answered("https://k", method, path, 403, body).problems[0]
+
+    assert told("/api/v1/nodes/n1/status", method="PATCH").hint.endswith(
+        '- {apiGroups: [""], resources: ["nodes/status"], verbs: ["patch"]}'
+    )
+    version = "/apis/policy.networking.k8s.io/v1beta1"
+    assert told(version).hint.endswith(f'- {{nonResourceURLs: ["{version}"], verbs: ["get"]}}')
+    assert told(f"{version}/clusternetworkpolicies?watch=1").hint.endswith(
+        '- {apiGroups: ["policy.networking.k8s.io"], resources: ["clusternetworkpolicies"], verbs: ["watch"]}'
+    )
+    ends = b'{"message": "it ends", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}'
+    assert told("/api/v1/namespaces/job/events", ends, "POST").code == "STORE-002"
+    assert told("/api/v1/namespaces/job/events", b"{}", "POST").code == "API-001"

@@ -1,6 +1,7 @@
 """Policies, namespaces and pods of the API: what is read of them, and when."""
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -86,9 +87,22 @@ def test_an_event_at_a_policy():
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     namespace, body = kubepolicy.event_of_policy(text(), "n1", now, "odd")
     event = json.loads(body)
-    assert (namespace, event["metadata"]) == ("shop", {"generateName": "shut.", "namespace": "shop"})
+    assert namespace == event["metadata"]["namespace"] == "shop"
     wanted = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": "shut", "uid": "u-1"}
     assert event["involvedObject"] == {**wanted, "namespace": "shop"}
     assert (event["type"], event["reason"], event["message"]) == ("Warning", "POL-005", "odd")
     namespace, body = kubepolicy.event_of_policy(text(kind="clusterpolicy", namespace=""), "n1", now, "odd")
     assert (namespace, json.loads(body)["involvedObject"]["kind"]) == ("default", "ClusterNetworkPolicy")
+
+
+def test_all_nodes_ask_for_the_same_event_at_a_policy():
+    def name(policy: PolicyText, node: str = "n1", hour: int = 3, message: str = "odd") -> str:
+        now = datetime(2026, 1, 2, hour, 4, 5, tzinfo=UTC)
+        return json.loads(kubepolicy.event_of_policy(policy, node, now, message)[1])["metadata"]["name"]
+
+    first = name(text())
+    assert re.fullmatch(r"shut\.[0-9a-f]{16}", first)
+    assert name(text(), "n2") == first
+    others = {name(text(), hour=4), name(text(), message="odder"), name(text(uid="u-2"))}
+    assert len(others - {first}) == 3
+    assert re.fullmatch(r"a{199}\.[0-9a-f]{16}", name(text(name="a" * 199 + ".b" * 20))), "253 at most"

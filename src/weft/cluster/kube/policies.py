@@ -58,7 +58,7 @@ class KubePolicies:
         try:
             self.node = name = await self._name(take)
             watches = self._watches = PolicyWatches(client, name, self.things, follow, self._pace())
-            told = PolicyEvents(events, name, watches.effective.wrong, watches.text, now=self._now)
+            told = PolicyEvents(events, name, watches.effective.wrong, watches.text, now=self._now, jitter=self._jitter)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(told.run())
                 await watches.run(take)

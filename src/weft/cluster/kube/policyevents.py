@@ -1,10 +1,13 @@
-"""Says at a policy what of it cannot be enforced as written (`kubectl describe networkpolicy`), once an hour."""
+"""Says at a policy what of it cannot be enforced as written (`kubectl describe networkpolicy`), once an hour.
+
+All nodes would say the same. So they ask for the same Event at different moments, and the API makes the first alone.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NoReturn
 
 from weft.cluster.kube.client import Client
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -16,7 +19,7 @@ from weft.wire.kubepolicy import PolicyText, event_of_policy
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 3600.0
-_LOOK_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 30.0  # on average, so that 5,000 nodes do not come within a second
 
 
 class PolicyEvents:
@@ -30,36 +33,39 @@ class PolicyEvents:
         text: Callable[[Id], PolicyText | None],
         *,
         now: Callable[[], float],
+        jitter: Callable[[], float],
     ) -> None:
         self._client = client
         self._node = node
         self._wrong = wrong
         self._text = text
         self._now = now
+        self._jitter = jitter
+        self._warned = False
         self._said: dict[tuple[Id, str], float] = {}  # by the policy and its UID
 
-    async def run(self) -> None:
-        """Look for ever; end without the right to make Events, which is said."""
+    async def run(self) -> NoReturn:
+        """Look for ever. That the right to make Events is missing is said once."""
         while True:
+            await asyncio.sleep(2 * self._jitter() * _LOOK_SECONDS)
+            now = self._now()
+            self._said = {each: at for each, at in self._said.items() if now - at < _AGAIN_SECONDS}
             for name, problems in list(self._wrong.items()):
                 try:
                     await self._say(name, problems)
                 except (Unavailable, ConfigError) as error:
-                    if error.problems[0].code == "API-001":
-                        log.warning("no Events of policies until weftd is started again: %s", error.problems[0])
-                        return
-                    log.debug("no Event of %s: %s", name, error)
-            await asyncio.sleep(_LOOK_SECONDS)
+                    missing = error.problems[0].code == "API-001" and not self._warned
+                    self._warned |= missing
+                    log.log(logging.WARNING if missing else logging.DEBUG, "no Event of %s: %s", "/".join(name), error)
 
     async def _say(self, name: Id, problems: tuple[Problem, ...]) -> None:
         text = self._text(name)
         if text is None:
             return
-        key, now = (name, text.uid), self._now()
-        self._said = {each: at for each, at in self._said.items() if now - at < _AGAIN_SECONDS}
+        key = name, text.uid
         if key in self._said:
             return
-        self._said[key] = now
+        self._said[key] = self._now()
         message = one_line("; ".join(f"{each.where}: {each.seen}, expected {each.expected}" for each in problems))
         namespace, body = event_of_policy(text, self._node, datetime.now(UTC), message[:LONGEST])
         try:

@@ -20,6 +20,7 @@ _GONE: Final = 410
 _BUSY: Final = (429, 503)
 _SERVER_FAULT: Final = 500
 _UNAUTHORIZED: Final = 401
+_TERMINATING: Final = b'"NamespaceTerminating"'  # a namespace that ends takes nothing: no right is missing
 _WORDS: Final = 300  # of what the server says
 
 
@@ -79,10 +80,10 @@ def answered(
     Only a watch and a list's second page and later ones ask for a version that may be forgotten.
     """
     said = _message(body)
-    if status == _FORBIDDEN:
-        group, resource, verb = _right(method, path)
-        rule = f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
-        hint, seen = f"Add to the rules of weft's ClusterRole: {rule}", said or f"may not {verb} {resource}"
+    if status == _FORBIDDEN and _TERMINATING not in body:
+        what, verb = _right(method, path)
+        hint = f'Add to the rules of weft\'s ClusterRole: - {{{what}, verbs: ["{verb}"]}}'
+        seen = said or f"may not {verb} {path.partition('?')[0]}"
         return Unavailable(Problem(code="API-001", where=where, seen=seen, hint=hint))
     if status == _NOT_FOUND:
         return NotFoundError(Problem(code="STORE-002", where=f"{where}{path}", seen=said or "not found"))
@@ -107,19 +108,21 @@ def of_status(
     return refused(where, f"it refuses: {said}")
 
 
-def _right(method: str, path: str) -> tuple[str, str, str]:
-    """The group, resource and verb that a request needs: ``, `nodes/status`, `patch`."""
+def _right(method: str, path: str) -> tuple[str, str]:
+    """What a request needs a right to, and the verb: `apiGroups: [""], resources: ["nodes/status"]`, `patch`."""
     path, _, query = path.partition("?")
     parts = path.strip("/").split("/")
     group, parts = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
-    if parts[:1] == ["namespaces"] and len(parts) > 2:
+    if not parts:
+        return f'nonResourceURLs: ["{path}"]', "get"
+    if parts[0] == "namespaces" and len(parts) > 2:
         parts = parts[2:]
-    resource = "/".join(parts[:1] + parts[2:])
+    what = f'apiGroups: ["{group}"], resources: ["{"/".join(parts[:1] + parts[2:])}"]'
     if method != "GET":
-        return group, resource, {"PATCH": "patch", "POST": "create"}[method]
+        return what, {"PATCH": "patch", "POST": "create"}[method]
     if len(parts) > 1:
-        return group, resource, "get"
-    return group, resource, "watch" if "watch=1" in query else "list"
+        return what, "get"
+    return what, "watch" if "watch=1" in query else "list"
 
 
 def _message(body: bytes) -> str:
