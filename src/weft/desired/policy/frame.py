@@ -84,7 +84,7 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
 
 
 def _base(direction: Direction, settings: PolicySettings, hook: Hook) -> PolicyChain:
-    """IPVS sends what it has got for a Service from hook output, and from whoever sent it."""
+    """IPVS sends what it has got for a Service from hook output, and from its sender."""
     side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
     if hook == "output":
