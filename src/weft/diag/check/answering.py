@@ -26,6 +26,7 @@ _NUMBERED: Final = struct.Struct("!8sQ")  # the lab's mark, and the flow's numbe
 _WAITING: Final = 256  # connections of one target that are not accepted yet
 _FREEBIND: Final[dict[Family, tuple[int, int]]] = {4: (socket.IPPROTO_IP, 15), 6: (socket.IPPROTO_IPV6, 78)}
 _LARGEST: Final = 1 << 16
+_AT_ONCE: Final = 4096  # packets, before others get a turn: a pod may be sent more than we read
 _SECONDS: Final = 5.0  # for what a connection has to say
 
 
@@ -133,7 +134,7 @@ class Answering:
 
 def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
     with suppress(OSError):  # nothing more, or an answer of before was refused
-        while True:
+        for _ in range(_AT_ONCE):
             yield sock.recvfrom(_LARGEST)
 
 

@@ -55,8 +55,8 @@ def examined(places: Places) -> Sight:
     sight = ask_peers(look(places))
     try:
         with pods_of(sight, socket.gethostname(), "weft doctor") as pods:
-            some, others = _some(pods.found, _MOST_PODS), node_trials.reachable(sight)
-            theirs = _some(others, _MOST_PEERS)
+            others, most = node_trials.reachable(sight), min(_MOST_PODS, node_trials.most_pairs(sight))
+            some, theirs = _some(pods.found, most), _some(others, _MOST_PEERS)
             own = node_trials.ends(sight, socket.gethostname(), some)
             sent = [*_by_pods(pods, own, theirs), *_by_node(sight)]
             lost = [each for each in sent if not each.arrived]
@@ -144,7 +144,7 @@ def _by_node(sight: Sight) -> Iterator[_Sent]:
 
 
 def _some(everything: Sequence[T], most: int) -> Sequence[T]:
-    return everything[:: max(1, ceil(len(everything) / most))]
+    return everything[:: max(1, ceil(len(everything) / max(1, most)))]
 
 
 def _examples(lost: Sequence[_Sent], alive: Collection[Ip]) -> Iterator[_Sent]:

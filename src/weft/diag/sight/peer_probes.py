@@ -32,6 +32,7 @@ _REFUSED: Final = {4: 3, 6: 4}
 _REJECTED: Final = {4: (9, 10, 13), 6: (1, 5, 6)}
 _PORTS: Final = struct.Struct("!HH")
 _AT_ONCE: Final = 64  # requests before answers are read: a socket's room is for some hundreds
+_READ_AT_ONCE: Final = 4096  # before the time is looked at: others may send more than we read
 _PAUSE: Final = 0.002
 _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
 _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
@@ -162,7 +163,7 @@ def _received(sock: socket.socket, identifier: int, questions: Sequence[Probed])
     version = 4 if sock.family == socket.AF_INET else 6
     found = set[int]()
     with suppress(BlockingIOError):
-        while True:
+        for _ in range(_READ_AT_ONCE):
             data, (sender, *_) = sock.recvfrom(65536)
             answer = behind_ip(4, data) if version == 4 else data
             number = _about(answer, version, identifier)
