@@ -11,7 +11,7 @@ from scapy.layers.sctp import SCTP, SCTPChunkInit
 
 from tests.support.netns import Netns
 from weft.kernel.netfilter.conntrack import connections
-from weft.kernel.netfilter.cutting import cut
+from weft.kernel.netfilter.cutting import cut, reopen
 from weft.kernel.netfilter.nfnetlink import NfSocket
 
 SET = "size 65536; flags dynamic,timeout; timeout 3h;"
@@ -92,6 +92,20 @@ def test_what_is_forbidden_goes_its_answers_are_shut_and_all_others_stay(netns, 
     begin(netns, again)
     assert cut(nf, lambda *_: True, {source}) == 2, "what is shut already hinders nothing"
     assert len(seen(nf, family)) == 1
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_answers_pass_again_where_their_connection_is_allowed(netns, nf, family):
+    begin(netns, *(packet(family, UDP(sport=1000, dport=port)) for port in (53, 54)))
+    assert cut(nf, lambda *_: True, None) == 2
+    assert reopen(nf, lambda *_: True) == 2
+    asked = list[tuple[bytes, bytes, int, int]]()
+    assert reopen(nf, lambda *ends: bool(asked.append(ends)) or ends[3] == 54) == 1
+    ends = ip_address(SOURCE[family]).packed, ip_address(OWN[family]).packed
+    assert sorted(asked) == [(*ends, 17, 53), (*ends, 17, 54)]
+    shut = netns.run(f"nft -n list set inet weft-policy cut{family}")
+    assert " 17 . 54 . 1000" in shut
+    assert " 17 . 53 . 1000" not in shut
 
 
 def test_only_connections_of_the_addresses_that_are_concerned_are_asked_about(netns, nf):

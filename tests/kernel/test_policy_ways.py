@@ -92,3 +92,19 @@ def test_what_the_node_sends_on_for_others_as_ipvs_does_is_judged_by_its_sender(
     assert site.arrive(flows, [False] * 4 + [True] * 2, by=site.node) == [False] * 4 + [True] * 2
     site.hold({})
     assert all(site.arrive(flows, [True] * 6, by=site.node)), "the trial itself is not right"
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_who_goes_on_answering_on_a_connection_that_was_cut_keeps_it_shut(site, family):
+    site.hold(shut(site))
+    source, target, cut = pod_ips(0)[family == 6], STRANGERS[family == 6][0], f"cut{family}"
+    ends = f"{source} . {target} . udp . 5000 . 53"
+    site.node.run(f"nft add element inet weft-policy {cut} '{{ {ends} timeout 3h expires 1m }}'")
+
+    def answer() -> None:
+        with socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("", 5000))
+            sock.sendto(MARK, (target, 53))
+
+    site.pods[0].call(answer)
+    assert "expires 2h59m" in site.node.run(f"nft list set inet weft-policy {cut}")

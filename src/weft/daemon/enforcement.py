@@ -386,6 +386,8 @@ class Enforcement:
                     if self._term is not term and self._term is not None:
                         term = self._term
                         term.keeper.decided(term.decider.attached(key, attached))
+                        if self.cuts is not None:  # its address may be one whose connections were cut
+                            self.cuts.concern(set())
                     if term is not None:
                         with suppress(TimeoutError):  # others' changes may come without end
                             async with asyncio.timeout(_LOOK_SECONDS):

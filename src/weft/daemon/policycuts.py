@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
 from weft.beside.threads import beside
 from weft.desired.policy.connections import Connections
-from weft.kernel.netfilter.cutting import Forbids, cut
+from weft.kernel.netfilter.cutting import Forbids, cut, reopen
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.errors import Problem
 from weft.model.net import Ip
@@ -32,9 +32,12 @@ class Judging(Protocol):
 
 
 class Cutter(Protocol):
-    """Called in a thread. Raises `OSError`."""
+    """Called in a thread. Cuts what is forbidden `of` these addresses, or all, and opens what is allowed again.
 
-    def __call__(self, forbids: Forbids, of: Container[bytes] | None, /) -> int: ...
+    Returns how many were cut, and how many are shut now. Raises `OSError`.
+    """
+
+    def __call__(self, forbids: Forbids, of: set[bytes] | None, /) -> tuple[int, int]: ...
 
 
 class Cuts:
@@ -46,7 +49,8 @@ class Cuts:
         self._cutter = cutter
         self._all = False
         self._of: set[bytes] = set()
-        self._at: Container[bytes] | None = ()  # what is judged now
+        self._at: set[bytes] | None = set()  # what is judged now
+        self._shut = 0  # connections that were cut, and whose answers do not pass
         self._waits = asyncio.Event()
 
     def everything(self) -> None:
@@ -55,9 +59,10 @@ class Cuts:
         self._waits.set()
 
     def concern(self, addresses: set[bytes]) -> None:
-        """Have those of these addresses judged, once the kernel has what was decided."""
+        """Have those of these addresses judged, once the kernel has what was decided, and what is shut."""
         if addresses:
             self._of |= addresses
+        if addresses or self._shut:
             self._waits.set()
 
     def concerns(self, ips: Iterable[Ip]) -> bool:
@@ -77,14 +82,15 @@ class Cuts:
             self._all, self._of = False, set()
             began = clock()
             try:
-                self._tell(await beside(partial(self._cutter, judge.forbids, of)))
+                gone, self._shut = await beside(partial(self._cutter, judge.forbids, of))
+                self._tell(gone)
             except OSError as error:
                 self._failed(error)
                 self._all, self._of = self._all or of is None, self._of | (of or set())
                 self._waits.set()
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
-                self._at = ()
+                self._at = set()
                 await asyncio.sleep(min(_MOST_SECONDS, _REST * (clock() - began)))
 
     def _tell(self, gone: int) -> None:
@@ -105,4 +111,8 @@ class Cuts:
 
 
 def of_kernel(nf: NfSocket) -> Cutter:
-    return partial(cut, nf)
+    def cut_and_reopen(forbids: Forbids, of: set[bytes] | None) -> tuple[int, int]:
+        gone = cut(nf, forbids, of) if of is None or of else 0
+        return gone, reopen(nf, forbids)
+
+    return cut_and_reopen

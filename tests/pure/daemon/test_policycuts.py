@@ -22,7 +22,7 @@ class Node:
     """A kernel that says what it was asked for, and policies that are in it or not yet."""
 
     def __init__(self):
-        self.asked, self.judge, self.answer = [], Judge(), 1
+        self.asked, self.judge, self.answer, self.shut = [], Judge(), 1, 0
         self.may_end = threading.Event()
         self.may_end.set()
         self.cuts = Cuts(self.cut)
@@ -35,7 +35,7 @@ class Node:
         self.may_end.wait()
         if isinstance(self.answer, OSError):
             raise self.answer
-        return self.answer
+        return self.answer, self.shut
 
 
 @pytest.fixture
@@ -76,6 +76,22 @@ async def test_a_change_that_concerns_nobody_costs_nothing(node):
     node.cuts.concern(set())
     await asyncio.sleep(0.02)
     assert (node.asked, node.cuts.done) == ([], 0)
+
+
+async def test_what_is_shut_is_judged_after_each_change_until_nothing_is(node):
+    node.shut = 1
+    node.cuts.concern({A.packed})
+    await comes(lambda: node.asked == [{A.packed}])
+    for asked in (2, 3):
+        await comes(lambda: not node.cuts.concerns([A]))
+        node.cuts.concern(set())
+        await comes(lambda asked=asked: len(node.asked) == asked)
+        assert node.asked[-1] == set()
+        node.shut = 0
+    await comes(lambda: node.cuts._shut == 0)
+    node.cuts.concern(set())
+    await asyncio.sleep(0.05)
+    assert len(node.asked) == 3
 
 
 async def test_what_cannot_be_looked_at_is_said_once_keeps_no_pod_waiting_and_is_tried_again(node, caplog):

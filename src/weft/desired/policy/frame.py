@@ -84,7 +84,7 @@ def frame(settings: PolicySettings) -> frozenset[Object]:
 
 
 def _base(direction: Direction, settings: PolicySettings, hook: Hook) -> PolicyChain:
-    """IPVS sends what it has got for a Service from hook output, and from its sender."""
+    """IPVS sends on from hook output what came for a Service, with the source that it has."""
     side, way, refused = _OWN_SIDE[direction], MAP[direction], refusal(direction, settings.mode).name
     rules = ["ct state established,related accept"]
     if hook == "output":
@@ -94,7 +94,8 @@ def _base(direction: Direction, settings: PolicySettings, hook: Hook) -> PolicyC
             # Answers of what was cut: connection tracking would take them for the beginning of another connection. What
             # is in the place of ports where a protocol has none counts for nothing: the set has no such protocol.
             ends = f"{ip} saddr . {ip} daddr . meta l4proto . th sport . th dport"
-            rules.append(f"{ends} @{CUT}{family} counter drop")
+            # Each keeps the door shut, also of who never stops.
+            rules.append(f"{ends} @{CUT}{family} update @{CUT}{family} {{ {ends} }} counter drop")
         if family == 6:
             rules += [f"{match} accept" for match in _NEIGHBOURS]
         rules.append(f"{ip} {side} vmap @{way}{family}")

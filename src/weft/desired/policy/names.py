@@ -31,6 +31,7 @@ ALL_PODS: Final = PodPeer(namespaces=EVERYTHING)
 _NUMBER: Final[dict[Protocol, int]] = {"tcp": 6, "udp": 17, "sctp": 132}
 PROTOCOL_NAMES: Final = {number: name for name, number in _NUMBER.items()}
 _IFNAME: Final = 16
+_WORD: Final = 4  # bytes, of what a field has at least
 _COMMENT: Final = 127
 
 
@@ -67,6 +68,13 @@ def cut_element(source: bytes, target: bytes, protocol: int, ports: tuple[int, i
     fields = (target, source, bytes([protocol]), *(port.to_bytes(2, "big") for port in reversed(ports)))
     family = 4 if len(source) == 4 else 6
     return Element(set=f"{CUT}{family}", key=b"".join(map(field, fields)))
+
+
+def connection_of(key: bytes) -> tuple[bytes, bytes, int, int]:
+    """The sender, the target, the protocol and the target's port of the connection whose answers are an element."""
+    size = (len(key) - 3 * _WORD) // 2
+    target, source, rest = key[:size], key[size : 2 * size], key[2 * size :]
+    return source, target, rest[0], int.from_bytes(rest[_WORD : _WORD + 2], "big")
 
 
 def interface(name: str) -> bytes:

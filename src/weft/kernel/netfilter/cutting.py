@@ -5,16 +5,16 @@ connection, which may be allowed, and bring the old one back: UDP has no beginni
 (nf_conntrack_tcp_loose). So answers are shut before the entry goes, by an element of the set that the base chain asks.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from weft.desired.policy.names import cut_element
+from weft.desired.policy.names import CUT, connection_of, cut_element
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.conntrack import Connection
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.rtnetlink.netlink import Torn
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.kernel.nftset import Add
+from weft.model.kernel.nftset import Add, Change, Delete
 from weft.model.kernel.policytable import INET, table_of
 from weft.model.net import Ip
 
@@ -55,17 +55,34 @@ def _forbidden(nf: NfSocket, family: int, forbids: Forbids, of: Container[bytes]
 
 
 def _shut_answers(nf: NfSocket, found: list[Connection]) -> None:
-    """All at once; what is there already is left out of the next try, and so is what has no room."""
-    changes = [
-        Add(cut_element(each.source, each.target, each.protocol, (each.source_port, each.target_port)))
-        for each in found
-        if each.protocol in _WITH_PORTS
-    ]
+    """What is there already is left out, and so is what has no room."""
+    ends = [each for each in found if each.protocol in _WITH_PORTS]
+    shut = (cut_element(each.source, each.target, each.protocol, (each.source_port, each.target_port)) for each in ends)
+    _change(nf, [Add(each) for each in shut])
+
+
+def _change(nf: NfSocket, changes: Sequence[Change]) -> None:
+    """All at once; what is refused is left out of the next try."""
     while changes:
         refused = nf.transaction(table_of(INET), changes)
         if not refused:
             return
         changes = [change for position, change in enumerate(changes) if position not in refused]
+
+
+def reopen(nf: NfSocket, forbids: Forbids) -> int:
+    """Let answers pass again whose connections are allowed now: ports and addresses may be another's, or a rule came.
+
+    Returns how many stay shut. Raises `OSError`.
+    """
+    stay = 0
+    for family in (4, 6):
+        shut = nf.elements(table_of(INET), f"{CUT}{family}")
+        allowed = [each for each in shut if not forbids(*connection_of(each.key))]
+        stay += len(shut) - len(allowed)
+        for start in range(0, len(allowed), _AT_ONCE):
+            _change(nf, [Delete(each) for each in allowed[start : start + _AT_ONCE]])
+    return stay
 
 
 def own_addresses() -> frozenset[Ip]:

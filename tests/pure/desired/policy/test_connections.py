@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from tests.pure.desired.policy.test_decide import ATTACHED, IP, POD, SHOP, SHUT, TEAM, decider
 from weft.desired.policy.connections import concerned
 from weft.desired.policy.inputs import Attached
-from weft.desired.policy.names import cut_element
+from weft.desired.policy.names import connection_of, cut_element
 from weft.model.policy import ClusterPolicy, Pod, PodPeer, Policy, Rule, Selector
 from weft.model.value import replace
 
@@ -55,7 +55,9 @@ def test_answers_of_a_connection_are_its_ends_and_ports_the_other_way_round():
     element = cut_element(IP.packed, FAR.packed, 17, (40000, 53))
     fields = FAR.packed, IP.packed, b"\x11\0\0\0", b"\0\x35\0\0", b"\x9c\x40\0\0"
     assert (element.set, element.key) == ("cut4", b"".join(fields))
-    assert cut_element(FAR6.packed, FAR6.packed, 6, (1, 2)).set == "cut6"
+    assert connection_of(element.key) == (IP.packed, FAR.packed, 17, 53)
+    other = cut_element(FAR6.packed, FAR6.packed, 6, (1, 2))
+    assert (other.set, connection_of(other.key)) == ("cut6", (FAR6.packed, FAR6.packed, 6, 2))
 
 
 def test_what_this_node_sends_or_gets_is_not_asked_about():
