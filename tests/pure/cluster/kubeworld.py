@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from weft.cluster.kube.problems import NotFoundError, silent
-from weft.model.errors import Problem
+from weft.model.errors import Problem, Unavailable
 
 Json = dict[str, Any]
 POLICIES = "/apis/networking.k8s.io/v1/networkpolicies"
@@ -31,6 +31,7 @@ class Api:
         self.away = False
         self.behind = False
         self.closed: set[str] = set()
+        self.forbidden = ""  # a path to which the right is missing
         self.has_cluster = False
         self.watched: Counter[str] = Counter()  # that are open
         self.asked: list[str] = []
@@ -80,6 +81,8 @@ class Api:
             await asyncio.sleep(0.001)
         if self.away:
             raise silent(self.where, f"it is silent, {len(self.asked)} times")
+        if path == self.forbidden:
+            raise Unavailable(Problem(code="API-001", where=path, seen="forbidden"))
         if path.startswith("/apis/policy.networking.k8s.io/") and not self.has_cluster:
             raise NotFoundError(Problem(code="STORE-002", where=path, seen="not found"))
 

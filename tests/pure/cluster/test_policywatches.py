@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from weft.model.errors import ConfigError
 from weft.model.policy import Id, Pod, Thing
 from weft.model.value import replace
 from weft.wire import kubepolicy
+from weft.wire.kubelist import Happened
 
 PODS = "/api/v1/pods"
 TIMING = Timing(backoff=0.001, backoff_most=0.002, quiet=0.1, held=1000.0)
@@ -249,6 +250,32 @@ async def test_without_a_first_answer_it_is_said_why(api):
         assert "not all of them is known yet: STORE-001" in str(node.told[0])
         api.away = False
         await comes(lambda: node.knows(*NAMESPACES))
+
+
+async def test_a_right_that_is_missing_is_named_after_an_api_that_was_away(api):
+    api.away = True
+    async with reading(api) as node:
+        await comes(lambda: node.told)
+        api.forbidden = PODS
+        api.away = False
+        await comes(lambda: "API-001" in str(node.told[-1]))
+        await asyncio.sleep(0.05)
+        assert len(node.told) == 2, "each once"
+        api.forbidden = ""
+        await comes(lambda: node.knows(*NAMESPACES))
+
+
+async def test_what_says_nothing_new_of_a_pod_wakes_nobody(api):
+    client, touched = cast("Any", api), list[Any]()
+    mirror = Mirror(client, Collection(path=PODS, kind=kubepolicy.PODS), touched.append)
+    await pod(api, "web", "shop", "node1")
+    await mirror.list()
+    found = mirror.get(("pod", "shop", "web"))
+    assert found is not None
+    touched.clear()
+    assert not await mirror.changed([Happened(kind="MODIFIED", version="200", item=found)], "200")
+    assert await mirror.changed([Happened(kind="DELETED", version="201", item=found)], "201")
+    assert touched == [{found.id}]
 
 
 async def test_the_kind_of_cluster_policies_comes_and_goes(api, node):

@@ -70,8 +70,9 @@ class Mirror(Generic[T]):
             if now != before:
                 touched.add(item.id)
         await self.back(version)
-        self._touched(touched)
-        return True
+        if touched:
+            self._touched(touched)
+        return bool(touched)
 
     async def lost(self, error: Unavailable) -> None:
         self.problem = error.problems[0]

@@ -62,7 +62,7 @@ class PolicyWatches:
         self._touched = set(things)
         self._untold: set[Id] = set()
         self._woken = asyncio.Event()
-        self._old: Problem | None = None
+        self._old: tuple[str, Problem] | None = None  # why what is known may be old: the API's code, and what is said
         self._said: tuple[Problem, ...] | None = None  # None before anything was told
 
     async def run(self, take: TakeChange) -> NoReturn:
@@ -114,9 +114,7 @@ class PolicyWatches:
             self._watches[name] = tasks.create_task(self._follow(self._peers[name]))
 
     def _tell(self, take: TakeChange) -> None:
-        problem = next((each.problem for each in self._mirrors() if each.problem is not None), None)
-        # What the API says differs from one try to the next.
-        old = self._old = None if problem is None else self._old or stale(problem, known=bool(self._things))
+        old = self._note_problem()
         if not all(each.complete for each in self._mirrors()):
             if old is not None and self._said != (old,):
                 self._said = (old,)
@@ -138,6 +136,16 @@ class PolicyWatches:
             self._said = problems
             now, current = time.time(), old is None
             take(Change(put=tuple(put), gone=tuple(gone), problems=problems, written=now, current=current))
+
+    def _note_problem(self) -> Problem | None:
+        """A missing right before all else. The words differ from one try to the next, so the first ones stay."""
+        found = [each.problem for each in self._mirrors() if each.problem is not None]
+        problem = next((each for each in found if each.code == "API-001"), found[0] if found else None)
+        if problem is None:
+            self._old = None
+        elif self._old is None or problem.code != self._old[0]:
+            self._old = problem.code, stale(problem, known=bool(self._things))
+        return None if self._old is None else self._old[1]
 
 
 def _watches(meant: frozenset[str] | None, *, now: Iterable[str]) -> AbstractSet[str]:
