@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from weft.diag import junit
 from weft.diag.doctor import forms
 from weft.diag.doctor.forms import DoctorReport, PacketsReport
 from weft.diag.finding import Answer, Command, Diagnosis, Finding
@@ -85,6 +86,12 @@ def test_as_junit():
     assert [case.get("name") for case in suite] == ["one", "two", "three"]
     [failure] = suite.iter("failure")
     assert (failure.get("type"), failure.get("message")) == ("KERN-002", "KERN-002 sysctl: it is 0. Set it")
+
+
+def test_what_others_put_into_names_makes_no_report_unreadable():
+    case = junit.Case(group="g", name="a\x00\ud800", failures=(("FW-002", "rule 'drop comment \"\x1b[31m<&\"'"),))
+    [failure] = ET.fromstring(junit.suite("s", [case])).iter("failure")  # noqa: S314 - our own
+    assert failure.get("message") == "rule 'drop comment \"\\x1b[31m<&\"'"
 
 
 def test_as_sarif():
