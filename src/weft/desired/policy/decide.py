@@ -114,7 +114,8 @@ class PolicyDecider:
     def isolated(self, direction: Direction) -> int:
         """How many attachments policies are asked about."""
         name = f"{MAP[direction]}-"
-        return sum(any(each.chain.chain.name.startswith(name) for each in put.classes) for put in self._placed.values())
+        placed = (put for key, put in self._placed.items() if self._attached[key].ips)  # no pods that are to come
+        return sum(any(each.chain.chain.name.startswith(name) for each in put.classes) for put in placed)
 
     @property
     def denies(self) -> bool:

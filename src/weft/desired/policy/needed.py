@@ -6,32 +6,47 @@ from weft.model.kernel.objects import Key, Object
 
 
 class Needed:
-    """Objects by key. Of one that is needed in two forms the newer counts."""
+    """Objects by key. Of one that is needed in several forms the newest counts that somebody still needs."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}
         self.elements = 0
         self._again: dict[Key, int] = {}  # how often beyond the first
+        self._forms: dict[Key, list[Object]] = {}  # each need of what is needed in several, instead
         self._touched: set[Key] = set()
 
     def need(self, thing: Object) -> None:
         key = thing.key
-        if key not in self.objects:
+        before = self.objects.get(key)
+        if before is None:
             self.elements += key[0] == "polelement"
-        else:
+        elif key in self._forms:
+            self._forms[key].append(thing)
+        elif before == thing:
             self._again[key] = self._again.get(key, 0) + 1
-        if self.objects.get(key) != thing:
-            self.objects[key] = thing
-            self._touched.add(key)
+        else:
+            self._forms[key] = [*[before] * (1 + self._again.pop(key, 0)), thing]
+        self._set(key, thing)
 
     def unneed(self, thing: Object) -> None:
         key = thing.key
-        if more := self._again.pop(key, 0):
+        if forms := self._forms.get(key):
+            forms.remove(thing)
+            self._set(key, forms[-1])
+            if all(each == forms[0] for each in forms):
+                del self._forms[key]
+                self._again[key] = len(forms) - 1
+        elif more := self._again.pop(key, 0):
             if more > 1:
                 self._again[key] = more - 1
         else:
             del self.objects[key]
             self.elements -= key[0] == "polelement"
+            self._touched.add(key)
+
+    def _set(self, key: Key, thing: Object) -> None:
+        if self.objects.get(key) != thing:
+            self.objects[key] = thing
             self._touched.add(key)
 
     def touched(self) -> set[Key]:

@@ -150,7 +150,9 @@ def test_a_pod_that_is_to_run_here_has_its_chains_before_it_is_attached():
     before = made.change([to_come])
     assert {key[0] for key in before} == {"polchain"}
     assert not made.ready("a")
+    assert made.isolated("ingress") == 0
     keys = made.attached("a", ATTACHED)
+    assert made.isolated("ingress") == 1
     assert not any(key[0] == "polchain" and key[2].startswith("in") for key in keys), "elements alone"
     made.detached("a")
     assert chains(made, "in-")
@@ -258,6 +260,27 @@ def test_an_address_that_two_pods_have_goes_with_the_last():
     for pod, left in zip(far, (True, True, False), strict=True):
         made.change(gone=[pod.id])
         assert (ip_address("10.244.2.2").packed in elements(made, name)) == left
+
+
+def test_an_address_that_two_attachments_have_is_judged_as_of_the_last_that_is_left():
+    """A DEL may come late, or never."""
+    other = Pod(namespace="shop", name="db", labels={"app": "db"})
+    shut = replace(SHUT, pods=Selector((Requirement("app", "In", ("db",)),)))
+    made = decider(SHOP, POD, other, shut)
+    alone = dict(made.wanted)
+    for _ in range(2):
+        for key in "bc":
+            made.attached(key, replace(ATTACHED, pod="shop/db", uid=""))
+            assert elements(made, "in4") != {IP.packed: "accept"}
+        made.detached("b")
+        assert elements(made, "in4") != {IP.packed: "accept"}
+        made.detached("c")
+        assert made.wanted == alone
+    made.attached("b", replace(ATTACHED, pod="shop/db", uid=""))
+    made.detached("a")
+    assert elements(made, "in4") != {IP.packed: "accept"}
+    made.detached("b")
+    assert not elements(made, "in4")
 
 
 def test_a_pod_may_have_two_attachments():
