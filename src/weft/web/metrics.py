@@ -66,13 +66,15 @@ class _Policies:
         state = self._state
         yield _gauge("weft_policies", "Policies that are known to this node.", state.policies)
         yield _gauge("weft_policy_pods", "Attachments whose packets are judged.", state.pods)
-        yield _gauge("weft_policy_unknown_pods", "Attachments of which nobody has said whose they are.", state.unknown)
+        yield _gauge("weft_policy_unknown_pods", "Attachments whose pod is not known.", state.unknown)
         yield _gauges(
             "weft_policy_isolated_pods", "Attachments that policies restrict.", ("direction",), _by_name(state.isolated)
         )
         yield _gauge("weft_policy_elements", "Elements of the tables of policies.", state.elements)
         yield _gauge(
-            "weft_policy_known_age_seconds", "For how long what is read has not been the latest; 0 if it is.", state.age
+            "weft_policy_known_age_seconds",
+            "For how long what was read may have been out of date; 0 while it is not.",
+            state.age,
         )
         yield _histogram(
             "weft_policy_transaction_seconds",

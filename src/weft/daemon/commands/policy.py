@@ -43,7 +43,7 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    By files, without a daemon or a cluster; `denied` says who was refused on this node.
+    The commands read files and need neither a daemon nor a cluster; `denied` alone asks this node who was refused.
     """
 
 
@@ -118,8 +118,8 @@ def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
       weft policy denied
       weft policy denied -w -o json | jq -r '.target_pod'
 
-    The kernel remembers it, so also what was refused while no weftd ran. Pods of other nodes have names if weftd runs
-    and knows them. In an audit it is what would be refused.
+    The kernel remembers it, so this needs no weftd, and shows what was refused while none ran. Pods of other nodes have
+    names if weftd runs and knows them. In an audit it shows what would be refused.
 
     Exits 1 where nothing is enforced.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is

@@ -37,9 +37,9 @@ class Durations(Value, frozen=False):
 class PolicyState(Value):
     """Policies that are in effect on a node, and what they cost. `isolated` counts pods, by direction.
 
-    `unknown` are attachments of which nobody has said whose they are. `transactions` are those that change elements and
+    `unknown` are attachments whose pod is not known. `transactions` are those that change elements and
     take away what nothing leads to, `waited` is how long ADD waited for a pod's policies, `cut` counts open connections
-    that were ended, and `age` is for how many seconds what is read has not been the latest, as far as one knows.
+    that were ended, and `age` is for how many seconds what was read may have been out of date.
     """
 
     mode: Literal["enforce", "audit"]
