@@ -321,15 +321,15 @@ async def test_what_becomes_more_than_any_answer_is_refused_before_it_is_unpacke
     assert most < 80 << 20
 
 
-@pytest.mark.parametrize("size, whole", [((4 << 20) - 10, True), ((4 << 20) + 10, False)])
+@pytest.mark.parametrize("size, whole", [((16 << 20) - 10, True), ((16 << 20) + 10, False)])
 @pytest.mark.parametrize("ended", [True, False])
-async def test_a_line_may_have_four_megabytes_and_no_more(size, whole, ended):
+async def test_a_line_may_have_sixteen_megabytes_and_no_more(size, whole, ended):
     body = b"x" * size + (b"\n" if ended else b"") + b"y\n" * ended
     async with answering(b"Connection: close", body) as client:
         if whole:
             assert len(await lines_of(client)) == 2 * ended
         else:
-            with pytest.raises(Unavailable, match="a line of more than 4194304 bytes"):
+            with pytest.raises(Unavailable, match="a line of more than 16777216 bytes"):
                 await lines_of(client)
 
 
