@@ -108,6 +108,24 @@ def test_answers_pass_again_where_their_connection_is_allowed(netns, nf, family)
     assert " 17 . 53 . 1000" not in shut
 
 
+def test_what_both_ends_have_closed_takes_no_room(netns, nf):
+    """A pod may have left ten thousands of these."""
+
+    def over() -> int:
+        with socket.create_server((OWN[4], 0)) as server:
+            with socket.create_connection(server.getsockname()) as client:
+                accepted, _ = server.accept()
+                client.shutdown(socket.SHUT_WR)
+                accepted.close()
+            return server.getsockname()[1]
+
+    netns.run("nft add rule inet t i iifname lo ct state new,established accept")
+    port = netns.call(over)
+    assert [each.target_port for each in connections(nf, 4)] == [port]
+    assert cut(nf, lambda *_: True, None) == 1
+    assert reopen(nf, lambda *_: True) == 0
+
+
 def test_only_connections_of_the_addresses_that_are_concerned_are_asked_about(netns, nf):
     sources = [f"10.2.0.{last}" for last in range(1, 9)]
     begin(netns, *(packet(4, UDP(sport=1000, dport=53), each) for each in sources))

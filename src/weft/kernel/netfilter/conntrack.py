@@ -21,6 +21,10 @@ _DELETE: Final = _SUBSYS << 8 | 2
 
 _CTA_TUPLE_ORIG: Final = 1
 _CTA_TUPLE_REPLY: Final = 2
+_CTA_PROTOINFO: Final = 4
+_CTA_PROTOINFO_TCP: Final = 1
+_CTA_PROTOINFO_TCP_STATE: Final = 1
+_TCP_OVER: Final = (7, 8)  # TCP_CONNTRACK_TIME_WAIT, TCP_CONNTRACK_CLOSE (linux/netfilter/nf_conntrack_tcp.h)
 _CTA_ID: Final = 12
 _CTA_ZONE: Final = 18
 _CTA_FILTER: Final = 25
@@ -106,6 +110,15 @@ def _other(entry: bytes, size: int) -> Connection | None:
     one, other = first.nest(_CTA_TUPLE_PROTO), second.nest(_CTA_TUPLE_PROTO)
     sender, receiver = (each.network_number(_CTA_PROTO_SRC_PORT) or 0 for each in (one, other))
     return Connection(source, target, one.number(_CTA_PROTO_NUM) or 0, sender, receiver, entry)
+
+
+def is_over(connection: Connection) -> bool:
+    """Tell whether both ends have closed it: TCP's entry stays for two minutes."""
+    try:
+        info = parse(connection.entry, _HEAD.size).nest(_CTA_PROTOINFO).nest(_CTA_PROTOINFO_TCP)
+    except Malformed:
+        return False
+    return info.number(_CTA_PROTOINFO_TCP_STATE) in _TCP_OVER
 
 
 def forget(sock: NfSocket, family: int, entries: Iterable[bytes]) -> int:

@@ -55,8 +55,8 @@ def _forbidden(nf: NfSocket, family: int, forbids: Forbids, of: Container[bytes]
 
 
 def _shut_answers(nf: NfSocket, found: list[Connection]) -> None:
-    """What is there already is left out, and so is what has no room."""
-    ends = [each for each in found if each.protocol in _WITH_PORTS]
+    """What is there already is left out, and so is what has no room: what is over has no more answers."""
+    ends = [each for each in found if each.protocol in _WITH_PORTS and not conntrack.is_over(each)]
     shut = (cut_element(each.source, each.target, each.protocol, (each.source_port, each.target_port)) for each in ends)
     _change(nf, [Add(each) for each in shut])
 
