@@ -39,6 +39,16 @@ def test_an_address_that_is_gone_is_not_blamed_on_who_asks_for_it(tmp_path: Path
         assert (found.code, found.where) == ("CHECK-001", "eth0 of pod pod1-1")
 
 
+def test_an_address_that_two_pods_have_is_no_end_of_a_trace(tmp_path: Path):
+    with world(tmp_path, "vxlan") as nodes:
+        nodes.run("pod1-1", f"ip address add {pod_address('pod1-2', 4)}/32 dev eth0")
+        for source, target in (("pod1-2", "pod1-1"), ("pod1-1", "pod1-2")):
+            with pytest.raises(AssertionError, match=r"CHECK-001 10\.244\.1\.3: pods pod1-1 and pod1-2 have it"):
+                nodes.trace(source, target, 4)
+        [found] = nodes.doctor("node1").findings
+        assert (found.code, found.where) == ("CHECK-001", "eth0 of pod pod1-1")
+
+
 def test_a_node_s_end_that_is_down_is_no_port_that_somebody_has_shut(tmp_path: Path):
     with world(tmp_path, "vxlan") as nodes:
         nodes.run("node1", "ip link set veth1-1 down")

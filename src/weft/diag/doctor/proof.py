@@ -163,7 +163,10 @@ def _traced(sight: Sight, sent: _Sent, places: Places) -> Lost:
     lost = _untraced(sent)
     try:
         found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
-    except (Unavailable, ConfigError, OSError):  # one end has just gone
+    except ConfigError as error:  # one end has just gone, or has lost its address, or another has it, too
+        found_out = next((each for each in error.problems if each.code == "CHECK-001"), None)
+        return replace(lost, cause=found_out, here=found_out is not None)
+    except (Unavailable, OSError):
         return lost
     problem = found.problem
     if found.well:
