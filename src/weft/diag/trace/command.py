@@ -280,10 +280,8 @@ def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
     """Raises `ConfigError` for an address of several pods: which of them gets a packet is chance."""
     having = [pod.name for pod in pods.found if address in pod.all_addresses]
     if len(having) > 1:
-        seen, hint = (
-            f"pods {' and '.join(having)} have it",
-            "'weft ipam list' shows which container holds it: take it off the other",
-        )
+        seen = f"pods {' and '.join(having)} have it"
+        hint = "'weft ipam list' shows which container holds it: take it off the other"
         raise ConfigError(Problem("CHECK-001", address, seen, hint=hint))
     if (pod := pods.named(address)) is not None:
         link = sight.link(pod.peer)
