@@ -36,7 +36,7 @@ ln -s ../lib/weft/bin/weft "$tree/usr/bin/weft"
 ln -s ../lib/weft/bin/weftd "$tree/usr/sbin/weftd"
 
 sed "s|/opt/weft/bin/weftd|/usr/sbin/weftd|; s|/etc/weft/weftd.env|/etc/default/weft|; s|^Documentation=.*|Documentation=man:weftd(8)|" \
-    deploy/weftd.service | install -D -m 644 /dev/stdin "$tree/lib/systemd/system/weftd.service"
+    deploy/weftd.service | install -D -m 644 /dev/stdin "$tree/usr/lib/systemd/system/weftd.service"
 install -D -m 644 deploy/debian/default "$tree/etc/default/weft"
 .venv/bin/python -m scripts.manpages "$share/man/man1"
 mv "$share/man/man1/weftd.8" "$share/man/man8"

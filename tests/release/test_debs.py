@@ -11,6 +11,7 @@ from tests.support.checkout import CHECKOUT
 from weft import __version__
 
 SECONDS = 600
+# A check is a line of its own: `set -e` passes over a failure before &&.
 INSIDE = """\
 set -x
 dpkg --install /taken/old.deb 2>&1 | tee /tmp/install
@@ -21,7 +22,9 @@ weft cni install --no-standin --bin-dir /tmp/cni --conf-dir /tmp/net.d
 head --bytes 4 /tmp/cni/bridge | grep ELF
 ls /usr/lib/weft/lib/python3*/site-packages/weft/__pycache__/cli.*.pyc
 . /usr/share/bash-completion/completions/weft
-COMP_WORDS=(weft stat) COMP_CWORD=1 && _weft_completion weft && test "${COMPREPLY[*]}" = status
+COMP_WORDS=(weft stat) COMP_CWORD=1
+_weft_completion weft
+test "${COMPREPLY[*]}" = status
 echo FLANNELD_IFACE=eth9 >>/etc/default/weft
 
 dpkg --install /taken/new.deb
@@ -31,11 +34,14 @@ weft --version
 
 mkdir -p /var/lib/weft/x
 dpkg --remove weft
-test ! -e /usr/lib/weft && test ! -e /usr/sbin/weftd
-test -e /etc/default/weft && test -e /var/lib/weft/x
+test ! -e /usr/lib/weft
+test ! -e /usr/sbin/weftd
+test -e /etc/default/weft
+test -e /var/lib/weft/x
 dpkg --purge weft | tee /tmp/purge
 grep 'What stays' /tmp/purge
-test ! -e /etc/default/weft && test ! -e /var/lib/weft
+test ! -e /etc/default/weft
+test ! -e /var/lib/weft
 """
 
 
@@ -80,7 +86,7 @@ def test_a_package_has_its_pages_its_unit_and_its_libraries(release: Path, tmp_p
         )
         assert shown.stdout.startswith("weft")
         assert not shown.stderr
-    unit = (tmp_path / "lib/systemd/system/weftd.service").read_text()
+    unit = (tmp_path / "usr/lib/systemd/system/weftd.service").read_text()
     assert "\nExecStart=/usr/sbin/weftd\n" in unit
     assert "\nEnvironmentFile=-/etc/default/weft\n" in unit
     [site] = (tmp_path / "usr/lib/weft/lib").glob("python3.*/site-packages")
