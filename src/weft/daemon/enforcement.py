@@ -11,30 +11,25 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from socket import if_nametoindex
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from weft.beside.threads import beside
 from weft.cluster.policysource import Change, Files, PolicySource
-from weft.config.netconf import NetConf
 from weft.config.options import Options
 from weft.daemon.disk import instance
-from weft.daemon.planes.contract import Plane
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.policycuts import Cuts, of_kernel
+from weft.daemon.policyterm import PolicyPlane, Term, settings_of
 from weft.desired.inputs import Inputs
 from weft.desired.policy.connections import Connections, concerned
 from weft.desired.policy.decide import PolicyDecider, pod_of
-from weft.desired.policy.frame import senders
 from weft.desired.policy.inputs import UNKNOWN, Attached, Mode, PolicySettings
-from weft.desired.policy.names import MAP
 from weft.kernel.netfilter.cutting import own_addresses
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netfilter.policies import PolicyTables
 from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Key, Objects
-from weft.model.kernel.policytable import INET, PolicyChain
 from weft.model.net import Ip, ip_in
 from weft.model.node.history import History
 from weft.model.node.nodestate import Durations, PolicyState
@@ -52,7 +47,6 @@ _ASK_SECONDS: Final = 0.1
 _ASK_AGAIN_SECONDS: Final = 2.0
 _NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
-_IPVS: Final = "kube-ipvs0"
 _BEGINNING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is known yet", hint="Try again in a moment"
 )
@@ -63,28 +57,6 @@ _ENDING: Final = Problem(code="POL-003", where="policies", seen="weftd is ending
 
 T = TypeVar("T")
 Attachments = Mapping[str, Attached]
-
-
-def settings_of(mode: Mode, inputs: Inputs, node: str) -> PolicySettings:
-    """All nodes have subnets as long as this one's: where that was given, the network configuration does not say."""
-    netconf: NetConf = inputs.netconf
-    subnets = tuple(net for net in (inputs.v4, inputs.v6) if net is not None)
-    return PolicySettings(
-        mode=mode,
-        networks=netconf.networks,
-        subnets=subnets,
-        subnet_lens={**netconf.subnet_lens, **{net.version: net.prefixlen for net in subnets}},
-        node=node,
-        ipvs=_has_ipvs(),
-    )
-
-
-def _has_ipvs() -> bool:
-    """Tell whether kube-proxy has IPVS's device, which holds the addresses of Services."""
-    try:
-        return bool(if_nametoindex(_IPVS))
-    except OSError:
-        return False
 
 
 def opened(
@@ -117,37 +89,6 @@ def opened(
     return Enforcement(read, PolicyTables(nf, tools), mode=mode, clock=clock, history=history, cuts=cuts)
 
 
-class PolicyPlane(Plane, Protocol):
-    @property
-    def transactions(self) -> Durations: ...
-
-
-class _Term:
-    """As long as the settings are the same."""
-
-    def __init__(self, settings: PolicySettings, keep: Callable[[PolicyDecider], Keeper]) -> None:
-        self.settings = settings
-        self.decider = PolicyDecider(settings)
-        self.keeper = keep(self.decider)
-        self._base = [
-            key for key, thing in self.decider.wanted.items() if isinstance(thing, PolicyChain) and thing.hook
-        ]
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether packets are led to what is wanted, as far as the kernel is known."""
-        return all(map(self.keeper.is_as_wanted, self._base))
-
-    def judges(self, key: str, attached: Attached) -> bool:
-        """Tell whether packets of the attachment are."""
-        if not self.decider.ready(key) or not self.holds:
-            return False
-        keys: list[Key] = [thing.key for thing in senders(attached, self.settings.mode)]
-        for ip in attached.ips:
-            keys += [("polelement", INET, f"{way}{ip.version}", ip.packed) for way in MAP.values()]
-        return all(each in self.decider.wanted and self.keeper.is_as_wanted(each) for each in keys)
-
-
 class Enforcement:
     """A gate of plugins. It begins with `run`, and once `look_at_pods` has said who lives."""
 
@@ -173,7 +114,7 @@ class Enforcement:
         self._clock = clock
         self._history = history
         self._loop = asyncio.get_running_loop()
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._attached: dict[str, Attached] = {}
         self._gone: set[str] = set()  # since the look at who lives began
         self._known: frozenset[Problem] = frozenset()  # of policies
@@ -262,12 +203,12 @@ class Enforcement:
                 await term.keeper.idle()
                 keeping.cancel()
 
-    def _begin(self, settings: PolicySettings) -> _Term:
+    def _begin(self, settings: PolicySettings) -> Term:
         def keep(decider: PolicyDecider) -> Keeper:
             return Keeper(self._plane, decider, may_remove=lambda: True, clock=self._clock, history=self._history)
 
         self._identify(self._source.things.values())
-        term = _Term(settings, keep)
+        term = Term(settings, keep)
         term.decider.change(self._source.things.values())
         for key, attached in self._attached.items():
             term.decider.attached(key, attached)
@@ -297,7 +238,7 @@ class Enforcement:
         led = term is not None and term.holds and term.keeper.is_idle
         return term.decider.connections(own_addresses) if term is not None and led else None
 
-    def _decided(self, term: _Term, keys: set[Key], since: float | None = None) -> None:
+    def _decided(self, term: Term, keys: set[Key], since: float | None = None) -> None:
         term.keeper.decided(keys, since)
         if self.cuts is not None:
             self.cuts.concern(concerned(keys, term.decider.wanted, denies=term.decider.denies))
@@ -378,7 +319,7 @@ class Enforcement:
         if not attached.pod:
             log.info("attachment %s is no pod of Kubernetes: no policy restricts it", key)
         self._attached[key] = attached
-        term: _Term | None = None
+        term: Term | None = None
         ask_at = self._loop.time() + _ASK_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS if self._mode == "enforce" else _AUDIT_SECONDS):

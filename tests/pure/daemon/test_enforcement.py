@@ -10,10 +10,10 @@ import pytest
 from tests.support.builders import inputs
 from tests.support.waiting import comes
 from weft.cluster.policysource import Change, TakeChange
-from weft.daemon import enforcement
+from weft.daemon import enforcement, policyterm
 from weft.daemon.commands.preview import _of_policies, _problems_of_policies
 from weft.daemon.enforcement import Enforcement
-from weft.desired.policy.inputs import UNKNOWN, Attached
+from weft.desired.policy.inputs import UNKNOWN, Attached, Mode
 from weft.model.errors import ConfigError, Failure, Problem
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.kernel.policytable import KINDS, PolicyElement
@@ -91,7 +91,7 @@ class Told:
 
 
 class Node:
-    def __init__(self, mode: enforcement.Mode = "enforce") -> None:
+    def __init__(self, mode: Mode = "enforce") -> None:
         self.kernel, self.source, self.inputs = Kernel(), Told(), inputs()
         clock = asyncio.get_running_loop().time
         self.gate = Enforcement(self.source, self.kernel, mode=mode, clock=clock, history=History())
@@ -155,7 +155,7 @@ async def test_nothing_is_written_before_all_is_known(node):
 
 def test_nodes_have_subnets_as_long_as_this_one():
     """Kubernetes gives them, and the network configuration has another length, or none."""
-    settings = enforcement.settings_of("enforce", replace(inputs(), v4=IPv4Network("10.5.4.0/22")), "node1")
+    settings = policyterm.settings_of("enforce", replace(inputs(), v4=IPv4Network("10.5.4.0/22")), "node1")
     assert settings.subnet_lens[4] == 22
 
 
@@ -335,7 +335,7 @@ async def test_what_ipvs_sends_is_judged_once_its_device_is_there(node, monkeypa
     node.begin(k1=WEB)
     await comes(lambda: node.gate.problem is None)
     assert "output" not in hooks()
-    monkeypatch.setattr(enforcement, "_IPVS", "lo")
+    monkeypatch.setattr(policyterm, "_IPVS", "lo")
     await comes(lambda: "output" in hooks())
 
 
