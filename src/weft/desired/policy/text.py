@@ -24,6 +24,7 @@ from weft.model.policy import (
     Policy,
     Port,
     Rule,
+    Selector,
 )
 from weft.model.value import Value
 
@@ -120,7 +121,7 @@ def namespaces_of(policy: Policy | ClusterPolicy, namespaces: Iterable[Namespace
 
     A port by its name, in what may leave, is a port of whichever pod of the peers has one so named.
     """
-    known, found = tuple(namespaces), set[str]()
+    selectors = set[Selector]()  # a policy of many rules has few
     for rule, leaves in (
         *((rule, False) for rule in policy.ingress or ()),
         *((rule, True) for rule in policy.egress or ()),
@@ -131,8 +132,9 @@ def namespaces_of(policy: Policy | ClusterPolicy, namespaces: Iterable[Namespace
             if meant == ALL_PODS and by_name:
                 return None
             if meant != ALL_PODS and meant.namespaces is not None:
-                found.update(each.name for each in known if meant.namespaces.selects(each.labels))
-    return frozenset(found)
+                selectors.add(meant.namespaces)
+    known = tuple(namespaces)
+    return frozenset(each.name for one in selectors for each in known if one.selects(each.labels))
 
 
 def _matches(
