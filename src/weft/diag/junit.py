@@ -33,7 +33,7 @@ def _lines(case: Case) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """XML has no words for most control characters (XML 1.0, "Characters"): a pod may put some into a rule's comment."""
+    """XML has no words for most control characters (XML 1.0, "Characters"): a pod may put one into a comment."""
     from xml.sax.saxutils import quoteattr  # late: it loads urllib.request, 25 ms that most diagnoses need not wait for
 
     return quoteattr(one_line(text))

@@ -24,6 +24,10 @@ from weft.model.value import replace
 
 _NOT_SEEN: Final = (*CONCLUDED, "CHECK-001")
 _RECREATE: Final = "Something has changed it since the pod was made. Recreate the pod"
+_UNHEARD: Final = (
+    "It is gone, or the pod's question is dropped on the way: nftrace follows probes alone, so see chains of families"
+    " netdev, bridge and arp ('nft list ruleset')"
+)
 _OWN: Final = "Something in the pod has set it: see the program there, or recreate the pod"
 
 
@@ -86,10 +90,10 @@ def _of_link(sight: Sight, end: End, address: Ip) -> Problem | None:
 
 
 def _unheard(sight: Sight, end: End, packet: Packet) -> Problem | None:
-    """The next machine does not tell the pod its MAC."""
+    """The next machine does not tell the pod its MAC: most often it is this node, which is not off."""
     way = follow(sight, packet, Entry(kind="node"))
     suspects = (hop.suspect for hop in way.hops if hop.suspect is not None)
-    return next((replace(each, where=f"pod {end.pod}") for each in suspects), None)
+    return next((replace(each, where=f"pod {end.pod}", hint=_UNHEARD) for each in suspects), None)
 
 
 def _dropped(sight: Sight, end: End, packet: Packet, entry: Entry, *, original: Packet | None = None) -> Problem | None:
