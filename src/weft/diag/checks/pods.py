@@ -9,11 +9,8 @@ from typing import Final
 
 from weft.diag.finding import Command, Finding, check, finding, link_up
 from weft.diag.sight.node import Attached, PodEnd, Sight
-from weft.model.kernel.reported import NO_CARRIER, NUD_PERMANENT, LinkInfo
+from weft.model.kernel.reported import FORWARDING, NO_CARRIER, NUD_PERMANENT, LinkInfo
 from weft.model.net import Ip
-
-_FORWARDING: Final = 3
-_STATES: Final = ("disabled", "listening", "learning", "forwarding", "blocking")  # BR_STATE_… of linux/if_bridge.h
 
 
 def _pods(sight: Sight) -> Iterator[tuple[LinkInfo, PodEnd, Attached]]:
@@ -92,9 +89,9 @@ def _ports(sight: Sight) -> Iterator[Finding]:
         if bridge is None or port is None:
             continue
         where, words = f"{link.name} on {bridge.name}", ("bridge", "link", "set", "dev", link.name)
-        if link.up and link.operstate not in NO_CARRIER and port.state != _FORWARDING and bridge.up:
-            command = Command((*words, "state", str(_FORWARDING)), f"has the bridge forward packets by {link.name}")
-            seen = f"the port is in state {_STATES[port.state] if port.state < len(_STATES) else port.state}"
+        if link.up and link.operstate not in NO_CARRIER and port.state != FORWARDING and bridge.up:
+            command = Command((*words, "state", str(FORWARDING)), f"has the bridge forward packets by {link.name}")
+            seen = f"the port is in state {port.state_words}"
             yield finding("BRIDGE-007", where, seen, f"Run: {command}", expected="forwarding", fix=(command,))
         elif port.isolated and bridge.name not in isolating:
             command = Command(

@@ -9,10 +9,8 @@ from weft.diag.sight.node import Hanging
 from weft.kernel import bpf
 from weft.kernel.rtnetlink import tc
 from weft.kernel.rtnetlink.rtnl import Rtnl
-from weft.model.kernel.reported import NO_CARRIER, LinkInfo, PortInfo
+from weft.model.kernel.reported import FORWARDING, NO_CARRIER, LinkInfo, PortInfo
 
-_FORWARDING: Final = 3  # BR_STATE_FORWARDING
-_STATES: Final = ("disabled", "listening", "learning", "forwarding", "blocking")
 _HOOKS: Final = {tc.HOOK_IN: "what comes in", tc.HOOK_OUT: "what leaves"}
 _TCX: Final = {bpf.TCX_INGRESS: "what comes in", bpf.TCX_EGRESS: "what leaves"}
 
@@ -58,9 +56,8 @@ def _on(rtnl: Rtnl, link: LinkInfo, hooks: tuple[int, ...]) -> Iterator[Hanging]
 
 
 def _of_port(port: PortInfo) -> Iterator[tuple[str, str]]:
-    if port.state != _FORWARDING:
-        state = _STATES[port.state] if port.state < len(_STATES) else str(port.state)
-        yield "shut", f"the bridge's port is in state {state}"
+    if port.state != FORWARDING:
+        yield "shut", f"the bridge's port is in state {port.state_words}"
     if port.isolated:
         yield "isolated", "the bridge's port is isolated"
     if port.locked:

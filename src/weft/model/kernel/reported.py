@@ -10,6 +10,10 @@ class BridgeInfo(Value):
     vlan_filtering: bool = False
 
 
+FORWARDING: Final = 3  # BR_STATE_FORWARDING
+_PORT_STATES: Final = ("disabled", "listening", "learning", "forwarding", "blocking")
+
+
 class PortInfo(Value):
     """A port of a bridge. `state` is of linux/if_bridge.h (BR_STATE_…): 0 disabled, 3 forwarding, 4 blocking.
 
@@ -19,7 +23,11 @@ class PortInfo(Value):
     hairpin: bool = False
     isolated: bool = False
     locked: bool = False
-    state: int = 3
+    state: int = FORWARDING
+
+    @property
+    def state_words(self) -> str:
+        return _PORT_STATES[self.state] if self.state < len(_PORT_STATES) else str(self.state)
 
 
 class PortVlans(Value):
