@@ -73,6 +73,11 @@ def test_a_record_says_which_pod_it_is_of(machine):
     assert machine.who() == ("shop/web", "u-1", ["10.5.1.2"])
 
 
+def test_an_address_that_a_pod_gave_itself_is_not_its_own_where_a_record_says_others(machine):
+    machine.keeps(veth="veth1", pod="shop/web", asked=True, masq="nft", addresses=["10.5.1.2/24"])
+    assert machine.who() == ("shop/web", "", ["10.5.1.2"])
+
+
 def test_what_was_asked_about_and_is_no_pod_is_none(machine):
     machine.keeps(veth="veth1", asked=True)
     machine.remembers(*NAMED)

@@ -23,7 +23,7 @@ def attachments(host: Host, cache: Cache = _CACHE) -> dict[str, Attached]:
     """By their keys. Those whose namespace cannot be looked into are left out: they are going.
 
     One of which nobody says whose it is (`UNKNOWN`) has the addresses that it was given, if that was kept, and else
-    none: a pod may give itself any.
+    none: a pod may give itself any. So what is seen in a pod counts only where nothing else says its addresses.
     """
     rtnl, found = host.rtnl, dict[str, Attached]()
     links = rtnl.links()
@@ -46,7 +46,7 @@ def attachments(host: Host, cache: Cache = _CACHE) -> dict[str, Attached]:
         found[key] = Attached(
             pod=who[0],
             uid=who[1],
-            ips=given if kept is None or who[0] == UNKNOWN else given or _usable(seen),
+            ips=given if kept is None or who[0] == UNKNOWN else given or _recorded(kept) or _usable(seen),
             port=link.name,
             link=names.get(link.master, link.name),
         )
@@ -56,6 +56,11 @@ def attachments(host: Host, cache: Cache = _CACHE) -> dict[str, Attached]:
 def _who(kept: Record | None) -> tuple[str, str] | None:
     """Empty for what is no pod of Kubernetes; None where the record does not say."""
     return None if kept is None or not (kept.pod or kept.asked) else (kept.pod, kept.uid)
+
+
+def _recorded(kept: Record) -> tuple[Ip, ...]:
+    """Of an attachment that is masqueraded: other plugins than ours may have given its addresses."""
+    return tuple(each.ip for each in kept.addresses)
 
 
 def _remembered(cache: Cache) -> Iterator[tuple[str, tuple[str, str]]]:
