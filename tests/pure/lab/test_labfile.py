@@ -186,7 +186,8 @@ MISTAKES = {
         "1 nodes: policies, and a with a daemon of another program, which enforces none; expected weftd on all nodes"
     ),
     "store: kubernetes\nnodes: 2\npolicies: []": (
-        "2 nodes: policies, which a lab on Kubernetes' API has there and not in files; expected a lab on etcd, or a mesh"
+        "2 nodes: policies, which a lab on Kubernetes' API has there and not in files; "
+        "expected a lab on etcd, or a mesh"
     ),
     "policies:\n- {kind: Pod, apiVersion: v1, metadata: {name: a}}": (
         "2: a Pod; expected NetworkPolicy, ClusterNetworkPolicy, Namespace: a lab has its own pods"

@@ -15,7 +15,7 @@ from weft.model.net import Ip
 from weft.model.policy import DIRECTIONS, Direction
 from weft.model.value import Value
 
-_WAYS: Final = {way: direction for direction, way in MAP.items()}
+_WAYS: Final[dict[str, Direction]] = {way: direction for direction, way in MAP.items()}
 
 
 class Held(Value):
@@ -62,7 +62,7 @@ def refused(held: Held, names: Mapping[str, str]) -> Refused:
     """`names` are those of pods elsewhere, by address."""
     known = _Names(held, names)
     ends = [rule for rule in held.rules if unnamed(rule.chain) in _REFUSING]
-    packets = {
+    packets: dict[Direction, int] = {
         direction: sum(rule.packets for rule in ends if unnamed(rule.chain) == f"denied-{MAP[direction]}")
         for direction in DIRECTIONS
     }
