@@ -48,9 +48,10 @@ _PACKETS: Final[tuple[Fault, ...]] = (
     Fault(
         name="port-eaten",
         code="REACH-002",
-        about="something under the node drops the datagrams of the overlay, and no rule of the firewall tells of it",
+        about="something under the node drops the datagrams of the overlay, before its firewall sees them",
         breaks=ingress("udp dport 8472 drop"),
         mends="nft delete table netdev somebody",
+        elsewhere=True,  # the node itself sees that it is a rule
         backends=VXLAN,
     ),
     Fault(

@@ -86,7 +86,7 @@ def generations(own):
         (notice(DELSET, INET, text(1, "weft-policy"), text(2, "in4")), ("polset", POLICIES_INET, "in4")),
         (elements("weft-policy", "in4", b"\x0a\1\1\2"), ("polelement", POLICIES_INET, "in4", b"\x0a\1\1\2")),
         (notice(DELTABLE, BRIDGE, text(1, "weft-policy")), POLICIES),
-        (notice(NEWTABLE, BRIDGE, text(1, "weft-policy")), None),
+        (notice(NEWTABLE, BRIDGE, text(1, "weft-policy")), POLICIES),  # it may have been put to sleep
         (notice(NEWSET, INET, text(1, "weft-policy"), text(2, "__set1")), None),
         (notice(NEWOBJECT, INET, text(1, "weft-policy"), text(2, "other")), None),
         (rule("weft-policy", "in-1", IPV4), None),
