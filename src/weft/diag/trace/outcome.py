@@ -21,7 +21,6 @@ _REFUSALS: Final = {
     "Permission denied": "ROUTE-003",  # a route or rule that prohibits it
     "Network is unreachable": "ROUTE-003",
     "No route to host": "ROUTE-003",
-    "Invalid argument": "ROUTE-003",  # a blackhole
     "Network is down": "CHECK-001",
     "No buffer space available": "QDISC-001",  # its queue is full
     "Cannot assign requested address": "CHECK-001",
