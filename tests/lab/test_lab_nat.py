@@ -110,7 +110,7 @@ def test_a_node_outside_names_the_nat(tmp_path: Path):
         assert [(cell["fault"] != "", cell["seen"]) for cell in cells] == [(True, "10.244.2.2")]
         # Datagrams of pods pass it whole in the one direction, in VXLAN with its outer checksum.
         checked = json.loads(running.weft("check", "--quick", "-o", "json", check=False).stdout)
-        assert checked["conclusion"].startswith("every lost packet is from left to others")
+        assert checked["conclusion"].startswith("every packet through the pod network from left to others is lost")
         found = diagnosis(running, "left")
         assert "addresses that are no peer's: 172.31.0.2" in found.pop("NAT-001")
         assert not found

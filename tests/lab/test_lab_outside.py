@@ -249,7 +249,7 @@ def test_what_is_lost_between_nodes_without_a_word_is_measured(running: Lab, fam
             found = measured(running, "pod1-1", target, family, "--size", "1400", *more)
             assert found["problem"]["code"] == "MTU-001"
             assert found["problem"]["where"] == "node2"
-            assert found["problem"]["seen"].startswith("1400 bytes are too large: eth0 of node2 received 3,")
+            assert found["problem"]["seen"].startswith(f"1400 bytes are too large: rule '{rule}' of netdev d i")
             assert (
                 f"nobody tells pod1-1 the MTU; the largest that passes has {1300 - around} bytes"
                 in found["problem"]["seen"]

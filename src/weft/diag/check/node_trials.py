@@ -101,9 +101,13 @@ def _in_turn(ones: Sequence[End], others: Sequence[End]) -> Iterator[tuple[End, 
 def reachable(sight: Sight) -> list[End]:
     """Peers, named by their subnets, without those that have not answered the node: pods' packets need not tell it.
 
-    One that has no device in the pod network is asked at the address of its pods' gateway.
+    Nor those to which nothing of weft leads. One without a device in the pod network is asked at its pods' gateway.
     """
     silent = {each.peer for each in sight.probes if each.way == "overlay" and not each.answered}
+    daemon = sight.daemon
+    nowhere = daemon is not None and daemon.network is not None and daemon.network.backend == "alloc"
+    leases = () if daemon is None else daemon.peers
+    silent |= {net for each in leases if nowhere or each.trouble for net in each.subnets}
     found = list[End]()
     for name, peer in ((str(peer.subnet), peer) for peer in peers(sight)):
         address = peer.inner or peer.subnet.network_address + 1

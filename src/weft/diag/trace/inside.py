@@ -36,7 +36,7 @@ def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Pac
 
     Of an answer that comes back to the sender's link, its own rules are asked, which no device shows.
     """
-    told = found.problem is not None and found.problem.seen.endswith(AS_TOLD)
+    told = found.problem is not None and (found.problem.code == "MTU-001" or found.problem.seen.endswith(AS_TOLD))
     if told or not (found.well or _may_be_inside(found.problem, begin, end)):
         return found
     sender = pods.run(begin.pod, inside) if begin.pod else None

@@ -139,6 +139,7 @@ def to_web(scenario: str, source: str, node: str = "", **fields: object) -> Trie
 
 
 def test_services_that_fail_alone_are_named_as_the_way():
+    assert to_web("pod-service", "pod1").trial.ends == ("pod1", "web")
     lost = [to_web("pod-service", f"pod{number}", failed=True) for number in (1, 2, 3)]
     everything = [*tried(lambda _: False), *lost]
     assert conclusion(everything, causes(everything, "lost"), []) == "every packet through Services is lost"

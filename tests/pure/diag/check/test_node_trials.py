@@ -15,6 +15,7 @@ from weft.diag.check.scenarios import SCENARIOS
 from weft.diag.check.trial import Outcome, Trial, Tried
 from weft.diag.sight.node import Attached, Configured, Pod, Probed, Sight
 from weft.lab.trials import IN_A_LAB
+from weft.model.errors import Problem
 from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
 from weft.model.node.nodestate import LeaseState, NetworkState, NodeState, PeerState, UplinkState
 from weft.model.value import replace
@@ -392,6 +393,15 @@ def test_a_peer_that_does_not_answer_the_node_is_not_asked_again():
     )
     assert [end.name for end in node_trials.reachable(replace(seen, probes=(inside,)))] == ["fd00:2::/64"]
     assert len(node_trials.reachable(replace(seen, probes=(outside,)))) == 2
+
+
+def test_a_peer_to_which_nothing_of_weft_leads_is_not_asked():
+    assert not node_trials.reachable(sight(peers=1, backend="alloc"))
+    seen = sight(peers=2)
+    assert seen.daemon is not None
+    unserved = replace(seen.daemon.peers[0], trouble=Problem(code="ADDR-002", where="a", seen="b"))
+    seen = replace(seen, daemon=replace(seen.daemon, peers=[unserved, *seen.daemon.peers[1:]]))
+    assert {end.name for end in node_trials.reachable(seen)} == {"10.244.3.0/24", "fd00:3::/64"}
 
 
 def test_without_a_device_the_gateway_of_pods_there_is_asked():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, OUT, POD1, POD2, hops
+from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, NUMBERS, OUT, POD1, POD2, hops
 from weft.diag.trace.grown import by_probes, difference
 from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
 from weft.diag.trace.outcome import Answers, Outcome, outcome, parted
@@ -15,6 +15,7 @@ from weft.diag.trace.probe_report import (
     tried_diagram,
     tried_lines,
 )
+from weft.diag.trace.probe_report import _came_back as came_back
 from weft.diag.trace.probe_report import tried as put_together
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted
 from weft.model.errors import Problem
@@ -330,6 +331,16 @@ def test_what_an_end_sends_itself_has_not_arrived_by_that():
     assert (refused.reached, refused.tried) == (0, 2)
     came = put_together(asked, service, POD1, visits, ProbesSeen(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
     assert (came.reached, came.tried, came.elsewhere) == (1, 1, 1)
+
+
+def test_an_answer_that_is_still_wrapped_has_not_come_back_to_a_node():
+    node = End(node="node1", address="10.244.1.0")
+    own = Way(hops=hops("received by:eth0", "unwrapped by:flannel.1", "delivered"), end="delivered")
+    back = [Leg(node="node1", direction="back", way=own)]
+    wrapped = {("node1", "eth0", "back"): set(NUMBERS)}
+    assert came_back(node, back, ProbesSeen(seen=wrapped)) == set()
+    unwrapped = wrapped | {("node1", "flannel.1", "back"): set(NUMBERS[:2])}
+    assert came_back(node, back, ProbesSeen(seen=unwrapped)) == set(NUMBERS[:2])
 
 
 def test_a_frame_is_counted_where_it_was_seen():

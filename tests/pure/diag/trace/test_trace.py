@@ -23,7 +23,7 @@ from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from tests.pure.diag.trace.walking import IN, NODE, PEER, POD, code, packet, steps, way
 from weft.diag.rules.matching import Packet
 from weft.diag.trace.predict import Entry
-from weft.model.kernel.reported import AddressInfo, LinkInfo, RouteInfo
+from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, RouteInfo
 from weft.model.value import replace
 
 OUTSIDE = Entry(kind="remote")
@@ -200,6 +200,14 @@ def test_a_link_between_nodes_without_a_carrier():
     assert code(way(**links("eth0", operstate=2))) == "IFACE-002"
     assert code(way(PEER, of=IN, **links("eth0", operstate=3))) == "IFACE-002"
     assert way(**links("cni0", operstate=2)).end == "sent"
+
+
+def test_a_neighbour_that_somebody_has_set_is_suspected_behind_the_link():
+    fixed = NeighbourInfo(index=ETH0, ip=ip_address("192.168.0.254"), mac="02:00:00:00:00:99", state=0x80)
+    [hop] = [each for each in way(neighbours=(*WELL.neighbours, fixed)).hops if each.what == "fixed MAC"]
+    assert hop.suspect is not None
+    assert hop.suspect.code == "NEIGH-002"
+    assert hop.seen == "192.168.0.254 has a permanent neighbour entry on eth0, 02:00:00:00:00:99"
 
 
 def test_each_family_comes_by_its_own_device():
