@@ -120,7 +120,11 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     """
     # Its own rules may take what has come back to its link.
     own = sum(each.count for each in answers.ruled.get(legs[-1].pod, ())) >= answers.sent > 0
-    told = _ruled(legs, answers) if own or (answers.ruled and answers.reached < answers.sent) else None
+    foretold = legs[-1].way.problem
+    # Of what is too large a rule takes the kernel's word to the sender, and not the packet.
+    too_large = foretold is not None and foretold.code == "MTU-001"
+    lost = answers.ruled and answers.reached < answers.sent and not too_large
+    told = _ruled(legs, answers) if own or lost else None
     return told or _compared(legs, answers, due=due, beyond=beyond)
 
 
