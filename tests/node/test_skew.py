@@ -36,7 +36,7 @@ class Weft(Value):
     @classmethod
     def at(cls, source: Path, bin_dir: Path) -> "Weft":
         environment = {"PYTHONPATH": str(source)}
-        everything = {**os.environ, **environment}
+        everything = {**os.environ, **environment, "WEFT_STATE_DIR": str(bin_dir / "state")}
         subprocess.run([sys.executable, "-m", "weft.cni.build"], env=everything, check=True, capture_output=True)
         place = ["--bin-dir", str(bin_dir), "--conf-dir", str(bin_dir / "net.d")]
         subprocess.run([*COMMAND, "cni", "install", *place], env=everything, check=True, capture_output=True)

@@ -97,7 +97,9 @@ def test_a_policy_is_known_by_its_networks(dst: str, networks, where: str):
     assert judged([policy], networks, ("charon, process 7",)) == said[where]
 
 
-def test_the_networks_of_all_instances_are_read_from_what_they_remember(tmp_path: Path):
+def test_the_networks_of_all_instances_are_read_from_what_they_remember(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     now = Moment(unix=1e9, now=1.0, boot="this")
     end = '"Backend": {"Type": "vxlan"}}'
     configurations = {
@@ -110,4 +112,6 @@ def test_the_networks_of_all_instances_are_read_from_what_they_remember(tmp_path
         (tmp_path / name).mkdir()
         memory.file(tmp_path / name, lambda text=text: Memory(net_conf=text), lambda: now).write_now()
     (tmp_path / "d-4").mkdir()
+    (tmp_path / "cni-directories.json").write_text("{}")
     assert [str(net) for net in ours.networks(tmp_path)] == ["10.5.0.0/16", "10.6.0.0/16", "fd06::/48"]
+    assert "STATE-001" not in caplog.text, "beside the instances lies a file of the plugins"

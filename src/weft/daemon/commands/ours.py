@@ -49,7 +49,7 @@ def route_is_foreign(route: Route, links: Collection[LinkInfo], networks: Collec
 
 def networks(state_dir: Path) -> Iterator[Net]:
     """The networks of all instances in this state directory."""
-    for directory in sorted(state_dir.glob("*-*")):
+    for directory in sorted(path for path in state_dir.glob("*-*") if path.is_dir()):
         known = memory.load(directory, Moment(unix=0.0, now=0.0, boot=""), aside=False)
         if known is not None:
             with suppress(ConfigError):
