@@ -70,6 +70,7 @@ _MODULES: Final = (
         "nft_ct",
         "nft_fib_inet",
         "nft_nat",
+        "nft_meta_bridge",
     ),
     *("nft_fib_ipv4", "nft_fib_ipv6", "nft_masq", "nft_redir", "nft_compat", "nft_log", "nft_limit", "nft_reject_inet"),
     *(

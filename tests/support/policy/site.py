@@ -134,7 +134,8 @@ class Site:
             with closing(NfSocket.open()) as nf:
                 tables = PolicyTables(nf, Tools())
                 for kind in (Put, Delete):
-                    assert not await tables.apply([step for step in steps if isinstance(step, kind)])
+                    refused = await tables.apply([step for step in steps if isinstance(step, kind)])
+                    assert not refused, refused
                 assert await tables.look(wanted) == wanted
 
         self.node.call(lambda: asyncio.run(apply()))
