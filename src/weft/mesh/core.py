@@ -164,6 +164,7 @@ class Core:
     def start(self, now: float) -> list[Effect]:
         self.due = now
         self._state.start(now)
+        self._removing.begin_again()
         self._outside.begin()
         self._estate.start(now)
         return self.tick(now)

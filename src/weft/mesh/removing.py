@@ -71,16 +71,22 @@ class Removing:
         state.keep(number=max(state.kept.number, min(removal.number, NUMBERS - 2)))
         state.mark(removal.key)
         if state.me in state.known.removals:
-            if state.left:
-                return True
-            seen = f"this node was removed from the mesh; {state.name(removal.heir)} has its blocks"
-            hint = "It joins as a new node; pods that were started before keep addresses that others may get."
-            state.out.append(Rekey(why=Problem(code="MESH-005", where="mesh.json", seen=seen, hint=hint)))
+            self.begin_again()
             return True
         self.merge(removal.tokens, now, frozen=frozenset())
         state.touched = True
         self.look()
         return True
+
+    def begin_again(self) -> None:
+        """If this node was removed: also after a kill between the word of it and the new key."""
+        state = self._state
+        removal = state.known.removals.get(state.me)
+        if removal is None or state.me not in state.known.removals or state.left:
+            return
+        seen = f"this node was removed from the mesh; {state.name(removal.heir)} has its blocks"
+        hint = "It joins as a new node; pods that were started before keep addresses that others may get."
+        state.out.append(Rekey(why=Problem(code="MESH-005", where="mesh.json", seen=seen, hint=hint)))
 
     def look(self) -> None:
         """Whether our promise is over."""

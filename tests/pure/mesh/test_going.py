@@ -260,6 +260,26 @@ def test_s10_a_removed_peer_that_returns_drops_its_blocks_and_joins_as_another(s
     assert key not in world.nodes["a"].leases
 
 
+def test_s10_who_is_killed_between_the_word_of_its_removal_and_its_new_key_joins_as_another_at_the_next_start():
+    world = one_is_dead("S10 killed", 4)
+    node = world.nodes["d"]
+    key, killed = node.key, []
+
+    def kill(other, effect):
+        if other is node and isinstance(effect, do.Rekey) and not killed:
+            killed.append(effect)
+            world.at(world.now, world.kill, "d")
+
+    remove(world, "b", "d")
+    assert world.run(60, until=lambda: removed(world, "d"))
+    world.before.append(kill)
+    world.start("d")
+    assert world.run(60, until=lambda: bool(killed) and not node.up)
+    assert (node.up, node.key) == (False, key)
+    world.start("d")
+    assert world.run(60, until=lambda: node.key != key and everybody_has_a_block(world) and agree(world))
+
+
 def test_two_that_removed_each_other_agree_on_one():
     world = mesh("each other", 2)
     world.part("a", "b")
