@@ -2,7 +2,7 @@
 
 The I/O side makes one core and tells it everything, one call at a time:
 
-    core = Core(kept, options, chance, members)     # chance() is in [0, 1); members as an earlier run knew them
+    core = Core(kept, options, chance, recalled)    # chance() is in [0, 1); recalled is what an earlier run knew
     core.start(now)
     core.link_up(link, hello, now, dialled=address) # None for a link that the other side has made
     core.link_down(link, now)                       # also after our own Close
@@ -13,7 +13,8 @@ The I/O side makes one core and tells it everything, one call at a time:
     core.tick(now)                                  # wanted at core.due
 
 Each returns the list of effects to carry out, in order. What comes after a `Keep`, in this list and in later ones,
-waits until that `Keep` is on disk. Messages of a link are sent in order or not at all; a link that loses one is down.
+waits until that `Keep` is on disk, and `Leases` until `core.recalled` is. Messages of a link are sent in order or not
+at all; a link that loses one is down.
 `now` is in seconds of any clock that only goes forward; one that leaps between two calls of `tick` makes the core
 judge nobody for that time. The same calls with the same chance give the same effects.
 

@@ -20,7 +20,18 @@ from weft.mesh.removing import Removing
 from weft.mesh.state import State
 from weft.mesh.tunnels import Tunnels
 from weft.mesh.waying import Waying
-from weft.model.mesh.effects import Command, Effect, Kept, Options, PathFound, PathNow, Send, Sights
+from weft.model.mesh.effects import (
+    Agreed,
+    Command,
+    Effect,
+    Kept,
+    Options,
+    PathFound,
+    PathNow,
+    Recalled,
+    Send,
+    Sights,
+)
 from weft.model.mesh.messages import Hello, Message, Redirect
 from weft.model.mesh.records import Member, Removal, Ring, Token
 
@@ -28,14 +39,14 @@ LATE: Final = 1.0  # seconds behind `due`, after which our own loop is not to be
 
 
 class Core:
-    """`members` and `paths` are what an earlier run knew, perhaps long ago. `due` is when `tick` is wanted."""
+    """`recalled` and `paths` are what an earlier run knew, perhaps long ago. `due` is when `tick` is wanted."""
 
     def __init__(
         self,
         kept: Kept,
         options: Options,
         chance: Callable[[], float],
-        members: Iterable[Member] = (),
+        recalled: Recalled | None = None,
         paths: Iterable[PathFound] = (),
     ) -> None:
         self._state = state = State(kept, options, chance)
@@ -83,8 +94,9 @@ class Core:
         )
         state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
-        for member in members:
-            state.put(member)
+        self._told = False  # that we have agreed
+        if recalled is not None:
+            state.recall(recalled)
 
     # --- What others may look at
 
@@ -140,6 +152,17 @@ class Core:
     def digest(self) -> int:
         """Equal for those that know the same."""
         return self._state.known.digest.root
+
+    @property
+    def leases(self) -> Mapping[bytes, Member]:
+        """Those that were told."""
+        return self._publishing.shown
+
+    @property
+    def recalled(self) -> Recalled:
+        """What the next run should know of others: at least the leases that were told."""
+        known = self._state.known
+        return Recalled(ring=known.ring, members=tuple(known.members.values()), tokens=tuple(known.tokens))
 
     @property
     def paths(self) -> Iterable[PathFound]:
@@ -278,6 +301,9 @@ class Core:
         if now >= state.flood.due:
             self._gossip.flush()
         self._publishing.leases(now)
+        if self.agreed != self._told:
+            self._told = self.agreed
+            state.out.append(Agreed(so=self._told))
         while state.links.closing:
             self._down(state.links.closing.pop().number, now)
         self.due = min(

@@ -29,7 +29,7 @@ class Publishing:
         self._waying = waying
         self._outside = outside
         self._tunnels = tunnels
-        self._shown: dict[bytes, Member] = {}
+        self.shown: dict[bytes, Member] = {}  # as leases
         self._hops: dict[bytes, Hop] = {}  # of those that are shown
         self._last = -inf
         self._count = 0
@@ -111,18 +111,18 @@ class Publishing:
             if key == state.me:
                 self._waying.put(key, member, now)
                 continue
-            shown = self._shown.get(key)
+            shown = self.shown.get(key)
             lease = member if member and self._holds(member) else None
             if lease is None and shown is None:
                 continue
             self._tunnels.put(key, lease, now)
             self._waying.put(key, lease, now)
             if lease is None:
-                del self._shown[key]
+                del self.shown[key]
                 self._hops.pop(key, None)
                 gone.append(key)
             elif shown is None or any(getattr(shown, each) != getattr(lease, each) for each in SHOWN):
-                self._shown[key] = lease
+                self.shown[key] = lease
                 changed.append(lease)
         self._waying.begin(now)
         marked |= state.take_changed()  # the ways to others are other ones now
@@ -132,14 +132,14 @@ class Publishing:
 
     def _show_hops(self, keys: Iterable[bytes]) -> None:
         for key in keys:
-            if lease := self._shown.get(key):
+            if lease := self.shown.get(key):
                 hop = self._hop(lease)
                 if hop != self._hops.get(key, Hop(key=key, next=lease, kind="vxlan", reason="")):
                     self._hops[key] = hop
                     self._state.out.append(hop)
 
     def _hop(self, lease: Member) -> Hop:
-        relay = self._shown[self._waying.way(lease.key)[0]]
+        relay = self.shown[self._waying.way(lease.key)[0]]
         return Hop(
             key=lease.key,
             next=relay,
@@ -158,9 +158,9 @@ class Publishing:
 
     def forget(self) -> None:
         """Another ring: all leases of the one before are gone."""
-        if self._shown:
-            self._state.out.append(Leases(gone=tuple(self._shown)))
-        self._shown.clear()
+        if self.shown:
+            self._state.out.append(Leases(gone=tuple(self.shown)))
+        self.shown.clear()
         self._hops.clear()
         self._waying.forget()
         self._tunnels.forget()

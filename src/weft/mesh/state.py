@@ -10,7 +10,7 @@ from weft.mesh.links import Link, Links
 from weft.mesh.ring import Change, Run
 from weft.mesh.routing import Routing
 from weft.model.errors import Problem
-from weft.model.mesh.effects import Effect, Keep, Kept, Options, Say, Send
+from weft.model.mesh.effects import Effect, Keep, Kept, Options, Recalled, Say, Send
 from weft.model.mesh.messages import Message, Offer, Root
 from weft.model.mesh.records import Member, Ring, Token, peer_id
 from weft.model.value import replace
@@ -153,6 +153,18 @@ class State:
             self.flood.open(link.number)
             if begins:
                 self.send(link, Root(digest=self.known.digest.root))
+
+    def recall(self, recalled: Recalled) -> None:
+        """Know what an earlier run knew in this ring; of what is ours the disk knows more.
+
+        Without a ring we know at least whom to dial.
+        """
+        if self.ring is not None and recalled.ring != self.ring.id:
+            return
+        promised = () if self.kept.promise is None else self.kept.promise.names
+        self.known.moved(self.known.tokens.merge(recalled.tokens, frozen={self.me, *promised}))
+        for member in recalled.members:
+            self.put(member)
 
     def merged(self, change: Change, now: float, came: int | None = None) -> None:
         """Tokens have changed: the digest, the leases and the others have to know."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.mesh.checks import Checks
+from tests.support.mesh.checks import Broken, Checks
 from tests.support.mesh.nodes import Node, Weather
 from tests.support.mesh.world import World
 from weft.model.mesh import effects as do
@@ -264,3 +264,34 @@ def test_s11_the_disk_of_the_only_node_is_used_on_another_machine():
     world.kill("a")
     world.start("copy", booted=True, moved=True)
     assert world.run(11, until=lambda: copy.own.usable)
+
+
+def _all_are_killed_but_one_comes_late(late: bool) -> World:
+    """Two are back before the third is: of its block they know by themselves. `late`: they remember too little."""
+    world = mesh("S8 all", 2)
+    a, b = world.nodes["a"], world.nodes["b"]
+    world.add("c", ["a"])
+    world.run(10, until=lambda: any(each.name == "c" for each in b.core.members.values()))
+    before = {node.name: node.core.recalled for node in (a, b)}
+    assert world.run(10, until=lambda: all(len(node.leases) == 2 for node in (a, b)))
+    for name in "abc":
+        world.kill(name)
+    for node in (a, b):
+        node.late = (
+            before[node.name] if late else do.Recalled(ring=node.disk.ring.id, members=tuple(node.leases.values()))
+        )
+        node.served = dict(node.leases)
+    for name in "ab":
+        world.start(name)
+    assert world.run(20, until=lambda: agree(world) and all(node.core.agreed for node in (a, b)))
+    return world
+
+
+def test_s8_whom_two_have_served_is_served_when_all_are_killed_and_the_two_are_back():
+    world = _all_are_killed_but_one_comes_late(late=False)
+    assert all(len(world.nodes[name].leases) == 2 for name in "ab")
+
+
+def test_s8_it_is_seen_when_leases_are_told_before_the_disk_knows_of_them():
+    with pytest.raises(Broken, match=r"C7: . has served c"):
+        _all_are_killed_but_one_comes_late(late=True)

@@ -74,7 +74,7 @@ def test_a_daemon_that_starts_again_behind_a_nat_changes_no_way(old: bool):
     nats.world.run(60)
     for _ in range(3):
         node = nats.world.nodes["n1"]
-        late = tuple(node.core.members.values())
+        late = node.core.recalled
         nats.world.kill("n1")
         fallen = do.PathFound(key=nats.world.nodes["n2"].key, kind="direct", fallen=True)
         node.late, node.paths = late, (fallen,) * old

@@ -266,9 +266,9 @@ def test_a_daemon_that_starts_again_goes_on_by_the_ways_that_it_had(cut: list[tu
     before = paths.hops["n0"]["n1"]
     said: list[do.Hop] = []
     node = paths.world.nodes["n0"]
-    members, found = tuple(node.core.members.values()), tuple(node.core.paths)
+    recalled, found = node.core.recalled, tuple(node.core.paths)
     paths.world.kill("n0")
-    node.late, node.paths = members, found
+    node.late, node.paths = recalled, found
 
     def watch(other: Node, effect: do.Effect) -> None:
         if other is node and isinstance(effect, do.Hop):

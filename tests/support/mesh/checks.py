@@ -3,7 +3,10 @@
 C1: no block is two peers' in the union of all disks, also of those that are stopped or cut off; not of the removed.
 C2: the tokens on a disk are in order, do not overlap and are blocks of the ring.
 C3: versions rise, of a node's own record and of each block.
+C7: what a node has served is gone for it only when that has left, was removed, or has another home block.
 """
+
+from collections.abc import Iterable
 
 from tests.support.mesh.nodes import Node
 from weft.model.mesh.effects import Kept
@@ -83,6 +86,17 @@ class Checks:
             if other != node.key:
                 raise Broken(f"C1: block {block} is {node.name}'s ({node.key.hex()[:8]}) and {other.hex()[:8]}'s")
         self._held[node.key] = frozenset(held)
+
+    def listed(self, node: Node, nodes: Iterable[Node]) -> None:
+        """What is missing among its leases now is gone in its kernel."""
+        ring = node.disk.ring
+        if ring is None or not self.copies.isdisjoint((node.key, *node.served)) or self._old:
+            return
+        homes = {each.key: each.disk.home for each in nodes}
+        for key, member in node.served.items():
+            home = member.home
+            if key not in node.leases and self._owners.get((ring.id, home)) == key and homes.get(key) == home:
+                raise Broken(f"C7: {node.name} has served {member.name}, and takes it for gone")
 
     def copied(self, key: bytes) -> None:
         """Two nodes have this key from now on: nothing holds for it until one of them has given it up."""

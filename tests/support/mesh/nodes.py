@@ -36,7 +36,7 @@ class Node:
     life: int = 0
     disk: do.Kept = field(default_factory=do.Kept)
     disks: list[do.Kept] = field(default_factory=list)  # all that it ever was
-    late: tuple[Member, ...] = ()
+    late: do.Recalled = field(default_factory=do.Recalled)
     paths: tuple[do.PathFound, ...] = ()
     links: dict[int, End] = field(default_factory=dict)
     waiting: deque[do.Effect] = field(default_factory=deque)
@@ -44,6 +44,7 @@ class Node:
     wakes: float = inf
     own: do.Own | None = None
     leases: dict[bytes, Member] = field(default_factory=dict)
+    served: dict[bytes, Member] = field(default_factory=dict)  # as its kernel does, whatever daemon runs
     said: list[do.Say] = field(default_factory=list)
     sent: int = 0
     attrs: bytes = b"{}"
@@ -74,6 +75,9 @@ class Node:
             self.leases.update((member.key, member) for member in effect.changed)
             for key in effect.gone:
                 self.leases.pop(key, None)
+            self.served |= self.leases
+        elif isinstance(effect, do.Agreed) and effect.so:
+            self.served = dict(self.leases)
         elif isinstance(effect, do.Say):
             self.said.append(effect)
         elif isinstance(effect, do.Rekey):

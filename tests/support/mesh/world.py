@@ -10,11 +10,13 @@ from math import inf
 from random import Random
 from typing import Any
 
+from tests.support.mesh.checks import Checks
 from tests.support.mesh.nodes import End, Node, Weather
 from weft.mesh.core import Core
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Founders, Message, Offer
 from weft.model.mesh.records import Layout
+from weft.model.value import replace
 
 TIMEOUT = 10.0  # seconds until a dial to nobody is given up
 FAILED = 0.01  # until a machine without a daemon refuses
@@ -22,7 +24,7 @@ RETRIES = (0.0, 1.0, 3.0, 7.0)  # when TCP asks again for a connection
 
 
 class World:
-    def __init__(self, seed: object, weather: Weather | None = None, check: Callable[[Node], None] | None = None):
+    def __init__(self, seed: object, weather: Weather | None = None, check: Checks | None = None):
         self.chance = Random(str(seed))
         self.weather = weather or Weather()
         self.now = 1000.0
@@ -108,9 +110,7 @@ class World:
             return
         if node.writing and (self.chance.random() < 0.5 if written is None else written):
             self._write(node, node.waiting[0])
-        remembers = self.chance.random() < 0.5
-        node.late = tuple(node.core.members.values()) if remembers else ()
-        node.paths = tuple(node.core.paths) if remembers else ()
+        self._remember(node, self.chance.random())
         node.core = None
         node.writing = False
         node.waiting.clear()
@@ -119,13 +119,28 @@ class World:
         for end in list(node.links.values()):
             self._break(end)
 
+    def _remember(self, node: Node, which: float) -> None:
+        """Of others the disk has at least what the daemon was told; or that file is lost.
+
+        Then the daemon goes on with what it remembers itself.
+        """
+        core = node.core
+        node.late, node.paths = do.Recalled(), ()
+        if which < 0.3:
+            node.served.clear()
+        elif which < 0.6:
+            node.late = replace(core.recalled, members=tuple(node.leases.values()))
+        else:
+            node.late, node.paths = core.recalled, tuple(core.paths)
+
     def forget(self, name: str) -> None:
         """The disk of a dead node is lost: it comes back as another peer."""
         node = self.nodes[name]
         node.key = self.chance.randbytes(32)
         node.disk = do.Kept()
         node.disks.clear()
-        node.late, node.paths = (), ()
+        node.late, node.paths = do.Recalled(), ()
+        node.served.clear()
         node.peers = tuple(other.address for other in self.nodes.values() if other is not node)
 
     def ask(self, name: str, command: do.Command) -> None:
@@ -305,6 +320,8 @@ class World:
             if end := node.links.get(effect.link):
                 self._break(end)
         else:
+            if self.check and isinstance(effect, do.Agreed) and effect.so:
+                self.check.listed(node, self.nodes.values())
             node.show(effect)
             if isinstance(effect, do.Rekey):
                 self.at(self.now, self._rekey, node, node.life)

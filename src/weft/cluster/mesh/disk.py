@@ -1,7 +1,8 @@
 """What a peer keeps on disk, in the store's own directory: mesh.json, members.bin and paths.bin.
 
 mesh.json is who this node is and what it owns: replaced as a whole, and on disk before a message that depends on it.
-members.bin is what others tell again, and paths.bin what is found again: written late, and they may be lost.
+members.bin is what others said: on disk before their leases are served. Without it the daemon's own memory is the only
+witness of who was served, and absence proves nothing. paths.bin is what is found again: written late, and may be lost.
 """
 
 import hashlib
@@ -19,8 +20,7 @@ from weft.beside.threads import beside
 from weft.cluster.store import TunnelKeys
 from weft.desired.tunnels.wireguard import private_key
 from weft.model.errors import Problem, Unavailable
-from weft.model.mesh.effects import Kept, PathFound
-from weft.model.mesh.records import Member
+from weft.model.mesh.effects import Kept, PathFound, Recalled
 from weft.model.value import Secret, Value
 from weft.wire.meshpassword import of_tunnels
 
@@ -109,17 +109,20 @@ class Disk:
         """Raises `OSError`; the file of before is there still then."""
         self._files.write(self._identity, msgspec.json.encode(saved))
 
-    def members(self) -> tuple[Member, ...]:
-        """None where the file is lost or spoilt: others tell them again."""
-        return self._recall(self._members, tuple[Member, ...]) or ()
+    def recalled(self) -> Recalled | None:
+        """None where the file is lost or spoilt: others tell it again."""
+        return self._recall(self._members, Recalled)
 
     def paths(self) -> tuple[PathFound, ...]:
-        """Likewise."""
+        """None likewise."""
         return self._recall(self._paths, tuple[PathFound, ...]) or ()
 
-    def remember(self, members: Sequence[Member], paths: Sequence[PathFound]) -> None:
+    def remember(self, recalled: Recalled) -> None:
         """Raises `OSError`."""
-        self._files.write(self._members, msgspec.msgpack.encode(members))
+        self._files.write(self._members, msgspec.msgpack.encode(recalled))
+
+    def remember_paths(self, paths: Sequence[PathFound]) -> None:
+        """Raises `OSError`."""
         self._files.write(self._paths, msgspec.msgpack.encode(paths))
 
     def _recall(self, path: Path, kind: type[_T]) -> _T | None:

@@ -1,7 +1,8 @@
 """This node in the mesh: tells its core all that happens, in turn, and carries out what the core wants.
 
 What the core wants is carried out in its order, at once or by one task (`held`): what follows a `Keep` and could tell
-of it waits for the disk. Leases are in the book (`leases`); the store reads here.
+of it waits for the disk. The store reads here, and leases in the book (`leases`), once the disk has them
+(`remembering`).
 """
 
 import asyncio
@@ -19,11 +20,13 @@ from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.leases import Leasebook, unfit
 from weft.cluster.mesh.links import Ears, TcpLinks
 from weft.cluster.mesh.paths import MeshPaths
+from weft.cluster.mesh.remembering import Remembering
 from weft.cluster.mesh.said import Said
 from weft.cluster.mesh.saving import Saving
 from weft.mesh.core import Core
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
+    Agreed,
     Close,
     Command,
     Dial,
@@ -50,8 +53,6 @@ from weft.wire.mesh import Hostile
 log = logging.getLogger(__name__)
 
 _USE_SECONDS: Final = 2.0  # between two looks whether a pod has an address
-_REMEMBER_SECONDS: Final = 5.0  # what others tell again is written once in this time,
-_SOON_SECONDS: Final = 0.2  # and so long after a change: what changes then, as a rule does so at once
 _SHOWN: Final = 64  # addresses that do not answer
 
 
@@ -97,6 +98,7 @@ class Peer:
         self.said = Said(self.book, now, history)
         self.heard: float | None = None
         self.saving = Saving(disk)
+        self.others = Remembering(self.saving, self.book, self._tell)
         self._make = core, links
         self.now = now
         self._random = random
@@ -107,7 +109,7 @@ class Peer:
         self._fault: Exception  # of the core, once it is broken
         self._broken = asyncio.Event()
         self._held = Held(self._keep, self._carry_out)
-        self._fed, self._untold = asyncio.Event(), asyncio.Event()
+        self._fed = asyncio.Event()
         self._unlinked = now()
 
     @property
@@ -177,12 +179,9 @@ class Peer:
             raise Hostile("ring", f"a ring that cannot be used: {why}")
         if isinstance(message, Seen) and self.book.is_of_pods(message.endpoint):
             return  # all others would refuse our lease for it
-        if (core := self.core) is not None:
+        if self.core is not None:
             self.heard = now = self.now()
-            before = core.agreed
             self._have(lambda core: core.received(link, message, now))
-            if core.agreed != before:
-                self._tell()
 
     def undialled(self, address: str, why: Problem) -> None:
         if self.core is not None:
@@ -228,13 +227,14 @@ class Peer:
         self._forget()
         self._has(saved.kept)
         self.own = Own(home=self.kept.home, usable=False)
-        members, paths = await self.saving.members(), await self.saving.paths()
+        recalled, paths = await self.others.recall()
         make_core, make_links = self._make
-        self.core = core = make_core(saved.kept, options, self._chance, members, paths)
+        self.core = core = make_core(saved.kept, options, self._chance, recalled, paths)
         self._links = links = make_links(saved.secret, self, lambda: core.hello)
         self._saved = saved
         self._unlinked = self.now()
         self._have(lambda core: core.start(self.now()))
+        self.others.begun(core)
         if self._published is not None:
             published = self._published
             self._have(lambda core: core.asked(published, self.now()))
@@ -245,14 +245,15 @@ class Peer:
                 tasks.create_task(links.run())
                 tasks.create_task(self._held.run())
                 tasks.create_task(self._tick(core))
-                tasks.create_task(self._remember(core))
+                tasks.create_task(self.others.run(core))
+                tasks.create_task(self.others.run_late(core))
                 tasks.create_task(self._follow_use())
         finally:
             self.core = None  # its links have ended
 
     def _forget(self) -> None:
         """What an earlier core has said."""
-        for said in (self.book, self.unreached, self._held):
+        for said in (self.book, self.unreached, self._held, self.others):
             said.clear()
         self._broken.clear()
 
@@ -317,13 +318,10 @@ class Peer:
         if isinstance(effect, Probe):
             self.paths.want(effect)
             return
-        if isinstance(effect, Leases):
-            self.book.take(effect)
-            self._untold.set()
-        elif isinstance(effect, Hop):
-            self.book.go(effect)
-            self._untold.set()  # what was found of paths, too
-        elif isinstance(effect, Own):
+        if isinstance(effect, Leases | Agreed | Hop):
+            self.others.take(effect)
+            return
+        if isinstance(effect, Own):
             self.own = effect
             self._held.again(self.kept)
         elif isinstance(effect, Say):
@@ -345,14 +343,6 @@ class Peer:
                     ever = now
                     self.ask(Used(ever=now))
             await asyncio.sleep(_USE_SECONDS)
-
-    async def _remember(self, core: Core) -> NoReturn:
-        while True:
-            await self._untold.wait()
-            await asyncio.sleep(_SOON_SECONDS)
-            self._untold.clear()
-            await self.saving.remember(tuple(core.members.values()), tuple(core.paths))
-            await asyncio.sleep(_REMEMBER_SECONDS)
 
 
 def unread() -> Problem:

@@ -49,7 +49,7 @@ class Report:
             key=peer.key.hex(),
             ring=None if ring is None or tokens is None else self._ring(tokens, names),
             usable=peer.own.usable,
-            agreed=core.agreed,
+            agreed=peer.others.agreed,
             peers=(
                 *(
                     self._peer_state(member, tokens, names, linked=member.key in linked)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,8 +10,7 @@ from weft.beside.tasks import awaited
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
 from weft.model.errors import Problem, Unavailable
-from weft.model.mesh.effects import PathFound
-from weft.model.mesh.records import Member
+from weft.model.mesh.effects import PathFound, Recalled
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +23,11 @@ class Saving:
     def __init__(self, disk: Disk) -> None:
         self.unwritten: Problem | None = None
         self._disk = disk
-        self._writing: asyncio.Task[None] | None = None
+        self._writing = set[asyncio.Task[None]]()
 
     async def load(self) -> Saved | None:
-        if self._writing is not None:  # a run that was cancelled; what it writes must not come after what we write
-            await asyncio.wait((self._writing,))
+        if self._writing:  # a run that was cancelled; what it writes must not come after what we write
+            await asyncio.wait(self._writing)
         said = ""
         while True:
             try:
@@ -41,9 +40,8 @@ class Saving:
 
     async def keep(self, saved: Saved) -> None:
         while True:
-            self._writing = awaited(beside(partial(self._disk.keep, saved)))
             try:
-                await asyncio.shield(self._writing)
+                await self._write(partial(self._disk.keep, saved))
             except OSError as error:
                 seen = f"mesh.json cannot be written: {error.strerror}"
                 hint = "Nothing is given to others, and nothing taken, before that; packets flow"
@@ -56,14 +54,30 @@ class Saving:
                 self.unwritten = None
                 return
 
-    async def members(self) -> Sequence[Member]:
-        return await beside(self._disk.members)
+    async def recalled(self) -> Recalled | None:
+        return await beside(self._disk.recalled)
 
     async def paths(self) -> Sequence[PathFound]:
         return await beside(self._disk.paths)
 
-    async def remember(self, members: Sequence[Member], paths: Sequence[PathFound]) -> None:
+    async def remember(self, recalled: Recalled) -> bool:
+        """Tell whether the disk has it."""
+        return await self._attempt(partial(self._disk.remember, recalled))
+
+    async def remember_paths(self, paths: Sequence[PathFound]) -> None:
+        await self._attempt(partial(self._disk.remember_paths, paths))
+
+    async def _attempt(self, write: Callable[[], None]) -> bool:
         try:
-            await beside(partial(self._disk.remember, members, paths))
+            await self._write(write)
         except OSError as error:
             log.debug("members.bin or paths.bin cannot be written: %s", error)
+            return False
+        return True
+
+    async def _write(self, write: Callable[[], None]) -> None:
+        """It goes on when this is cancelled."""
+        writing = awaited(beside(write))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)

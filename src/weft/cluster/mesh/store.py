@@ -173,7 +173,10 @@ class MeshDirectory:
         )
 
     async def watch(self, take: Take, listing: MeshListing | None = None) -> NoReturn:  # noqa: ARG002 - it costs nothing
-        """Until the list is complete nothing that was there is gone."""
+        """Until the list is complete nothing that was there is gone.
+
+        It is when a neighbour has told all that it knows. We know ourselves of all whom we have ever served.
+        """
         peer, book = self._peer, self._peer.book
         listed, complete, lost = False, False, False
         ring: Token | None = None
@@ -183,8 +186,8 @@ class MeshDirectory:
             if peer.core not in {None, core}:  # it has begun again, and does not know of all yet
                 listed, core = False, peer.core
             news = book.news()
-            if not listed or book.mark != ring or (not complete and self._complete):
-                listed, complete, ring = True, self._complete, book.mark
+            if not listed or book.mark != ring or (not complete and peer.others.agreed):
+                listed, complete, ring = True, peer.others.agreed, book.mark
                 await take(self._everything(complete=complete))
             elif news:
                 await take(changed(news, ring))
@@ -200,33 +203,15 @@ class MeshDirectory:
                         await peer.changed()
 
     @property
-    def _complete(self) -> bool:
-        """A neighbour has told us whose each block is, and we have whatever each owner has to say of itself.
-
-        After a power cut neighbours may agree on a ring without the records of some that are not back yet; or without
-        the tokens of some whose records are: a disk keeps what others own with the next change of our own.
-        """
-        core, shown = self._peer.core, {self._peer.key, *self._peer.book.members}
-        if core is None or not core.agreed:
-            return False
-        unowned = any(member.home is not None and member.key not in shown for member in core.members.values())
-        return not unowned and all(map(self._has_word, {token.owner for token in core.tokens}))
-
-    def _has_word(self, owner: bytes) -> bool:
-        peer, core = self._peer, self._peer.core
-        if owner == peer.key or owner in peer.book.members:
-            return True
-        member = None if core is None else core.members.get(owner)
-        return member is not None and member.home is None
-
-    @property
     def _alone(self) -> bool:
         """No link has been up for a while, and others have leases."""
         unlinked = self._peer.unlinked_for
         return bool(self._peer.book.members) and unlinked is not None and unlinked > _LOST_SECONDS
 
-    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:  # noqa: ARG002 - as of etcd
-        return mark == listed.mark
+    def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
+        """Not without our own memory of others: a neighbour may never have heard of who is missing."""
+        known = {lease.id for lease in listed.leases} | {entry.id for entry in listed.malformed}
+        return mark == listed.mark and (self._peer.others.whole or made.keys() <= known)
 
     def _everything(self, *, complete: bool) -> Listed:
         words = self._peer.book.words()

@@ -40,6 +40,14 @@ class Kept(Value):
     left: bool = False  # all of it goes to others, or has gone
 
 
+class Recalled(Value):
+    """The file members.bin: what was known of others in a ring when a lease of theirs was told last."""
+
+    ring: bytes | None = None
+    members: tuple[Member, ...] = ()
+    tokens: tuple[Token, ...] = ()
+
+
 # --- Told ------------------------------------------------------------------------------------------------------------
 
 
@@ -186,10 +194,20 @@ class Keep(Value):
 
 
 class Leases(Value):
-    """Members other than us that hold a home block: those that are new or changed, and the keys of those without."""
+    """Members other than us that hold a home block: those that are new or changed, and the keys of those without.
+
+    It is carried out only when `Core.recalled` is on disk: what was served once is gone in no later run before that
+    one has heard so.
+    """
 
     changed: tuple[Member, ...] = ()
     gone: tuple[bytes, ...] = ()
+
+
+class Agreed(Value):
+    """Whether the leases told before are all that a neighbour with blocks knows of; not with another ring at first."""
+
+    so: bool
 
 
 # Why packets do not go the best way to a peer: we hear nothing by it; or the peer says so of us; or large packets do
@@ -251,4 +269,4 @@ class Say(Value):
     blocks: tuple[tuple[int, int], ...] = ()
 
 
-Effect = Dial | Send | Close | Keep | Leases | Hop | Probe | Own | Rekey | Say
+Effect = Dial | Send | Close | Keep | Leases | Agreed | Hop | Probe | Own | Rekey | Say

@@ -12,7 +12,7 @@ from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.cluster.mesh.disk import Saved
 from weft.cluster.mesh.peer import Peer, Self
-from weft.model.mesh.effects import Kept, Own
+from weft.model.mesh.effects import Kept, Leases, Own, Recalled
 from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Layout, Member, Ring
 from weft.model.node.history import History
@@ -38,12 +38,12 @@ def asked(verb, *names, sure=False):
 class FakeCore:
     """`says` are the effects of the next call of whatever kind."""
 
-    def __init__(self, kept, options, chance, members, paths):
+    def __init__(self, kept, options, chance, recalled, paths):
         self.due = inf
         self.kept, self.options, self.chance = kept, options, chance
         self.ring = kept.ring
-        self.agreed = False
-        self.members = {each.key: each for each in members}
+        self.members = {each.key: each for each in (recalled.members if recalled else ())}
+        self.leases = {}
         self.paths = paths
         self.links = {}
         self.tokens = ()
@@ -56,6 +56,10 @@ class FakeCore:
         ring = None if self.ring is None else self.ring.id
         return Hello(key=self.options.key, run=self.options.run, name=self.options.name, ring=ring)
 
+    @property
+    def recalled(self):
+        return Recalled(ring=self.hello.ring, members=tuple(self.leases.values()))
+
     def way(self, key):
         return (key,)
 
@@ -65,6 +69,11 @@ class FakeCore:
     def _call(self, *what):
         self.calls.append(what)
         said, self.says = self.says, []
+        for each in said:
+            if isinstance(each, Leases):
+                self.leases |= {member.key: member for member in each.changed}
+                for key in each.gone:
+                    self.leases.pop(key, None)
         return said
 
     def start(self, now):
@@ -122,8 +131,8 @@ class FakeDisk:
         self.saved = saved
         self.writes = []
         self.full = False
-        self.known = ()
-        self.remembered = 0
+        self.known = Recalled()
+        self.remembered = self.remembered_paths = 0
 
     def load(self):
         return self.saved
@@ -134,15 +143,20 @@ class FakeDisk:
         self.saved = saved
         self.writes.append(saved.kept)
 
-    def members(self):
+    def recalled(self):
         return self.known
 
     def paths(self):
         return ()
 
-    def remember(self, members, paths):
-        self.known = tuple(members)
+    def remember(self, recalled):
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.known = recalled
         self.remembered += 1
+
+    def remember_paths(self, paths):
+        self.remembered_paths += 1
 
 
 def saved(kept=HELD, **changes) -> Saved:

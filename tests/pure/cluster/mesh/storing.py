@@ -15,7 +15,7 @@ from weft.config.netconf import parse_netconf
 from weft.desired.allocate import Chooser
 from weft.desired.backends import BACKENDS
 from weft.model.lease import LeaseAttrs
-from weft.model.mesh.messages import Ping
+from weft.model.mesh.effects import Agreed
 
 OURS = LeaseAttrs(public_ip=IPv4Address("192.0.2.1"), backend="vxlan")
 
@@ -37,8 +37,7 @@ class Mesh(World):
 
     def agree(self):
         """A neighbour knows what we know."""
-        self.core.agreed = True
-        self.peer.received(1, Ping(number=1))
+        self.say(Agreed(so=True))
 
 
 def chooser(attrs=OURS):

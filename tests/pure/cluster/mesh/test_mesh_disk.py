@@ -13,7 +13,7 @@ from weft.cluster.mesh.disk import Disk, FileAccess, Saved, boot_id, machine_pri
 from weft.daemon.disk.files import write_atomically
 from weft.kernel import statefiles
 from weft.model.errors import Unavailable
-from weft.model.mesh.effects import Kept, PathFound
+from weft.model.mesh.effects import Kept, PathFound, Recalled
 from weft.model.mesh.records import Layout, Member, Ring, Token
 from weft.model.value import replace
 
@@ -61,16 +61,19 @@ def test_nobody_becomes_another_peer_while_the_disk_does_not_answer(tmp_path):
     assert caught.value.problems[0].code == "STATE-001"
 
 
-def test_members_may_be_lost(tmp_path):
+def test_what_others_said_may_be_lost(tmp_path):
     disk = Disk(tmp_path, FILES)
-    assert disk.members() == ()
-    members = (Member(key=b"a" * 32, run=1, version=2, name="node1", attrs=b"{}", home=3),)
+    assert disk.recalled() is None
+    member = Member(key=b"a" * 32, run=1, version=2, name="node1", attrs=b"{}", home=3)
+    token = Token(start=2, stop=8, owner=b"a" * 32, version=1)
+    recalled = Recalled(ring=bytes(16), members=(member,), tokens=(token,))
     paths = (PathFound(key=b"a" * 32, kind="vxlan", fallen=True), PathFound(key=b"a" * 32, kind="direct", mtu=1400))
-    disk.remember(members, paths)
-    assert (disk.members(), disk.paths()) == (members, paths)
+    disk.remember(recalled)
+    disk.remember_paths(paths)
+    assert (disk.recalled(), disk.paths()) == (recalled, paths)
     for name in ("members.bin", "paths.bin"):
         (tmp_path / name).write_bytes(b"\x93garbage")
-    assert (disk.members(), disk.paths()) == ((), ())
+    assert (disk.recalled(), disk.paths()) == (None, ())
 
 
 def test_a_machine_is_told_by_what_it_says_of_itself(tmp_path):

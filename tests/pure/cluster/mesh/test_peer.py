@@ -13,6 +13,7 @@ from tests.support.waiting import comes
 from weft.beside.tasks import awaited
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
+    Agreed,
     Close,
     Connect,
     Dial,
@@ -144,30 +145,75 @@ async def test_too_much_that_waits_for_the_disk_ends_its_links_and_leaves_the_ne
         world.disk.full = False
         await comes(lambda: world.peer.own.home == 2)
         assert world.disk.saved.kept.version == 4
-        assert world.peer.book.members == {each.key: each for each in (member(3), member(4))}
+        await comes(lambda: world.peer.book.members == {each.key: each for each in (member(3), member(4))})
         assert len(world.links.did) == 2
 
 
 async def test_a_path_that_has_fallen_is_remembered_though_no_lease_has_changed(monkeypatch):
-    monkeypatch.setattr("weft.cluster.mesh.peer._REMEMBER_SECONDS", 0.01)
+    monkeypatch.setattr("weft.cluster.mesh.remembering._SOON_SECONDS", 0.001)
+    monkeypatch.setattr("weft.cluster.mesh.remembering._LATE_SECONDS", 0.01)
     world = World(FakeDisk(saved()))
     async with running(world):
-        world.say(Leases(changed=(member(2),)))
-        await comes(lambda: world.disk.remembered == 1)
-        world.say(Hop(key=member(2).key, next=member(3), kind="vxlan", reason="one-way"))
-        await comes(lambda: world.disk.remembered == 2)
+        for number in (3, 4):
+            world.say(Hop(key=member(2).key, next=member(number), kind="vxlan", reason="one-way"))
+            await comes(lambda number=number: world.disk.remembered_paths == number - 2)
+        assert world.disk.remembered == 0
 
 
-async def test_who_comes_is_remembered_at_once_and_what_follows_is_written_together(monkeypatch):
-    monkeypatch.setattr("weft.cluster.mesh.peer._SOON_SECONDS", 0.001)
+async def test_a_lease_is_told_when_the_disk_has_it_and_its_end_and_ways_at_once():
+    """Else a later run would take for gone what this one has served."""
+    world = World(FakeDisk(saved()))
+    writing, may_write = threading.Event(), threading.Event()
+    remember = world.disk.remember
+
+    def slow(recalled):
+        writing.set()
+        may_write.wait(10)
+        remember(recalled)
+
+    world.disk.remember = slow
+    async with running(world):
+        world.say(Leases(changed=(member(2),)), Agreed(so=True))
+        await comes(writing.is_set)
+        world.say(Leases(changed=(member(3),)), Leases(gone=(member(4).key,)))
+        world.say(*(Hop(key=member(number).key, next=member(5), kind="vxlan", reason="one-way") for number in (2, 4)))
+        book = world.peer.book
+        assert (book.members, book.hops.keys(), world.peer.others.agreed) == ({}, {member(2).key}, False)
+        may_write.set()
+        await comes(lambda: world.peer.others.agreed)
+        await comes(lambda: book.hops.keys() == {member(2).key, member(4).key})
+        assert book.members.keys() == {member(2).key, member(3).key}
+        assert set(world.disk.known.members) == {member(2), member(3)}
+        world.say(Leases(gone=(member(3).key,)))
+        await comes(lambda: member(3).key not in book.members)
+        assert world.disk.remembered == 2
+
+
+async def test_what_the_disk_had_is_told_at_once_and_a_full_disk_keeps_no_lease_back():
+    world = World(FakeDisk(saved()))
+
+    def core(*given):
+        made = World._core(world, *given)
+        made.says.append(Leases(changed=(member(2),)))
+        return made
+
+    world.peer._make = core, world._links
+    async with running(world):
+        await comes(lambda: world.peer.book.members)
+        assert world.disk.remembered == 0
+        world.disk.full = True
+        world.say(Leases(changed=(member(3),)))
+        await comes(lambda: len(world.peer.book.members) == 2)
+
+
+async def test_many_leases_in_a_short_time_are_few_writes():
     world = World(FakeDisk(saved()))
     async with running(world):
-        world.say(Leases(changed=(member(2),)))
-        await comes(lambda: world.disk.remembered == 1)
-        for number in range(3, 9):
+        for number in range(2, 12):
             world.say(Leases(changed=(member(number),)))
-            await asyncio.sleep(0.01)
-        assert world.disk.remembered == 1
+            await asyncio.sleep(0.005)
+        await comes(lambda: len(world.peer.book.members) == 10)
+        assert world.disk.remembered <= 3
 
 
 async def test_many_keeps_at_once_are_one_write():

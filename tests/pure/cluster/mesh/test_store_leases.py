@@ -23,8 +23,8 @@ from weft.cluster.mesh.report import Report
 from weft.model.cluster import Changed, Listed, Lost, Revoked
 from weft.model.errors import ConfigError, Problem
 from weft.model.lease import Tunnel, Way
-from weft.model.mesh.effects import Hop, Kept, Leases, PathNow, Rekey, Remove, Say
-from weft.model.mesh.messages import Hello, Ping
+from weft.model.mesh.effects import Agreed, Hop, Kept, Leases, PathNow, Recalled, Rekey, Remove, Say
+from weft.model.mesh.messages import Hello
 from weft.model.mesh.records import Token
 from weft.model.net import Endpoint
 from weft.model.node.meshstate import MeshPath
@@ -76,27 +76,29 @@ async def test_the_first_list_is_complete_only_when_a_neighbour_agrees():
         watching.cancel()
 
 
-async def test_nor_before_there_is_a_word_of_each_that_owns_blocks():
-    """Two that a power cut has left without the record of a third agree that it owns blocks."""
+async def test_a_complete_list_has_all_that_was_told_before():
     mesh = Mesh()
     async with running(mesh):
-        mesh.say(Leases(changed=(member(2),)))
-        await comes(lambda: mesh.peer.book.members)
-        core = mesh.core
-        core.members[b"\4" * 32] = member(4, home=None)
-        owners = (core.options.key, b"\2" * 32, b"\3" * 32, b"\4" * 32)
-        core.tokens = tuple(Token(start=40 + at, stop=41 + at, owner=key, version=1) for at, key in enumerate(owners))
         watching = mesh.watch()
-        mesh.peer.up(1, NEIGHBOUR, None)
-        mesh.agree()
-        await asyncio.sleep(0.05)
-        core.members[b"\3" * 32] = member(3)  # which the core knows, and has not told yet
-        mesh.peer.received(1, Ping(number=2))
-        await asyncio.sleep(0.05)
-        assert not any(event.complete for event in mesh.told if isinstance(event, Listed))
-        mesh.say(Leases(changed=(member(3),)))
-        await comes(lambda: any(event.complete for event in mesh.told if isinstance(event, Listed)))
+        mesh.say(Leases(changed=(member(2), member(3))), Agreed(so=True))
+        await comes(lambda: mesh.told and mesh.told[-1].complete)
         assert {lease.id for lease in mesh.told[-1].leases} == {"n2-02020202", "n3-03030303"}
+        watching.cancel()
+
+
+@pytest.mark.parametrize("recalled, proves", [(None, False), (Recalled(ring=RING.id), True)])
+async def test_who_is_missing_is_gone_only_if_this_node_remembers_others(recalled, proves):
+    """Neighbours that were killed as well may never have heard of a peer that this one has served."""
+    mesh = Mesh()
+    mesh.disk.known = recalled
+    async with running(mesh):
+        watching = mesh.watch()
+        mesh.say(Leases(changed=(member(2), member(3, attrs=b"{"))), Agreed(so=True))
+        await comes(lambda: mesh.told and mesh.told[-1].complete)
+        listed, mark = mesh.told[-1], (RING.id.hex(),)
+        made = {"n2-02020202": 0, "n3-03030303": 0}
+        assert mesh.directory.continues(mark, made, listed)
+        assert mesh.directory.continues(mark, {**made, "n4-04040404": 0}, listed) is proves
         watching.cancel()
 
 
@@ -251,23 +253,6 @@ async def test_an_owner_whose_record_is_lost_is_shown_and_removed_by_its_key():
             lines = await operator.command(asked("rmpeer", name, sure=True))
             assert "1 " in lines[0]
             assert mesh.core.calls[-1] == ("asked", Remove(keys=(lost,)))
-
-
-async def test_nor_while_the_ring_is_older_than_the_record_of_a_block():
-    """Two that were killed know a third by its record, and its giver as the owner of its block."""
-    mesh = Mesh()
-    async with running(mesh):
-        mesh.say(Leases(changed=(member(2),)))
-        await comes(lambda: mesh.peer.book.members)
-        mesh.core.members[member(3).key] = member(3)
-        watching = mesh.watch()
-        mesh.peer.up(1, NEIGHBOUR, None)
-        mesh.agree()
-        await comes(lambda: mesh.told)
-        assert not mesh.told[-1].complete
-        mesh.say(Leases(changed=(member(3),)))
-        await comes(lambda: mesh.told[-1].complete)
-        watching.cancel()
 
 
 async def test_changes_are_told_by_lease_and_those_of_a_name_as_another():
