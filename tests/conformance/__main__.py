@@ -1,10 +1,13 @@
-"""Run Kubernetes' sig-network tests on labs, and say what passed: those of its conformance, or of NetworkPolicies.
+r"""Run Kubernetes' sig-network tests on labs, and say what passed: those of its conformance, or of NetworkPolicies.
 
 python -m tests.conformance                     IPv4 with vxlan and with host-gw
 python -m tests.conformance --network vxlan4 --focus 'Services should serve'
 python -m tests.conformance --network vxlan4 --slice 10 --built
 python -m tests.conformance --network vxlan4 --kill-every 10
 python -m tests.conformance --policies          those of NetworkPolicies, on nodes that enforce them
+python -m tests.conformance --policies --focus '\[sig-network\].*\[Conformance\]'
+
+Other projects' suites of policies: tests/conformance/policies.py.
 """
 
 import argparse
@@ -14,27 +17,18 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import images
+from tests.conformance.cluster import NETWORKS, Cluster, cluster, said
 from tests.support.checkout import CHECKOUT
 from tests.support.kubernetes.kubenodes import nodes_of
-from tests.support.lab import WEFT
-from weft.lab.kubernetes.programs import DNS as DNS_ADDRESS
 
 REPORTS: Final = CHECKOUT / "build" / "conformance"
-NETWORKS: Final[dict[str, tuple[str, ...]]] = {
-    "vxlan4": ("--backend", "vxlan", "--family", "4"),
-    "hostgw4": ("--backend", "host-gw", "--family", "4"),
-    "vxlan46": ("--backend", "vxlan", "--family", "46"),
-}
 # Where the kernel has no SCTP, its one test waits five minutes for a pod.
 _SKIP: Final = r"\[Serial\]|\[Disruptive\]|\[Slow\]|SCTPConnectivity"
 _CONFORMANCE: Final = r"\[sig-network\].*\[Conformance\]"
@@ -62,7 +56,7 @@ def main() -> int:
     if missing:
         print("not run: 'make conformance' builds what Kubernetes' own tests need, and runs all of them")
         return 0 if missing in (_NOT_BUILT, _NO_GO) else missing
-    programs = Path(_said(script).strip())
+    programs = Path(said(script).strip())
     bad = 0
     for network in chosen.network or ["vxlan4", "hostgw4"]:
         usual = _POLICIES if chosen.policies else _DUAL if network == "vxlan46" else _CONFORMANCE
@@ -76,7 +70,7 @@ def main() -> int:
 def _slice(programs: Path, focus: str, count: int) -> str:
     """Return an expression that finds some of the tests that `focus` finds."""
     seed = int(os.environ.get("WEFT_SEED", "0")) or random.randrange(1 << 31)
-    lines = _said([programs / "e2e.test", "--list-tests"]).splitlines()
+    lines = said([programs / "e2e.test", "--list-tests"]).splitlines()
     names = [line.partition(": ")[2] for line in lines if re.search(focus, line) and not re.search(_SKIP, line)]
     print(f"{count} of {len(names)} tests, WEFT_SEED={seed}", flush=True)
     return "|".join(re.escape(name) for name in random.Random(seed).sample(names, count))
@@ -84,26 +78,14 @@ def _slice(programs: Path, focus: str, count: int) -> str:
 
 def _on(network: str, programs: Path, focus: str, chosen: argparse.Namespace) -> int:
     """Run the tests on one network; returns how many did not pass."""
-    name = f"c{os.getpid()}"
     reports = REPORTS / network
     reports.mkdir(parents=True, exist_ok=True)
-    environ = os.environ | {"WEFT_KUBERNETES": str(programs)}
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([WEFT, "lab", "up", "--kubernetes", "--name", name, *NETWORKS[network]], check=True, env=environ)
-        try:
-            config = Path("/run/weft-lab") / name / "kubeconfig"
-            kubectl = [programs / "kubectl", f"--kubeconfig={config}"]
-            if chosen.policies:
-                _enforce(kubectl)
-            _prepare(name, kubectl, programs, Path(folder))
-            print(f"{network}: the cluster is ready after {time.monotonic() - start:.1f} s", flush=True)
-            start = time.monotonic()
-            with _kills(name, chosen.kill_every):
-                _ginkgo(config, programs, Path(folder), reports, [f"--focus={focus}", f"--procs={chosen.procs}"])
-        finally:
-            subprocess.run([WEFT, "lab", "down", name], check=True)
-    return _tell(network, json.loads((reports / "report.json").read_text()), time.monotonic() - start)
+    with cluster(network, programs, policies=chosen.policies) as made:
+        start = time.monotonic()
+        with _kills(made.lab, chosen.kill_every):
+            _ginkgo(made, programs, reports, [f"--focus={focus}", f"--procs={chosen.procs}"])
+        seconds = time.monotonic() - start
+    return _tell(network, json.loads((reports / "report.json").read_text()), seconds)
 
 
 @contextmanager
@@ -132,60 +114,23 @@ def _kills(lab: str, every: float) -> Iterator[None]:
             print(f"{lab}: daemons were killed {count} times", flush=True)
 
 
-def _enforce(kubectl: list[Any]) -> None:
-    """Turn policies on in a running cluster, as docs/howto/enforce-network-policies.md says."""
-    _said([*kubectl, "apply", "-f", CHECKOUT / "deploy" / "network-policy.yaml"])
-    daemons = [*kubectl, "--namespace=kube-flannel"]
-    more = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--network-policy=enforce"}
-    _said([*daemons, "patch", "daemonset/kube-flannel-ds", "--type=json", f"--patch={json.dumps([more])}"])
-    _said([*daemons, "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s"])
-
-
-def _prepare(lab: str, kubectl: list[Any], programs: Path, folder: Path) -> None:
-    """Give the nodes images, zones and the cluster DNS, and wait for that."""
-    repositories = folder / "repositories.yaml"
-    repositories.write_text(json.dumps(images.REPOSITORIES))
-    environ = {"KUBE_TEST_REPO_LIST": str(repositories)}
-    names = _said([programs / "e2e.test", "--list-images"], environ).split()
-    files = images.write_all(folder, programs, names)
-    nodes = _nodes(kubectl)
-    with ThreadPoolExecutor(len(nodes)) as threads:
-        list(threads.map(lambda node: _import(lab, node, files), nodes))
-    for node in nodes:
-        _said([*kubectl, "label", "node", node, f"topology.kubernetes.io/zone=zone-{node}"])
-    dns = (Path(__file__).parent / "coredns.yaml").read_text().replace("CLUSTER_IP", DNS_ADDRESS[4])
-    subprocess.run([*kubectl, "apply", "-f", "-"], input=dns, text=True, check=True, stdout=subprocess.DEVNULL)
-    _said([*kubectl, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"])
-
-
-def _import(lab: str, node: str, files: Sequence[Path]) -> None:
-    command = [WEFT, "lab", "exec", "--lab", lab, node, "--"]
-    command += ["ctr", "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", "-"]
-    for file in files:
-        with file.open("rb") as image:
-            subprocess.run(command, stdin=image, check=True, stdout=subprocess.DEVNULL)
-
-
-def _nodes(kubectl: list[Any]) -> list[str]:
-    return [name.removeprefix("node/") for name in _said([*kubectl, "get", "nodes", "-o", "name"]).split()]
-
-
-def _ginkgo(config: Path, programs: Path, folder: Path, reports: Path, wanted: Sequence[str]) -> None:
-    environ = os.environ | {"KUBE_TEST_REPO_LIST": str(folder / "repositories.yaml")}
+def _ginkgo(made: Cluster, programs: Path, reports: Path, wanted: Sequence[str]) -> None:
+    environ = os.environ | {"KUBE_TEST_REPO_LIST": str(made.repositories)}
+    (reports / "report.json").unlink(missing_ok=True)  # an earlier run's
     with (reports / "log").open("w") as log:
         subprocess.run(
             [
                 *(programs / "ginkgo", f"--timeout={_LONGEST}s", "--no-color"),
                 *(*wanted, f"--skip={_SKIP}"),
                 *(f"--json-report={reports / 'report.json'}", f"--junit-report={reports / 'junit.xml'}"),
-                *(programs / "e2e.test", "--", f"--kubeconfig={config}", f"--kubectl-path={programs / 'kubectl'}"),
+                *(programs / "e2e.test", "--", f"--kubeconfig={made.config}", f"--kubectl-path={programs / 'kubectl'}"),
                 *("--provider=skeleton", "--num-nodes=3", "--disable-log-dump", "--dump-logs-on-failure=false"),
             ],
             env=environ,
             check=False,
             stdout=log,
             stderr=subprocess.STDOUT,
-            cwd=folder,
+            cwd=made.folder,
         )
 
 
@@ -200,12 +145,6 @@ def _tell(network: str, report: list[dict[str, Any]], seconds: float) -> int:
         print(f"         {spec.get('Failure', {}).get('Message', '').strip().splitlines()[0][:300]}")
     print(f"{network}: {len(ran) - len(failed)} of {len(ran)} passed in {seconds:.0f} s", flush=True)
     return len(failed) + (not ran)
-
-
-def _said(command: list[Any], environ: dict[str, str] | None = None) -> str:
-    return subprocess.run(
-        command, env=os.environ | (environ or {}), check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Their names are those of the tests, below `localhost` instead of a registry: `RE
 """
 
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,21 @@ from weft.lab.kubernetes.images import WAIT, Image, pause
 _REPOSITORY: Final = "localhost/e2e"
 REPOSITORIES: Final = dict.fromkeys(("promoterE2eRegistry", "gcRegistry", "dockerLibraryRegistry"), _REPOSITORY)
 DNS: Final = "localhost/coredns:1"
+CYCLONUS: Final = "docker.io/mfenwick100/cyclonus-worker:latest"
+CNP: Final = "registry.k8s.io/e2e-test-images/agnhost:2.45"
+_PORTER: Final = b"""#!/bin/bash
+[ "$1" != porter ] || exec /agnhost-2 pause
+exec /agnhost-2 "$@"
+"""
 _TOOLS: Final = ("bash", "wget", "curl", "ip", "ss", "getent", "conntrack", "dig", "nc.openbsd", "iperf")
 _PATH: Final = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/",)
 
 
-def write_all(folder: Path, programs: Path, names: list[str]) -> list[Path]:
-    """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS."""
+def write_all(folder: Path, programs: Path, names: list[str], *, suites: Path | None) -> list[Path]:
+    """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS.
+
+    With `suites`, the folder that scripts/policysuites.sh names, those that suites of policies ask for are added.
+    """
     tools = _tools(programs)
     regression = "regression-issue-74839"
     kinds: dict[str, tuple[Tree, tuple[str, ...], tuple[str, ...]]] = {
@@ -40,7 +50,38 @@ def write_all(folder: Path, programs: Path, names: list[str]) -> list[Path]:
         image.write(written[-1])
     dns = Image(names=(DNS,), tree=_one(programs / "coredns"), command=("/coredns",), environ=_PATH)
     dns.write(folder / "coredns.tar")
-    return [*written, folder / "coredns.tar"]
+    written.append(folder / "coredns.tar")
+    if suites:
+        for name, tree in ((CYCLONUS, _worker(programs, suites)), (CNP, tools if has_sctp() else _waiting(programs))):
+            image = Image(names=(name,), tree=tree, command=("/agnhost",), environ=_PATH, arguments=("pause",))
+            written.append(folder / f"{name.rpartition('/')[2]}.tar")
+            image.write(written[-1])
+    return written
+
+
+def has_sctp() -> bool:
+    """Whether this kernel has SCTP sockets: its netfilter may know the protocol without."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP).close()
+    except OSError:
+        return False
+    return True
+
+
+def _worker(programs: Path, suites: Path) -> Tree:
+    """The image of agnhost, with the program that has many connections tried by one command."""
+    tree = _tools(programs)
+    tree.file("/worker", suites / "worker", mode=0o755)
+    return tree
+
+
+def _waiting(programs: Path) -> Tree:
+    """The image of agnhost, whose `porter` waits: the suite has it serve SCTP alone, and begins when all are ready."""
+    tree = _tools(programs)
+    tree.file("/agnhost-2", programs / "agnhost", mode=0o755)
+    del tree.links["/agnhost-2"]
+    tree.file("/agnhost", _PORTER, mode=0o755)
+    return tree
 
 
 def _one(program: Path) -> Tree:
