@@ -158,7 +158,7 @@ def test_collected_tests_claim_as_their_marks_say():
 
 SLOW = """
 import time, pytest
-def test_good(): pass
+def test_good(): time.sleep(0.2)
 def test_bad(): assert 1 == 2
 @pytest.mark.skip(reason="no wireguard")
 def test_skipped(): pass
@@ -197,6 +197,8 @@ def test_a_stage_in_which_nothing_progresses_is_ended_and_says_what_it_had(folde
     assert "did not run: test_a.py::test_hangs" not in said
     assert "skipped (not allowed): test_a.py::test_skipped: no wireguard" in said
     assert said.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+    [good, *_] = progress.read(reports / f"some-tests{progress.END}").ran
+    assert good.seconds > 0.2, "not that of its end alone"
 
 
 @pytest.mark.parametrize("steps, code", [(6, 0), (2, stage.ENDED)], ids=["it progresses", "it hangs"])

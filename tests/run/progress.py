@@ -5,6 +5,7 @@ ends. tests/run/stage.py looks whether it grows, tests/run/report.py reads it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
         self._planned: set[str] = set()
+        self._took: Counter[str] = Counter()  # seconds: of the fixtures, too
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._plan(item.nodeid for item in session.items)
@@ -43,12 +45,13 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         failed, skipped = report.failed, report.skipped
+        self._took[report.nodeid] += report.duration
         if report.when == "teardown" or failed or skipped:
             self._write(
                 test=report.nodeid,
                 outcome="failed" if failed else "skipped" if skipped else "passed",
                 over=report.when == "teardown",
-                seconds=report.duration,
+                seconds=self._took[report.nodeid],
                 text=report.longreprtext if failed else "",
                 reason=str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "",
                 spec=[value for name, value in report.user_properties if name == "spec"],
@@ -99,7 +102,7 @@ def read(path: Path) -> Progress:
                     Ran(
                         test=line["test"],
                         outcome=last["outcome"],
-                        seconds=last["seconds"],
+                        seconds=line["seconds"],
                         reason=last["reason"].removeprefix("Skipped: "),
                         spec=frozenset(last["spec"]),
                     )
