@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.mesh.play import failing
 
+pytestmark = pytest.mark.long
+
 DETERMINED = """
 from tests.support.mesh.play import play
 print([(made.world.now, made.world.ops) for made in (play(seed, 2000) for seed in range(5))])

@@ -4,6 +4,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import pytest
+
 from tests.support.checkout import CHECKOUT
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,6 +43,7 @@ def _is_checked(node: ast.AST) -> bool:
     return any(each.arg == "check" and ast.unparse(each.value) == "True" for each in keywords)
 
 
+@pytest.mark.long
 def test_no_test_says_nothing():
     assert silent(path.read_text() for path in (CHECKOUT / "tests").rglob("*.py")) == []
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ async def decide_while_looking(*, came: int, went: int, moved: int, turns: int, 
     return node
 
 
+@pytest.mark.long
 @reaches(between_slices=0.3, removed=0.3)
 @given(
     came=st.integers(0, 120),

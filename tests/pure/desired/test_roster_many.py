@@ -3,6 +3,8 @@
 import time
 from ipaddress import IPv4Address, IPv4Network
 
+import pytest
+
 from tests.pure.desired.rosters import data, peer, roster
 from tests.support import builders
 from weft.desired.backends import vxlan
@@ -82,6 +84,7 @@ def test_a_wide_young_lease_does_not_make_each_event_judge_everybody(monkeypatch
     assert "10.5.150.0-24" in peers.refused
 
 
+@pytest.mark.long
 def test_one_lease_of_another_length_does_not_make_thousands_dear():
     """Each subnet would be compared with every other one: ten seconds in which the daemon does nothing else."""
     many = [

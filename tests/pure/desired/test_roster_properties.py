@@ -4,6 +4,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import combinations, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -239,6 +240,7 @@ def test_a_peer_whose_back_end_becomes_one_that_no_node_has_is_served_as_before(
         assert peers.believed[moved.id] == moved
 
 
+@pytest.mark.long
 @given(st.lists(hostile, max_size=10), st.lists(st.tuples(st.booleans(), hostile), max_size=8), st.integers(1, 3))
 def test_slices_come_to_the_same_and_keep_what_was_served(
     leases: list[Lease], changes: list[tuple[bool, Lease]], most: int

@@ -109,6 +109,7 @@ def test_none_is_created_where_a_peer_has_one():
         world.create("b", LAYOUT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(1))
 def test_s4_a_growing_mesh_has_one_ring_though_the_known_peer_is_cut_off(seed):
     world = World(f"S4 {seed}", check=Checks())

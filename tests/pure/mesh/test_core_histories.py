@@ -31,6 +31,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_history_of_cores_gives_a_block_to_two(case):
     blocks, limits, begun, depth, _ = case

@@ -41,6 +41,7 @@ def codes(node: Node) -> list[str]:
     return [say.problem.code for say in node.said if say.problem]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [3, 5, 10])
 @pytest.mark.parametrize("seed", range(1))
 def test_s6_partitions_until_no_side_has_blocks_left(count, seed):
@@ -111,6 +112,7 @@ def test_s7_killed_in_the_middle_of_a_grant(case):
     assert owners == {node.key for node in up(world)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_s8_killed_and_back_with_its_disk_without_one_or_with_an_old_one(seed):
     world = mesh(f"S8 {seed}", 5)

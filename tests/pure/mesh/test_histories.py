@@ -23,6 +23,7 @@ LEAVES = Limits(peers=3, removals=1, living=True, leaves=1)
 FOURS = Limits(peers=4, removals=1, living=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "layout, limits, depth",
     [(FOUR, JOINS, 9), (FOUR, DEATHS, 7), (FOUR, ERRORS, 6), (FOUR, LEAVES, 6), (THREE, FOURS, 5)],
@@ -124,6 +125,7 @@ _THREE = _TWO + ", want c→b, want c→a, grant a→c, note c→b, noted b→c"
 _ALL = _TWO + ", want c→a, grant a→c, note c→b, noted b→c"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rules, limits, begun, depth",
     [

@@ -321,6 +321,7 @@ def test_a_neighbour_with_blocks_that_has_told_all_is_enough_though_it_knows_les
     assert made.agreed
 
 
+@pytest.mark.long
 def test_who_comes_back_knows_all_at_once_though_records_change_all_the_time():
     world = mesh("restless", 10)
 
@@ -364,6 +365,7 @@ def test_leaving_is_refused_while_a_removal_is_under_way_or_the_block_is_new():
         world.ask("b", do.Leave())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "count, seconds",
     [(70, 2), pytest.param(300, 2, marks=pytest.mark.soak), pytest.param(1000, 5, marks=pytest.mark.soak)],

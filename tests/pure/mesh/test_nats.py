@@ -28,6 +28,7 @@ def reasons(nats: Nats, one: str, other: str) -> set[str]:
     return {nats.reason(*pair) for pair in both(one, other)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
 @pytest.mark.parametrize("idle", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -46,6 +47,7 @@ def test_n8_two_behind_nats_of_their_own_meet_in_time(seed: int, idle: bool, kin
         assert met(nats, "n1", "n2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
 @pytest.mark.parametrize("behind", ["hard other", "other"])
 def test_n8_two_of_whom_one_is_behind_a_hard_nat_go_by_a_third_for_ever(behind: str, kinds: tuple[WayKind, ...]):
@@ -94,6 +96,7 @@ def test_a_nat_that_starts_again_costs_half_a_minute():
     assert nats.world.run(120, until=lambda: met(nats, "n1", "n2") and reached(nats))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_wherever_nodes_are_every_pod_reaches_every_pod_and_goes_on_to(seed: int, kinds: tuple[WayKind, ...]):

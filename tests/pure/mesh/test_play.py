@@ -13,11 +13,13 @@ def test_a_history_is_the_same_each_time():
     assert history(1, 50) != history(2, 50)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_s5_a_few_histories(seed):
     play(seed, 5000)
 
 
+@pytest.mark.long
 def test_what_breaks_is_told_with_a_command_and_a_short_history(monkeypatch, capsys):
     monkeypatch.setattr(played, "HEALED", 10.0)
     monkeypatch.setattr(Known, "answer", lambda *_: iter(()))  # nobody compares what is known

@@ -292,6 +292,7 @@ def test_a_node_that_does_not_relay_is_on_no_way_of_others():
     assert paths.until(2, both("n0", "n1"), {"n2", "n3"} - {relay})
 
 
+@pytest.mark.long
 def test_a_spare_path_is_asked_four_times_less_while_nothing_is_missed():
     paths = Paths(2, kinds=BOTH)
     paths.world.run(120)
@@ -309,6 +310,7 @@ def test_nobody_waits_for_the_first_word_of_a_path():
     assert paths.until(10, both("n0", "n1"), ["n2"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [VXLAN, BOTH], ids=["vxlan", "both"])
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))])
 def test_s16_after_any_change_of_paths_all_agree_on_ways_without_loops(seed: int, kinds: tuple[WayKind, ...]):

@@ -41,7 +41,7 @@ from weft.wire.meshlink import End, OtherPassword
 IN_CI = 4_000
 IN_SOAK = 1_000_000
 MEMORY = 64 << 20  # bytes that a run may take more than its first frames
-SLOWEST = 1.0  # seconds for a frame; of a busy machine
+SLOWEST = 1.0  # seconds of a processor for a frame
 
 KEY, RING = bytes(range(32)), bytes(range(16))
 TOKENS = tuple(Token(start=at, stop=at + 3, owner=KEY, version=at << 32) for at in range(0, 600, 3))
@@ -144,7 +144,7 @@ class Stranger:
 
 def fed(victim: End, data: bytes) -> str:
     """What came of it."""
-    began = time.monotonic()
+    began = time.thread_time()
     try:
         heard = victim.feed(data)
         outcome = "read" if heard else "waits"
@@ -152,7 +152,7 @@ def fed(victim: End, data: bytes) -> str:
         outcome = error.kind
     except OtherPassword:
         outcome = "password"
-    assert time.monotonic() - began < SLOWEST
+    assert time.thread_time() - began < SLOWEST
     assert len(victim._held) <= MAX_FRAME + 4
     return outcome
 
@@ -195,6 +195,7 @@ def check(outcomes: Counter[str], frames: int) -> None:
     assert not outcomes["insider: seal"]
 
 
+@pytest.mark.long
 def test_garbage_ends_a_link_or_is_read():
     check(fuzz(IN_CI), IN_CI)
 

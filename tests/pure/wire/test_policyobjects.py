@@ -129,7 +129,7 @@ def test_objects_of_others_in_the_group_are_passed_over():
     assert not read_objects({"a.yaml": "{apiVersion: networking.k8s.io/v1, kind: Ingress}"}).policies
 
 
-@pytest.mark.parametrize("value", ["2026-02-30", "!!int x", "!!bool x", "!!timestamp x", "1" * 5000, "[" * 5000])
+@pytest.mark.parametrize("value", ["2026-02-30", "!!int x", "!!bool x", "!!timestamp x", "1" * 5000, "[" * 500])
 def test_what_the_library_of_yaml_stumbles_over_is_a_fault_of_the_file(value):
     with pytest.raises(ConfigError) as caught:
         read_objects({"a.yaml": FILE, "b.yaml": f"a: {value}\n"})

@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def packet(flow):
     return Packet(flow, iifname="cni0" if is_here(flow[0]) else "flannel.1")
 
 
+@pytest.mark.long
 @reaches(refused=0.3, allowed_by_policy=0.3)
 @given(st.integers(0, 2**32))
 def test_drawn_worlds(seed):

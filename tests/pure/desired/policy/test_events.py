@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def slices(random, events):
         events = events[size:]
 
 
+@pytest.mark.long
 @settings(max_examples=50)
 @reaches(stopped=0.5)
 @given(st.integers(0, 2**32))
@@ -125,6 +127,7 @@ def test_the_kernel_holds_what_is_decided_from_nothing_whatever_was_stopped_in_t
         assert node.kernel == decided(world, SETTINGS).wanted
 
 
+@pytest.mark.long
 @settings(max_examples=50)
 @reaches(several=0.9, changed=0.9)
 @given(st.integers(0, 2**32))

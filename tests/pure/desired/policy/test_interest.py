@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def read(world, namespaces):
     return {**world, "pods": pods}
 
 
+@pytest.mark.long
 @reaches(fewer=0.2, all=0.05)
 @given(st.integers(0, 2**32))
 def test_what_is_read_is_enough_to_decide_every_flow_here(seed):

@@ -244,6 +244,7 @@ def failed_legs(everything: list[Tried]) -> int:
     return sum(trip.failed for each in everything for trip in trips_of(each, "lost"))
 
 
+@pytest.mark.long
 @reaches(lost=0.3)
 @settings(max_examples=60)
 @given(PLANTED)
@@ -256,6 +257,7 @@ def test_one_cause_is_found_as_one(name):
         reached("lost")
 
 
+@pytest.mark.long
 @reaches(lost=0.5)
 @settings(max_examples=60)
 @given(PLANTED, PLANTED)
