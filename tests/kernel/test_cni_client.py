@@ -20,6 +20,7 @@ from tests.kernel.cniclient import (
     server,
 )
 from tests.support.netns import Netns
+from tests.support.waiting import HANGS
 from weft.cni import build, registry
 from weft.cni.host.sysctls import is_outside
 from weft.cni.install.executables import as_plugin, install
@@ -184,7 +185,7 @@ class TestVersion:
                 env={"CNI_COMMAND": "VERSION", **env},
                 stdin=read,
                 capture_output=True,
-                timeout=5,
+                timeout=HANGS,
                 check=True,
             )
             os.close(read)

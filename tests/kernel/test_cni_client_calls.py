@@ -23,7 +23,7 @@ from tests.kernel.cniclient import (
     run_frame,
     server,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 from weft.wire import frames
 from weft.wire.cni import Ran
 from weft.wire.frames import Frame, Kind
@@ -84,7 +84,9 @@ class TestAnswers:
 
         with server(tmp_path / "sock", serve) as env:
             read, write = os.pipe()
-            done = subprocess.run([clients / "bridge"], env=env, stdin=read, capture_output=True, timeout=5, check=True)
+            done = subprocess.run(
+                [clients / "bridge"], env=env, stdin=read, capture_output=True, timeout=HANGS, check=True
+            )
             os.close(read)
             os.close(write)
         assert done.stderr == b"about"
@@ -97,7 +99,7 @@ class TestAnswers:
             done = subprocess.run(
                 ["sh", "-c", script, str(clients / "bridge")],
                 env={"CNI_COMMAND": "ADD", **env},
-                timeout=5,
+                timeout=HANGS,
                 check=False,
             )
         assert done.returncode == 0

@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support.netns import MANY_NAMES, Netns
+from tests.support.waiting import HANGS
 from tests.support.weftd import eventually
 from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec, events, link, route
@@ -411,7 +412,7 @@ async def test_what_concerns_nobody_is_left_to_gather(
     read = watched.monitor.read
     monkeypatch.setattr(watched.monitor, "read", lambda: reads.append(read()) or reads[-1])
     make_later("for i in $(seq 10); do ip link add pod$i type veth peer name peer$i; done; ip route del 10.1.2.0/24")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS):
         async for notices in watched.monitor:
             assert portless(notices) == [ObjectChanged(PEER[3].key, None)]
             break
@@ -430,7 +431,7 @@ async def test_links_that_cannot_be_listed_after_an_overflow_end_nothing(
     watched.netns.run("for i in $(seq 50); do echo route add 10.8.$i.0/24 via 10.0.0.9; done | ip -batch -")
     watched.netns.run("ip link set flannel.1 name gone0")
     seen: list[Notice] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS):
         async for notices in watched.monitor:
             seen += portless(notices)
             if next(refusals, None) is None and are_resyncs(seen, 2):
@@ -530,7 +531,7 @@ def test_a_look_after_a_resync_finds_everything(watched: Watched) -> None:
 async def test_notices_arrive_by_themselves(watched: Watched, make_later: Callable[[str], None]) -> None:
     watched.read()
     make_later("ip route del 10.1.2.0/24")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS):
         async for notices in watched.monitor:
             assert portless(notices) == [ObjectChanged(PEER[3].key, None)]
             break
@@ -549,7 +550,7 @@ async def test_after_a_fault_it_begins_with_the_links_as_they_are_by_then(watche
             await anext(aiter(watched.monitor))
     thing = Address(dev="gone0", ip=ip_address("10.7.7.7"), prefixlen=32)
     seen: list[Notice] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         async for notices in watched.monitor:
             if not seen:
                 assert any(isinstance(each, Resync) for each in notices)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hungdisk import hung
-from tests.support.waiting import in_time
+from tests.support.waiting import HANGS, in_time
 from weft.beside.files import read_small
 from weft.cluster.etcd.access import Access as EtcdAccess
 from weft.cluster.etcd.client import Client as EtcdClient
@@ -98,12 +98,11 @@ asyncio.run(main())
         process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"reads\n"
-        began = time.monotonic()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
+            process.wait(HANGS)
         process.stdout.close()
-        ended, took = process.poll(), time.monotonic() - began
+        ended = process.poll()
         if ended is None:
             process.kill()
         process.wait()
-    assert (ended, took < 20) == (0, True)
+    assert ended == 0

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kernel.netthread import inside, run
 from tests.support.firewall import matches, wanted
+from tests.support.waiting import HANGS
 from weft.kernel.netfilter.firewall import Firewall
 from weft.kernel.netfilter.monitor import Monitor, Resync, Touched
 from weft.kernel.tools import Tools
@@ -28,7 +29,7 @@ def in_namespace(work):
 
 
 async def soon(monitor):
-    return await asyncio.wait_for(monitor.wake(), 3)
+    return await asyncio.wait_for(monitor.wake(), HANGS)
 
 
 async def until_quiet(monitor):

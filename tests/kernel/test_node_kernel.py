@@ -4,6 +4,7 @@ import asyncio
 from ipaddress import ip_address, ip_network
 
 from tests.support.netns import Netns
+from tests.support.waiting import HANGS
 from weft.daemon.planes.kernel import NodeKernel
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.objects import Route
@@ -20,7 +21,7 @@ async def test_looks_and_questions_while_a_thread_is_at_work(netns: Netns) -> No
     kernel = NodeKernel(netns.rtnl)
     work = asyncio.create_task(kernel.apply(STEPS))
     looks = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while not work.done():
             assert len((await kernel.snapshot()).addresses) >= 2
             await kernel.route_to(ip_address("10.0.0.7"))

@@ -18,7 +18,7 @@ from tests.support.kubernetes import kubeobjects
 from tests.support.kubernetes.apiserver import ADMIN
 from tests.support.kubernetes.kubeobjects import NODES, PREFIX, flannel
 from tests.support.store import chooser, netconf, nothing, said, soon
-from tests.support.waiting import comes, in_time
+from tests.support.waiting import HANGS, comes, in_time
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.credentials import Fixed
@@ -63,7 +63,7 @@ async def watched(fake):
     async with stored(fake) as store, aclosing(said(store)) as events:
         listed = await soon(anext(events))
         assert isinstance(listed, Listed)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while not any("watch=1" in line for line in fake.requests):  # noqa: ASYNC110 - a list gives no sign
                 await asyncio.sleep(0.005)
         yield events, listed
@@ -76,7 +76,7 @@ def move(fake, address):
 async def sees(events, address):
     """Wait for the word that n2 has this address; returns the events until then."""
     seen = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGS):
         async for event in events:
             seen.append(event)
             leases = event.leases if isinstance(event, Listed) else event.put if isinstance(event, Changed) else ()

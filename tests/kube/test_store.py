@@ -14,6 +14,7 @@ from tests.support.kubernetes.apiserver import NOBODY
 from tests.support.kubernetes.kubecluster import RULES
 from tests.support.kubernetes.kubeobjects import NODES, PREFIX, flannel, published
 from tests.support.store import chooser, netconf, nothing, nothing_more, said, soon, until
+from tests.support.waiting import HANGS
 from weft.cluster.kube.access import Access, Pem, Timing
 from weft.cluster.kube.credentials import Fixed
 from weft.cluster.kube.store import open_kube
@@ -134,7 +135,7 @@ async def test_a_node_without_a_podcidr_waits_and_says_why(apiserver, controller
             await store.tenure.acquire(chooser(NETWORK, vxlan()), listing=await store.directory.list())
     finally:
         controllers.resume()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while True:
             try:
                 listing = await store.directory.list()  # as the daemon does, each second
@@ -184,14 +185,14 @@ async def test_the_network_is_said_to_be_available_unless_that_is_switched_off(a
 
 async def becomes(holds):
     """Wait until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while not holds():  # noqa: ASYNC110 - the API is asked
             await asyncio.sleep(0.02)
 
 
 async def eventually_refused(act):
     """Do something until it is refused."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         with suppress(Unavailable):
             while True:
                 await act()

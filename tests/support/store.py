@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, TypeVar
 
+from tests.support.waiting import HANGS
 from weft.cluster.etcd.access import Timing
 from weft.cluster.store import Listing, Store
 from weft.config.netconf import NetConf, Pool
@@ -61,7 +62,7 @@ def value(address: str) -> str:
     return f'{{"PublicIP":"{address}","PublicIPv6":null}}'
 
 
-async def soon(awaitable: Awaitable[T], seconds: float = 60) -> T:
+async def soon(awaitable: Awaitable[T], seconds: float = HANGS) -> T:
     """What arrives within some seconds; a test that waits longer has failed."""
     async with asyncio.timeout(seconds):
         return await awaitable
@@ -81,7 +82,7 @@ async def said(store: Store, listing: Listing | None = None) -> AsyncGenerator[S
         await asyncio.wait((watching,))
 
 
-async def until(events: AsyncGenerator[T, None], wanted: Callable[[T], bool], seconds: float = 60) -> list[T]:
+async def until(events: AsyncGenerator[T, None], wanted: Callable[[T], bool], seconds: float = HANGS) -> list[T]:
     """The events up to the first that is wanted, it included."""
     seen: list[T] = []
     async with asyncio.timeout(seconds):

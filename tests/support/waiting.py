@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
+HANGS: Final = 300.0  # seconds for what takes moments, however busy the machine: what has not come by then hangs
 _BUSY: Final = 6
 _SAMPLE: Final = 0.2  # seconds of a processor
 _SHORTEST, _LONGEST = 0.005, 0.1  # seconds between two looks: each costs what is waited for some of the processor

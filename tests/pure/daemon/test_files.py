@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.spoiling import spoil
+from tests.support.waiting import HANGS
 from weft.daemon.disk import identity, memory
 from weft.daemon.disk.files import Latest, load, write_atomically
 from weft.daemon.disk.identity import Identity
@@ -226,7 +227,7 @@ async def test_a_file_that_cannot_be_written_is_said_once_and_tried_until_it_can
     caplog.set_level("INFO")
     (tmp_path / "f").mkdir()
     trying = asyncio.create_task(Latest(tmp_path / "f", lambda: b"x", mode=0o600).keep_trying())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while not caplog.messages:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.05)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support import builders
+from tests.support.waiting import HANGS
 from weft.daemon.disk import memory
 from weft.daemon.disk.memory import Memory
 from weft.daemon.leasing import Leasing
@@ -86,7 +87,7 @@ async def test_what_a_fault_kept_from_the_disk_is_written_when_its_part_is_start
     with pytest.raises(ZeroDivisionError):
         await leasing.remember()
     task = asyncio.create_task(leasing.remember())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while memory.load(tmp_path, MOMENT).leases != tuple(PEERS):  # noqa: ASYNC110 - a file gives no sign
             await asyncio.sleep(0.01)
     task.cancel()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import HANGS
 from weft.daemon import networkpolicies
 from weft.daemon.networkpolicies import Policies
 from weft.model.errors import Problem, Unavailable
@@ -64,7 +65,7 @@ async def test_a_right_that_comes_later_counts_and_a_store_without_policies_ends
         monkeypatch.setattr(networkpolicies, name, 0.001)
     forbidden = Unavailable(Problem(code="API-001", where="k", seen="forbidden"))
     looking = Policies(Store(forbidden, 0, forbidden, 2), Tools(nft=OURS))  # type: ignore[arg-type]
-    await asyncio.wait_for(looking.run(), 20)
+    await asyncio.wait_for(looking.run(), HANGS)
     assert looking.problem is not None
     assert looking.problem.code == "POL-001"
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.pure.daemon.reconciling import FakeKernel
 from tests.pure.reach import reached, reaches
 from tests.support import builders
+from tests.support.waiting import HANGS
 from weft.beside.threads import beside
 from weft.daemon.network import Network
 from weft.daemon.reconcile import Reconciler
@@ -211,7 +212,7 @@ async def running(tmp_path: Path) -> tuple[Running, During, During]:
 
 async def planned(running: Running, waiting: Problem | None = None) -> Plan:
     options: Any = None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS):
         return await running.plan(options, Status(waiting=waiting))
 
 

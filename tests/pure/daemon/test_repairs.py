@@ -8,6 +8,7 @@ import pytest
 from tests.pure.daemon.reconciling import LINK, ROUTE, Node
 from tests.pure.replay import remove
 from tests.support import builders
+from tests.support.waiting import HANGS
 from weft.daemon.state import peer_state
 from weft.desired.backends import vxlan
 from weft.model.kernel.objects import Key, Object, Objects, Route
@@ -310,7 +311,7 @@ async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, cap
     node.kernel.during = done.set
     await node.reconciler.decide()
     task = asyncio.create_task(node.keeper.run())
-    await asyncio.wait_for(done.wait(), 1)
+    await asyncio.wait_for(done.wait(), HANGS)
     task.cancel()
     assert node.kernel.state == node.wanted
     assert len(node.kernel.state) == 15

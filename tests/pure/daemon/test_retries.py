@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.support import builders
+from tests.support.waiting import HANGS
 from weft.daemon.planes.retries import Retries
 from weft.model.kernel.objects import Key, Route
 from weft.plan.backoff import BURST
@@ -61,7 +62,7 @@ async def test_an_alarm_takes_the_place_of_the_one_before_and_goes_off_once():
     woken.retries.later(0, ONE)
     woken.retries.later(3600, ONE)
     woken.retries.later(0, TWO)
-    await asyncio.wait_for(woken.up.wait(), 5)
+    await asyncio.wait_for(woken.up.wait(), HANGS)
     assert woken.keys == [TWO]
     assert (woken.pause(ONE), woken.pause(TWO)) == (3600, None)
 

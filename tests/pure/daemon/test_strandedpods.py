@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.waiting import comes
+from tests.support.waiting import HANGS, comes
 from weft.daemon import strandedpods
 from weft.daemon.strandedpods import StrandedPods
 from weft.desired.leaks import Stranded
@@ -29,7 +29,7 @@ class Node:
         return answer
 
     async def is_asked(self, **bridges: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             assert await self.asked.get() == bridges
 
     async def is_not_asked(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANGS
 from weft.daemon import services
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.marks import POD_ALIAS
@@ -108,7 +109,7 @@ def said(status: Status, *requests: bytes, host: str = "127.0.0.1") -> bytes:
             writer.write(request)
             await writer.drain()
         writer.write_eof()
-        heard = await asyncio.wait_for(reader.read(), 20)
+        heard = await asyncio.wait_for(reader.read(), HANGS)
         writer.close()
 
     asking(status, talk, host)
@@ -210,11 +211,11 @@ def test_what_is_no_http_gets_no_answer_and_the_next_is_served():
 def test_a_connection_too_many_ends_the_oldest():
     async def talk(port: int) -> None:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(17)]
-        assert await asyncio.wait_for(opened[0][0].read(), 20) == b""
+        assert await asyncio.wait_for(opened[0][0].read(), HANGS) == b""
         opened[0][1].close()
         for reader, writer in opened[1:]:
             writer.write(get("/healthz"))
-            assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200")
+            assert (await asyncio.wait_for(reader.readline(), HANGS)).startswith(b"HTTP/1.1 200")
             writer.close()
 
     asking(ready(), talk)

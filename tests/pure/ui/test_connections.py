@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support.waiting import HANGS
 from weft.ui import command
 
 
@@ -37,7 +38,7 @@ async def test_many_idle_connections_lock_nobody_out(capfd):
             for _ in range(3):
                 reader, writer = await asyncio.open_connection(*address)
                 writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(HANGS):
                     assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
                 writer.close()
     finally:

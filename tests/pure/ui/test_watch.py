@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.pages import MadeSource, lab, state
-from tests.support.waiting import comes
+from tests.support.waiting import HANGS, comes
 from weft.lab.links import Cut
 from weft.model.errors import Problem, Unavailable
 from weft.model.value import replace
@@ -18,7 +18,7 @@ Told = AsyncIterator[tuple[str, dict]]
 
 
 async def until(page: Told, is_it):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGS):
         async for name, data in page:
             if is_it(data):
                 return name, data
@@ -112,7 +112,7 @@ async def test_a_page_ends_when_it_is_to(source):
     page = Watch(source, ending=lambda: bool(ends)).page()
     await anext(page)
     ends.append(True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGS):
         assert [name async for name, _ in page][1:] == []
 
 
