@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import comes
 from weft.daemon.disk import history as disk
 from weft.model.node.history import MOST, Event, History
 
@@ -51,9 +52,10 @@ def test_what_is_torn_or_not_ours_is_set_aside(tmp_path, path, content, caplog):
     assert (tmp_path / "history.jsonl.spoilt-1").read_bytes() == content
 
 
-async def run(history: History, directory: Path, turns: float = 0.05) -> None:
+async def run(history: History, directory: Path) -> None:
     part = asyncio.create_task(disk.keep(history, directory))
-    await asyncio.sleep(turns)
+    await comes(lambda: history.restored)
+    await asyncio.sleep(0)  # it has begun, where nothing was to be restored
     part.cancel()
     await asyncio.wait((part,))
 
@@ -76,8 +78,7 @@ async def test_it_is_written_some_time_after_an_event_and_not_again_without_one(
     await asyncio.sleep(0.1)
     assert not path.exists()
     history.note("joined", "a")
-    await asyncio.sleep(0.2)
-    assert len(disk.load(tmp_path)) == 1
+    await comes(lambda: len(disk.load(tmp_path)) == 1)
     path.unlink()
     await asyncio.sleep(0.1)
     assert not path.exists()
