@@ -48,6 +48,7 @@ class Process(Object):
     word: str
 
     rank = 6
+    code_if_changed = "VTEP-004"
 
     def __post_init__(self) -> None:
         put_in(self, "key", ("process", DEVICE))
@@ -57,10 +58,6 @@ class Process(Object):
 
     def is_within(self, ownership: Ownership) -> bool:
         return DEVICE in ownership.devices
-
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
 
 
 def options(fields: Fields, _families: Collection[int]) -> RelayOptions:

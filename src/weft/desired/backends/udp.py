@@ -66,6 +66,7 @@ class Relay(OnLink):
     own6: IPv6Address | None = None  # from where it tells of errors about IPv6
 
     rank = 6
+    code_if_changed = "VTEP-004"
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
@@ -78,10 +79,6 @@ class Relay(OnLink):
         errors = "" if self.own6 is None else f", errors from {self.own6}"
         return f"relay of {self.dev} from {self.local} port {self.port}{errors}"
 
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
-
 
 class Forward(OnLink):
     """A subnet that the relay of `dev` knows: packets for it go to `via`."""
@@ -90,6 +87,7 @@ class Forward(OnLink):
     via: Ip
 
     rank = 7
+    code_if_changed = "FDB-001"
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
@@ -97,10 +95,6 @@ class Forward(OnLink):
 
     def __str__(self) -> str:
         return f"forward {self.dst} by the relay of {self.dev} to {self.via}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 class KernelPath(OnLink):
@@ -111,6 +105,7 @@ class KernelPath(OnLink):
     port: int
 
     rank = 8
+    code_if_changed = "VTEP-004"
     patience = 4.0
     unwanted = "the configuration's Backend does not ask for it, or the kernel cannot"
     code_if_refused = "VTEP-004"
@@ -121,10 +116,6 @@ class KernelPath(OnLink):
     def __str__(self) -> str:
         return f"kernel path of {self.dev} by {self.uplink} from {self.local} port {self.port}"
 
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
-
 
 class KernelForward(OnLink):
     """A subnet that these programs know: packets come from `via`, and go there unless the relay must send them."""
@@ -134,6 +125,7 @@ class KernelForward(OnLink):
     sends: bool
 
     rank = 9
+    code_if_changed = "FDB-001"
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
@@ -142,10 +134,6 @@ class KernelForward(OnLink):
     def __str__(self) -> str:
         there = "to and from" if self.sends else "from"
         return f"forward {self.dst} by the kernel path of {self.dev} {there} {self.via}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 def options(fields: Fields, families: Collection[int]) -> UdpOptions:

@@ -69,6 +69,7 @@ class Server(OnLink):
     """The process that serves a device where the kernel has no WireGuard."""
 
     rank = 1
+    code_if_changed = "VTEP-004"
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
@@ -80,16 +81,13 @@ class Server(OnLink):
     def __str__(self) -> str:
         return f"wireguard-go for {self.dev}"
 
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
-
 
 class WireguardDevice(OnLink):
     private: Secret
     port: int
 
     rank = 2
+    code_if_changed = "VTEP-003"
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
@@ -102,15 +100,12 @@ class WireguardDevice(OnLink):
     def __str__(self) -> str:
         return f"wireguard {self.dev} port {self.port}"
 
-    @property
-    def code(self) -> str:
-        return "VTEP-003"
-
 
 class WireguardPeer(OnLink):
     peer: Peer
 
     rank = 4
+    code_if_changed = "FDB-001"
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
@@ -118,10 +113,6 @@ class WireguardPeer(OnLink):
 
     def __str__(self) -> str:
         return f"wireguard peer {self.peer.key} dev {self.dev} at {self.peer.endpoint}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 class WireguardRoute(OnLink):
@@ -131,6 +122,7 @@ class WireguardRoute(OnLink):
     peer: str
 
     rank = 5
+    code_if_changed = "FDB-001"
     unwanted = WireguardPeer.unwanted
 
     def __post_init__(self) -> None:
@@ -138,10 +130,6 @@ class WireguardRoute(OnLink):
 
     def __str__(self) -> str:
         return f"wireguard route {self.net} dev {self.dev} to peer {self.peer}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 def key_bytes(text: str) -> bytes:

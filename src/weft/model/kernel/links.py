@@ -40,6 +40,8 @@ class Link(Object):
     foreign = frozenset[int]()  # attributes below IFLA_INFO_DATA that no device of ours has, or has with the value 0
 
     rank = 0
+    code_if_changed = "VTEP-003"
+    code_if_gone = "VTEP-004"
     unwanted = "the configuration's Backend and our lease do not ask for it"
     vital = True
     patience = 4.0  # peers wait for it
@@ -82,14 +84,6 @@ class Link(Object):
     def is_within(self, ownership: Ownership) -> bool:
         return self.name in ownership.devices
 
-    @property
-    def code(self) -> str:
-        return "VTEP-003"
-
-    @property
-    def code_if_gone(self) -> str:
-        return "VTEP-004"
-
 
 class Tun(Link):
     """A device whose packets a process reads and writes; it outlives the process (linux/if_link.h, IFLA_TUN_*)."""
@@ -117,6 +111,7 @@ class NodeLink(Object):
     up: bool = True
 
     rank = 0
+    code_if_changed = "BRIDGE-006"
     unwanted = Link.unwanted
 
     def __post_init__(self) -> None:
@@ -127,10 +122,6 @@ class NodeLink(Object):
 
     def is_within(self, ownership: Ownership) -> bool:
         return self.name in ownership.node_links
-
-    @property
-    def code(self) -> str:
-        return "BRIDGE-006"
 
     def reason(self) -> str:
         return "pods here hang on it"

@@ -42,6 +42,8 @@ class Object(Value, gc=False):
 
     rank = 0
     unwanted = "no setting asks for it"
+    code_if_changed = ""  # of repairing it
+    code_if_gone = ""  # of putting it back; the same code if empty
     code_if_unwanted = "ROUTE-002"  # of removing it
     code_if_refused = "VTEP-002"
     advice = "See `ip -d link show`"  # to people, where it is refused
@@ -68,12 +70,7 @@ class Object(Value, gc=False):
     @property
     def code(self) -> str:
         """The code of a repair after a change."""
-        raise NotImplementedError
-
-    @property
-    def code_if_gone(self) -> str:
-        """The code of a repair after a removal."""
-        return self.code
+        return self.code_if_changed
 
     def reason(self) -> str:
         """The setting that asks for it, in words; empty for what serves a peer."""
@@ -140,6 +137,7 @@ class Address(OnLink):
     prefixlen: int
 
     rank = 2
+    code_if_changed = "VTEP-001"
     vital = True
     unwanted = "the configuration's Backend and our lease do not ask for it"
 
@@ -157,10 +155,6 @@ class Address(OnLink):
             return not self.ip.is_link_local
         return any(self.ip in network for network in ownership.networks)
 
-    @property
-    def code(self) -> str:
-        return "VTEP-001"
-
 
 class Neighbour(OnLink):
     """A permanent neighbour."""
@@ -169,6 +163,7 @@ class Neighbour(OnLink):
     mac: Mac
 
     rank = 3
+    code_if_changed = "FDB-001"
     unwanted = "no lease that is served asks for it"
 
     def __post_init__(self) -> None:
@@ -176,10 +171,6 @@ class Neighbour(OnLink):
 
     def __str__(self) -> str:
         return f"neighbour {self.ip} lladdr {self.mac!s} dev {self.dev}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 class FdbEntry(OnLink):
@@ -189,6 +180,7 @@ class FdbEntry(OnLink):
     remote: Ip
 
     rank = 4
+    code_if_changed = "FDB-001"
     unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
@@ -196,10 +188,6 @@ class FdbEntry(OnLink):
 
     def __str__(self) -> str:
         return f"fdb {self.mac!s} dev {self.dev} dst {self.remote}"
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 class Route(Object):
@@ -215,6 +203,7 @@ class Route(Object):
     mtu: int = 0  # of packets by this route; 0 is the device's
 
     rank = 5
+    code_if_changed = "ROUTE-001"
     unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
@@ -248,10 +237,6 @@ class Route(Object):
     def is_within(self, ownership: Ownership) -> bool:
         """Ours are in the main table: one in another table is an administrator's, whatever its protocol."""
         return self.table == MAIN_TABLE and (self.dev in ownership.devices or ownership.leads_to(self.dst))
-
-    @property
-    def code(self) -> str:
-        return "ROUTE-001"
 
     def reason(self) -> str:
         return "--ip-blackhole-route" if self.blackhole else super().reason()
@@ -298,7 +283,7 @@ class RuleSet(Object):
     chains: tuple[Chain, ...] = ()
 
     rank = 6
-    code_if_unwanted = "NFT-002"
+    code_if_changed = code_if_unwanted = "NFT-002"
     patience = 10.0
     unwanted = f"none of {_MASQ}, {_FORWARD} and EnableNFTables asks for it"
 
@@ -311,10 +296,6 @@ class RuleSet(Object):
 
     def is_within(self, ownership: Ownership) -> bool:  # noqa: ARG002 - one daemon alone keeps the rules of a node
         return True
-
-    @property
-    def code(self) -> str:
-        return "NFT-002"
 
     def reason(self) -> str:
         flags = dict.fromkeys(_MASQ if "nat" in (chain.table or chain.hook) else _FORWARD for chain in self.chains)

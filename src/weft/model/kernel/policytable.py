@@ -25,16 +25,12 @@ class _InTable(Object):
 
     table: str
 
-    code_if_refused = code_if_unwanted = "NFT-002"
+    code_if_changed = code_if_refused = code_if_unwanted = "NFT-002"
     unwanted = "no policy in effect here asks for it"
     patience = 10.0
 
     def is_within(self, ownership: Ownership) -> bool:  # noqa: ARG002 - one daemon alone enforces on a node
         return True
-
-    @property
-    def code(self) -> str:
-        return "NFT-002"
 
     def reason(self) -> str:
         return "--network-policy"

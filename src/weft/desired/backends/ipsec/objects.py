@@ -30,14 +30,11 @@ class End(Value, kw_only=False):
 class _Kept(Object):
     """It belongs to the daemon that has claimed charon's device."""
 
+    code_if_changed = "FDB-001"
     unwanted = Neighbour.unwanted
 
     def is_within(self, ownership: Ownership) -> bool:
         return DEVICE in ownership.devices
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 class Charon(_Kept):
@@ -51,6 +48,7 @@ class Charon(_Kept):
     mtu: int = 0
 
     rank = 1
+    code_if_changed = "VTEP-004"
     vital = True
     patience = 4.0
     unwanted = Link.unwanted
@@ -64,10 +62,6 @@ class Charon(_Kept):
         if not self.in_process:
             return "charon, with ESP in the kernel"
         return f"charon, with ESP in itself, through {DEVICE} address {self.address} mtu {self.mtu}"
-
-    @property
-    def code(self) -> str:
-        return "VTEP-004"
 
 
 class SharedKey(_Kept):
@@ -122,6 +116,7 @@ class Policy(Object):
     tunnel_dst: IPv4Address
 
     rank = 3
+    code_if_changed = "FDB-001"
     unwanted = Neighbour.unwanted
 
     def __post_init__(self) -> None:
@@ -134,10 +129,6 @@ class Policy(Object):
     def is_within(self, ownership: Ownership) -> bool:
         """Policies of the daemon's networks are its own: upstream and we mark them by their number alone."""
         return DEVICE in ownership.devices and ownership.leads_to(self.src) and ownership.leads_to(self.dst)
-
-    @property
-    def code(self) -> str:
-        return "FDB-001"
 
 
 def connection_of(name: str) -> Connection | None:
