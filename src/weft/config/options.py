@@ -4,14 +4,15 @@ Names, defaults and meanings are flanneld's, but for those whose `origin` is wef
 from the annotations of `Options`. Nothing here reads argv or the environment.
 """
 
-import re
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Annotated, Any, Final, Literal, get_args
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Any, Final, Literal
 
+from weft.config import flagvalues
+from weft.config.flagvalues import MESH_PORT, PeerAddress
 from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.config.re2 import Pattern
-from weft.model.net import Ip, is_reachable, with_port
+from weft.model.net import Ip
 from weft.model.value import Secret, Value, replace
 
 LogFormat = Literal["text", "json"]
@@ -26,11 +27,6 @@ _POLICIES: Final = "Policies of pods"
 _HEALTH: Final = "Health and logs"
 _KUBERNETES: Final = "Kubernetes"
 _MESH: Final = "Mesh: leases without a store, which the nodes keep among themselves"
-_ENDPOINT: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]]+):([0-9]{1,5}))/?")
-_PEER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/@:,\[\]]+))(?::([0-9]{1,5}))?")
-MESH_PORT: Final = 51820
-# sun_path has 108 bytes, the last of them zero (unix(7)), and the socket is first bound as `PATH.new`.
-_SOCKET_PATH_MAX: Final = 107 - len(".new")
 
 
 class Flag(Value, kw_only=False):
@@ -68,109 +64,6 @@ class Flag(Value, kw_only=False):
         return "FLANNELD_" + self.field.upper()
 
 
-def _endpoints(text: str) -> tuple[str, ...]:
-    found = [_ENDPOINT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]  # as a template leaves it
-    if not found or not all(
-        each and (each[1] or "http").lower() in ("http", "https") and 0 < int(each[3]) <= 65535 for each in found
-    ):
-        raise ValueError(
-            "http://HOST:PORT or https://HOST:PORT, several separated by commas, without user, password or path"
-        )
-    return tuple(f"{each[1].lower()}://{each[2]}" if each[1] else each[2] for each in found if each)
-
-
-def _pattern(text: str) -> Pattern:
-    try:
-        return Pattern(text)
-    except ValueError as error:
-        raise ValueError(f"an RE2 pattern: {error}") from None
-
-
-def _log_format(text: str) -> str:
-    if text not in get_args(LogFormat):
-        raise ValueError(" or ".join(get_args(LogFormat)))
-    return text
-
-
-def _policy_mode(text: str) -> str:
-    if text not in get_args(PolicyMode):
-        raise ValueError("off, audit or enforce")
-    return text
-
-
-def ip_or_none(text: str) -> Ip | None:
-    try:
-        return None if "%" in text else ip_address(text)
-    except ValueError:
-        return None
-
-
-def _ip(text: str) -> Ip:
-    address = ip_or_none(text)
-    if address is None:
-        raise ValueError("an IP address")
-    return address
-
-
-def _optional_ip(text: str) -> Ip | None:
-    return _ip(text) if text else None
-
-
-def _public_ip(text: str) -> IPv4Address | None:
-    if not text:
-        return None
-    address = ip_or_none(text)
-    if isinstance(address, IPv4Address) and is_reachable(address):
-        return address
-    raise ValueError("an IPv4 address that other nodes can reach")
-
-
-def _public_ipv6(text: str) -> IPv6Address | None:
-    if not text:
-        return None
-    address = ip_or_none(text)
-    if isinstance(address, IPv6Address) and is_reachable(address):
-        return address
-    raise ValueError("an IPv6 address that other nodes can reach")
-
-
-def _path(text: str) -> str:
-    if not text:
-        raise ValueError("a path")
-    return text
-
-
-def _socket_path(text: str) -> str:
-    if not 0 < len(text.encode(errors="surrogateescape")) <= _SOCKET_PATH_MAX:
-        raise ValueError(f"a path of at most {_SOCKET_PATH_MAX} bytes")
-    return _path(text)
-
-
-def _secret(text: str) -> Secret | None:
-    return Secret(text) if text else None
-
-
-class PeerAddress(Value, kw_only=False):
-    """Where a node of the mesh listens; `host` is a name or an address."""
-
-    host: str
-    port: int = MESH_PORT
-
-    def __str__(self) -> str:
-        return with_port(self.host, self.port)
-
-
-def peer_address(text: str) -> PeerAddress:
-    host, port = text, MESH_PORT
-    if ip_or_none(text) is None:
-        found = _PEER.fullmatch(text)
-        host, port = (found[1] or found[2], int(found[3] or MESH_PORT)) if found else ("", 0)
-    address = ip_or_none(host)
-    if not 0 < port <= 65535 or (":" in host and address is None) or not (address is None or is_reachable(address)):
-        raise ValueError("HOST, HOST:PORT, an IPv6 address or [IPv6]:PORT of another node; a flag for each")
-    return PeerAddress(host, port)
-
-
 class Options(Value):
     """Every flag of the daemon, in the order of the help text. An empty text means "not given".
 
@@ -190,7 +83,7 @@ class Options(Value):
             "etcd client URLs, separated by commas",
             "URL,URL",
             "http://127.0.0.1:4001,http://127.0.0.1:2379",
-            read=_endpoints,
+            read=flagvalues.endpoints,
         ),
     ]
     etcd_prefix: Annotated[str, Flag(_STORE, "root of all keys in etcd", "KEY", "/coreos.com/network")]
@@ -204,7 +97,7 @@ class Options(Value):
             _STORE,
             "etcd password; every user of this machine can read it in the process list: use --etcd-password-file",
             "TEXT",
-            read=_secret,
+            read=flagvalues.secret,
             secret=True,
         ),
     ]
@@ -225,7 +118,7 @@ class Options(Value):
             f"a node of the mesh to begin with, by name or address; repeatable; its port is {MESH_PORT} unless given",
             "HOST[:PORT]",
             repeats=True,
-            read=peer_address,
+            read=flagvalues.peer_address,
             origin="weft",
         ),
     ]
@@ -267,12 +160,17 @@ class Options(Value):
             "pattern for addresses, then names; repeatable, tried after every --iface",
             "RE2",
             repeats=True,
-            read=_pattern,
+            read=flagvalues.pattern,
         ),
     ]
     iface_can_reach: Annotated[
         Ip | None,
-        Flag(_UPLINK, "take the interface through which the kernel reaches this address", "IP", read=_optional_ip),
+        Flag(
+            _UPLINK,
+            "take the interface through which the kernel reaches this address",
+            "IP",
+            read=flagvalues.optional_ip,
+        ),
     ]
     public_ip: Annotated[
         IPv4Address | None,
@@ -280,10 +178,12 @@ class Options(Value):
             _UPLINK,
             "address at which other nodes reach this one; without an --iface flag, also names the interface",
             "IPv4",
-            read=_public_ip,
+            read=flagvalues.public_ip(IPv4Address),
         ),
     ]
-    public_ipv6: Annotated[IPv6Address | None, Flag(_UPLINK, "the same for IPv6", "IPv6", read=_public_ipv6)]
+    public_ipv6: Annotated[
+        IPv6Address | None, Flag(_UPLINK, "the same for IPv6", "IPv6", read=flagvalues.public_ip(IPv6Address))
+    ]
     subnet_file: Annotated[
         str,
         Flag(
@@ -291,7 +191,7 @@ class Options(Value):
             "where the node's subnet is written for the CNI plugin; read at start",
             "FILE",
             "/run/flannel/subnet.env",
-            read=_path,
+            read=flagvalues.path,
         ),
     ]
     state_dir: Annotated[
@@ -301,13 +201,20 @@ class Options(Value):
             "what outlives a restart: MAC addresses, own lease, last view of the cluster",
             "DIR",
             "/var/lib/weft",
-            read=_path,
+            read=flagvalues.path,
             origin="weft",
         ),
     ]
     cni_socket: Annotated[
         str,
-        Flag(_NODE, "socket that the CNI plugins call", "PATH", "/run/weft/cni.sock", read=_socket_path, origin="weft"),
+        Flag(
+            _NODE,
+            "socket that the CNI plugins call",
+            "PATH",
+            "/run/weft/cni.sock",
+            read=flagvalues.socket_path,
+            origin="weft",
+        ),
     ]
     ip_masq: Annotated[bool, Flag(_RULES, "masquerade what leaves the pod network")]
     ip_masq_fully_random_disable: Annotated[bool, Flag(_RULES, "never choose source ports fully at random")]
@@ -333,7 +240,7 @@ class Options(Value):
             "what becomes of packets that NetworkPolicies forbid: enforce drops them, audit counts them",
             "off|audit|enforce",
             "off",
-            read=_policy_mode,
+            read=flagvalues.one_of(PolicyMode),
             origin="weft",
         ),
     ]
@@ -347,7 +254,7 @@ class Options(Value):
             origin="weft",
         ),
     ]
-    healthz_ip: Annotated[Ip, Flag(_HEALTH, "address of the health server", "IP", "0.0.0.0", read=_ip)]  # noqa: S104 - flanneld's
+    healthz_ip: Annotated[Ip, Flag(_HEALTH, "address of the health server", "IP", "0.0.0.0", read=flagvalues.ip)]  # noqa: S104 - flanneld's
     healthz_port: Annotated[
         int,
         Flag(
@@ -375,7 +282,7 @@ class Options(Value):
             "form of the log: lines of text, or of JSON; systemd's journal gets priorities with both",
             "text|json",
             "text",
-            read=_log_format,
+            read=flagvalues.one_of(LogFormat),
             origin="weft",
         ),
     ]

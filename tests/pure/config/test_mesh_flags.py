@@ -3,7 +3,7 @@
 import pytest
 
 from weft.config.flags import parse_flags
-from weft.config.options import PeerAddress
+from weft.config.flagvalues import PeerAddress
 from weft.model.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from weft.cluster.mesh.peer import Peer, unread
-from weft.config.options import peer_address
+from weft.config.flagvalues import peer_address
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import Adopt, Command, Connect, Create, Forget, Leave, Remove, Withdraw
 from weft.model.mesh.records import RING_SIZE, SECRET_SIZE, Layout

@@ -17,8 +17,9 @@ from weft.cluster.mesh.use import had_a_pod
 from weft.cluster.secretfile import SecretFile
 from weft.cluster.store import Means, Store
 from weft.config.blocks import layout_of
+from weft.config.flagvalues import MESH_PORT
 from weft.config.netconf import parse_netconf
-from weft.config.options import MESH_PORT, Options
+from weft.config.options import Options
 from weft.desired.backends import BACKENDS
 from weft.model.errors import ConfigError, Problem
 from weft.model.mesh.records import MAX_NAME, Layout

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from weft.cluster.mesh.leases import SOURCE
 from weft.cluster.mesh.peer import Peer
 from weft.cluster.store import Take
-from weft.config.options import MESH_PORT
+from weft.config.flagvalues import MESH_PORT
 from weft.desired.allocate import Choice, Chooser
 from weft.desired.backends import mesh
 from weft.model.cluster import Changed, Held, Listed, Lost, Malformed, OwnEvent, OwnLease, Revoked, Token, changed

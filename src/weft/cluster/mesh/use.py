@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from weft.beside import files
-from weft.config.options import ip_or_none
+from weft.config.flagvalues import ip_or_none
 
 RESERVED: Final = Path("/var/lib/cni/networks")  # host-local's, a directory for each network
 NEIGHBOURS: Final = Path("/proc/net/arp")  # those of IPv4; a line for each, after the headline

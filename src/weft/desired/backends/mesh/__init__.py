@@ -15,8 +15,8 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from weft.config.blocks import asked_at
+from weft.config.flagvalues import MESH_PORT
 from weft.config.jsonfields import Fields, shown
-from weft.config.options import MESH_PORT
 from weft.desired.backends.mesh import sealed
 from weft.desired.backends.mesh.sealed import prepared
 from weft.desired.inputs import Device, DirectRouting, Inputs, check_type, options_of

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from typing import Final
 
 from weft.config.blocks import asked_at
-from weft.config.options import MESH_PORT
+from weft.config.flagvalues import MESH_PORT
 from weft.desired.inputs import Device, Inputs
 from weft.desired.tunnels.wireguard import (
     DEVICE,
