@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from weft.lab import protocol
+from weft.lab.call import Call
 from weft.lab.report import Nothing
 
 
@@ -20,7 +21,7 @@ def test_descriptors_that_are_not_taken_are_closed_with_the_call(tmp_path: Path,
         listener.bind(str(tmp_path / "lab"))
         listener.listen()
         read, write = os.pipe()
-        with closing(protocol.Call(tmp_path / "lab", protocol.Capture("", ""))) as call:
+        with closing(Call(tmp_path / "lab", protocol.Capture("", ""))) as call:
             connection, _ = listener.accept()
             with connection:
                 answer: protocol.Answer = protocol.Done(msgspec.Raw(msgspec.json.encode(Nothing())))

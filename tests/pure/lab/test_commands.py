@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from weft import cli
 from weft.lab import places, protocol
+from weft.lab.call import Deserted
 from weft.lab.commands import show, start
 from weft.lab.report import Cell, LabReport, Nothing, PingReport, PodReport
 from weft.lab.spec import HostPort, Pod
@@ -353,7 +354,7 @@ def test_numbers_out_of_their_range_are_refused(lab, capsys, line):
 
 
 def test_what_ps_cannot_show_for_the_supervisor_failed_is_said(lab, capsys):
-    lab.answer = protocol.Deserted()
+    lab.answer = Deserted()
     said = "weft: LAB-002 the lab: its supervisor ended without an answer. 'weft lab list' shows what is left of it"
     assert weft(capsys, "ps") == (1, "", f"{said}, and how to remove that.\n")
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 
 from weft.lab import protocol, spec
+from weft.lab.call import Call
 from weft.lab.commands import show, start
 from weft.lab.commands.choose import ask, find, hand_down, lab_and_output, things, within
 from weft.lab.links import DAEMON
-from weft.lab.protocol import Call, Verb
+from weft.lab.protocol import Verb
 from weft.screen.documents import Progress, document, next_commands, show_report
 from weft.screen.groups import Group
 

@@ -16,11 +16,11 @@ from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.doctor.forms import DoctorReport
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import protocol
+from weft.lab.call import Call
 from weft.lab.commands import terminal
 from weft.lab.commands.choose import ask, find, lab_option, within
 from weft.lab.commands.trace import follow
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.lab.trials import IN_A_LAB, trials
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError

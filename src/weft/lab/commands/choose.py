@@ -11,9 +11,9 @@ from click.shell_completion import CompletionItem
 
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab import places, protocol
+from weft.lab.call import Call
 from weft.lab.links import DAEMON, STORE
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import one_of

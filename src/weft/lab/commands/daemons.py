@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 
 from weft.lab import protocol
+from weft.lab.call import Deserted
 from weft.lab.commands.choose import ask, find, lab_and_output, nodes, within
 from weft.lab.links import ITSELF
 from weft.lab.places import Place
-from weft.lab.protocol import Deserted
 from weft.lab.report import LabReport, NewsReport, NodeReport, States, serves
 from weft.model.errors import ConfigError, Problem
 from weft.model.node.history import Event, Follower, Wanted, merged, recent

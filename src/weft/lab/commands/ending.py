@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from weft.lab import places, protocol
+from weft.lab.call import Call
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import one_of
 

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from weft.lab import places, protocol, spec
+from weft.lab.call import Call, Deserted
 from weft.lab.commands.ending import end
 from weft.lab.inside import etcd
 from weft.lab.kubernetes import programs
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 from weft.model.value import replace
@@ -132,7 +132,7 @@ def _bring_up(place: Place, request: protocol.Up, note: Callable[[str], None]) -
             outside = [stack.enter_context(listener).fileno() for listener in _listeners(request.lab)]
             call = stack.enter_context(closing(Call(place.socket, request, descriptors=outside)))
             return call.result(note=note)
-    except (protocol.Deserted, ConnectionError) as error:
+    except (Deserted, ConnectionError) as error:
         words = (place.logs / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
         seen = f"its supervisor ended: {words}" if words else "its supervisor ended and said nothing"
         hint = "In a container or a chroot: is its root directory a mount of its own, and may it mount?"

@@ -15,8 +15,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from weft.lab.call import Call
 from weft.lab.places import Place
-from weft.lab.protocol import Call, Exec
+from weft.lab.protocol import Exec
 from weft.model.errors import Problem, Unavailable
 
 T = TypeVar("T")

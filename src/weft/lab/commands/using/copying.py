@@ -17,9 +17,9 @@ from typing import Final
 import click
 
 from weft.lab import protocol
+from weft.lab.call import Call
 from weft.lab.commands.choose import find, lab_and_output
 from weft.lab.places import Place
-from weft.lab.protocol import Call
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value

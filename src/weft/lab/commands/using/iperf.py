@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from weft.lab import protocol
+from weft.lab.call import Call
 from weft.lab.commands import terminal
 from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods
 from weft.lab.itinerary import end_of
@@ -103,7 +104,7 @@ def _server(place: Place, target: str) -> Iterator[None]:
             yield
 
 
-def _await_listening(said: FileIO, call: protocol.Call[int], target: str) -> None:
+def _await_listening(said: FileIO, call: Call[int], target: str) -> None:
     words = b""
     while _LISTENS not in words:
         if not select.select([said], [], [], _PATIENCE)[0]:
