@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Address, IPv4Network
 
-from weft.daemon.wayuse import Use
+from weft.daemon.ways import Use
 from weft.desired.tunnels.wireguard import LivePeer, Peer
 from weft.model.lease import Lease, LeaseAttrs, Tunnel, Way
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.pure.desired.machines import NODE, address, chosen, gateway, link, route
 from tests.support.builders import netconf
 from weft.config.flags import parse_flags
-from weft.desired.facts import ailing, overlaps, select
+from weft.desired.facts import ailing, onlink_prefixes, overlaps, select
 from weft.desired.inputs import Facts, Uplink
-from weft.desired.onlink import onlink_prefixes
 from weft.model.errors import ConfigError
 from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import NextHop, RouteInfo
