@@ -255,9 +255,10 @@ CHANGES: Final = (
 )
 
 
+_STANDIN: Final = "test_cni_standin test_cni_standin_daemon test_cni_standin_ends test_cni_client_standin"
 _TESTS: Final = {  # by the beginning of the path, the likeliest and quickest first; the first that fits counts
-    "src/weft/cni/client/interpreter.c": "test_cni_standin test_cni_client_standin",
-    "src/weft/cni/client/standin.c": "test_cni_standin test_cni_client_standin",
+    "src/weft/cni/client/interpreter.c": _STANDIN,
+    "src/weft/cni/client/standin.c": _STANDIN,
     "src/weft/cni/client/delegate.c": "test_cni_delegates test_cni_client_odd test_cni_flannel_verbs",
     "src/weft/cni/client/netns.c": "test_cni_server test_cni_refusals test_cni_client test_cni_standin",
     "src/weft/cni/client/": (
