@@ -1,7 +1,6 @@
-"""Where the programs `weft` and `weftd` begin: an end that comes while they are still being loaded is a quiet one.
+"""Where `weft` and `weftd` begin: Ctrl-C while they are still being loaded ends them without a traceback.
 
-Loading takes a tenth of a second, in which Ctrl-C would show a traceback of whatever was just being imported. So
-nothing is imported here that takes time.
+Loading takes a tenth of a second, so nothing that takes time is imported before the signal is set.
 """
 
 import gc

@@ -50,5 +50,5 @@ def why(error: OSError) -> str:
 
 
 def may_pass(error: OSError) -> bool:
-    """Tell whether the machine fails, and the file may be right."""
+    """Whether the machine is at fault and not the file, so that reading it may succeed later."""
     return error.errno in _PASSING

@@ -85,7 +85,6 @@ def run_here(
 
 
 async def _end(process: "subprocess.Popen[bytes]", *others: "asyncio.Future[None]") -> None:
-    """Wait until a program has ended, or one of the others is done."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     try:
@@ -105,7 +104,6 @@ async def _end(process: "subprocess.Popen[bytes]", *others: "asyncio.Future[None
 
 @contextmanager
 def _writing(pipe: IO[bytes] | None, text: bytes) -> Iterator[None]:
-    """Write a text into a pipe, and close it behind it, or at the end."""
     assert pipe is not None  # noqa: S101 - it was asked for
     loop, left = asyncio.get_running_loop(), memoryview(text)
     os.set_blocking(pipe.fileno(), False)

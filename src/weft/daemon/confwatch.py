@@ -1,7 +1,7 @@
 """Notices that the network configuration has changed since the start (CONF-001).
 
-Nothing of it is taken over while the daemon runs: a network is what all nodes have in common, and a node that changed
-its own at another moment than the others would leave it. What differs is said, and a restart takes it over.
+A running daemon takes nothing of it over: a node that changed its network at another moment than the others would leave
+it. The difference is reported, and a restart takes it over.
 """
 
 import asyncio

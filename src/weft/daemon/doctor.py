@@ -1,8 +1,7 @@
-"""Asks the doctor's cheap checks once a minute, so that the node's other problems are reported early.
+"""Runs the doctor's cheap checks once a minute, so that problems of the node are reported early.
 
-What it finds is a warning in the log, once, and stands in `weft status` as long as it is so. It changes nothing, and
-decides nothing itself: the checks are those of `weft doctor`. The look is taken in a thread, and what that needs is
-imported there, after the start.
+A finding is a warning in the log, once, and is shown by `weft status` as long as it lasts. The checks run in a thread,
+and their modules are imported there, after the start.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ def _find(state: NodeState, subnet_file: Path) -> list[Problem]:
 
 
 def tell(before: list[Problem], now: list[Problem]) -> None:
-    """Log what was not found before, and what is not found any more. Numbers in a finding may change."""
+    """Log what is new and what is over, by code and place: numbers in the texts may change."""
     known, still = ({(each.code, each.where) for each in found} for found in (before, now))
     for problem in now:
         if (problem.code, problem.where) not in known:

@@ -1,7 +1,7 @@
-"""Policies in effect on this node: what is read of them and of pods, and what is attached, is decided and kept.
+"""Policies in effect on this node: decided from policies, pods and attachments, and kept in the kernel.
 
-Nothing is written before all is known that was there at the start: policies, and the attachments that live. Plugins
-wait here until the packets of an attachment are judged, in threads of their own.
+Nothing is written before everything that was there at the start is known: policies and living attachments. Plugins wait
+here, in threads of their own, until the packets of an attachment are judged.
 """
 
 import asyncio
@@ -219,7 +219,7 @@ class Enforcement:
         return term
 
     def _identify(self, told: Collection[Thing]) -> None:
-        """Find whose the attachments are that nobody has a record of, by the addresses that they were given."""
+        """Find the owners of attachments that have no record, by the addresses that they were given."""
         unknown = {key: each for key, each in self._attached.items() if each.pod == UNKNOWN and each.ips}
         if not unknown:
             return
@@ -284,7 +284,7 @@ class Enforcement:
         return Problem(code="POL-003", where="policies", seen=seen, hint=self._source.advice)
 
     def _warn(self) -> None:
-        """Each time that these pods are others."""
+        """Once for each set of such pods."""
         unknown = self._unknown
         if unknown is not None and unknown != self._warned:
             log.warning("%s", unknown)

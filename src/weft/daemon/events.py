@@ -16,7 +16,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 async def announce(tenure: Tenure[Any], status: Status, *, now: Callable[[], float]) -> None:
-    """Tell for ever; what fails is not tried again. Ends when the store does not allow it, which is said."""
+    """Run for ever; what fails is not tried again. Ends, with a word in the log, when the store forbids it."""
     announcer = Announcer(now())
     said = False
     while True:

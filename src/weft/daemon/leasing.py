@@ -110,11 +110,11 @@ class Leasing:
         return None if self._memory.own is None else self._memory.own.lease
 
     def disown(self) -> None:
-        """It belongs to the node of which this one is a copy."""
+        """Forget the recorded lease: it belongs to the node whose disk was copied."""
         self._memory = replace(self._memory, own=None)
 
     def use_recorded(self) -> bool:
-        """The store does not answer; False if there is no earlier lease."""
+        """Serve with the recorded lease while the store does not answer; False if there is none."""
         own = self._memory.own
         if own is None or (own.expires is not None and own.expires <= self._moment().now):
             return False

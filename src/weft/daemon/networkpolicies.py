@@ -1,7 +1,7 @@
-"""Tells of NetworkPolicies that nobody enforces (POL-001): weftd does not now, and the API takes them in silence.
+"""Reports NetworkPolicies that nobody enforces (POL-001): this weftd does not, and the API accepts them in silence.
 
-Whether another program does is judged by its rules on this node. A program that works without rules is
-not seen, so the message speaks of rules alone.
+Another program is known by its rules on this node. One that works without rules is not seen, so the message speaks of
+rules alone.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Policies:
         self._proc = proc
 
     async def run(self) -> None:
-        """Look for ever; ends where the store has no such thing. The right to know of them may come later."""
+        """Run for ever; ends where the store has no policies. The right to list them may come later."""
         await asyncio.sleep(_FIRST_SECONDS)
         while True:
             try:

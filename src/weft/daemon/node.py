@@ -80,7 +80,7 @@ class Node:
         return self._goes_on
 
     def write_state(self) -> None:
-        """Into a file of the state directory; where it is, or why not, is logged."""
+        """Write it into the state directory; the log says where, or why not."""
         if self._report is None:
             log.info("SIGUSR1: there is no state yet: %s", self._status.waiting)
         elif self._writing is None or self._writing.done():

@@ -147,9 +147,9 @@ class Peers:
         say_some(log.info, [f"STORE-003 lease {name} is given up: {why}" for name, why in self._roster.superseded()])
 
     def _note(self, touched: AbstractSet[str]) -> None:
-        """Have it said soon which of these leases have become peers, or are none any more.
+        """Log soon which of these leases have become peers, and which no longer are.
 
-        Not at once: the line would be written while the kernel gets its messages, and one process has one interpreter.
+        Not at once: Python runs one thread at a time, and the kernel's messages come first.
         """
         if self._status.waiting is not None:  # at the start their number is enough
             self._announced = dict(self._roster.believed)
@@ -204,7 +204,7 @@ class Peers:
             self._reconciler.look_again()
 
     def _lost(self, lost: Lost) -> None:
-        """Once; and once more when a store that was silent refuses us, or the reverse."""
+        """Log it once, and again when silence turns into refusal or the reverse."""
         code, what = ("STORE-002", "refuses us") if lost.refused else ("STORE-001", "does not answer")
         before = self._status.store
         if before is None or before.code != code:
@@ -253,10 +253,9 @@ class Peers:
 
 
 def take_list(roster: Roster, listed: Listed, *, since: Token | None, continues: Continues, now: float) -> bool:
-    """Have a roster take a list without judging; tell whether what is missing in it is gone.
+    """Have a roster take a list without judging it; return whether leases that are missing in it are gone.
 
-    It is not if the list is not complete, or the store has lost what was known at the mark `since`, or is another, as
-    far as it can tell.
+    They are not if the list is incomplete, or if the store has lost what was known at the mark `since` or is another.
     """
     if not listed.complete:
         roster.note(put=listed.leases, malformed=listed.malformed)

@@ -1,6 +1,6 @@
-"""The reconciler: takes what has changed for the node, has it decided, and hands what that touches to each plane.
+"""The reconciler: has changes decided, and hands the touched keys to the planes.
 
-What decides is one; where it is put are planes, each with its own loop and pace (`weft.daemon.planes.plane`).
+There is one decider and several planes, each with its own loop and pace (`weft.daemon.planes.plane`).
 """
 
 import asyncio
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Has decided what changes, and hands it out in the same turn of the event loop: planes know all that is wanted.
+    """Decides a change and hands it out in the same turn of the event loop, so that planes know all that is wanted.
 
-    Before the first `decide` nothing is: then everything is decided. `clock` counts seconds and only goes forward.
+    Nothing is wanted before the first `decide`, which decides everything. `clock` is in seconds and only goes forward.
     """
 
     def __init__(self, decider: Decider, *, clock: Callable[[], float]) -> None:
@@ -62,7 +62,7 @@ class Reconciler:
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
-        """A decision in slices. What one of them wants no more another may want: nothing is removed before its end."""
+        """Decide in slices. A later slice may want what an earlier one dropped: nothing is removed before the end."""
         self._under_way += 1
         try:
             yield

@@ -157,7 +157,7 @@ class Upkeep:
                 log.warning("%s", after)
 
     async def _use(self, snapshot: Snapshot) -> None:
-        """An uplink that does not do as it was asked for stays as long as it works."""
+        """An uplink that no longer fits the flags stays in use as long as it works."""
         netconf, uplink = self._network.inputs.netconf, self._network.inputs.facts.uplink
         facts, why = await phases.look_around(self._options, netconf, self._kernel, snapshot, in_use=uplink)
         inputs = self._network.inputs  # as they are now: our subnet may be another since

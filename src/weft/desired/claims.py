@@ -1,8 +1,8 @@
 """What only one node can have, and which lease holds it: subnets, and what the back end says (`claims`).
 
-What a believed lease claims is held by it under keys, one lease a key, until it goes or claims something else. A lease
-that comes too late waits for one key, and is judged again when that is free: the first in the line, not the whole line.
-The age of a lease in the store does not count against a holder: who may write there may change what a lease claims.
+A believed lease holds each of its claims under a key, one lease a key, until it goes or claims something else. A lease
+that comes later waits for one key; when that is free, the first in its line is judged again, not the whole line. The
+age of a lease in the store does not count against a holder: anybody who may write there may change what a lease claims.
 """
 
 from bisect import bisect_left, insort

@@ -104,7 +104,7 @@ def id_of(kv: KeyValue, skip: int) -> str:
 
 
 def _blocked(malformed: Iterable[Malformed]) -> Iterable[Net]:
-    """They are somebody's, so they are not free."""
+    """The subnets of keys whose values cannot be read: they belong to some node."""
     for entry in malformed:
         try:
             subnets = parse_id(entry.id)

@@ -280,7 +280,7 @@ class OwnKey:
 
 
 def _version(entry: Entry) -> tuple[str, int, int]:
-    """What no other version of this key, or of its like in another history of the store, has."""
+    """Identifies this version of a key among all versions, in every history of the store."""
     return entry.lease.id, entry.etcd_lease, entry.mod_revision
 
 

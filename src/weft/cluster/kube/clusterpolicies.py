@@ -1,7 +1,7 @@
-"""ClusterNetworkPolicies, of which there are none before somebody has installed their kind.
+"""ClusterNetworkPolicies, whose kind somebody may install later.
 
-Whether it is there every account may ask (discovery), and that is asked again now and then. Of an API server that has
-not read its own kinds yet, the answer is no 404 (Kubernetes 1.23).
+Discovery, which every account may ask, says whether the kind exists; it is asked once a minute. An API server that has
+not read its own kinds yet does not answer 404 (Kubernetes 1.23).
 """
 
 import asyncio

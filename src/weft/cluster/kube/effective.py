@@ -1,4 +1,4 @@
-"""What is known from the API as what policies are decided by: read no further than pods of this node need it."""
+"""What the API says, reduced to what decides about policies: only what pods of this node need is read."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ class Effective:
         return None if read is None else read[1]
 
     def _set_pod(self, name: Id) -> bool:
-        """Tell whether it is the first of its namespace here, or was the last."""
+        """Return whether it is the first pod of its namespace here, or was the last."""
         before, now = self._pods.pop(name, None), self._own(name)
         now = now if now is not None and now.counts else None
         if now is not None:

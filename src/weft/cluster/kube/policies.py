@@ -1,8 +1,8 @@
 """Policies from a Kubernetes API, and of other nodes' pods only those that a policy in effect here can mean.
 
-Policies, namespaces and the pods of this node are watched; of other pods, each namespace by a watch of its own, or all
-by one where these are many. A change is passed on when all is known that it needs, so that a policy never shuts out
-peers that are only not read yet.
+Policies, namespaces and the pods of this node are watched. The pods of other nodes are watched by namespace, or by a
+single watch where the namespaces are many. A change is passed on once everything it needs is known, so that a policy
+never shuts out peers that have not been read yet.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Says at a policy what of it cannot be enforced as written (`kubectl describe networkpolicy`), once an hour.
+"""Events at a policy that say what of it cannot be enforced (`kubectl describe networkpolicy`), once an hour.
 
-All nodes would say the same. So they ask for the same Event at different moments, and the API makes the first alone.
+All nodes would say the same, so they ask for the same Event at different moments: the API makes the first alone.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class PolicyEvents:
         self._said: dict[tuple[Id, str], float] = {}  # by the policy and its UID
 
     async def run(self) -> NoReturn:
-        """Look for ever. That the right to make Events is missing is said once."""
+        """Run for ever. A missing right to make Events is logged once."""
         while True:
             await asyncio.sleep(2 * self._jitter() * _LOOK_SECONDS)
             now = self._now()

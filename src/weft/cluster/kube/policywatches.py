@@ -1,4 +1,4 @@
-"""What is watched for policies, as these and this node's pods make it matter, and what of it is passed on, and when."""
+"""Which objects are watched for policies, and when a change of them is passed on."""
 
 import asyncio
 import time
@@ -138,7 +138,7 @@ class PolicyWatches:
             take(Change(put=tuple(put), gone=tuple(gone), problems=problems, written=now, current=current))
 
     def _note_problem(self) -> Problem | None:
-        """A missing right before all else. The words differ from one try to the next, so the first ones stay."""
+        """A missing right comes first. Error texts differ from try to try, so the first text is kept."""
         found = [each.problem for each in self._mirrors() if each.problem is not None]
         problem = next((each for each in found if each.code == "API-001"), found[0] if found else None)
         if problem is None:
@@ -149,7 +149,7 @@ class PolicyWatches:
 
 
 def _watches(meant: frozenset[str] | None, *, now: Iterable[str]) -> AbstractSet[str]:
-    """Those of these namespaces, or of all."""
+    """Which namespaces to watch: those whose pods matter, or all by one watch where they are many."""
     most = _FEW_WATCHES if _ALL in now else _MOST_WATCHES
     return {_ALL} if meant is None or len(meant) > most else meant
 
@@ -160,7 +160,7 @@ def _pods(namespace: str, selected: str, kind: Kind[Pod]) -> Collection[Pod]:
 
 
 def stale(problem: Problem, *, known: bool) -> Problem:
-    """What is said while the API says `problem`; `known`: everything was known before."""
+    """POL-003 for as long as the API answers with `problem`; `known`: everything had been read before."""
     seen = f"what is known may be old: {problem}" if known else f"not all of them is known yet: {problem}"
     hint = "What was known before holds. Trying again" if known else "Nothing is changed before that. Trying again"
     return Problem(code="POL-003", where="policies", seen=seen, hint=hint)

@@ -31,7 +31,7 @@ class Pair(Value):
 
 
 def on_failure(undo: ExitStack, call: Call, action: Callable[[], None]) -> None:
-    """Undo a step if a later one fails. That this fails is only noted: it must not hide what went wrong."""
+    """Have `action` undo a step if a later one fails. Its own failure is only logged, and hides no earlier one."""
 
     def quietly() -> None:
         try:
@@ -89,7 +89,10 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
 
 
 def wait_for_policies(call: Call, undo: ExitStack, pair: Pair, result: Result, link: str) -> None:
-    """Before the container's end comes up: `link` is what its packets come from, a bridge or the host's end itself."""
+    """Call this before the container's end comes up.
+
+    `link` is where its packets come from: a bridge, or the host's end.
+    """
     gate = call.host.gate
     if gate is None:
         return

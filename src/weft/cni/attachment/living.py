@@ -20,10 +20,10 @@ _CACHE: Final = Cache()
 
 
 def attachments(host: Host, cache: Cache = _CACHE) -> dict[str, Attached]:
-    """By their keys. Those whose namespace cannot be looked into are left out: they are going.
+    """Return them by key, without those whose namespace cannot be looked into: they are going.
 
-    One of which nobody says whose it is (`UNKNOWN`) has the addresses that it was given, if that was kept, and else
-    none: a pod may give itself any. So what is seen in a pod counts only where nothing else says its addresses.
+    An attachment whose owner nobody knows (`UNKNOWN`) has the addresses that are recorded for it, or none. A pod may
+    give itself any address, so what is seen in it counts only where no record says its addresses.
     """
     rtnl, found = host.rtnl, dict[str, Attached]()
     links = rtnl.links()

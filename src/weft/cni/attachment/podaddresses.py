@@ -7,9 +7,9 @@ from weft.model.net import Ip
 
 
 def is_nobodys(rtnl: Rtnl, ip: Ip, alive: frozenset[Ip] | None = None) -> bool:
-    """Tell whether it is proved that neither a pod of this host nor the host has an address.
+    """True only if it is proved that neither this host nor any of its pods has the address.
 
-    `alive` is what `addresses` returns. A pod is reached directly, over a pair or a bridge whose ports are pairs: they
+    `alive` is what `addresses` returns. Pods are reached directly, over a pair or a bridge whose ports are pairs: they
     lead to namespaces that can be looked into. What lies behind other devices cannot be seen.
     """
     if ip in (addresses(rtnl) if alive is None else alive) or any(own.ip == ip for own in rtnl.addresses()):

@@ -1,6 +1,6 @@
-"""The executables in a CNI bin directory: the client under the name of every plugin, and which Python has weft.
+"""The executables in a CNI bin directory: the client under each plugin's name, and which Python has weft.
 
-They make room for the programs that were there before: for good, or as far as others can serve.
+Programs that were there before are kept. `uninstall` puts them all back, `hand_back` those that can serve.
 """
 
 import errno

@@ -212,7 +212,7 @@ def _clear_ingress(rtnl: Rtnl, link: LinkInfo) -> None:
 
 
 def _delete(call: Call) -> None:
-    """Without our record the result tells whose upstream's device is, which all of a container's would name so."""
+    """Without our record the result tells whose device it is: all of a container's have one name of upstream's."""
     told = None if record.is_kept(call.host, NAME, call.attachment) else call.previous_if_any()
     others = told is not None and all(one.name not in ifb_names(call.attachment) for one in told.interfaces)
     _remove_ifb(call.host, call.attachment, only_ours=others)

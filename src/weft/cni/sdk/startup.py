@@ -136,7 +136,7 @@ class Call(Value):
             return None
 
     def read_for_delete(self, read: Callable[[cnijson.Object], T], *, otherwise: T) -> T:
-        """Of a configuration that cannot be read, records must do: somebody has changed it since ADD."""
+        """Return `otherwise` for a configuration that somebody has broken since ADD: records must do then."""
         try:
             return read(self.config)
         except (CniError, JsonError) as error:

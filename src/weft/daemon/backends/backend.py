@@ -39,9 +39,10 @@ async def _nothing(_chosen: Value, _ground: Ground, /, *, look_only: bool = Fals
 
 
 class Removal(Protocol):
-    """Removes what a back end has left and says from where. It asks for the `networks` that are ours only if it must.
+    """Removes what a back end has left, and returns where that was.
 
-    With `wholly` it also removes what costs packets of a moment.
+    `networks` returns those that are ours; it is called only if needed. With `wholly` it also removes what interrupts
+    traffic for a moment.
     """
 
     def __call__(self, networks: Callable[[], Iterable[Net]], /, *, wholly: bool = False) -> Sequence[str]:
@@ -69,14 +70,13 @@ class Remains(Value):
 
 
 class Backend(Value):
-    """One back end. Code that a node with another one never needs is imported when it is called.
+    """One back end.
 
-    That is no code of `remains` and `undo`: each start calls those of all back ends.
-
-    `prepares_each_lease`: what it prepares is of the own lease, and is looked at again with each that is taken.
-    `planes` open what keeps its objects that are neither rtnetlink's nor rules, by a name for the log. `goes_on` names
-    the process that serves pods without weftd. `undo` undoes what no device is named for, once another back end serves
-    the network.
+    Code that only its own nodes need is imported when it is called. `remains` and `undo` are called at each start,
+    whatever the node's back end, and must import nothing for that. `prepares_each_lease`: what it prepares depends on
+    the own lease, and is prepared again for each that is taken. `planes` open what keeps its objects that are neither
+    rtnetlink's nor rules, by a name for the log. `goes_on` names the process that serves pods without weftd. `undo`
+    removes what no device is named for, once another back end serves the network.
     """
 
     desired: inputs.Backend

@@ -64,7 +64,7 @@ class Latest:
             write_atomically(self.path, self._content(), self._mode, sync=True)
 
     async def attempt(self) -> bool:
-        """Tell whether it could be written. A failure is said once (STATE-002), and its end."""
+        """Write it, and return whether that worked. A failure is logged once (STATE-002), and so is its end."""
         with self._saying():
             await self.write()
         return not self._problem

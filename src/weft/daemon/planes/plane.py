@@ -35,10 +35,10 @@ _MOST: Final = 20  # moments that are kept, of each code
 
 
 class Marks(Value, frozen=False):
-    """What a round is about: a full look (`sweep`: it was due), a comparison of all, or single keys.
+    """What a round is about: a full look (`sweep` if it was due), a comparison of all, or single keys.
 
-    It is known what others made of `changed`, and not of `unseen`; `by` names them. `since` is when the store told the
-    first of `decided`.
+    Others changed `changed` and `unseen`: notices told what became of the former, nothing of the latter. `by` names who
+    did. `since` is when the store reported the first of `decided`.
     """
 
     look: bool = False
@@ -110,14 +110,14 @@ class Keeper:
         self._turn = asyncio.Lock()  # a plane is used by one at a time
 
     def tell_of_links(self, keepers: Iterable["Keeper"]) -> None:
-        """Have these look again when a link is made or changed: what they had on the old one may be gone."""
+        """Have these look again when a link is made or changed: their objects on the old one may be gone."""
         self._on_links += keepers
 
     def lately(self) -> dict[str, int]:
         return self.tally.lately(self._clock())
 
     def decided(self, keys: AbstractSet[Key], since: float | None = None) -> None:
-        """`since` is when the store said what asked for it."""
+        """`since` is when the store reported what has been decided."""
         mine = {key for key in keys if key[0] in self.plane.kinds}
         if mine:
             self._marks.decided |= mine
@@ -129,7 +129,10 @@ class Keeper:
         self._mark()
 
     def unseen(self, keys: Iterable[Key], by: Mapping[Key, str] | None = None) -> None:
-        """Have keys looked at that somebody changed, nobody knows to what. `by` names who did; others' are left out."""
+        """Have keys looked at that somebody changed, it is not known how.
+
+        `by` names who; keys of other planes are left out.
+        """
         mine = {key for key in keys if key[0] in self.plane.kinds}
         if mine:
             self._marks.unseen |= mine
@@ -180,7 +183,7 @@ class Keeper:
         return self._present.objects.get(key) == self._decider.wanted.get(key)
 
     def is_otherwise(self, key: Key) -> bool:
-        """Tell whether it is known to be there, and to be another than is wanted."""
+        """Tell whether it is known to be there in another form than is wanted."""
         present = self._present.objects.get(key)
         return present is not None and present != self._decider.wanted.get(key)
 
@@ -310,7 +313,7 @@ class Keeper:
     def _allowed(self, steps: Sequence[Step], marks: Marks) -> list[Step]:
         """Leave out the repairs that have to wait.
 
-        What was refused has waited for its own time already: no other program has removed it.
+        What was refused has waited already, and no other program removed it.
         """
 
         def is_free(step: Step) -> bool:

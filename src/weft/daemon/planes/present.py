@@ -12,7 +12,7 @@ from weft.plan.diff import Put, Step
 
 
 class Present:
-    """Of what is as in `wanted`, which may change, no second copy is kept."""
+    """An object that equals that of `wanted`, which may change, is not stored twice."""
 
     def __init__(self, wanted: Objects) -> None:
         self._wanted = wanted
@@ -60,7 +60,7 @@ class Present:
 
 
 def differences(one: Objects, other: Objects) -> dict[Key, Object]:
-    """What differs, as it is in `one`, or in `other` where `one` lacks it."""
+    """The objects that differ, from `one`, or from `other` where `one` has none."""
     return {key: thing for key, thing in one.items() if other.get(key) != thing} | {
         key: thing for key, thing in other.items() if key not in one
     }

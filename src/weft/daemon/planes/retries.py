@@ -42,7 +42,7 @@ class Retries:
         self._moments.pop(key, None)
 
     def age(self, key: Key) -> float | None:
-        """For how many seconds it has been refused, or has not; None if it never was."""
+        """Seconds since its refusals began or ended; None if it was never refused."""
         moment = self._moments.get(key)
         return None if moment is None else self._clock() - moment
 

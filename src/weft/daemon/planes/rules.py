@@ -9,7 +9,7 @@ from weft.plan.diff import Step
 
 
 class RulesPlane:
-    """Remains of the other kind of rules go after the first round."""
+    """Rules of the other kind (nft or iptables) that are left behind go after the first round."""
 
     kinds = frozenset({"ruleset"})
     blind = True  # a step looks by itself, and no pod waits for more

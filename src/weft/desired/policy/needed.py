@@ -6,7 +6,7 @@ from weft.model.kernel.objects import Key, Object
 
 
 class Needed:
-    """Objects by key. Of one that is needed in several forms the newest counts that somebody still needs."""
+    """Objects by key, counted. Of one that is needed in several forms, the newest that is still needed counts."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}

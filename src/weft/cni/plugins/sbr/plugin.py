@@ -1,7 +1,7 @@
-"""sbr: what a container sends from an interface's address leaves by that interface (cni.md §6.5).
+"""sbr on the machine (cni.md §6.5).
 
-For each address a rule `from ADDRESS lookup TABLE` and a table of its own, into which the interface's routes move from
-the main table. All of it is in the container's namespace and ends with it.
+For each address it makes a rule `from ADDRESS lookup TABLE` and a table of its own, into which the interface's routes
+move from the main table. All of it is in the container's namespace and ends with it.
 """
 
 from contextlib import ExitStack

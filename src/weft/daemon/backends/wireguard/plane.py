@@ -127,7 +127,10 @@ class WireguardPlane:
         return found
 
     def _maker(self, name: str) -> InKernel | InProcess | None:
-        """What has the device, or is to have it: the kernel, whose module may come any time, unless a process does."""
+        """What serves a device, or will.
+
+        That is a process if there is one, else the kernel, whose module may be loaded at any time.
+        """
         if self._processes.process(name):
             return self._processes
         self._kernel = self._kernel or InKernel.open()
@@ -197,7 +200,7 @@ def _own(name: str, device: Device, *, served: bool) -> Iterator[Object]:
 def _peer(name: str, seen: LivePeer, known: Objects, now: int) -> WireguardPeer:
     """A peer as it is; one that has proved to be elsewhere than its lease says counts as it is wanted.
 
-    So does one that is to begin: the address that it had before cannot be taken away, and does no harm.
+    So does one that is being made: the address that it had before cannot be taken away, and does no harm.
     """
     thing = WireguardPeer(dev=name, peer=seen.peer)
     wanted = known.get(thing.key)

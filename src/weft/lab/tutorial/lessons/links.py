@@ -179,7 +179,7 @@ Through the bridge: the cables of all pods end in one switch.
 `bridge fdb show br cni0` lists which MAC it has seen behind which port.
 
 A packet from red to blue never meets node1's routing table.
-What is for anybody else goes to 10.244.1.1, the bridge's own address, and from there node1 routes it.
+A packet for any other address goes to 10.244.1.1, the bridge's own address, and node1 routes it from there.
 """,
     attempts=(
         ping("blue", "node1", "red", "10.244.1.3"),

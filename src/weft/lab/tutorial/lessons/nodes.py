@@ -61,7 +61,7 @@ each pod.
             "1 packets transmitted, 0 received: the route alone is not enough.",
             fails=True,
         ),
-        look("node1", "sysctl net.ipv4.ip_forward", "0: node1 drops what is not for itself."),
+        look("node1", "sysctl net.ipv4.ip_forward", "0: node1 drops packets that are for others."),
     ),
     task="Have both nodes forward packets, and give node2 the route to node1's pods, so that red and green reach each "
     "other.",
@@ -82,8 +82,8 @@ Follow the answer from green: which route takes it off node2?
 By a route that somebody has put there: 10.244.2.0/24 via node2's address.
 This is all that flannel's back end host-gw does; a daemon makes these routes from the nodes' leases.
 
-A Linux machine is no router until somebody makes it one, and a request whose answer finds no way back looks just as one
-that was lost: always look at both directions.
+A Linux machine is no router until somebody makes it one.
+And a request whose answer finds no way back looks like a request that was lost: always look at both directions.
 
 It works because the nodes share a segment.
 A router between them would see packets for 10.244.2.2, and have no route for them.

@@ -96,7 +96,7 @@ Write /etc/cni/net.d/10-hand.conf on node2 with 10.244.2 in place of 10.244.1, m
 """,
     judge=_judge_call,
     answer="""\
-The runtime calls a plugin, with the words that you have typed: containerd and CRI-O do just this.
+The container runtime calls a plugin, as you have just done: containerd and CRI-O do exactly this.
 ADD when a pod starts, DEL when it ends.
 
 A second ADD of a container is an error; DEL never is, however often it comes, so that a runtime can always clean

@@ -43,7 +43,7 @@ No link of any node has it.
     typed=(
         Typed("node1", _SERVERS, "red and blue are web servers now, each with its own name as the page."),
         look("node2", _FETCH % "10.244.1.2", "red: a pod of node2 reaches it by its own address."),
-        look("node2", _FETCH % "10.96.0.10", "Nothing: this address is nowhere.", fails=True),
+        look("node2", _FETCH % "10.96.0.10", "Nothing: no link has this address, and no rule knows it.", fails=True),
         Typed("node2", "nft add table ip services"),
         Typed(
             "node2",
