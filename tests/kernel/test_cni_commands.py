@@ -72,7 +72,7 @@ def test_add_calls_with_cnitools_id_and_variables(weft, recording, monkeypatch, 
 
 
 def test_the_id_is_that_of_the_specifications_example():
-    from weft.cni.commands import cni as byhand
+    from weft.cni.commands import byhand
 
     assert byhand.container_id("/run/netns/cnispec-c1") == "cnitool-fe104b257085c890ec4d"
     assert byhand.container_id("/run/netns/x/../cnispec-c1") == "cnitool-fe104b257085c890ec4d"

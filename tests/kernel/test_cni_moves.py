@@ -17,7 +17,7 @@ from tests.support.cni.site import REFERENCE
 from tests.support.netns import Netns, wire
 from tests.support.published import PORT, Answering, ask
 from weft.cni import build
-from weft.cni.commands import cni
+from weft.cni.commands.byhand import container_id
 
 WEFT = Path(sys.executable).with_name("weft")
 OUTSIDE, NODE = "192.168.7.2", "192.168.7.1"
@@ -150,7 +150,7 @@ def test_gc_frees_what_is_gone_and_nothing_else(moving):
         moving.weft("add", "newest", str(pods[name]), port=MAPPED + number)
     assert moving.taken("newest") == ["10.77.0.2", "10.77.0.3", "10.77.0.4"]
     # Of the third not even the cache is left: the plugins themselves know of it.
-    id_ = cni.container_id(str(pods["forgotten"]))
+    id_ = container_id(str(pods["forgotten"]))
     (moving.directory / "cache" / "results" / f"newest-{id_}-eth0").unlink()
     for name in ("gone", "forgotten"):
         pods[name].unlink()

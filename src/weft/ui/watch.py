@@ -14,7 +14,7 @@ from typing import Any, Final
 from weft.beside.tasks import watched
 from weft.model.errors import WeftError
 from weft.model.node.history import EventsSince, Follower
-from weft.ui import picture
+from weft.ui import picture, words
 from weft.ui.measuring import Measured, Pair
 from weft.ui.picture import Piece, View
 from weft.ui.sources import Source
@@ -129,7 +129,7 @@ class Watch:
     async def _take(self, told: dict[str, EventsSince]) -> None:
         names = {} if self._view is None else self._view.names
         news = {node: self._followers.setdefault(node, Follower()).events(each) for node, each in told.items()}
-        nodes = ([picture.told(node, event, names) for event in events] for node, events in news.items())
+        nodes = ([words.told(node, event, names) for event in events] for node, events in news.items())
         fresh = list(heapq.merge(*nodes, key=lambda event: event["time"]))  # a clock that jumps reorders no node's
         if fresh:
             self._events.extend(fresh)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tests.pure.replay import remove, replay
 from tests.support import builders
-from weft.daemon.planes.plane import Tally
+from weft.daemon.planes.repairs import Tally
 from weft.daemon.reconcile import Reconciler
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider

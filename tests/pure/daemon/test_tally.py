@@ -1,6 +1,6 @@
 """What a loop has done: repairs, and the moments at which there were some."""
 
-from weft.daemon.planes.plane import Tally
+from weft.daemon.planes.repairs import Tally
 
 
 def test_what_is_repaired_together_is_of_one_moment():

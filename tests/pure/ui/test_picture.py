@@ -18,6 +18,7 @@ from weft.model.value import replace
 from weft.ui import picture as ui
 from weft.ui.measuring import Measured, due, noted
 from weft.ui.sources import LabSource
+from weft.ui.words import told
 
 UNIX = 1_000_000.0
 PROBLEM = Problem(code="ADDR-002", where="lease x", seen="clashes")
@@ -231,7 +232,7 @@ def test_an_event_names_the_node_that_it_is_about(subject, about):
     seen = lab(2)
     view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
     event = Event(number=3, time=5.0, kind="joined", subject=subject)
-    found = ui.told("node1", event, view.names)
+    found = told("node1", event, view.names)
     pairs = [["node1", about]] if about else []
     assert (found["pairs"], found["about"], found["id"], found["node"]) == (pairs, ["node1"], "node1/3/5.0", "node1")
 
@@ -255,7 +256,7 @@ ROUTE = "route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink"
 def test_an_event_reads_as_what_its_node_saw(kind, subject, what):
     seen = lab(2)
     view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
-    assert ui.told("node1", Event(number=1, time=5.0, kind=kind, subject=subject), view.names)["what"] == what
+    assert told("node1", Event(number=1, time=5.0, kind=kind, subject=subject), view.names)["what"] == what
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_an_event_reads_as_what_its_node_saw(kind, subject, what):
 def test_what_was_done_to_the_lab_is_of_the_nodes_that_it_names(kind, subject, about, pairs):
     seen = lab(3)
     view = ui.of_lab(seen.lab, seen.states, unix=UNIX)
-    found = ui.told(ITSELF, Event(number=1, time=5.0, kind=kind, subject=subject), view.names)
+    found = told(ITSELF, Event(number=1, time=5.0, kind=kind, subject=subject), view.names)
     assert (found["node"], found["what"]) == ("the lab", f"{kind} {subject}")
     assert (found["about"], found["pairs"]) == (about, pairs)
 

@@ -3,13 +3,9 @@
 What a call does is in `weft.cni.runtime.library`. Here stands what people say and see.
 """
 
-import errno
-import hashlib
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -18,81 +14,18 @@ import click
 from click.shell_completion import CompletionItem
 
 from weft.cni.commands import install
-from weft.cni.host.openat import fs_magic
+from weft.cni.commands.byhand import container_id, has_interface, may_be_alive, parse_args, parse_capability_args
 from weft.cni.install.directories import Directories
 from weft.cni.runtime import cache
 from weft.cni.runtime.conf import load_all
 from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Ran, Runtime, RuntimeConf, Step, load
-from weft.kernel.namespaces import CLONE_NEWNET, setns
-from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
 from weft.model.value import replace
 from weft.screen.documents import DOCUMENTS, complain, output_option
 from weft.screen.groups import Group, together
 
-_ID_DIGITS: Final = 20
-# linux/magic.h: a network namespace's file is on nsfs, or is a link of procfs.
-_NAMESPACES: Final = (0x6E736673, 0x9FA0)
 _NETNS: Final = Path("/run/netns")  # where `ip netns` has its names
-
-
-def container_id(netns: str) -> str:
-    """The same for every call, and the same as cnitool's."""
-    digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
-    return f"cnitool-{digest[:_ID_DIGITS]}"
-
-
-def parse_args(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = [pair.split("=") for pair in text.split(";")] if text else []
-    for pair in pairs:
-        if len(pair) != 2 or not all(pair):
-            seen = f'invalid CNI_ARGS pair "{"=".join(pair)}"'
-            raise ConfigError(Problem(code="FLAG-001", where="--args", seen=seen, expected="K=V[;K=V…]"))
-    return tuple((key, value) for key, value in pairs)
-
-
-def parse_capability_args(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        seen = str(error)
-    else:
-        if isinstance(found, dict):
-            return found
-        seen = text
-    expected = """a JSON object such as {"portMappings": […]}"""
-    raise ConfigError(Problem(code="FLAG-001", where="--cap-args", seen=seen, expected=expected))
-
-
-def has_interface(netns: str, ifname: str) -> bool:
-    def look() -> bool:
-        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            setns(fd, CLONE_NEWNET)
-        finally:
-            os.close(fd)
-        with Rtnl.open() as rtnl:
-            return rtnl.link(ifname) is not None
-
-    # A thread that has entered another namespace ends there.
-    with ThreadPoolExecutor(max_workers=1) as thread, suppress(OSError):
-        return netns != "" and _is_namespace(netns) and thread.submit(look).result()
-    return False
-
-
-def may_be_alive(netns: str) -> bool:
-    """Only a path that leads to no namespace proves that it is gone."""
-    if not netns:
-        return True
-    try:
-        return _is_namespace(netns)
-    except OSError as error:
-        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
-
-
-def _is_namespace(netns: str) -> bool:
-    return fs_magic(netns) in _NAMESPACES
 
 
 @click.group(cls=Group)

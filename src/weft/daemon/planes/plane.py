@@ -7,7 +7,6 @@ start, after what no notice announces, and when there was none for a while.
 import asyncio
 import errno
 import logging
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -22,16 +21,12 @@ from weft.model.errors import Failure
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.node.history import History
-from weft.model.node.nodestate import Durations
 from weft.model.value import Value, field
 from weft.plan.diff import Delete, Step, diff
 
 log = logging.getLogger(__name__)
 
 _LINK_GONE: Final = (errno.ENODEV, errno.ENOENT)  # ENOENT: of a setting, whose file goes with the link
-_ONE_MOMENT: Final = 5.0  # seconds
-_LATELY: Final = 600.0
-_MOST: Final = 20  # moments that are kept, of each code
 
 
 class Marks(Value, frozen=False):
@@ -51,31 +46,6 @@ class Marks(Value, frozen=False):
     since: float | None = None
 
 
-class Tally(Value, frozen=False):
-    """`moments` are the latest repairs by code; `took` is from the store's word to the kernel."""
-
-    rounds: int = 0
-    repairs: Counter[str] = field(default_factory=Counter)
-    unannounced: int = 0
-    failing: dict[Key, str] = field(default_factory=dict)
-    moments: dict[str, deque[float]] = field(default_factory=dict)
-    took: Durations = field(default_factory=Durations)
-
-    def repaired(self, codes: Iterable[str], now: float) -> None:
-        """Repairs within some seconds are of one moment: a link takes its routes along."""
-        more = Counter(codes)
-        self.repairs.update(more)
-        for code in more:
-            moments = self.moments.setdefault(code, deque(maxlen=_MOST))
-            if not moments or now - moments[-1] >= _ONE_MOMENT:
-                moments.append(now)
-
-    def lately(self, now: float) -> dict[str, int]:
-        """The moments of the last ten minutes, by code."""
-        counts = {code: sum(now - each < _LATELY for each in moments) for code, moments in self.moments.items()}
-        return {code: count for code, count in counts.items() if count}
-
-
 class Keeper:
     """Keeps the objects of a plane as they are wanted: other parts mark, and `run` does the work.
 
@@ -91,7 +61,7 @@ class Keeper:
         clock: Callable[[], float],
         history: History | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = repairs.Tally()
         self.plane = plane
         self._on_links: list[Keeper] = []
         self._decider = decider

@@ -1,13 +1,14 @@
-"""What the log and the history say of repairs: a code for each, and of thousands a few and their number."""
+"""What is counted of repairs, and what the log and the history say of them: a code for each, of thousands a few."""
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from weft.model.kernel.objects import Key, Object, Objects
 from weft.model.node.history import History, blame
-from weft.model.value import Value
+from weft.model.node.nodestate import Durations
+from weft.model.value import Value, field
 from weft.plan.diff import Put, Step
 from weft.plan.explain import was_and_now
 
@@ -15,8 +16,36 @@ log = logging.getLogger(__name__)
 
 NAMED: Final = 10  # logged one by one; of what is beyond that, the number
 _BLAMED: Final = 3  # programs that are named together
+_ONE_MOMENT: Final = 5.0  # seconds
+_LATELY: Final = 600.0
+_MOST: Final = 20  # moments that are kept, of each code
 
 Refused = tuple[Step, str]  # and the kernel's words
+
+
+class Tally(Value, frozen=False):
+    """`moments` are the latest repairs by code; `took` is from the store's word to the kernel."""
+
+    rounds: int = 0
+    repairs: Counter[str] = field(default_factory=Counter)
+    unannounced: int = 0
+    failing: dict[Key, str] = field(default_factory=dict)
+    moments: dict[str, deque[float]] = field(default_factory=dict)
+    took: Durations = field(default_factory=Durations)
+
+    def repaired(self, codes: Iterable[str], now: float) -> None:
+        """Repairs within some seconds are of one moment: a link takes its routes along."""
+        more = Counter(codes)
+        self.repairs.update(more)
+        for code in more:
+            moments = self.moments.setdefault(code, deque(maxlen=_MOST))
+            if not moments or now - moments[-1] >= _ONE_MOMENT:
+                moments.append(now)
+
+    def lately(self, now: float) -> dict[str, int]:
+        """The moments of the last ten minutes, by code."""
+        counts = {code: sum(now - each < _LATELY for each in moments) for code, moments in self.moments.items()}
+        return {code: count for code, count in counts.items() if count}
 
 
 class Repair(Value):
