@@ -43,7 +43,7 @@ second_row() {
     { nice scripts/kubernetes.sh; nice $bin/python -m tests.support.flanneld; nice scripts/runtimes.sh; nice $bin/python -m tests.kube.helmunit; } >/dev/null 2>&1
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
     tests lab 'lab tests' $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab
-    stage 'long searches' $bin/python -m pytest -q -n 2 -m long --junitxml=$reports/long.xml $(grep -rl --include='*.py' mark.long tests/mesh tests/pure)
+    stage 'long searches' $bin/python -m pytest -q -n 2 -m 'long and not soak' --junitxml=$reports/long.xml $(grep -rl --include='*.py' mark.long tests/mesh tests/pure)
 }
 
 # Whatever happens, the second row ends with the first, and what failed until then is told.
