@@ -32,10 +32,11 @@ MANY_NAMES: Final = (
 
 
 class Netns:
-    """A fresh namespace with loopback up. Whoever uses it without the fixtures closes it (`with`)."""
+    """A namespace with loopback up, by default a fresh one. Whoever uses it without the fixtures closes it (`with`)."""
 
-    def __init__(self) -> None:
-        self.fd = namespaces.create()
+    def __init__(self, fd: int | None = None) -> None:
+        """With `fd`, use the namespace of this descriptor, and close it in the end."""
+        self.fd = namespaces.create() if fd is None else fd
         self.rtnl: Rtnl = namespaces.rtnl_in(self.fd)
         self._children: list[subprocess.Popen[Any]] = []
         self.closing = ExitStack()  # what ends with the namespace: closing.callback(os.close, descriptor)

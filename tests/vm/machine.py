@@ -52,6 +52,7 @@ _PROGRAMS: Final = (
         "unshare",
         "ping",
         "sysctl",
+        "hostname",
     ),
     *("ip", "tc", "bridge", "nft", "conntrack", "iptables", "ip6tables", "iptables-save", "iptables-restore"),
     *("ip6tables-save", "ip6tables-restore", "busybox", "wg", "etcd", "etcdctl", "setpriv", "readlink"),
@@ -84,6 +85,7 @@ _MODULES: Final = (
         "xt_multiport",
     ),
     *("xt_nat", "xt_MASQUERADE", "xt_tcpudp", "xt_sctp", "sch_tbf", "sch_netem", "sch_ingress", "cls_u32", "cls_bpf"),
+    *("cls_matchall", "act_gact", "drop_monitor"),
     *("act_mirred", "tun"),
     *("wireguard", "xfrm_user", "esp4", "authenc", "echainiv", "seqiv", "gcm", "ctr", "cbc", "ghash_generic", "drbg"),
 )

@@ -13,6 +13,7 @@ from tests.vm.machine import Outcome, VmError
 pytestmark = pytest.mark.timeout(machine.SECONDS + 100)
 
 MODULES = (
+    "tests.vm.scenarios_drops",
     "tests.vm.scenarios_vlan",
     "tests.vm.scenarios_bridge",
     "tests.vm.scenarios_portmap",

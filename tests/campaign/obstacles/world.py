@@ -76,11 +76,14 @@ def device(family: Family) -> str:
 
 
 class World:
-    """`places` are nodes and pods by name. What `put` says can be taken back by making another world alone."""
+    """`places` are nodes and pods by name. What `put` says can be taken back by making another world alone.
 
-    def __init__(self, folder: Path, backend: Backend, stack: ExitStack) -> None:
+    `home` makes node1's namespace: the machine's own, where a virtual machine is the node.
+    """
+
+    def __init__(self, folder: Path, backend: Backend, stack: ExitStack, *, home: Callable[[], Netns] = Netns) -> None:
         self.folder, self.backend = folder, backend
-        self.places = {name: stack.enter_context(Netns()) for name in (*NODES, *PODS)}
+        self.places = {name: stack.enter_context(home() if name == NODES[0] else Netns()) for name in (*NODES, *PODS)}
         wire(self.places["node1"], self.places["node2"])
         for name in NODES:
             self._settle(name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import key
 from weft.daemon.backends.wireguard.inkernel import InKernel
-from weft.daemon.backends.wireguard.messages import ask_device, ask_family, device_in, family_in, set_device, set_peers
+from weft.daemon.backends.wireguard.messages import ask_device, device_in, set_device, set_peers
 from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.rtnetlink.attributes import Malformed, attribute, nest, parse, parse_list, u16, u32
 from weft.kernel.rtnetlink.netlink import Message
@@ -33,11 +33,7 @@ NETWORKS = frozenset({ip_network("10.5.2.0/24"), ip_network("fc00:0:0:2::/64")})
 
 
 def test_questions():
-    assert ask_family("wireguard") == b"\x03\x01\0\0" + attribute(2, b"wireguard\0")
-    assert family_in(b"\x01\x02\0\0" + u16(1, 29)) == 29
     assert ask_device("flannel-wg") == b"\0\x01\0\0" + attribute(2, b"flannel-wg\0")
-    with pytest.raises(Malformed):
-        family_in(bytes(4))
 
 
 def test_a_device_is_given_its_key_and_its_port():

@@ -6,10 +6,10 @@ from typing import Final, Self
 
 from weft.daemon.backends.wireguard import messages
 from weft.desired.tunnels.wireguard import Change, Device
+from weft.kernel import genetlink
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket
 from weft.model.value import Secret, replace
 
-_NETLINK_GENERIC: Final = 16
 _PEERS: Final = 64  # in a message, of at most 132 bytes each,
 _NETWORKS: Final = 1024  # … and of all of them so many, of 40 bytes: the attribute that they are in has 64 KiB
 _NONE: Final = (errno.ENODEV, errno.EOPNOTSUPP)  # no link of this name, or one of another kind
@@ -25,15 +25,16 @@ class InKernel:
     @classmethod
     def open(cls) -> Self | None:
         """None where the kernel has no WireGuard, after trying to load its module."""
-        opened = NetlinkSocket.open(_NETLINK_GENERIC)
+        opened = NetlinkSocket.open(genetlink.NETLINK_GENERIC)
         try:
-            body = opened.ask(Message(messages.GENL_ID_CTRL, 0, messages.ask_family(messages.FAMILY)))
-            return cls(opened, messages.family_in(body))
-        except NetlinkError as error:
+            family = genetlink.family(opened, messages.FAMILY)
+        except BaseException:
             opened.close()
-            if error.errno == errno.ENOENT:
-                return None
             raise
+        if family is None:
+            opened.close()
+            return None
+        return cls(opened, family)
 
     def close(self) -> None:
         self._socket.close()

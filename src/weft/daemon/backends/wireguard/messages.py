@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final
 
 from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
+from weft.kernel.genetlink import HEADER
 from weft.kernel.rtnetlink.attributes import (
     Attributes,
     Malformed,
@@ -27,15 +28,10 @@ from weft.model.net import Endpoint, Net
 from weft.model.value import Secret
 
 FAMILY: Final = "wireguard"
-GENL_ID_CTRL: Final = 16
 
 _VERSION: Final = 1
-_CTRL_CMD_GETFAMILY: Final = 3
-_CTRL_ATTR_FAMILY_ID: Final = 1
-_CTRL_ATTR_FAMILY_NAME: Final = 2
 _GET_DEVICE: Final = 0
 _SET_DEVICE: Final = 1
-_HEADER: Final = Struct("=BBxx")  # struct genlmsghdr (linux/genetlink.h): command, version
 
 # WGDEVICE_A_*
 _IFNAME: Final = 2
@@ -66,20 +62,8 @@ _IN6: Final = Struct("=H2sI16sI")  # struct sockaddr_in6 (linux/in6.h)
 _SECONDS: Final = Struct("=qq")  # struct __kernel_timespec
 
 
-def ask_family(name: str) -> bytes:
-    """Ask for the number of a generic netlink family; the kernel loads its module."""
-    return _HEADER.pack(_CTRL_CMD_GETFAMILY, 1) + text(_CTRL_ATTR_FAMILY_NAME, name)
-
-
-def family_in(body: bytes) -> int:
-    number = parse(body, _HEADER.size).number(_CTRL_ATTR_FAMILY_ID)
-    if number is None:
-        raise Malformed("a family without a number")
-    return number
-
-
 def ask_device(name: str) -> bytes:
-    return _HEADER.pack(_GET_DEVICE, _VERSION) + text(_IFNAME, name)
+    return HEADER.pack(_GET_DEVICE, _VERSION) + text(_IFNAME, name)
 
 
 def device_in(bodies: Iterable[bytes]) -> Device:
@@ -87,7 +71,7 @@ def device_in(bodies: Iterable[bytes]) -> Device:
     private, port = b"", 0
     peers: dict[bytes, list[Attributes]] = {}
     for body in bodies:
-        found = parse(body, _HEADER.size)
+        found = parse(body, HEADER.size)
         private = found.get(_PRIVATE_KEY, private)
         port = found.number(_LISTEN_PORT) or port
         for _, each in parse_list(found.get(_PEERS, b"")):
@@ -102,13 +86,13 @@ def device_in(bodies: Iterable[bytes]) -> Device:
 
 def set_device(name: str, *, private: Secret, port: int) -> bytes:
     body = attribute(_PRIVATE_KEY, key_bytes(private.reveal())) + u16(_LISTEN_PORT, port)
-    return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + body
+    return HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + body
 
 
 def set_peers(name: str, changes: Mapping[str, Change]) -> bytes:
     """Change peers by their keys. No other is touched."""
     inner = (nest(0, _peer(key, change)) for key, change in changes.items())
-    return _HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + nest(_PEERS, *inner)
+    return HEADER.pack(_SET_DEVICE, _VERSION) + text(_IFNAME, name) + nest(_PEERS, *inner)
 
 
 def _peer(key: str, change: Change) -> bytes:

@@ -1,0 +1,212 @@
+"""Has the kernel tell of each packet that it drops: why, in which function, and its first bytes (drop_monitor).
+
+Generic netlink of linux/net_dropmon.h, in the mode of packets. A kernel has one monitor, which tells of all network
+namespaces and is reached from the first one alone (net_drop_monitor_family is not `netnsok`). It has no owner: it goes
+on when the process that started it has ended. So a guard, `python -I -m weft.kernel.dropmonitor …`, waits for the end
+of descriptor 3, a pipe that this process holds, and stops the monitor however this process ends.
+"""
+
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Final, Self
+
+from weft.kernel import genetlink
+from weft.kernel.ending import spawn
+from weft.kernel.rtnetlink.attributes import parse, u8, u32
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, messages_in, widen
+from weft.model.kernel.dropped import Drop
+from weft.model.value import Value
+
+_FAMILY: Final = "NET_DM"
+_VERSION: Final = 2
+_SOL_NETLINK: Final = 270
+_NETLINK_ADD_MEMBERSHIP: Final = 1
+_GROUP: Final = 1  # NET_DM_GRP_ALERT: generic netlink keeps this number for it
+
+_CONFIG: Final = 2  # NET_DM_CMD_*
+_START: Final = 3
+_STOP: Final = 4
+_PACKET_ALERT: Final = 5
+_CONFIG_GET: Final = 6
+_STATS_GET: Final = 8
+
+_ALERT_MODE: Final = 1  # NET_DM_ATTR_*
+_SYMBOL: Final = 3
+_IN_PORT: Final = 4
+_PROTO: Final = 6
+_PAYLOAD: Final = 7
+_TRUNC_LEN: Final = 9
+_QUEUE_LEN: Final = 11
+_STATS: Final = 12
+_REASON: Final = 23
+_PORT_NAME: Final = 1  # NET_DM_ATTR_PORT_NETDEV_NAME
+_STATS_DROPPED: Final = 0  # NET_DM_ATTR_STATS_DROPPED
+
+_PACKETS: Final = 1  # NET_DM_ALERT_MODE_PACKET
+_SHOWN: Final = 256  # bytes of each packet: its headers, whatever it is wrapped in
+_BUFFER: Final = 4 << 20  # bytes: drops come in bursts
+_DATAGRAM: Final = 1 << 16
+_AT_ONCE: Final = 1 << 14  # datagrams
+_GUARD: Final = ("-I", "-m", "weft.kernel.dropmonitor")
+_WATCHED: Final = 3  # the descriptor behind the standard streams
+
+
+class _Settings(Value):
+    """How the monitor tells: its mode, the bytes of a packet (0: all), and the packets that each processor keeps."""
+
+    mode: int
+    shown: int
+    kept: int
+
+
+class Monitor:
+    """Drops from now on. `close` it; it does not block.
+
+    Where another program has started the monitor, this one only listens, and `renew` takes it over when that is over.
+    """
+
+    def __init__(self) -> None:
+        """Raises `OSError`: ENOENT without a monitor, EBUSY if another program has it tell numbers alone."""
+        self._asking = NetlinkSocket.open(genetlink.NETLINK_GENERIC)
+        self._guard = self._held = 0
+        try:
+            family = genetlink.family(self._asking, _FAMILY)
+            if family is None:
+                raise OSError(errno.ENOENT, "this kernel, or this network namespace, has no drop_monitor")
+            self._family = family
+            self._sock = _listening()
+        except BaseException:
+            self._asking.close()
+            raise
+        try:
+            self.renew()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Return when the monitor is stopped, if this one has started it."""
+        if self._guard:
+            os.close(self._held)
+            with suppress(ChildProcessError):
+                os.waitpid(self._guard, 0)
+            self._guard = 0
+        self._sock.close()
+        self._asking.close()
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def renew(self) -> None:
+        """Start the monitor unless it runs. Raises `OSError` as a new one does."""
+        if self._guard:
+            return
+        before = self._settings()
+        if not self._do(_CONFIG, _said(_Settings(mode=_PACKETS, shown=_SHOWN, kept=before.kept))):
+            if before.mode != _PACKETS:
+                raise OSError(errno.EBUSY, "another program has drop_monitor count packets, and not tell of them")
+            return
+        reading, self._held = os.pipe()
+        try:
+            numbers = (self._family, before.mode, before.shown, before.kept)
+            self._guard = spawn([sys.executable, *_GUARD, *map(str, numbers)], [reading])
+        except BaseException:
+            os.close(self._held)
+            raise
+        finally:
+            os.close(reading)
+        self._do(_START)
+
+    def take(self) -> Iterator[Drop]:
+        """What has come, up to some thousands. Raises `OSError` (ENOBUFS) once if more came than were kept."""
+        for _ in range(_AT_ONCE):
+            try:
+                datagram = self._sock.recv(_DATAGRAM)
+            except BlockingIOError:
+                return
+            yield from drops_in(datagram, self._family)
+
+    def unheard(self) -> int:
+        """How many drops the kernel could not keep until they were told, since it was started first."""
+        found = parse(self._asking.ask(self._message(_STATS_GET)), genetlink.HEADER.size).nest(_STATS)
+        return found.number(_STATS_DROPPED) or 0
+
+    def _settings(self) -> _Settings:
+        found = parse(self._asking.ask(self._message(_CONFIG_GET)), genetlink.HEADER.size)
+        numbers = (found.number(each) or 0 for each in (_ALERT_MODE, _TRUNC_LEN, _QUEUE_LEN))
+        return _Settings(**dict(zip(("mode", "shown", "kept"), numbers, strict=True)))
+
+    def _do(self, command: int, body: bytes = b"") -> bool:
+        """False where the monitor runs already."""
+        return _done(self._asking, self._message(command, body))
+
+    def _message(self, command: int, body: bytes = b"") -> Message:
+        return Message(self._family, 0, genetlink.HEADER.pack(command, _VERSION) + body)
+
+
+def drops_in(datagram: bytes, family: int) -> Iterator[Drop]:
+    """Raises `Malformed`."""
+    for message in messages_in(datagram):
+        if message.kind != family or message.body[:1] != bytes([_PACKET_ALERT]):
+            continue
+        found = parse(message.body, genetlink.HEADER.size)
+        yield Drop(
+            reason=found.text(_REASON),
+            function=found.text(_SYMBOL).partition("+")[0],
+            device=found.nest(_IN_PORT).text(_PORT_NAME),
+            protocol=found.number(_PROTO) or 0,
+            frame=found.get(_PAYLOAD, b""),
+        )
+
+
+def _listening() -> socket.socket:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, genetlink.NETLINK_GENERIC)
+    try:
+        widen(sock, _BUFFER)
+        sock.bind((0, 0))
+        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _GROUP)
+        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _said(settings: _Settings) -> bytes:
+    return u8(_ALERT_MODE, settings.mode) + u32(_TRUNC_LEN, settings.shown) + u32(_QUEUE_LEN, settings.kept)
+
+
+def _done(asking: NetlinkSocket, message: Message) -> bool:
+    try:
+        asking.request(message)
+    except NetlinkError as error:
+        if error.errno in (errno.EBUSY, errno.EAGAIN):
+            return False
+        raise
+    return True
+
+
+def _wait(family: int, settings: _Settings) -> None:
+    """Wait until nobody holds the pipe, stop the monitor, and leave its settings as they were."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.read(_WATCHED, 1)
+    with closing(NetlinkSocket.open(genetlink.NETLINK_GENERIC)) as asking:
+        for command, body in ((_STOP, b""), (_CONFIG, _said(settings))):
+            _done(asking, Message(family, 0, genetlink.HEADER.pack(command, _VERSION) + body))
+
+
+if __name__ == "__main__":
+    _number, _mode, _shown, _kept = map(int, sys.argv[1:])
+    _wait(_number, _Settings(mode=_mode, shown=_shown, kept=_kept))
