@@ -8,8 +8,11 @@ import random
 
 import pytest
 
+from tests.campaign.obstacles.cases import CASES
 from tests.campaign.obstacles.obstacle import Obstacle
-from tests.campaign.obstacles.play import Played, drawn, play, played, table
+from tests.campaign.obstacles.play import Played, drawn, play, played, put, table
+from tests.campaign.obstacles.world import Backend
+from weft.model.net import Family
 from weft.model.value import replace
 
 A_SLICE = 8  # of which two are harmless; the same each time
@@ -36,6 +39,14 @@ def test_an_hour_of_obstacles():
     assert not [each for each in found if each.harmless and (each.effect or each.doctor)]
     assert not [each for each in hurt if not each.faults]
     assert sum(each.diagnosed for each in hurt) >= 0.8 * len(hurt)
+
+
+@pytest.mark.parametrize("family, backend, obstacle", [pytest.param(*case, id=case[2].name) for case in CASES])
+def test_what_was_named_wrongly_once_is_named(family: Family, backend: Backend, obstacle: Obstacle):
+    found = put("case", obstacle, backend, family)
+    assert found.effect
+    assert found.traced, found
+    assert found.diagnosed, found
 
 
 def test_a_seed_draws_the_same_again():

@@ -75,16 +75,16 @@ def drawn(seed: str, *, harmless: bool) -> tuple[Scene, Obstacle]:
 
 def play(seed: str, *, harmless: bool = False) -> Played:
     scene, obstacle = drawn(seed, harmless=harmless)
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder), scene.backend) as nodes:
+    return put(seed, obstacle, scene.backend, scene.family, harmless=harmless)
+
+
+def put(seed: str, obstacle: Obstacle, backend: Backend, family: Family, *, harmless: bool = False) -> Played:
+    """Put it into a fresh world."""
+    with tempfile.TemporaryDirectory() as folder, world(Path(folder), backend) as nodes:
         nodes.run(obstacle.place, obstacle.commands)
-        lost = [pair for pair in _PAIRS if not nodes.reaches(*pair, scene.family)]
+        lost = [pair for pair in _PAIRS if not nodes.reaches(*pair, family)]
         found = Played(
-            seed=seed,
-            backend=scene.backend,
-            family=scene.family,
-            harmless=harmless,
-            obstacle=obstacle,
-            effect=bool(lost),
+            seed=seed, backend=backend, family=family, harmless=harmless, obstacle=obstacle, effect=bool(lost)
         )
         if harmless:
             return _with_findings(found, [each for node in NODES for each in nodes.doctor(node).findings])

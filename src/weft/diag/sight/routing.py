@@ -25,6 +25,7 @@ UNICAST: Final = 1  # RTN_UNICAST (linux/rtnetlink.h); others lead nowhere: blac
 _NAMES: Final = {6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
 _THROW: Final = 9  # RTN_THROW: the next rule is asked
 _LOOK_UP: Final = 1  # what a rule does: FR_ACT_TO_TBL (linux/fib_rules.h)
+NO_ANSWER: Final = "does not answer"  # is in what is said of a neighbour that does not tell its MAC
 _UNANSWERED: Final = NUD_INCOMPLETE | NUD_FAILED
 _NOWHERE: Final = (6, 7, 8)  # FR_ACT_BLACKHOLE, FR_ACT_UNREACHABLE, FR_ACT_PROHIBIT
 
@@ -245,7 +246,7 @@ def unanswered(sight: Sight, link: LinkInfo, address: Ip) -> str:
     entry = _entry(sight, link, address)
     if entry is None or not entry.state & _UNANSWERED:
         return ""
-    return f"{address} does not answer {'ARP' if address.version == 4 else 'neighbour discovery'} on {link.name}"
+    return f"{address} {NO_ANSWER} {'ARP' if address.version == 4 else 'neighbour discovery'} on {link.name}"
 
 
 def link_towards(sight: Sight, node: Ip) -> LinkInfo | None:

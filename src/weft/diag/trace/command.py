@@ -17,14 +17,14 @@ from weft.diag.sight.look import look
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.onlinks import hanging
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
-from weft.diag.sight.routing import is_own, link_of_pod
+from weft.diag.sight.routing import NO_ANSWER, is_own, link_of_pod, link_towards
 from weft.diag.sizes import SMALLEST
 from weft.diag.trace import inside
 from weft.diag.trace.hops import Direction, End, Way, Ways
 from weft.diag.trace.outcome import Sized
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
-from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, patterns, so_many
+from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, patterns, questions, so_many
 from weft.diag.trace.sending import Filters, Growth, counters_there, send, told, watch
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.kernel.netfilter import nftrace
@@ -211,7 +211,19 @@ def prove(
 
     `look_again` is for lost ones: the node has asked its neighbours for MACs since. Raises `ConfigError` unless the
     packet comes from this node.
+
+    Where a neighbour does not tell its MAC, more are sent: the kernel asks each second, three times, so the first ones
+    may have seen no question, and what loses it. Once it has given up, each packet makes it ask at once.
     """
+    found = _sent(sight, words, packet, ways, look_again=look_again)
+    if found.problem is None or NO_ANSWER not in found.problem.seen:
+        return found
+    return _sent(sight, words, packet, look_again(), look_again=look_again)
+
+
+def _sent(
+    sight: Sight, words: tuple[str, str], packet: Packet, ways: Ways, *, look_again: Callable[[], Ways]
+) -> TraceReport:
     name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
     others = [address for hop in there.hops for address in hop.others]
     sent, size = numbers(randbits(32), 1 + len(others)), packet.size
@@ -242,7 +254,8 @@ def prove(
             tries = so_many(randbits(32), len(sizes))
             return tries, counted(tries, sizes, places)
 
-        watched, listen = [begin.place, name, *places], partial(nftrace.listen, patterns(kind, sent))
+        traced = [*patterns(kind, sent), *questions(_asked_for(sight, packet))]
+        watched, listen = [begin.place, name, *places], partial(nftrace.listen, traced)
         with (
             counters_there() as counters,
             Filters(
@@ -267,6 +280,17 @@ def prove(
             look_again=lambda: [(name, look_again())],
         )
         return inside.explained(found, pods, begin, end, sent=packet, way=there)
+
+
+def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:
+    """Addresses whose MACs are asked for on the way, here or by the next node."""
+    ends = {packet.source, packet.target}
+    known = {address.ip for bridge in sight.bridges for address in sight.addresses_of(bridge.index)}
+    for peer in peers(sight):
+        if peer.hop is not None and any(end in peer.subnet or end == peer.public for end in ends):
+            link = link_towards(sight, peer.hop)
+            known |= {peer.hop, *(each.ip for each in sight.addresses_of(0 if link is None else link.index))}
+    yield from ends | known
 
 
 def prove_echo(sight: Sight, source: Ip, target: Ip, *, size: int = 0, look_again: Callable[[], Sight]) -> TraceReport:

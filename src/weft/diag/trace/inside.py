@@ -46,7 +46,8 @@ def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Pac
         source, target = ip_address(arrived.source), ip_address(arrived.target)
         there = replace(sent, source=source, target=target, target_port=arrived.target_port)
         own = of_receiver(pods.run(end.pod, inside), end, there)
-    if own is None and sender is not None and not found.well:
+    seen = found.problem is not None and found.problem.code not in _NOT_SEEN
+    if own is None and sender is not None and not (found.well or seen):
         unheard = _unheard(sender, begin, sent)
         own = unheard and (way.problem or unheard)  # what holds up the packet holds up the question for a MAC, too
     return found if own is None else replace(found, problem=own, verdict=str(own), well=False)

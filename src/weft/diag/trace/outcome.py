@@ -68,7 +68,7 @@ class Point(Value):
 class Answers(Value):
     """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread`, `taken`, `grown`, `ruled` and `on_links` are as in `ProbesSeen`. `renamed`: they
+    `unread`, `taken`, `grown`, `queues`, `ruled` and `on_links` are as in `ProbesSeen`. `renamed`: they
     were seen with several sources.
     """
 
@@ -79,6 +79,7 @@ class Answers(Value):
     taken: Sent = Sent()
     renamed: bool = False
     grown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ruled: Rulings = field(default_factory=dict)
     on_links: OnLinks = field(default_factory=dict)
 
@@ -152,7 +153,8 @@ def _compared(legs: list[Leg], answers: Answers, *, due: bool, beyond: str) -> O
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
         return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
-    problem = onway.shut(_passed(legs, before, after), answers.on_links) or _suspect(legs, before, after)
+    problem = onway.shut(_passed(legs, before, after), answers.on_links) or _unasked(legs, before, after, answers)
+    problem = problem or _suspect(legs, before, after)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
     problem = problem or _at_loss(legs, before, after, answers)
@@ -238,12 +240,29 @@ def _at_loss(legs: list[Leg], before: Point | None, after: Point, answers: Answe
     A link that sends none may wait for a MAC, and what is asked for that is taken at the next ones. Of what is lost
     between a place and itself, as a pod's answer, its links say nothing.
     """
-    ahead = _passed(legs, None, after)[: _ASKING if after.what in _SENDING and not after.seen else 1]
-    sides = [*([(before.place, before.device)] if before is not None else []), *ahead]
+    sides = _sides(legs, before, after)
     if (counted := _counted(before, after, answers)) is not None:
         return onway.named(counted, sides, answers.on_links)
     turned = before is not None and before.direction != after.direction
     return None if turned else onway.asked(sides, answers.on_links)
+
+
+def _unasked(legs: list[Leg], before: Point | None, after: Point, answers: Answers) -> Problem | None:
+    """The queue that drops what asks for a MAC, whatever the number of probes: nothing is sent then.
+
+    The kernel asks again by itself, so that it also grows without probes.
+    """
+    for place, device in () if after.seen else _sides(legs, before, after):
+        own = {name: count for name, count in answers.queues.get(place, {}).items() if name.endswith(f".{device}")}
+        if (found := grown.explained(place, own, 1)) is not None:
+            return onway.named(found, [(place, device)], answers.on_links)
+    return None
+
+
+def _sides(legs: list[Leg], before: Point | None, after: Point) -> list[tuple[str, str]]:
+    """The devices on both sides of a loss, and where nothing was sent, those that pass the question for a MAC."""
+    ahead = _passed(legs, None, after)[: _ASKING if after.what in _SENDING and not after.seen else 1]
+    return [*([(before.place, before.device)] if before is not None else []), *ahead]
 
 
 def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:

@@ -25,9 +25,21 @@ def leave_pod(walk: Walk, packet: Packet) -> Packet:
         seen = "no bridge and no link of this node leads to it"
         walk.drop("pod", seen, Problem("CHECK-001", f"pod {packet.source}", seen))
     packet = replace(packet, iif=link.name)
+    _is_port(walk, packet.source, link)
     # A frame that a bridge passes on from port to port is not seen at the bridge itself.
     walk.up(link, "from the pod by", "BRIDGE-006", seen_there=not _is_beside(walk.sight, packet))
     return packet
+
+
+def _is_port(walk: Walk, pod: Ip, bridge: LinkInfo) -> None:
+    """Drop what goes from or to a pod of a bridge whose link somebody has taken off the bridge."""
+    ends = [name for name, end in walk.sight.pods.items() if pod in end.addresses]
+    links = [link for link in walk.sight.links if link.name in ends]
+    if bridge.kind != "bridge" or not links or any(link.master for link in links):
+        return
+    seen = f"the node's end of its link, {links[0].name}, is no port of bridge {bridge.name}"
+    hint = f"ip link set {links[0].name} master {bridge.name}"
+    walk.drop("port", seen, Problem("CHECK-001", f"pod {pod}", seen, hint=hint))
 
 
 def _is_beside(sight: Sight, packet: Packet) -> bool:
@@ -57,6 +69,7 @@ def _bridged(walk: Walk, packet: Packet) -> NoReturn:
         seen = f"the bridge passes it on as from {packet.source}, and {packet.target} has asked {original.target}"
         hint = f"modprobe br_netfilter; sysctl -w {name.replace('/', '.')}=1"
         walk.drop("conntrack", seen, Problem("KERN-001", f"sysctl {name}", seen, hint=hint))
+    _is_port(walk, packet.target, next(link for link in walk.sight.links if link.name == packet.iif))
     walk.passes("delivered", f"to {packet.target} on the same bridge")
     walk.over("delivered")
 
@@ -188,7 +201,12 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
     if route is None or route.kind != UNICAST or link is None:
         seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
         hint = "No lease is served that has it: 'weft status' says which peers there are"
-        if _is_outside(walk.sight, packet.target):
+        outside = _is_outside(walk.sight, packet.target)
+        if not outside and (down := next((each for each in walk.sight.devices if not each.up), None)) is not None:
+            gone = f"it is down, and with it went the route to {packet.target}"
+            hint = f"ip link set {down.name} up, and restart the daemon, which makes its routes again"
+            walk.drop("route", seen, Problem("VTEP-003", f"link {down.name}", gone, hint=hint))
+        if outside:
             hint = "This node has no default route either" if route is None else removing(walk.sight, route)
         walk.drop("route", seen, Problem("ROUTE-001", f"route to {packet.target}", seen, hint=hint))
     at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
@@ -245,6 +263,8 @@ def _send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo, entry: E
     if at_home and (route.via is not None or _is_elsewhere(walk.sight, link)):
         seen = f"{route.dst} leads to {route.via or link.name}, and {packet.target} is for a pod of this node"
         walk.drop("delivery", seen, Problem("ROUTE-002", f"route {route.dst}", seen, hint=removing(walk.sight, route)))
+    if at_home:
+        _is_port(walk, packet.target, link)
     to = route.via or packet.target
     if route.via is not None or (not at_home and link.kind != "bridge"):
         walk.passes("sent", f"to {to} by {link.name}")

@@ -72,6 +72,7 @@ def tried(
         taken=seen.sent,
         renamed=len(sources) > 1,
         grown=seen.grown,
+        queues=seen.queues,
         ruled=seen.ruled,
         on_links=seen.on_links,
     )

@@ -121,6 +121,14 @@ def patterns(kind: Kind, numbers: Sequence[int]) -> list[Pattern]:
     ]
 
 
+def questions(addresses: Iterable[Ip]) -> list[Pattern]:
+    """What asks for the MAC of an address, and what answers: neighbour discovery's target (RFC 4861 §4.3, §4.4).
+
+    ARP has no IP header behind which a pattern could be.
+    """
+    return [Pattern(_HEADER, each.packed, each.packed) for each in addresses if each.version == 6]
+
+
 def _find_segment(frame: bytes, numbers: Sequence[int]) -> Sighting | None:
     for number in numbers:
         for answer, offset in ((False, 4), (True, 8)):  # of the sequence number, and of what is acknowledged
@@ -199,7 +207,7 @@ class ProbesSeen(Value):
     `to` has the address to which each probe was sent on, where a packet showed it; the answers to `denied` ones refuse
     them. `unread` frames came faster than they were read. `sources` counts each probe by the source it came with, by
     place and device; `told` is what was said there of probes that were too large. `grown` are counters of the kernel
-    that grew by lost probes, and `ruled` the rules that dropped some, and
+    that grew by lost probes, `queues` those of queues that grew at all, `ruled` the rules that dropped some, and
     `on_links` what hangs on links, all by place.
     """
 
@@ -211,6 +219,7 @@ class ProbesSeen(Value):
     sources: dict[tuple[str, str], dict[str, Counter[int]]] = field(default_factory=dict)
     told: dict[str, TooLarge] = field(default_factory=dict)
     grown: dict[str, dict[str, int]] = field(default_factory=dict)
+    queues: dict[str, dict[str, int]] = field(default_factory=dict)
     ruled: dict[str, list[Ruling]] = field(default_factory=dict)
     on_links: dict[str, list[Hanging]] = field(default_factory=dict)
 

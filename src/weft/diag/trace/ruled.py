@@ -9,15 +9,18 @@ from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
 from weft.model.net import Ip
-from weft.model.value import Value, field, replace
+from weft.model.value import Value, replace
 
 AS_TOLD: Final = "as the kernel tells"
+_NEXT: Final = 6  # where IPv6's header has the next header, and the hop limit
+_DISCOVERY: Final = bytes((58, 255))  # which neighbour discovery alone has with ICMPv6, but for multicast
 
 
 class Ruling(Value):
     """A rule, or with handle 0 a chain's policy, that dropped `count` packets.
 
-    `text` is the rule as nft lists it, and `beside` are the chains of its table, both if they could be read.
+    `asking`: these asked for a MAC, without which nothing is sent, or answered that. `text` is the rule as nft has it,
+    and `beside` are the chains of its table, both if they could be read.
     """
 
     family: str
@@ -25,8 +28,9 @@ class Ruling(Value):
     chain: str
     handle: int
     count: int
+    asking: bool = False
     text: str = ""
-    beside: list[str] = field(default_factory=list)
+    beside: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -48,11 +52,18 @@ def dropped(steps: Iterable[Step], ours: Collection[str]) -> list[Ruling]:
 
     A packet that is dropped leaves its number to a later one, so steps count and not numbers.
     """
-    found = Counter((step.family, step.table, step.chain, step.handle) for step, _ in _drops(steps, ours))
-    return [
-        Ruling(family=family, table=table, chain=chain, handle=handle, count=count)
-        for (family, table, chain, handle), count in found.items()
-    ]
+    found = Counter(
+        Ruling(
+            family=step.family,
+            table=step.table,
+            chain=step.chain,
+            handle=step.handle,
+            count=0,
+            asking=header[_NEXT : _NEXT + 2] == _DISCOVERY,
+        )
+        for step, header in _drops(steps, ours)
+    )
+    return [replace(each, count=count) for each, count in found.items()]
 
 
 def ends_of_dropped(steps: Iterable[Step], ours: Collection[str], table: str) -> set[tuple[Ip, Ip]]:
@@ -95,6 +106,7 @@ def explained(place: str, ruling: Ruling, lost: int, *, pod: bool) -> Problem:
     whose = "the program that made it" if owner is None else owner.name
     hint = POLICIES.hint if owner is POLICIES else f"Have {whose} accept this; an accept elsewhere does not help"
     dropped = f"{ruling.count} of {lost} lost packets" if ruling.count < lost else "them"
+    dropped = "neighbour discovery for them" if ruling.asking else dropped
     seen = f"{ruling} drops {dropped}, {AS_TOLD}"
     if pod:
         return Problem("CHECK-002", f"pod {place}", seen, hint="See the program in the pod that made it")

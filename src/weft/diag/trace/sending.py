@@ -19,7 +19,7 @@ from weft.diag.sight.look import said
 from weft.diag.sight.node import Hanging
 from weft.diag.sight.onlinks import queues
 from weft.diag.sight.pods import Pods
-from weft.diag.trace.grown import by_probes, difference
+from weft.diag.trace.grown import by_probes, difference, queues_in
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
 from weft.diag.trace.ruled import Ruling, dropped
 from weft.kernel import icmp, packetsocket
@@ -124,20 +124,23 @@ class Growth:
     def explain(self, seen: ProbesSeen, source: str, numbers: Collection[int]) -> None:
         """Note in `seen` what grew by the probes that were sent from there since, if some were not answered."""
         if len(seen.anywhere(source, "back")) < len(numbers):
-            seen.grown.update(self._by_probes())
+            after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
+            grown = {place: difference(before, after[place]) for place, before in self._before.items()}
+            seen.queues.update({place: queues_in(each) for place, each in grown.items()})
+            without, waited = self._without(after, took)
+            times = took / waited
+            seen.grown.update({place: by_probes(each, without[place], times=times) for place, each in grown.items()})
             seen.on_links.update({place: self._hanging(place) for place in self._before})
 
-    def _by_probes(self) -> dict[str, dict[str, int]]:
-        """What grew since, less what grows in a while without probes."""
-        after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
+    def _without(self, before: Mapping[str, Mapping[str, int]], took: float) -> tuple[dict[str, dict[str, int]], float]:
+        """What grows in a while without probes, as long as with them if anything does; and the while."""
         without, waited = dict[str, dict[str, int]](), 0.0
-        for seconds in (_WITHOUT, took - _WITHOUT):  # as long as with probes, if anything grows
+        for seconds in (_WITHOUT, took - _WITHOUT):
             if not waited or (seconds > 0 and any(without.values())):
                 time.sleep(seconds)
                 waited += seconds
-                without = {place: difference(counted, self._read(place)) for place, counted in after.items()}
-        grown = {place: difference(before, after[place]) for place, before in self._before.items()}
-        return {place: by_probes(each, without[place], times=took / waited) for place, each in grown.items()}
+                without = {place: difference(counted, self._read(place)) for place, counted in before.items()}
+        return without, waited
 
 
 class Filters:
@@ -190,7 +193,7 @@ def told(ruling: Ruling) -> Ruling:
         if ruling.family in NFPROTO:
             with closing(NfSocket.open()) as nf:
                 beside = nf.chains(Table(ruling.family, ruling.table))
-    return replace(ruling, text=words, beside=sorted(beside))
+    return replace(ruling, text=words, beside=tuple(sorted(beside)))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ _SENTENCES: Final = {
     "SNAT": "A rule gives the packet another source before it leaves, so that the answer comes back to this node.",
     "conntrack": "The kernel remembers each connection that it translated, and changes the answers back.",
     "hairpin": "A bridge sends nothing back by the port it came from, unless the port is in hairpin mode.",
+    "port": "A pod's link leads to the bridge only as a port of it.",
     "out by": "The link by which the packet leaves; a packet longer than its MTU does not fit.",
     "neighbour": "The entry that says which MAC has an address; in an overlay weft writes it, without ARP.",
     "fixed MAC": "Somebody has written which MAC has an address, for good: the kernel never asks whether it is right.",

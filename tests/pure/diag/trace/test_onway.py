@@ -79,3 +79,14 @@ def test_a_port_ahead_takes_what_is_asked_before_the_first_probe_is_sent():
     assert lost(3, 3, 0, grown={"node1": {"Queue.tbf.veth2": 3}}).startswith("QDISC-001 node1")
     problem = Problem("LOST-001", "node1", "veth1 of node1 received 3, veth2 received 0")
     assert lost(3, 3, 0).startswith(str(problem))
+
+
+def test_a_queue_that_drops_the_question_for_a_mac_is_named_though_it_drops_fewer_than_the_probes():
+    assert lost(0, 0, 0, queues={"node1": {"Queue.tbf.veth1": 1}}).startswith(
+        "QDISC-001 node1: the queueing discipline"
+    )
+    filtered = lost(0, 0, 0, queues={"node1": {"Queue.clsact.veth1": 1}}, on_links=on(("veth1", "program")))
+    assert filtered.startswith("PROG-001 node1")
+    assert "there is it is program" in filtered
+    assert lost(0, 0, 0, queues={"node1": {"Queue.tbf.cali0": 1, "Ip.InDiscards": 1}}).startswith("LOST-001")
+    assert lost(3, 1, 1, queues={"node1": {"Queue.tbf.veth1": 1}}).startswith("LOST-001")

@@ -7,7 +7,7 @@ import pytest
 
 from weft.diag.trace.hops import End, Hop, Leg, Way
 from weft.diag.trace.outcome import Answers, outcome
-from weft.diag.trace.probes import patterns
+from weft.diag.trace.probes import patterns, questions
 from weft.diag.trace.ruled import Ruling, decisive, dropped, ends_of_dropped, explained
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Pattern, Step
@@ -37,6 +37,17 @@ def test_drops_of_marked_packets_count_even_if_one_has_the_number_of_an_earlier(
     assert dropped(steps, {"weft-trace-7"}) == [
         Ruling(family="ip", table="x", chain="p", handle=4, count=2),
         Ruling(family="ip", table="y", chain="p", handle=0, count=1),
+    ]
+
+
+def test_what_drops_neighbour_discovery_is_told_so():
+    asking = bytes(6) + b"\x3a\xff" + bytes(32)
+    steps = [step(1, "weft-trace-7", header=asking), step(1, "x", "drop")]
+    [ruling] = dropped(steps, {"weft-trace-7"})
+    assert ruling.asking
+    assert "drops neighbour discovery for them, as the kernel tells" in explained("node1", ruling, 3, pod=False).seen
+    assert questions([ip_address("fd01::a"), ip_address("10.0.0.1")]) == [
+        Pattern(8, ip_address("fd01::a").packed, ip_address("fd01::a").packed)
     ]
 
 

@@ -22,6 +22,7 @@ from tests.pure.diag.doctor.sights import (
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from tests.pure.diag.trace.walking import IN, NODE, PEER, POD, code, packet, steps, way
 from weft.diag.rules.matching import Packet
+from weft.diag.sight.node import PodEnd
 from weft.diag.trace.predict import Entry
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, RouteInfo
 from weft.model.value import replace
@@ -253,3 +254,23 @@ def test_flanneld_with_devices_that_know_peers_themselves():
 def test_the_smaller_metric_counts():
     other = replace(ROUTES[1], index=VXLAN, priority=5)
     assert way(PEER, of=IN, routes=(other, *ROUTES)).hops[-1].seen == "to 10.244.1.2 behind cni0"
+
+
+def test_a_pods_link_that_is_off_its_bridge():
+    off = tuple(replace(link, master=0) if link.name == "veth1" else link for link in WELL.links)
+    for entry, of in ((POD, packet()), (PEER, IN)):
+        found = way(entry, of=of, links=off)
+        assert code(found) == "CHECK-001"
+        assert "veth1, is no port of bridge cni0" in str(found.problem)
+    other = PodEnd(link=WELL.pods["veth1"].link, addresses=(ip_address("10.244.1.9"),))
+    assert way(links=off, pods={"veth1": other}).end == "sent"
+
+
+def test_a_route_that_went_with_its_device():
+    down = tuple(replace(link, up=False) if link.name == "flannel.1" else link for link in WELL.links)
+    left = tuple(route for route in WELL.routes if route.index != 3)
+    found = way(links=down, routes=left[1:])
+    assert code(found) == "VTEP-003"
+    assert code(way(routes=left[1:])) == "ROUTE-001"
+    outside = way(of=packet(target="198.51.100.7"), links=down, routes=left[1:])
+    assert code(outside) == "ROUTE-001"
