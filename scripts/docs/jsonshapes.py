@@ -15,6 +15,8 @@ from weft.desired.policy.verdict import Verdict
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.doctor.forms import DoctorReport
+from weft.diag.drops.command import Report as DropsReport
+from weft.diag.drops.loss import Loss
 from weft.diag.trace.hops import Ways
 from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
@@ -71,6 +73,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft doctor": DoctorReport,
     "weft check": CheckReport,
     "weft trace": (Ways, TraceReport),
+    "weft drops": (DropsReport, Loss),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
     "weft policy explain": Verdict,
     "weft policy check": Checked,

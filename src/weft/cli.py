@@ -45,6 +45,7 @@ NODE: Final = {
         place="weft.diag.check.command:check", about="What this node's pods reach, and what failures have in common."
     ),
     "trace": Late(place="weft.diag.trace.command:trace", about="What a packet passes on this node, and where it ends."),
+    "drops": Late(place="weft.diag.drops.command:drops", about="What this node drops of the pod network, and why."),
     "bundle": Late(
         place="weft.diag.collect:bundle", about="All that a bug report of this node needs, without secrets."
     ),

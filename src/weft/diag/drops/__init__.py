@@ -1,0 +1,1 @@
+"""What a node drops of the pod network, as it happens."""

@@ -1,0 +1,98 @@
+"""`weft drops`: what this node drops of the pod network, as it happens."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import click
+
+from weft.diag.drops.loss import Loss, lines, together
+from weft.diag.drops.sources import Counted, Source, Told
+from weft.diag.options import place_options, places_of
+from weft.diag.sight.look import Places
+from weft.kernel.dropmonitor import Monitor
+from weft.model.text import one_line
+from weft.model.value import Value, fields_of
+from weft.screen.documents import DOCUMENTS, output_option, pause, piece, show_report
+from weft.screen.groups import need_root
+from weft.screen.say import say
+
+_SECONDS: Final = 5  # for which it looks without --watch
+_AT_A_TIME: Final = 1.0  # seconds
+
+
+class Report(Value):
+    """What was dropped in `seconds`, `by` drop_monitor or by counters."""
+
+    by: str
+    seconds: int
+    losses: list[Loss]
+
+
+@click.command()
+@click.option("-w", "--watch", is_flag=True, help="Show it as it happens, until Ctrl-C; else five seconds of it.")
+@output_option
+@place_options
+def drops(output: str, *, watch: bool, **where: Any) -> None:
+    """Show what this node drops of the pod network: why, of which pod and peer, and by which rule.
+
+    Where the kernel has drop_monitor, it tells of each packet: its own reason, the function that dropped it, the
+    packet's addresses. Beside that stands what a look at the node foretells to drop such packets. Elsewhere, and in a
+    network namespace other than the machine's first, it shows by how much counters of the kernel, of rules and of
+    weft's policies have grown, which mostly do not say whose packets those were.
+
+    Packets that are alike are one line each second, and of more than twenty lines the others are numbers. It changes
+    nothing for good: the monitor ends with it, also by kill -9.
+
+    \b
+      weft drops
+      weft drops -w
+      weft drops -w -o json | jq -r 'select(.pod != "") | [.pod, .reason, .rule] | @tsv'
+      weft lab exec node1 weft drops
+
+    Exits 0, whatever was dropped: 'weft doctor' says what of it is a fault.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    need_root("weft drops")
+    with ExitStack() as held:
+        by, source = _source(places_of(where), held)
+        if watch:
+            for found in _each_time(source):
+                _show(output, found)
+        found = [loss for _ in range(_SECONDS) for loss in _next(source)]
+    losses = together(found)
+    text = "".join(f"{one_line(line)}\n" for line in lines(losses, _clock())) or "nothing was dropped\n"
+    show_report(output, Report(by=by, seconds=_SECONDS, losses=losses), text)
+
+
+def _source(places: Places, held: ExitStack) -> tuple[str, Source]:
+    try:
+        monitor = held.enter_context(Monitor())
+    except OSError as error:
+        say(f"weft: {error.strerror}; counters say what is dropped, and mostly not whose", err=True)
+        return "counters", Counted(places)
+    return "drop_monitor", Told(places, monitor)
+
+
+def _next(source: Source) -> list[Loss]:
+    pause(_AT_A_TIME)
+    return list(source.losses())
+
+
+def _each_time(source: Source) -> Iterator[list[Loss]]:
+    while True:
+        if found := together(_next(source)):
+            yield found
+
+
+def _show(output: str, losses: list[Loss]) -> None:
+    if output in DOCUMENTS:
+        for each in losses:
+            click.echo(piece(output, {"time": time.time(), **fields_of(each)}), nl=False)
+        return
+    for line in lines(losses, _clock()):
+        say(one_line(line))
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
