@@ -11,7 +11,7 @@ from weft.daemon.commands.peers import Row
 from weft.daemon.commands.policy import Checked
 from weft.desired.policy.preview import Preview
 from weft.desired.policy.refusals import Refused
-from weft.desired.policy.verdict import Verdict
+from weft.desired.policy.verdict import ServiceVerdict, Verdict
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
 from weft.diag.doctor.forms import DoctorReport
@@ -75,7 +75,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft trace": (Ways, TraceReport),
     "weft drops": (DropsReport, Loss),
     "weft bundle": {"file": str, "bytes": int, "files": [str], "unseen": dict[str, str]},
-    "weft policy explain": Verdict,
+    "weft policy explain": (Verdict, ServiceVerdict),
     "weft policy check": Checked,
     "weft policy denied": Refused,
     "weft policy preview": Preview,

@@ -42,6 +42,7 @@ BEGINNINGS = {
     "cni/commands/cni.py",
     "cni/commands/install.py",
     "cni/commands/upstream.py",
+    "daemon/commands/policy.py",
     "daemon/commands/verbs.py",
     "diag/options.py",
     "daemon/main.py",

@@ -230,6 +230,37 @@ class Pod(Value, gc=False):
     def id(self) -> Id:
         return "pod", self.namespace, self.name
 
+    def number_of(self, port: str, protocol: Protocol) -> int:
+        """Of a port by its name; 0 without one."""
+        named = (each.number for each in self.ports if (each.name, each.protocol) == (port, protocol))
+        return next(named, 0)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ServicePort(Value, kw_only=False, gc=False):
+    """`target` is its pods' port, or that port's name in them."""
+
+    protocol: Protocol
+    number: int
+    target: int | str
+
+
+class Service(Value, gc=False):
+    """An address that leads to pods of its namespace. Without a selector, nothing is known of what it leads to."""
+
+    namespace: str
+    name: str
+    selector: Labels
+    ips: tuple[Ip, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
+
+    def leads_to(self, pod: Pod) -> bool:
+        labels = dict(pod.labels).items()
+        there = pod.namespace == self.namespace and not pod.ended
+        return there and bool(self.selector) and self.selector.items() <= labels
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

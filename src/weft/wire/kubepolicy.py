@@ -10,13 +10,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from weft.model.errors import Problem
-from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, Policy
+from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, Policy, Service
 from weft.model.value import Value, replace
 from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.kube import EVENTS_OF_NODES, event_about
 from weft.wire.kubelist import Kind, decode
 from weft.wire.policy import Unreadable, names, read_policy
-from weft.wire.policyobjects import Meta, NamespaceObject, PodObject, namespace_of, pod_of
+from weft.wire.policyobjects import Meta, NamespaceObject, PodObject, ServiceObject, namespace_of, pod_of, service_of
 
 _API: Final = {"policy": "networking.k8s.io/v1", "clusterpolicy": "policy.networking.k8s.io/v1beta1"}
 _KIND: Final = {"policy": "NetworkPolicy", "clusterpolicy": "ClusterNetworkPolicy"}
@@ -68,6 +68,7 @@ POLICIES: Final[Kind[PolicyText]] = Kind(_PolicyObject, _text)
 CLUSTER_POLICIES: Final[Kind[PolicyText]] = Kind(_PolicyObject, _cluster_text)
 NAMESPACES: Final[Kind[Namespace]] = Kind(NamespaceObject, namespace_of)
 PODS: Final[Kind[Pod]] = Kind(PodObject, pod_of)
+SERVICES: Final[Kind[Service]] = Kind(ServiceObject, service_of)
 # Of other nodes, it does not matter which.
 PEERS: Final[Kind[Pod]] = Kind(PodObject, _peer)
 
@@ -84,11 +85,10 @@ def policy_of(text: PolicyText) -> tuple[Policy | ClusterPolicy, tuple[Problem, 
     return read_cluster_policy(obj) if text.kind == "clusterpolicy" else read_policy(obj)
 
 
-def path_of(pod: Id) -> str:
-    """Of a pod in the API, whose names come from a plugin's caller. Raises `Unreadable` for what are no names."""
-    _, namespace, name = pod
-    names({"kind": "Pod", "metadata": {"namespace": namespace, "name": name}})
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+def path_of(plural: Literal["pods", "services"], namespace: str, name: str) -> str:
+    """Of an object in the API, whose names come from a caller. Raises `Unreadable` for what are no names."""
+    names({"kind": plural, "metadata": {"namespace": namespace, "name": name}})
+    return f"/api/v1/namespaces/{namespace}/{plural}/{name}"
 
 
 def has_resource(body: bytes, name: str) -> bool:

@@ -24,6 +24,8 @@ from weft.model.policy import (
     Pod,
     Policy,
     Protocol,
+    Service,
+    ServicePort,
     Thing,
 )
 from weft.model.text import one_line
@@ -92,6 +94,23 @@ class NamespaceObject(Value):
     metadata: Meta
 
 
+class ServicePortObject(Value):
+    number: int = field(name="port")
+    target: int | str = field(name="targetPort", default=0)
+    protocol: str = "TCP"
+
+
+class ServiceSpec(Value):
+    selector: dict[str, str] | None = None
+    ports: list[ServicePortObject] | None = None
+    ips: list[str] | None = field(name="clusterIPs", default=None)
+
+
+class ServiceObject(Value):
+    metadata: Meta
+    spec: ServiceSpec = field(default_factory=ServiceSpec)
+
+
 class Objects(Value):
     """What files hold. `problems` are those of policies, which are in effect as far as they are understood.
 
@@ -103,6 +122,7 @@ class Objects(Value):
     pods: tuple[Pod, ...] = ()
     policies: tuple[Policy, ...] = ()
     cluster: tuple[ClusterPolicy, ...] = ()
+    services: tuple[Service, ...] = ()
     problems: tuple[Problem, ...] = ()
     written: float = 0.0
 
@@ -136,6 +156,22 @@ def pod_of(found: PodObject) -> Pod:
     )
 
 
+def service_of(found: ServiceObject) -> Service:
+    meta, spec = found.metadata, found.spec
+    ips = (ip_in(each) for each in spec.ips or ())  # `None` of one without an address
+    return Service(
+        namespace=meta.namespace or "default",
+        name=meta.name,
+        selector=spec.selector or {},
+        ips=tuple(ip for ip in ips if ip is not None),
+        ports=tuple(
+            ServicePort(_PROTOCOL[port.protocol], port.number, port.target or port.number)
+            for port in spec.ports or ()
+            if port.protocol in _PROTOCOL
+        ),
+    )
+
+
 @lru_cache(maxsize=1 << 14)  # the pods of a Deployment have the same
 def _shared(items: tuple[tuple[str, str], ...]) -> Labels:
     return dict(items)
@@ -161,6 +197,7 @@ class _Reader:
         self.faults: list[Problem] = []
         self._problems: list[Problem] = []
         self._found: dict[Id, Thing] = {}
+        self._services: dict[str, Service] = {}
 
     def documents(self, text: str, where: str) -> Iterator[Any]:
         try:
@@ -199,8 +236,12 @@ class _Reader:
             cluster, problems = read_cluster_policy(obj)
             self._problems += problems
             return cluster
-        if (kind, group) in (("Namespace", "v1"), ("Pod", "v1")):
+        if (kind, group) in (("Namespace", "v1"), ("Pod", "v1"), ("Service", "v1")):
             names(obj)
+            if kind == "Service":
+                service = service_of(msgspec.convert(obj, ServiceObject))
+                self._services[str(service)] = service
+                return None
             if kind == "Namespace":
                 return namespace_of(msgspec.convert(obj, NamespaceObject))
             return pod_of(msgspec.convert(obj, PodObject))
@@ -228,5 +269,6 @@ class _Reader:
             pods=pods,
             policies=policies,
             cluster=tuple(each for each in found if isinstance(each, ClusterPolicy)),
+            services=tuple(self._services.values()),
             problems=tuple(self._problems),
         )

@@ -128,14 +128,38 @@ def test_the_ends(cluster: str, source: str, target: str, first: str):
     assert run("explain", source, target, "--from", cluster)[1].splitlines()[0] == first
 
 
+def test_of_a_service_each_pod_is_judged_and_one_explained(cluster: str, tmp_path: Path):
+    (tmp_path / "service.yaml").write_text("""
+apiVersion: v1
+kind: Service
+metadata: {name: sql, namespace: shop}
+spec: {selector: {app: db}, ports: [{port: 80, targetPort: sql}]}
+""")
+    given = ("--from", cluster, "--from", str(tmp_path / "service.yaml"))
+    status, text = run("explain", "shop/web", "shop/sql", *given)
+    assert status == 1
+    assert text.startswith(
+        "Service shop/sql leads to:\nshop/web → shop/db:5432 tcp: refused\n\nshop/web → shop/db:5432 tcp: refused\n"
+    )
+    found = json.loads(run("explain", "shop/web", "shop/sql", *given, "-o", "json")[1])
+    assert (found["service"], found["allowed"], len(found["verdicts"])) == ("shop/sql", False, 1)
+    with pytest.raises(click.BadParameter, match="which port of Service shop/sql is meant"):
+        run("explain", "shop/web", "shop/sql:81", *given)
+
+
+def test_files_or_an_api_but_not_both(cluster: str):
+    with pytest.raises(ConfigError, match="--from and --kubeconfig; expected one of them"):
+        run("explain", "shop/web", "shop/db", "--from", cluster, "--kubeconfig", cluster)
+
+
 @pytest.mark.parametrize(
     "source, target, seen",
     [
-        ("shop/wbe", "shop/db", "'shop/wbe' is no pod; expected one of shop/web, shop/db, default/new, or an address"),
+        ("shop/wbe", "shop/db", "'shop/wbe' is no pod; expected one of shop/web, shop/db, default/new, an address, or outside"),
         ("web", "shop/db", "'default/web' is no pod"),
         ("shop/web", "shop/db:70000", "port 70000 is not 1 to 65535"),
         ("shop/web", "shop/db:80/gre", "gre is not one of tcp, udp, sctp"),
-        ("shop/web", "shop/db:http", "or an address; a port is a number, as 80 or 53/udp"),
+        ("shop/web", "shop/db:http", "an address, or outside; a port is a number, as 80 or 53/udp"),
         ("192.0.2.7", "fd00::2", "the two addresses are of different families"),
     ],
 )

@@ -68,10 +68,10 @@ def test_of_a_pod_elsewhere_it_does_not_matter_where():
 
 
 def test_the_path_of_a_pod_is_made_of_names_alone():
-    assert kubepolicy.path_of(("pod", "shop", "web-1")) == "/api/v1/namespaces/shop/pods/web-1"
+    assert kubepolicy.path_of("pods", "shop", "web-1") == "/api/v1/namespaces/shop/pods/web-1"
     for namespace, name in (("..", "web"), ("shop", "../../x"), ("shop", "a?b"), ("shop", "")):
         with pytest.raises(Unreadable):
-            kubepolicy.path_of(("pod", namespace, name))
+            kubepolicy.path_of("pods", namespace, name)
 
 
 def test_which_kinds_a_group_has():

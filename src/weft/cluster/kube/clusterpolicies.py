@@ -35,14 +35,14 @@ class ClusterPolicies(Mirror[PolicyText]):
     async def run(self, follow: Callable[[Mirror[PolicyText]], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
         while True:
             try:
-                version = await self._served()
+                what = await served(self._client)
             except Unavailable as error:
                 await self.lost(error)
                 await self._pace.wait()
                 continue
             self._pace.answered()
-            if version:
-                self.what = _collection(version)
+            if what is not None:
+                self.what = what
                 with suppress(NotFoundError):  # the kind was removed, after its objects
                     await follow(self)
             else:
@@ -54,15 +54,16 @@ class ClusterPolicies(Mirror[PolicyText]):
             raise error
         await super().lost(error)
 
-    async def _served(self) -> str:
-        """The version by which they can be asked for; empty without the kind."""
-        for version in _VERSIONS:
-            with suppress(NotFoundError):
-                body = await self._client.get(f"{_GROUP}/{version}")
-                with reading(self._client.where):
-                    if kubepolicy.has_resource(body, _NAME):
-                        return version
-        return ""
+
+async def served(client: Client) -> Collection[PolicyText] | None:
+    """As which they can be asked for; None without the kind. Raises `Unavailable`."""
+    for version in _VERSIONS:
+        with suppress(NotFoundError):
+            body = await client.get(f"{_GROUP}/{version}")
+            with reading(client.where):
+                if kubepolicy.has_resource(body, _NAME):
+                    return _collection(version)
+    return None
 
 
 def _collection(version: str) -> Collection[PolicyText]:

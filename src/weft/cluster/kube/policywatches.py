@@ -78,7 +78,7 @@ class PolicyWatches:
 
     async def ask(self, pod: Id) -> None:
         """Read a pod by itself. Raises `Unavailable`, and `Unreadable` for what is no name of one."""
-        body = await self._client.get(kubepolicy.path_of(pod))
+        body = await self._client.get(kubepolicy.path_of("pods", *pod[1:]))
         with reading(self._client.where):
             found, version = kubepolicy.PODS.versioned(body)
         if found.node == self._node:

@@ -1,24 +1,24 @@
-"""`weft policy`: what NetworkPolicies allow and what is wrong with them, from files, and who was refused here."""
+"""`weft policy`: what NetworkPolicies allow and what is wrong with them, and who was refused here."""
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from weft.daemon.commands.policyworld import given, texts, with_files
 from weft.desired.policy.advice import Advice, advice
-from weft.desired.policy.preview import Pair, Preview, applied, preview, world_of
-from weft.desired.policy.verdict import World
+from weft.desired.policy.preview import Pair, Preview, preview, world_of
 from weft.model.errors import ConfigError, Problem
-from weft.model.policy import Thing
 from weft.model.text import counted
-from weft.model.value import Value, replace
-from weft.screen.documents import DOCUMENTS, complain, output_option, piece, show_report
+from weft.model.value import Value
+from weft.screen.documents import DOCUMENTS, output_option, piece, show_report
 from weft.screen.groups import Group, need_root
 from weft.screen.refusals import line, shown
 from weft.screen.say import say
-from weft.screen.verdicts import show_verdict
-from weft.wire.policyobjects import ENDINGS, Objects, read_objects
+from weft.screen.verdicts import asked_about, show_verdict
+from weft.wire.policyobjects import read_objects
 
 _PATH: Final = click.Path(exists=True, path_type=Path)
 _FROM: Final = click.option(
@@ -26,8 +26,12 @@ _FROM: Final = click.option(
     "files",
     type=_PATH,
     multiple=True,
-    required=True,
-    help="File or directory of objects (YAML or JSON): namespaces, pods and policies. May be given again.",
+    help="File or directory of objects (YAML or JSON): namespaces, pods, Services and policies. May be given again.",
+)
+_KUBECONFIG: Final = click.option(
+    "--kubeconfig",
+    type=_PATH,
+    help="Ask the Kubernetes API as this file says; by default as kubectl does (KUBECONFIG, a pod's account, ~/.kube).",
 )
 
 
@@ -43,7 +47,7 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    The commands read files and need neither a daemon nor a cluster; `denied` alone asks this node who was refused.
+    The commands ask the Kubernetes API, or files, and need no daemon; `denied` alone asks this node who was refused.
     """
 
 
@@ -51,21 +55,27 @@ def policy() -> None:
 @click.argument("source", metavar="A")
 @click.argument("target", metavar="B[:PORT[/PROTOCOL]]")
 @_FROM
+@_KUBECONFIG
 @click.option("--with", "more", type=_PATH, multiple=True, help="As if these objects were applied, too.")
 @output_option
-def explain(source: str, target: str, files: Sequence[Path], more: Sequence[Path], output: str) -> int:
+def explain(
+    source: str, target: str, *, files: Sequence[Path], kubeconfig: Path | None, more: Sequence[Path], output: str
+) -> int:
     """Say whether policies let A send to B, by which rule, and why each other rule does not fit.
 
     \b
-      weft policy explain shop/web shop/db:5432 --from cluster.yaml
+      weft policy explain shop/web shop/db:5432
+      weft policy explain outside svc/shop/web:80
       weft policy explain 192.0.2.7 shop/web:53/udp --from cluster.yaml --with new.yaml
 
-    A and B are pods (NAMESPACE/NAME, or NAME in namespace default) or addresses; without a port, an echo request is
-    asked about. Both ends are asked: what leaves A, and what enters B.
+    A and B are pods (NAMESPACE/NAME, or NAME in namespace default), addresses, or `outside`, an address that no block
+    names by itself; B may be a Service (its name, svc/NAME, or its address), of which each pod is judged. Without a
+    port, an echo request is asked about. Both ends are asked: what leaves A, and what enters B.
 
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    return show_verdict(source, target, _world(files, output, more), output)
+    asked = asked_about(source, target)
+    return show_verdict(asked, given(files, kubeconfig, os.environ, output, asked=asked, more=more), output)
 
 
 @policy.command()
@@ -84,27 +94,30 @@ def check(files: Sequence[Path], output: str) -> int:
 
     Exits 0 if nothing is to be said, else 1.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    found = read_objects(_texts(files))
+    found = read_objects(texts(files))
     count = len(found.policies) + len(found.cluster)
     if not count and not found.problems:
         seen, expected = "no policy is in it", "a NetworkPolicy or a ClusterNetworkPolicy"
         raise ConfigError(Problem("POL-005", ", ".join(map(str, files)), seen, expected=expected))
-    checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(_things(found)), found.assumed))
+    checked = Checked(policies=count, problems=found.problems, advice=advice(world_of(found.things), found.assumed))
     show_report(output, checked, "".join(f"{line}\n" for line in _checked(checked)))
     return 1 if checked.problems or checked.advice else 0
 
 
 @policy.command(name="preview")
-@click.argument("files", nargs=-1, required=True, type=_PATH, metavar="FILE…")
-@click.option("--from", "now", type=_PATH, multiple=True, required=True, help="File or directory of what is there now.")
+@click.argument("put", nargs=-1, required=True, type=_PATH, metavar="FILE…")
+@_FROM
+@_KUBECONFIG
 @output_option
-def preview_(files: Sequence[Path], now: Sequence[Path], output: str) -> None:
+def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None, output: str) -> None:
     """Say what FILE would change: pods that become restricted, and pairs of pods that are cut or joined.
 
     \b
+      weft policy preview new.yaml
       weft policy preview new.yaml --from cluster.yaml
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    found = preview(_world(now, output), _world(now, output, files))
+    now = given(files, kubeconfig, os.environ, output)
+    found = preview(now, with_files(now, put, output))
     show_report(output, found, "".join(f"{line}\n" for line in _previewed(found)))
 
 
@@ -133,34 +146,6 @@ def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
     for each, audit in following(seen):
         say(line(each, audit=audit)) if output not in DOCUMENTS else click.echo(piece(output, each), nl=False)
     return 0
-
-
-def _texts(paths: Sequence[Path]) -> dict[str, str]:
-    """What files hold, those in directories by their suffix. Raises `ConfigError`."""
-    files = [
-        file
-        for path in paths
-        for file in (sorted(each for each in path.iterdir() if each.suffix in ENDINGS) if path.is_dir() else [path])
-    ]
-    try:
-        return {str(file): file.read_text() for file in files}
-    except UnicodeDecodeError as error:
-        raise ConfigError(Problem("POL-005", "a file", str(error), expected="text in UTF-8")) from error
-
-
-def _things(found: Objects, known: Collection[str] = ()) -> tuple[Thing, ...]:
-    """Those of files; of a namespace that they only name, `known` is what is said elsewhere."""
-    namespaces = tuple(each for each in found.namespaces if each.name not in found.assumed.intersection(known))
-    return replace(found, namespaces=namespaces).things
-
-
-def _world(paths: Sequence[Path], output: str, more: Sequence[Path] = ()) -> World:
-    """What is in files, and `more` of the same names instead; says what of it cannot be enforced as written."""
-    found, over = read_objects(_texts(paths)), read_objects(_texts(more))
-    for problem in (*found.problems, *over.problems):
-        complain(problem, programs=output in DOCUMENTS)
-    world = world_of(_things(found))
-    return applied(world, _things(over, world.namespaces))
 
 
 def _checked(checked: Checked) -> Iterator[str]:

@@ -84,6 +84,9 @@ class _Judge:
             return self._free("no pod has this address, so no policy is asked")
         if pod.host_network:
             return self._free("it has its node's address (hostNetwork), so no policy selects it")
+        other = self._other.pod
+        if other is not None and other.host_network and other.node and other.node == pod.node:
+            return self._free(f"{other} has the address of its own node, which no policy keeps from it")
         asked, ending = self._tier("Admin", pod)
         if ending is None:
             found = restricting(pod, self._direction, self._world.policies)

@@ -1,7 +1,7 @@
 """What a flow is judged by, and what is said of it."""
 
 from weft.model.net import Ip, Net
-from weft.model.policy import Action, ClusterPolicy, Direction, Namespace, Pod, Policy
+from weft.model.policy import Action, ClusterPolicy, Direction, Namespace, Pod, Policy, Service
 from weft.model.value import Value, field
 
 
@@ -12,6 +12,7 @@ class World(Value):
     pods: tuple[Pod, ...]
     policies: tuple[Policy, ...]
     cluster: tuple[ClusterPolicy, ...] = ()
+    services: tuple[Service, ...] = ()
     networks: tuple[Net, ...] = ()
     subnet_lens: dict[int, int] = field(default_factory=dict)
 
@@ -20,12 +21,18 @@ class World(Value):
 
 
 class End(Value):
-    """Of a flow: a pod, or an address that no pod is known to have; a pod's address need not be known."""
+    """Of a flow: a pod, or an address that no pod is known to have; a pod's address need not be known.
+
+    One `outside` stands for all of the world outside.
+    """
 
     pod: Pod | None = None
     ip: Ip | None = None
+    outside: bool = False
 
     def __str__(self) -> str:
+        if self.outside:
+            return f"outside ({self.ip})"
         return str(self.ip if self.pod is None else self.pod)
 
 
@@ -73,6 +80,14 @@ class Verdict(Value):
     port: int
     allowed: bool
     sides: tuple[Side, ...]  # egress first
+
+
+class ServiceVerdict(Value):
+    """Of a Service, whose pods are judged each: it is `allowed` if all of them are."""
+
+    service: str
+    allowed: bool
+    verdicts: tuple[Verdict, ...]
 
 
 class Asked(Value):

@@ -107,13 +107,14 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     from weft.lab import allowed
-    from weft.screen.verdicts import show_verdict
+    from weft.screen.verdicts import asked_about, show_verdict
 
     report = ask(find(lab), protocol.Ps())
     known = {pod.name: f"{pod.namespace}/{pod.name}" for pod in report.pods}
     known |= {node.name: node.underlay[0] for node in report.nodes}
     name, colon, port = target.partition(":") if target.partition(":")[0] in known else (target, "", "")
-    return show_verdict(known.get(source, source), known.get(name, name) + colon + port, allowed.world(report), output)
+    asked = asked_about(known.get(source, source), known.get(name, name) + colon + port)
+    return show_verdict(asked, allowed.world(report), output)
 
 
 @policy.command()

@@ -126,6 +126,16 @@ def test_who_is_not_asked():
     assert found.sides[0].reason == "it has its node's address (hostNetwork), so no policy selects it"
 
 
+def test_its_own_node_reaches_a_pod_whatever_the_policies():
+    known = judging(world({"podSelector": WEB, "ingress": []}))
+    web, db = (next(pod for pod in known.pods if pod.name == name) for name in ("web", "db"))
+    web, host = replace(web, node="n1"), replace(db, host_network=True, node="n1")
+    asked = Asked(source=End(pod=host), target=End(pod=web), protocol="tcp", port=80)
+    assert judged(asked, known).allowed
+    assert not judged(replace(asked, source=End(pod=replace(host, node="n2"))), known).allowed
+    assert not judged(replace(asked, source=End(pod=replace(host, node=""))), known).allowed
+
+
 def test_peers_without_an_address_or_a_namespace():
     """Pods of files may have no address yet."""
     known = judging(

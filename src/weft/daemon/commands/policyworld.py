@@ -1,0 +1,105 @@
+"""What `weft policy` judges by: files of objects, or a cluster, as its API tells it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.config.kubernetes import Surroundings
+from weft.desired.policy.preview import applied, world_of
+from weft.desired.policy.question import Question
+from weft.desired.policy.verdict import World
+from weft.model.errors import ConfigError, Problem
+from weft.model.value import replace
+from weft.screen.documents import DOCUMENTS, complain
+from weft.wire.policyobjects import ENDINGS, read_objects
+
+if TYPE_CHECKING:
+    from weft.cluster.kube.access import Access
+
+
+def given(
+    files: Sequence[Path],
+    kubeconfig: Path | None,
+    environ: Mapping[str, str],
+    output: str,
+    *,
+    asked: Question | None = None,
+    more: Sequence[Path] = (),
+) -> World:
+    """What is in files, or of the API what is `asked` about, and `more` of the same names instead.
+
+    Says what of it cannot be enforced as written.
+    """
+    if files and kubeconfig is not None:
+        seen, expected = "--from and --kubeconfig", "one of them"
+        raise ConfigError(Problem("FLAG-001", "weft policy", seen, expected=expected))
+    if not files:
+        return with_files(_of_cluster(kubeconfig, environ, asked, output), more, output)
+    found = read_objects(texts(files))
+    _complain(found.problems, output)
+    return with_files(replace(world_of(found.things), services=found.services), more, output)
+
+
+def with_files(world: World, files: Sequence[Path], output: str) -> World:
+    """As if they were applied. A namespace that they only name is as it was."""
+    over = read_objects(texts(files))
+    _complain(over.problems, output)
+    known = over.assumed.intersection(world.namespaces)
+    return applied(world, [each for each in over.things if not (each.id[0] == "namespace" and each.name in known)])
+
+
+def texts(paths: Sequence[Path]) -> dict[str, str]:
+    """What files hold, those in directories by their suffix. Raises `ConfigError`."""
+    files = [
+        file
+        for path in paths
+        for file in (sorted(each for each in path.iterdir() if each.suffix in ENDINGS) if path.is_dir() else [path])
+    ]
+    try:
+        return {str(file): file.read_text() for file in files}
+    except UnicodeDecodeError as error:
+        raise ConfigError(Problem("POL-005", "a file", str(error), expected="text in UTF-8")) from error
+
+
+def _complain(problems: Sequence[Problem], output: str) -> None:
+    for problem in problems:
+        complain(problem, programs=output in DOCUMENTS)
+
+
+def _of_cluster(kubeconfig: Path | None, environ: Mapping[str, str], asked: Question | None, output: str) -> World:
+    from weft.cluster.kube.asked import Cluster
+    from weft.cluster.kube.client import Client
+
+    access = _access(kubeconfig, environ)
+
+    async def ask() -> World:
+        client = Client(access)
+        try:
+            cluster = Cluster(client)
+            world = await (cluster.everything() if asked is None else cluster.about(asked))
+        finally:
+            client.close()
+        _complain(cluster.problems, output)
+        return world
+
+    return asyncio.run(ask())
+
+
+def _access(kubeconfig: Path | None, environ: Mapping[str, str]) -> "Access":
+    """As kubectl finds it, but for what is merged of several files."""
+    from weft.cluster.kube.kubeconfig import find
+
+    around = Surroundings(
+        host=environ.get("KUBERNETES_SERVICE_HOST", ""),
+        port=environ.get("KUBERNETES_SERVICE_PORT", ""),
+        environ=environ,
+    )
+    usual = Path(environ.get("HOME") or "/", ".kube", "config")
+    file = str(kubeconfig or "") or environ.get("KUBECONFIG", "")
+    if not file and not around.host:
+        if not usual.exists():
+            hint = "Give --kubeconfig=FILE, or --from FILES of what `kubectl get -o yaml` wrote"
+            raise ConfigError(Problem("FLAG-001", "weft policy", f"no KUBECONFIG, and no {usual}", hint=hint))
+        file = str(usual)
+    return find("", file, around=around)
