@@ -45,7 +45,12 @@ class Weft:
 def shop(shared_apiserver: ApiServer) -> Iterator[ApiServer]:
     """Pods of two namespaces, a policy that lets web reach db, and Services of both."""
     api = shared_apiserver.admin
-    for space, name, app in (("shop", "web", "web"), ("shop", "db", "db"), ("shop", "db-2", "db"), ("far", "far", "web")):
+    for space, name, app in (
+        ("shop", "web", "web"),
+        ("shop", "db", "db"),
+        ("shop", "db-2", "db"),
+        ("far", "far", "web"),
+    ):
         kubeobjects.add_pod(api, space, name, "node1", ip=ADDRESS[name], app=app)
     spec: dict[str, Any] = {"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [FROM_WEB]}
     api.post(POLICIES.format("shop"), {"metadata": {"name": "db"}, "spec": spec})
@@ -93,9 +98,10 @@ def test_a_service_is_each_of_its_pods_at_their_port(weft: Weft, shop: ApiServer
     found = json.loads(text)
     assert (status, found["service"], found["allowed"]) == (1, "shop/store", False)
     assert [each["port"] for each in found["verdicts"]] == [81, 81]
-    assert "which port of Service shop/store is meant? It has 80/tcp, 81/tcp" in weft.policy(
-        "explain", "shop/web", "svc/shop/store"
-    )[1]
+    assert (
+        "which port of Service shop/store is meant? It has 80/tcp, 81/tcp"
+        in weft.policy("explain", "shop/web", "svc/shop/store")[1]
+    )
     assert "Service shop/bare leads to no pod: it selects none" in weft.policy("explain", "shop/web", "shop/bare:80")[1]
 
 

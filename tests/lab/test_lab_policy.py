@@ -72,12 +72,39 @@ def test_what_policies_forbid_is_lost_and_that_is_right(running: Lab):
     assert running.reached("pod1-2", "pod2-1") == {4: False, 6: False}
 
 
+def test_a_trace_names_the_policy_and_the_rule_that_decide(running: Lab):
+    """As it is foretold, and as the kernel tells of the probes."""
+
+    def traced(source: str, target: str) -> tuple[str, list[str]]:
+        found = json.loads(running.weft("trace", "-o", "json", source, target, check=False).stdout)
+        hops = [hop for leg in found["legs"] for hop in leg["way"]["hops"]]
+        problem = found["problem"] or {}
+        return problem.get("seen", ""), [hop["seen"] for hop in hops if hop["what"] == "policies"]
+
+    problem, said = traced("pod2-2", "pod2-1")
+    assert problem.startswith(
+        "ingress refused: no rule of lab/only-one allows it, by rule of inet weft-policy denied-in"
+    )
+    assert "as the kernel tells" in problem
+    assert any("ingress refused: no rule of lab/only-one allows it" in each for each in said)
+    problem, said = traced("pod1-1", "pod2-1")
+    assert not problem
+    assert "ingress allowed: ingress[0].from[0] of lab/only-one allows it" in said
+
+
+def test_pings_are_judged_by_what_policies_allow(running: Lab):
+    said = running.weft("pingall").stdout
+    assert "were refused, as policies say" in said
+    assert "refused, as policies say" in running.weft("ping", "-c", "1", "pod2-2", "pod2-1", check=False).stdout
+
+
 def test_one_that_arrives_though_it_is_forbidden_is_a_fault(running: Lab):
     running.weft("kill", "node2/weftd")
     try:
         for table in ("inet weft-policy", "bridge weft-policy"):
             running.run("node2", "nft", "delete", "table", *table.split())
         found = checked(running)
+        assert "though policies forbid it" in running.weft("pingall", check=False).stdout
     finally:
         running.weft("start", "node2/weftd")
     faults = {(each["trial"]["source"], each["trial"]["target"]) for each in found["trials"] if each["fault"]}
@@ -108,6 +135,31 @@ def policy(running: Lab, command: str, *arguments: str, status: int = 0) -> str:
     ran = weft("lab", "policy", command, "--lab", running.name, *arguments, check=False)
     assert ran.returncode == status, (ran.stdout, ran.stderr)
     return ran.stdout or ran.stderr
+
+
+# What is typed for each, and what the answer says.
+TASKS = {
+    "why does A not reach B": ("policy explain", ["pod2-2", "pod2-1:80"], "no rule of lab/only-one allows it"),
+    "which policies hold for this pod": ("policy list", ["pod2-1"], "only-one"),
+    "who was refused in the last ten minutes": ("policy denied", [], "lab/pod2-2 ("),
+    "what would this file break": ("policy preview", ["{file}"], "lab/pod1-1 → lab/pod1-2: no more"),
+    "what is not enforced": ("exec", ["node1", "weft", "doctor"], "POL-005"),
+}
+WRONG = {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/8"]}}
+
+
+def test_five_tasks_are_one_command_each(running: Lab, tmp_path: Path):
+    preview = written(tmp_path / "shut.yaml", allows("shut", {"pod": "pod1-2"}))
+    running.weft("check", "--quick", check=False)  # who is refused
+    policy(running, "apply", written(tmp_path / "wrong.yaml", allows("wrong", {"pod": "pod2-2"}, WRONG)))
+    try:
+        for task, (command, words, answer) in TASKS.items():
+            given = (word.format(file=preview) for word in words)
+            said = weft("lab", *command.split(), "--lab", running.name, *given, check=False)
+            assert answer in said.stdout, (task, said.stdout, said.stderr)
+    finally:
+        policy(running, "delete", "wrong")
+    assert "only-one" not in policy(running, "list", "pod1-1")
 
 
 def test_a_pod_that_comes_is_judged_from_its_start_and_one_that_leaves_is_forgotten(running: Lab):

@@ -92,7 +92,7 @@ class Lab:
     def reached(self, source: str, target: str) -> dict[int, bool]:
         """Tell whether the target's address of each family answers."""
         cells = self.json("ping", source, target, "-c", "1", check=False)["cells"]
-        return {cell["family"]: not cell["fault"] for cell in cells}
+        return {cell["family"]: cell["fault"] in ("", "forbidden") and not cell["refused"] for cell in cells}
 
     def lost(self, source: str, target: str) -> bool:
         """Tell whether a ping by either family is lost, in less time than `reached` takes for that."""

@@ -110,6 +110,6 @@ _DOCKER: Final = Owner(
 _UFW: Final = Owner(name="ufw", hint="Have ufw route the pod network's packets", mends=_by_ufw)
 POLICIES: Final = Owner(
     name="weftd's network policies",
-    hint="'weft policy explain A B --from FILES' says which policy refuses it. A pod that no file names is refused all",
+    hint="'weft policy explain A B' says why, and what would allow it. A pod that nobody knows is refused all",
     mends=lambda _: (),
 )

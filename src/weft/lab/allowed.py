@@ -1,4 +1,4 @@
-"""What the policies of a lab say of a check's trials, and of its pods. Pure.
+"""What the policies of a lab say of a check's trials, of pings, and of its pods. Pure.
 
 A packet to a Service may be judged at more than one place: by the target that was chosen for it, and behind a node's
 port by the address of that node, or as that node's. Where these differ it may arrive or not.
@@ -18,7 +18,7 @@ from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import EndpointReport, Outcome, Trial
 from weft.lab.manifests import listed, of_pod
 from weft.lab.network import understand
-from weft.lab.report import LabReport, NodeReport
+from weft.lab.report import Cell, LabReport, NodeReport, PingReport
 from weft.lab.trials import by_family
 from weft.model.value import replace
 from weft.wire.policyobjects import read_objects
@@ -60,11 +60,23 @@ def marked(trials: Sequence[Trial], outcomes: Sequence[Outcome], report: LabRepo
     ]
 
 
+def pinged(found: PingReport, report: LabReport) -> PingReport:
+    """What was to be lost is right if it was, and a fault if it was not."""
+    judge = _Judge(report)
+    cells = [_as_meant(cell) if judge.forbids_ping(cell) else cell for cell in found.cells]
+    return replace(found, cells=cells, reached=sum(not (cell.fault or cell.refused) for cell in cells))
+
+
+def _as_meant(cell: Cell) -> Cell:
+    return replace(cell, fault="", refused=True) if cell.fault == "lost" else replace(cell, fault="forbidden")
+
+
 class _Judge:
     def __init__(self, report: LabReport) -> None:
         self._world = world(report)
         self._pods = {pod.name: by_family(pod.addresses) for pod in report.pods}
         self._nodes = {node.name: _addresses(node) for node in report.nodes}
+        self._node_of = {pod.name: pod.node for pod in report.pods} | {node.name: node.name for node in report.nodes}
         self._outside = report.outside
 
     def forbids(self, trial: Trial, port: int) -> bool | None:
@@ -83,6 +95,21 @@ class _Judge:
             found |= {out and into for out, into in product(leaves, enters)}
         return not found.pop() if len(found) == 1 else None
 
+    def forbids_ping(self, cell: Cell) -> bool:
+        """Whichever of its addresses a node sends from."""
+        here, there = self._node_of[cell.source], self._node_of[cell.target]
+        if cell.address in self._nodes[here]:
+            return False
+        own = self._pods.get(cell.source)
+        senders = self._nodes[here] if own is None else [own[cell.family]]
+        leaves = own is None or self._side(_EGRESS, "icmp", senders[0], cell.address)
+        enters = cell.target == there or any(
+            each in self._nodes[there] or self._side(_INGRESS, "icmp", each, cell.address)
+            for each in senders
+            if ip_address(each).version == cell.family
+        )
+        return not (leaves and enters)
+
     def _senders(self, trial: Trial) -> Iterable[str]:
         """The addresses that it may come from."""
         source = BY_NAME[trial.scenario].source
@@ -94,15 +121,15 @@ class _Judge:
     def _leaves(self, trial: Trial, address: str, port: int) -> bool:
         if BY_NAME[trial.scenario].source != "pod" or address in self._nodes[trial.from_node]:
             return True
-        return self._side(_EGRESS, trial, self._pods[trial.source][trial.family], address, port)
+        return self._side(_EGRESS, trial.protocol, self._pods[trial.source][trial.family], address, port)
 
     def _enters(self, trial: Trial, sender: str, end: EndpointReport, port: int) -> bool:
         """Its own node reaches a pod, whatever the policies."""
-        return sender in self._nodes[end.node] or self._side(_INGRESS, trial, sender, end.address, port)
+        return sender in self._nodes[end.node] or self._side(_INGRESS, trial.protocol, sender, end.address, port)
 
-    def _side(self, side: int, trial: Trial, sender: str, address: str, port: int) -> bool:
+    def _side(self, side: int, protocol: str, sender: str, address: str, port: int = 0) -> bool:
         source, target = (self._world.at(ip_address(each)) for each in (sender, address))
-        asked = Asked(source=source, target=target, protocol=trial.protocol, port=port)
+        asked = Asked(source=source, target=target, protocol=protocol, port=port)
         return judged(asked, self._world).sides[side].allowed
 
 

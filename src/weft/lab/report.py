@@ -157,6 +157,7 @@ class Cell(Value):
     `seen` is the source address that the other side saw. `milliseconds` is the round trip of the probe that came
     back; `sent` counts the probes. `fault` is empty when all is well, `lost` when nothing came back, `unseen` when
     something came back that the other side never saw, and `translated` when `seen` is not an address of the source.
+    Of what policies forbid, it is `forbidden` if it came back; if nothing did, that is right, and it was `refused`.
     """
 
     source: str
@@ -164,7 +165,8 @@ class Cell(Value):
     family: Family
     address: str
     sent: int
-    fault: Literal["", "lost", "unseen", "translated"]
+    fault: Literal["", "lost", "unseen", "translated", "forbidden"]
+    refused: bool = False
     milliseconds: float | None = None
     seen: str = ""
 

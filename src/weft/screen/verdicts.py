@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from weft.desired.policy.judge import judged
+from weft.desired.policy.preview import Pair, Preview
 from weft.desired.policy.question import Question, flows, question
 from weft.desired.policy.verdict import PolicyVerdict, ServiceVerdict, Verdict, World
 from weft.model.net import with_port
@@ -37,6 +38,10 @@ def show_verdict(asked: Question, world: World, output: str) -> int:
         report = ServiceVerdict(service=str(service), allowed=allowed, verdicts=verdicts)
         show_report(output, report, _text(_of_service(report)))
     return 0 if allowed else 1
+
+
+def show_preview(found: Preview, output: str) -> None:
+    show_report(output, found, _text(_previewed(found)))
 
 
 def _text(lines: Iterator[str]) -> str:
@@ -72,3 +77,20 @@ def _rules(found: PolicyVerdict) -> Iterator[str]:
     for rule in found.rules:
         yield f"    {rule.path} {_ENDS[rule.action] if rule.fits else 'does not fit'}"
         yield from (f"      {why}" for why in rule.why)
+
+
+def _previewed(found: Preview) -> Iterator[str]:
+    for each in found.restricted:
+        yield f"{each.pod}: its {each.direction} becomes restricted"
+    for each in found.freed:
+        yield f"{each.pod}: its {each.direction} is restricted no more"
+    for pair in found.pairs:
+        yield from _pair(pair)
+    if not (found.restricted or found.freed or found.pairs):
+        yield "Nothing changes between these pods."
+
+
+def _pair(pair: Pair) -> Iterator[str]:
+    for words, ports in (("no more", pair.closed), ("now", pair.opened)):
+        if ports:
+            yield f"{pair.source} → {pair.target}: {words} {', '.join(ports)}"

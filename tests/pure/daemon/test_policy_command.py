@@ -155,7 +155,11 @@ def test_files_or_an_api_but_not_both(cluster: str):
 @pytest.mark.parametrize(
     "source, target, seen",
     [
-        ("shop/wbe", "shop/db", "'shop/wbe' is no pod; expected one of shop/web, shop/db, default/new, an address, or outside"),
+        (
+            "shop/wbe",
+            "shop/db",
+            "'shop/wbe' is no pod; expected one of shop/web, shop/db, default/new, an address, or outside",
+        ),
         ("web", "shop/db", "'default/web' is no pod"),
         ("shop/web", "shop/db:70000", "port 70000 is not 1 to 65535"),
         ("shop/web", "shop/db:80/gre", "gre is not one of tcp, udp, sctp"),

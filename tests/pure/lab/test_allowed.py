@@ -15,9 +15,9 @@ from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import Outcome
 from weft.lab import allowed, manifests
 from weft.lab.files import policyfile
-from weft.lab.report import LabReport
+from weft.lab.report import Cell, LabReport, PingReport
 from weft.lab.spec import HostPort, Pod
-from weft.lab.trials import trials
+from weft.lab.trials import by_family, trials
 from weft.model.errors import ConfigError
 from weft.model.value import replace
 
@@ -188,3 +188,41 @@ def test_what_is_no_policy_is_refused_in_words(text: str, words: str):
     with pytest.raises(ConfigError) as error:
         policyfile.read(text, "it")
     assert str(error.value).startswith(words)
+
+
+def pinged(found: LabReport, *cells: tuple[str, str, str]) -> dict[tuple[str, str], tuple[str, bool]]:
+    """By source and target: what is wrong, and whether it was refused, of pings that came back or were lost."""
+    pods = {pod.name: by_family(pod.addresses)[4] for pod in found.pods}
+    pods |= {node.name: node.underlay[0] for node in found.nodes}
+    made = [Cell(source=one, target=two, family=4, address=pods[two], sent=1, fault=fault) for one, two, fault in cells]  # type: ignore[arg-type]
+    report = allowed.pinged(PingReport(tried=len(made), reached=0, cells=made), found)
+    assert report.reached == sum(not (cell.fault or cell.refused) for cell in report.cells)
+    return {(cell.source, cell.target): (cell.fault, cell.refused) for cell in report.cells}
+
+
+def test_a_ping_that_policies_forbid_is_right_if_it_is_lost():
+    shut = report(
+        policy({"pod": "pod2-1"}),
+        {**policy({"pod": "pod1-1"}, "Egress"), "metadata": {"name": "q", "namespace": "lab"}},
+        pods=2,
+    )
+    assert pinged(
+        shut,
+        ("pod2-2", "pod2-1", "lost"),
+        ("node1", "pod2-1", ""),
+        ("node2", "pod2-1", ""),
+        ("pod1-1", "pod2-2", "lost"),
+        ("pod1-1", "node1", ""),
+        ("pod1-1", "node2", ""),
+        ("pod2-1", "node1", ""),
+        ("pod1-2", "pod2-2", "lost"),
+    ) == {
+        ("pod2-2", "pod2-1"): ("", True),
+        ("node1", "pod2-1"): ("forbidden", False),
+        ("node2", "pod2-1"): ("", False),
+        ("pod1-1", "pod2-2"): ("", True),
+        ("pod1-1", "node1"): ("", False),
+        ("pod1-1", "node2"): ("forbidden", False),
+        ("pod2-1", "node1"): ("", False),
+        ("pod1-2", "pod2-2"): ("lost", False),
+    }

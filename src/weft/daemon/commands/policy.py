@@ -9,7 +9,7 @@ import click
 
 from weft.daemon.commands.policyworld import given, texts, with_files
 from weft.desired.policy.advice import Advice, advice
-from weft.desired.policy.preview import Pair, Preview, preview, world_of
+from weft.desired.policy.preview import preview, world_of
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted
 from weft.model.value import Value
@@ -17,7 +17,7 @@ from weft.screen.documents import DOCUMENTS, output_option, piece, show_report
 from weft.screen.groups import Group, need_root
 from weft.screen.refusals import line, shown
 from weft.screen.say import say
-from weft.screen.verdicts import asked_about, show_verdict
+from weft.screen.verdicts import asked_about, show_preview, show_verdict
 from weft.wire.policyobjects import read_objects
 
 _PATH: Final = click.Path(exists=True, path_type=Path)
@@ -117,8 +117,7 @@ def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None
       weft policy preview new.yaml --from cluster.yaml
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     now = given(files, kubeconfig, os.environ, output)
-    found = preview(now, with_files(now, put, output))
-    show_report(output, found, "".join(f"{line}\n" for line in _previewed(found)))
+    show_preview(preview(now, with_files(now, put, output)), output)
 
 
 @policy.command()
@@ -155,20 +154,3 @@ def _checked(checked: Checked) -> Iterator[str]:
         yield f"{each.policy} {each.path}: {each.seen}. {each.hint}."
     if not checked.problems and not checked.advice:
         yield f"Nothing to say of {counted(checked.policies, 'policy object')}."
-
-
-def _previewed(found: Preview) -> Iterator[str]:
-    for each in found.restricted:
-        yield f"{each.pod}: its {each.direction} becomes restricted"
-    for each in found.freed:
-        yield f"{each.pod}: its {each.direction} is restricted no more"
-    for pair in found.pairs:
-        yield from _pair(pair)
-    if not (found.restricted or found.freed or found.pairs):
-        yield "Nothing changes between these pods."
-
-
-def _pair(pair: Pair) -> Iterator[str]:
-    for words, ports in (("no more", pair.closed), ("now", pair.opened)):
-        if ports:
-            yield f"{pair.source} → {pair.target}: {words} {', '.join(ports)}"

@@ -165,7 +165,7 @@ def _anybody(world: World, version: int) -> Ip:
     """An address of the internet that no block names, but such as have all addresses."""
     named = [net for net in (*_blocks(world), *world.networks) if net.version == version and net.prefixlen]
     texts = (
-        (f"{first}.0.0.1" for first in range(1, 224)) if version == 4 else (f"{x:x}::1" for x in range(0x2000, 0x4000))
+        (f"{first}.0.0.1" for first in range(1, 224)) if version == 4 else (f"{x:x}::1" for x in range(0x2400, 0x3000))
     )
     for ip in map(ip_address, texts):
         if ip.is_global and not any(ip in net for net in named):

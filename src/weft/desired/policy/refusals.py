@@ -3,7 +3,7 @@
 It needs no daemon: a pod's element has its name, and the chain of its class names the policies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
@@ -15,6 +15,8 @@ from weft.model.net import Ip
 from weft.model.policy import DIRECTIONS, Direction
 from weft.model.value import Value
 
+# The chains that classes end in, without their checksums.
+REFUSING: Final = frozenset(f"denied-{way}" for way in MAP.values())
 _WAYS: Final[dict[str, Direction]] = {way: direction for direction, way in MAP.items()}
 
 
@@ -61,16 +63,13 @@ def addresses(held: Held) -> frozenset[str]:
 def refused(held: Held, names: Mapping[str, str]) -> Refused:
     """`names` are those of pods elsewhere, by address."""
     known = _Names(held, names)
-    ends = [rule for rule in held.rules if unnamed(rule.chain) in _REFUSING]
+    ends = [rule for rule in held.rules if unnamed(rule.chain) in REFUSING]
     packets: dict[Direction, int] = {
         direction: sum(rule.packets for rule in ends if unnamed(rule.chain) == f"denied-{MAP[direction]}")
         for direction in DIRECTIONS
     }
     flows = sorted((_flow(each, known) for each in held.refused), key=lambda each: (each.seconds, -each.packets))
     return Refused(flows=tuple(flows), packets=packets, audit=any(rule.leads == "accept" for rule in ends))
-
-
-_REFUSING: Final = frozenset(f"denied-{way}" for way in MAP.values())
 
 
 class _Names:
@@ -92,24 +91,26 @@ class _Names:
         return self._here.get(ip) or self._elsewhere.get(str(ip), "")
 
     def policies(self, way: str, ip: Ip) -> tuple[str, ...]:
-        return tuple(sorted(set(self._policies_of(way, self._classes.get((way, ip), "")))))
+        return tuple(sorted(set(policies_of(self._rules, way, self._classes.get((way, ip), "")))))
 
-    def _policies_of(self, way: str, chain: str) -> Iterator[str]:
-        """NetworkPolicies have chains, which classes jump to, or are named where a class ends.
 
-        Rules of ClusterNetworkPolicies say their policy, which has no namespace.
-        """
-        for rule in self._rules.get(chain, ()):
-            to = unnamed(rule.leads)
-            if to.startswith(f"{way}/"):
-                yield to.removeprefix(f"{way}/")
-            elif to == f"{way}-admin":
-                yield from self._policies_of(way, rule.leads)
-            elif to in _REFUSING:
-                words = rule.comment.split()
-                yield from (word for word in words if "/" in word)
-                if words and "/" not in rule.comment:
-                    yield words[0]
+def policies_of(rules: Mapping[str, Sequence[RuleSeen]], way: str, chain: str) -> Iterator[str]:
+    """The policies of a class, whose `chain` is among the rules of all chains.
+
+    NetworkPolicies have chains, which classes jump to, or are named where a class ends. Rules of ClusterNetworkPolicies
+    say their policy, which has no namespace.
+    """
+    for rule in rules.get(chain, ()):
+        to = unnamed(rule.leads)
+        if to.startswith(f"{way}/"):
+            yield to.removeprefix(f"{way}/")
+        elif to == f"{way}-admin":
+            yield from policies_of(rules, way, rule.leads)
+        elif to in REFUSING:
+            words = rule.comment.split()
+            yield from (word for word in words if "/" in word)
+            if words and "/" not in rule.comment:
+                yield words[0]
 
 
 def _ends(each: Element) -> tuple[Ip, Ip]:

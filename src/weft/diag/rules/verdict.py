@@ -23,18 +23,20 @@ _DEEPEST: Final = 16  # NFT_JUMP_STACK_SIZE (net/netfilter/nf_tables.h)
 class Verdict(Value):
     """`passes` is None where nothing decides. `by` is the rule or policy that decides, or may decide.
 
-    `place` is the chain of what drops.
+    `place` is the chain of what drops. `trail` are the rules of the last chain of the hook that lead to its end.
     """
 
     passes: bool | None
     by: str = ""
     place: Name | None = None
+    trail: tuple[Rule, ...] = ()
 
 
 class _End(Value):
     kind: Literal["accept", "drop", "on"]
     by: str = ""
     place: Name | None = None
+    trail: tuple[Rule, ...] = ()
     may_accept: str = ""
     may_drop: str = ""
 
@@ -42,21 +44,21 @@ class _End(Value):
 def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
     """Ask all filtering chains of a hook (`input`, `forward`, `output`)."""
     walk = _Walk(rules, replace(packet, kind=_KINDS.get(hook, "")))
-    doubt = ""
+    doubt, trail = "", tuple[Rule, ...]()
     for chain in rules.at(hook, packet.source.version):
         end = walk.through(chain, depth=0)
+        trail = end.trail
         policy = "drop" if end.kind == "on" and chain.policy == "drop" else end.kind
         by = end.by or f"the policy of {chain}"
         if policy == "drop" and end.may_accept:
             doubt = doubt or f"{by}, unless {end.may_accept} accepts it first"
         elif policy == "drop":
             before = doubt or end.may_drop
-            return Verdict(
-                passes=False, by=f"{by}, if not by {before}" if before else by, place=end.place or chain.place
-            )
+            by = f"{by}, if not by {before}" if before else by
+            return Verdict(passes=False, by=by, place=end.place or chain.place, trail=trail)
         else:
             doubt = doubt or end.may_drop
-    return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True)
+    return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True, trail=trail)
 
 
 class _Walk:
@@ -97,13 +99,14 @@ class _Walk:
     def _ended(self, rule: Rule, depth: int) -> _End:
         kind, said = self._verdict(rule)
         if kind in _DROPS:
-            return _End(kind="drop", by=str(rule), place=rule.place)
+            return _End(kind="drop", by=str(rule), place=rule.place, trail=(rule,))
         if kind in ("accept", "queue"):
-            return _End(kind="accept", by=str(rule), may_drop=str(rule) if kind == "queue" else "")
+            return _End(kind="accept", by=str(rule), trail=(rule,), may_drop=str(rule) if kind == "queue" else "")
         if kind in ("jump", "goto") and depth < _DEEPEST:
             target = self._rules.chains.get((*rule.place[:2], said["target"]))
             if target is not None:
-                return self.through(target, depth=depth + 1)
+                end = self.through(target, depth=depth + 1)
+                return replace(end, trail=(rule, *end.trail))
         return _End(kind="on")
 
     def _verdict(self, rule: Rule) -> Statement:

@@ -22,6 +22,7 @@ _SENTENCES: Final = {
     "unwrapped by": "The kernel takes the outer headers off; what was inside comes as if by this device.",
     "forwarding": "A machine passes on what is not for itself only if this setting is on.",
     "policy": "Rules (ip rule) choose by addresses, links or marks in which table the route is looked up.",
+    "policies": "NetworkPolicies of the sending pod say what leaves it, those of the other pod what enters it.",
     "route": "Of all routes that have the target the one with the longest prefix says by which link it leaves.",
     "DNAT": "A rule gives the packet another destination before it is routed: so a Service's address leads to a pod.",
     "size": "What must not be fragmented passes no link that carries less; the kernel tells its sender how much fits.",

@@ -5,7 +5,8 @@ from typing import Final, NoReturn
 from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.nat import Translation, outcomes
-from weft.diag.rules.verdict import judge
+from weft.diag.rules.policed import apart, policed
+from weft.diag.rules.verdict import Verdict, judge
 from weft.diag.sight.node import Sight
 from weft.diag.sight.routing import UNICAST, Choice, address_on, fixed_neighbour, is_own, remedy, unanswered, words
 from weft.diag.sizes import SMALLEST
@@ -193,20 +194,26 @@ class Walk:
         if "rules" in self.sight.unseen:
             self.hops.append(Hop(what=what, seen=f"not seen: {self.sight.unseen['rules']}", passes=None))
             return
-        verdict = judge(self.sight.rules, hook, packet)
+        verdict = judge(apart(self.sight.rules), hook, packet)
         if verdict.passes is False:
-            seen = f"dropped by {verdict.by}"
-            owner = None if verdict.place is None else owner_of(self.sight.rules.chains, verdict.place)
-            whose = "the program that made it" if owner is None else owner.name
-            hint = f"Have {whose} accept this; an accept elsewhere does not help"
-            hint = POLICIES.hint if owner is POLICIES else hint
-            code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
-            if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
-                code, seen = "MTU-001", f"{seen}, which lets small ones pass"
-            problem = Problem(code, f"{hook} of {packet}", seen, hint=hint)
-            self.drop(what, f"{packet}: {seen}", problem)
+            self._refuse(what, f"dropped by {verdict.by}", verdict, (hook, packet), code=code)
         seen = "accepted" if verdict.passes else f"undecided: {verdict.by}"
         self.hops.append(Hop(what=what, seen=f"{packet}: {seen}", passes=verdict.passes))
+        for each in policed(self.sight.rules, hook, packet):
+            if each.verdict.passes is False:
+                self._refuse("policies", f"{each.words}, by {each.verdict.by}", each.verdict, (hook, packet), code=code)
+            self.hops.append(Hop(what="policies", seen=each.words, passes=each.verdict.passes))
+
+    def _refuse(self, what: str, seen: str, verdict: Verdict, asked: tuple[str, Packet], *, code: str) -> NoReturn:
+        hook, packet = asked
+        owner = None if verdict.place is None else owner_of(self.sight.rules.chains, verdict.place)
+        whose = "the program that made it" if owner is None else owner.name
+        hint = f"Have {whose} accept this; an accept elsewhere does not help"
+        hint = POLICIES.hint if owner is POLICIES else hint
+        code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
+        if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
+            code, seen = "MTU-001", f"{seen}, which lets small ones pass"
+        self.drop(what, f"{packet}: {seen}", Problem(code, f"{hook} of {packet}", seen, hint=hint))
 
     def quietly(self, hook: str, packet: Packet, *, code: str = "FW-002") -> None:
         """Do as `filtered`, with a hop only if a rule says something: few have rules at this hook."""

@@ -11,7 +11,8 @@ from weft.lab import protocol, spec
 from weft.lab.commands import show
 from weft.lab.commands.choose import ask, find, lab_and_output, lab_option, nodes, nodes_and_pods, pods, within
 from weft.lab.commands.choose import services as names
-from weft.lab.report import LabReport
+from weft.lab.places import Place
+from weft.lab.report import LabReport, PingReport
 from weft.lab.services.choice import NODE_PORTS
 from weft.lab.spec import HostPort, Pod
 from weft.model.errors import ConfigError, Problem
@@ -98,16 +99,25 @@ def remove(pod: str, lab: str, output: str) -> None:
     next_commands(output, f"weft lab ps{within(place)}")
 
 
+def _as_policies_say(place: Place, found: PingReport) -> PingReport:
+    report = ask(place, protocol.Ps())
+    if not report.policies:
+        return found
+    from weft.lab.allowed import pinged
+
+    return pinged(found, report)
+
+
 @click.command()
 @click.argument("source", metavar="A", shell_complete=nodes_and_pods)
 @click.argument("target", metavar="B", shell_complete=nodes_and_pods)
 @click.option("-c", "--count", type=click.IntRange(1, 10_000), default=3, show_default=True, help="How often.")
 @lab_and_output
 def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
-    """Ping from one pod or node to another, and show which address arrives there."""
+    """Ping from one pod or node to another, and show which address arrives there, or that policies refuse it."""
     wanted = protocol.Ping(source=source, target=target, count=count)
     place = find(lab)
-    report, option = ask(place, wanted), within(place)
+    report, option = _as_policies_say(place, ask(place, wanted)), within(place)
     show_report(output, report, show.ping(report))
     next_commands(output, f"weft lab capture{option} {source} --out packets.pcapng", f"weft lab ps{option}")
     return 0 if report.reached == report.tried else 1
@@ -116,13 +126,16 @@ def ping(source: str, target: str, count: int, lab: str, output: str) -> int:
 @click.command()
 @lab_and_output
 def pingall(lab: str, output: str) -> int:
-    """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address."""
+    """Ping from every pod and every node to every pod; fails unless all arrive with the source's own address.
+
+    In a lab with policies, what they forbid has to be lost.
+    """
     place = find(lab)
-    report, option = ask(place, protocol.PingAll()), within(place)
+    report, option = _as_policies_say(place, ask(place, protocol.PingAll())), within(place)
     show_report(output, report, show.pingall(report))
-    if report.reached == report.tried:
+    broken = next((cell for cell in report.cells if cell.fault), None)
+    if broken is None:
         return 0
-    broken = next(cell for cell in report.cells if cell.fault)
     next_commands(output, f"weft lab trace{option} {broken.source} {broken.target}", f"weft lab check{option}")
     return 1
 

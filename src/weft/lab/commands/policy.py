@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from weft.lab import protocol
-from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods, within
-from weft.lab.manifests import Manifest, name_of
+from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods, pods, within
+from weft.lab.manifests import Manifest, by_name, name_of
 from weft.lab.report import LabReport
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_of, table
-from weft.model.value import Value
+from weft.model.value import Value, replace
 from weft.screen.documents import next_commands, show_report
 from weft.screen.groups import Group
 
@@ -47,13 +47,7 @@ def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
     \b
       weft lab policy apply policies.yaml
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.lab.files import policyfile
-
-    put = [
-        each
-        for path in files
-        for each in policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(), str(path))
-    ]
+    put = _read(files)
     place = find(lab)
     ask(place, protocol.SetPolicies(put=put))
     names = [name_of(each) for each in put]
@@ -79,16 +73,35 @@ def delete(names: tuple[str, ...], lab: str, output: str) -> None:
 
 
 @policy.command(name="list")
+@click.argument("pod", required=False, default="", shell_complete=pods)
 @lab_and_output
-def list_(lab: str, output: str) -> None:
-    """List the policies of the lab, and the pods that each selects."""
+def list_(pod: str, lab: str, output: str) -> None:
+    """List the policies of the lab, and the pods that each selects; with POD, those that hold for it."""
     from weft.lab import allowed
 
     report = ask(find(lab), protocol.Ps())
-    found = list(_listed(report, allowed.selected(report)))
+    names = [each.name for each in report.pods]
+    if pod and pod not in names:
+        raise ConfigError(Problem("LAB-002", pod, "no pod of this name", expected=one_of(names, pod)))
+    found = [each for each in _listed(report, allowed.selected(report)) if not pod or pod in each.pods]
     rows = ((each.kind, each.namespace or "-", each.name, " ".join(each.pods) or "none") for each in found)
     text = table(("KIND", "NAMESPACE", "NAME", "PODS"), rows) if found else "no policies\n"
     show_report(output, found, text)
+
+
+@policy.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE…")
+@lab_and_output
+def preview(files: tuple[Path, ...], lab: str, output: str) -> None:
+    """Say what FILE would change: pods that become restricted, and pairs of pods that are cut or joined."""
+    from weft.desired.policy.preview import preview as previewed
+    from weft.lab import allowed
+    from weft.screen.verdicts import show_preview
+
+    report = ask(find(lab), protocol.Ps())
+    there = by_name(report.policies or ()) | by_name(_read(files))
+    after = allowed.world(replace(report, policies=list(there.values())))
+    show_preview(previewed(allowed.world(report), after), output)
 
 
 @policy.command()
@@ -133,6 +146,16 @@ def denied(lab: str, output: str) -> None:
         hint = "Start one with 'weft lab up --policy FILE', or with 'policies: []' in its file."
         raise ConfigError(Problem("LAB-001", place.name, seen, hint=hint))
     show_report(output, found, "\n".join(f"{each.node}\n{shown(each.seen)}" for each in found))
+
+
+def _read(files: tuple[Path, ...]) -> list[Manifest]:
+    from weft.lab.files import policyfile
+
+    return [
+        each
+        for path in files
+        for each in policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(), str(path))
+    ]
 
 
 def _policies(report: LabReport) -> list[Manifest]:

@@ -12,7 +12,7 @@ from weft.model.text import counted, table
 # A wider matrix does not fit a terminal: then each source gets one line.
 _WIDEST: Final = 14
 _CHOSEN: Final = {"kubernetes": "by Kubernetes", "mesh": "by the mesh"}
-_FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat"}
+_FAULTS: Final = {"lost": "lost", "unseen": "unseen", "translated": "nat", "forbidden": "open"}
 
 
 def lab(report: LabReport, *, wide: bool = False) -> str:
@@ -133,9 +133,12 @@ def pingall(report: PingReport) -> str:
     text += "".join(f"{_line(cell)}\n" for cell in faults)
     sources = len({cell.source for cell in report.cells})
     targets = len({cell.target for cell in report.cells})
+    refused = sum(cell.refused for cell in report.cells)
     return text + (
         f"{report.reached} of {counted(report.tried, 'ping')} arrived from the source's own address,"
-        f" from {sources} pods and nodes to {counted(targets, 'pod')}{f'; {len(faults)} did not' if faults else ''}\n"
+        f" from {sources} pods and nodes to {counted(targets, 'pod')}"
+        f"{f'; {refused} were refused, as policies say' if refused else ''}"
+        f"{f'; {len(faults)} went wrong' if faults and refused else f'; {len(faults)} did not' if faults else ''}\n"
     )
 
 
@@ -162,7 +165,7 @@ def _matrix(cells: Sequence[Cell]) -> str:
 def _short(cell: Cell | None) -> str:
     if cell is None:
         return "-"
-    return _FAULTS[cell.fault] if cell.fault else f"{cell.milliseconds:.2f}"
+    return _FAULTS[cell.fault] if cell.fault else "refused" if cell.refused else f"{cell.milliseconds:.2f}"
 
 
 def _line(cell: Cell) -> str:
@@ -170,6 +173,10 @@ def _line(cell: Cell) -> str:
     if cell.fault == "lost":
         arrived = f"it arrived from {cell.seen}, but no answer came back" if cell.seen else "nothing arrived there"
         return f"{way}: lost, {cell.sent} sent; {arrived}"
+    if cell.refused:
+        return f"{way}: refused, as policies say"
+    if cell.fault == "forbidden":
+        return f"{way}: {cell.milliseconds:.3f} ms, though policies forbid it"
     if cell.fault == "unseen":
         return f"{way}: answered in {cell.milliseconds} ms, but not by {cell.target}, which saw nothing"
     note = ", which is not an address of the source: translated on the way" if cell.fault else ""

@@ -97,7 +97,7 @@ def test_a_ruling_in_words(ruling: Ruling, code: str, words: str):
     "table, chain, beside, hint",
     [
         ("filter", "FORWARD", ["FORWARD", "DOCKER-USER"], "Have Docker accept this"),
-        ("weft-policy", "p", [], "'weft policy explain A B --from FILES'"),
+        ("weft-policy", "p", [], "'weft policy explain A B' says why"),
         ("x", "p", [], "Have the program that made it accept this"),
     ],
 )

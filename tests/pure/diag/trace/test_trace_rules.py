@@ -133,7 +133,7 @@ def test_what_network_policies_refuse_is_said_to_be_theirs():
     problem = way(rules=Ruleset(chains={place: chain})).problem
     assert problem is not None
     assert problem.code == "FW-002"
-    assert problem.hint.startswith("'weft policy explain A B --from FILES' says which policy refuses it")
+    assert problem.hint.startswith("'weft policy explain A B' says why")
 
 
 def test_other_hooks_are_asked_and_said_where_they_matter():
