@@ -145,7 +145,7 @@ def test_peers_without_an_address_or_a_namespace():
     asked = Asked(source=End(pod=db), target=End(pod=web), protocol="tcp", port=80)
     (rule,) = judged(asked, known).sides[1].policies[0].rules
     assert rule.why == ("from[1]: any pod", "ports: all")
-    host = replace(asked, source=End(pod=replace(db, host_network=True)))
+    host = replace(asked, source=End(pod=replace(db, host_network=True, node="n2")))
     (rule,) = judged(host, known).sides[1].policies[0].rules
     assert rule.why == ("from[0]: the address of a/db is not known", "from[1]: a/db is no pod's address")
     other = judging(
