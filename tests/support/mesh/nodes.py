@@ -72,10 +72,11 @@ class Node:
         if isinstance(effect, do.Own):
             self.own = effect
         elif isinstance(effect, do.Leases):
-            self.leases.update((member.key, member) for member in effect.changed)
+            changed = {member.key: member for member in effect.changed}
+            self.leases |= changed
+            self.served |= changed
             for key in effect.gone:
                 self.leases.pop(key, None)
-            self.served |= self.leases
         elif isinstance(effect, do.Agreed) and effect.so:
             self.served = dict(self.leases)
         elif isinstance(effect, do.Say):
