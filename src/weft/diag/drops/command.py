@@ -12,6 +12,7 @@ from weft.diag.drops.sources import Counted, Source, Told
 from weft.diag.options import place_options, places_of
 from weft.diag.sight.look import Places
 from weft.kernel.dropmonitor import Monitor
+from weft.kernel.rtnetlink.attributes import Malformed
 from weft.model.text import one_line
 from weft.model.value import Value, fields_of
 from weft.screen.documents import DOCUMENTS, output_option, pause, piece, show_report
@@ -68,8 +69,9 @@ def drops(output: str, *, watch: bool, **where: Any) -> None:
 def _source(places: Places, held: ExitStack) -> tuple[str, Source]:
     try:
         monitor = held.enter_context(Monitor())
-    except OSError as error:
-        say(f"weft: {error.strerror}; counters say what is dropped, and mostly not whose", err=True)
+    except (OSError, Malformed) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        say(f"weft: {why}; counters say what is dropped, and mostly not whose", err=True)
         return "counters", Counted(places)
     return "drop_monitor", Told(places, monitor)
 
