@@ -21,9 +21,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.conformance import images
 from tests.conformance.cluster import NETWORKS, Cluster, cluster, said
 from tests.support.checkout import CHECKOUT
 from tests.support.kubernetes.kubenodes import nodes_of
@@ -35,6 +37,7 @@ _CONFORMANCE: Final = r"\[sig-network\].*\[Conformance\]"
 _POLICIES: Final = r"\[sig-network\] Netpol"
 _DUAL: Final = r"\[sig-network\].*\[Feature:IPv6DualStack\]"
 _LONGEST: Final = 3600  # seconds; tests of policies took 900 on a busy machine, and were not over
+_REGISTRIES: Final = "repositories.yaml"
 _NOT_BUILT: Final = 3  # scripts/kubernetes.sh
 _NO_GO: Final = 4
 
@@ -80,7 +83,7 @@ def _on(network: str, programs: Path, focus: str, chosen: argparse.Namespace) ->
     """Run the tests on one network; returns how many did not pass."""
     reports = REPORTS / network
     reports.mkdir(parents=True, exist_ok=True)
-    with cluster(network, programs, policies=chosen.policies) as made:
+    with cluster(network, programs, partial(_images, programs), policies=chosen.policies) as made:
         start = time.monotonic()
         with _kills(made.lab, chosen.kill_every):
             _ginkgo(made, programs, reports, [f"--focus={focus}", f"--procs={chosen.procs}"])
@@ -114,8 +117,19 @@ def _kills(lab: str, every: float) -> Iterator[None]:
             print(f"{lab}: daemons were killed {count} times", flush=True)
 
 
+def _images(programs: Path, folder: Path) -> list[Path]:
+    (folder / _REGISTRIES).write_text(json.dumps(images.REPOSITORIES))
+    names = said([programs / "e2e.test", "--list-images"], _registries(folder)).split()
+    return images.of_kubernetes(folder, programs, names)
+
+
+def _registries(folder: Path) -> dict[str, str]:
+    """Tell the tests where their images are."""
+    return {"KUBE_TEST_REPO_LIST": str(folder / _REGISTRIES)}
+
+
 def _ginkgo(made: Cluster, programs: Path, reports: Path, wanted: Sequence[str]) -> None:
-    environ = os.environ | {"KUBE_TEST_REPO_LIST": str(made.repositories)}
+    environ = os.environ | _registries(made.folder)
     (reports / "report.json").unlink(missing_ok=True)  # an earlier run's
     with (reports / "log").open("w") as log:
         subprocess.run(

@@ -5,13 +5,12 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import images
 from tests.support.checkout import CHECKOUT
 from tests.support.lab import WEFT
 from weft.lab.kubernetes.programs import DNS as DNS_ADDRESS
@@ -25,18 +24,19 @@ NETWORKS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class Cluster(Value):
-    """A lab, its kubeconfig, and a folder for the run; `repositories` tells Kubernetes' tests where images are."""
+    """A lab, its kubeconfig, and a folder for the run."""
 
     lab: str
     config: Path
     kubectl: tuple[str, ...]
     folder: Path
-    repositories: Path
 
 
 @contextmanager
-def cluster(network: str, programs: Path, *, policies: bool, suites: Path | None = None) -> Iterator[Cluster]:
-    """A cluster of three nodes for the block. With `policies` they enforce them; `suites` want images of their own."""
+def cluster(
+    network: str, programs: Path, images: Callable[[Path], Sequence[Path]], *, policies: bool
+) -> Iterator[Cluster]:
+    """A cluster of three nodes for the block, which enforce policies or not. `images` writes them into a folder."""
     name = f"c{os.getpid()}"
     environ = os.environ | {"WEFT_KUBERNETES": str(programs)}
     start = time.monotonic()
@@ -44,16 +44,11 @@ def cluster(network: str, programs: Path, *, policies: bool, suites: Path | None
         subprocess.run([WEFT, "lab", "up", "--kubernetes", "--name", name, *NETWORKS[network]], check=True, env=environ)
         try:
             config = Path("/run/weft-lab") / name / "kubeconfig"
-            made = Cluster(
-                lab=name,
-                config=config,
-                kubectl=(str(programs / "kubectl"), f"--kubeconfig={config}"),
-                folder=Path(folder),
-                repositories=Path(folder) / "repositories.yaml",
-            )
+            kubectl = (str(programs / "kubectl"), f"--kubeconfig={config}")
+            made = Cluster(lab=name, config=config, kubectl=kubectl, folder=Path(folder))
             if policies:
-                _enforce(made.kubectl)
-            _prepare(made, programs, suites)
+                _enforce(kubectl)
+            _prepare(made, images(made.folder))
             print(f"{network}: the cluster is ready after {time.monotonic() - start:.1f} s", flush=True)
             yield made
         finally:
@@ -69,15 +64,12 @@ def _enforce(kubectl: Sequence[str]) -> None:
     said([*daemons, "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s"])
 
 
-def _prepare(made: Cluster, programs: Path, suites: Path | None) -> None:
+def _prepare(made: Cluster, images: Sequence[Path]) -> None:
     """Give the nodes images, zones and the cluster DNS, and wait for that."""
-    made.repositories.write_text(json.dumps(images.REPOSITORIES))
-    names = said([programs / "e2e.test", "--list-images"], {"KUBE_TEST_REPO_LIST": str(made.repositories)}).split()
-    files = images.write_all(made.folder, programs, names, suites=suites)
     kubectl = made.kubectl
     nodes = [name.removeprefix("node/") for name in said([*kubectl, "get", "nodes", "-o", "name"]).split()]
     with ThreadPoolExecutor(len(nodes)) as threads:
-        list(threads.map(lambda node: _import(made.lab, node, files), nodes))
+        list(threads.map(lambda node: _import(made.lab, node, images), nodes))
     for node in nodes:
         said([*kubectl, "label", "node", node, f"topology.kubernetes.io/zone=zone-{node}"])
     dns = (Path(__file__).parent / "coredns.yaml").read_text().replace("CLUSTER_IP", DNS_ADDRESS[4])
@@ -85,10 +77,10 @@ def _prepare(made: Cluster, programs: Path, suites: Path | None) -> None:
     said([*kubectl, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"])
 
 
-def _import(lab: str, node: str, files: Sequence[Path]) -> None:
+def _import(lab: str, node: str, images: Sequence[Path]) -> None:
     command = [WEFT, "lab", "exec", "--lab", lab, node, "--"]
     command += ["ctr", "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", "-"]
-    for file in files:
+    for file in images:
         with file.open("rb") as image:
             subprocess.run(command, stdin=image, check=True, stdout=subprocess.DEVNULL)
 

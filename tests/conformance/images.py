@@ -16,8 +16,8 @@ from weft.lab.kubernetes.images import WAIT, Image, pause
 _REPOSITORY: Final = "localhost/e2e"
 REPOSITORIES: Final = dict.fromkeys(("promoterE2eRegistry", "gcRegistry", "dockerLibraryRegistry"), _REPOSITORY)
 DNS: Final = "localhost/coredns:1"
-CYCLONUS: Final = "docker.io/mfenwick100/cyclonus-worker:latest"
-CNP: Final = "registry.k8s.io/e2e-test-images/agnhost:2.45"
+_CYCLONUS: Final = "docker.io/mfenwick100/cyclonus-worker:latest"
+_CNP: Final = "registry.k8s.io/e2e-test-images/agnhost:2.45"
 _PORTER: Final = b"""#!/bin/bash
 [ "$1" != porter ] || exec /agnhost-2 pause
 exec /agnhost-2 "$@"
@@ -26,11 +26,8 @@ _TOOLS: Final = ("bash", "wget", "curl", "ip", "ss", "getent", "conntrack", "dig
 _PATH: Final = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/",)
 
 
-def write_all(folder: Path, programs: Path, names: list[str], *, suites: Path | None) -> list[Path]:
-    """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS.
-
-    With `suites`, the folder that scripts/policysuites.sh names, those that suites of policies ask for are added.
-    """
+def of_kubernetes(folder: Path, programs: Path, names: list[str]) -> list[Path]:
+    """Write the images of these names, as `e2e.test --list-images` prints them, and that of the cluster's DNS."""
     tools = _tools(programs)
     regression = "regression-issue-74839"
     kinds: dict[str, tuple[Tree, tuple[str, ...], tuple[str, ...]]] = {
@@ -48,15 +45,39 @@ def write_all(folder: Path, programs: Path, names: list[str], *, suites: Path | 
         image = Image(names=own, tree=tree, command=command, environ=_PATH, arguments=arguments)
         written.append(folder / f"{kind}.tar")
         image.write(written[-1])
-    dns = Image(names=(DNS,), tree=_one(programs / "coredns"), command=("/coredns",), environ=_PATH)
-    dns.write(folder / "coredns.tar")
-    written.append(folder / "coredns.tar")
-    if suites:
-        for name, tree in ((CYCLONUS, _worker(programs, suites)), (CNP, tools if has_sctp() else _waiting(programs))):
-            image = Image(names=(name,), tree=tree, command=("/agnhost",), environ=_PATH, arguments=("pause",))
-            written.append(folder / f"{name.rpartition('/')[2]}.tar")
-            image.write(written[-1])
-    return written
+    return [*written, _dns(folder, programs)]
+
+
+def of_cyclonus(folder: Path, programs: Path, suites: Path) -> list[Path]:
+    """Write the image of its pods, agnhost with the worker that tries many connections, and that of the DNS."""
+    tree = _tools(programs)
+    tree.file("/worker", suites / "worker", mode=0o755)
+    return [_agnhost(folder, _CYCLONUS, tree), _dns(folder, programs)]
+
+
+def of_cnp(folder: Path, programs: Path) -> list[Path]:
+    """Write the image of the pods of network-policy-api's tests, and that of the cluster's DNS.
+
+    They begin when all containers are ready, some of which serve SCTP alone: without SCTP these wait.
+    """
+    tree = _tools(programs)
+    if not has_sctp():
+        tree.file("/agnhost-2", programs / "agnhost", mode=0o755)
+        del tree.links["/agnhost-2"]
+        tree.file("/agnhost", _PORTER, mode=0o755)
+    return [_agnhost(folder, _CNP, tree), _dns(folder, programs)]
+
+
+def _agnhost(folder: Path, name: str, tree: Tree) -> Path:
+    image = Image(names=(name,), tree=tree, command=("/agnhost",), environ=_PATH, arguments=("pause",))
+    image.write(folder / "agnhost.tar")
+    return folder / "agnhost.tar"
+
+
+def _dns(folder: Path, programs: Path) -> Path:
+    image = Image(names=(DNS,), tree=_one(programs / "coredns"), command=("/coredns",), environ=_PATH)
+    image.write(folder / "coredns.tar")
+    return folder / "coredns.tar"
 
 
 def has_sctp() -> bool:
@@ -66,22 +87,6 @@ def has_sctp() -> bool:
     except OSError:
         return False
     return True
-
-
-def _worker(programs: Path, suites: Path) -> Tree:
-    """The image of agnhost, with the program that has many connections tried by one command."""
-    tree = _tools(programs)
-    tree.file("/worker", suites / "worker", mode=0o755)
-    return tree
-
-
-def _waiting(programs: Path) -> Tree:
-    """The image of agnhost, whose `porter` waits: the suite has it serve SCTP alone, and begins when all are ready."""
-    tree = _tools(programs)
-    tree.file("/agnhost-2", programs / "agnhost", mode=0o755)
-    del tree.links["/agnhost-2"]
-    tree.file("/agnhost", _PORTER, mode=0o755)
-    return tree
 
 
 def _one(program: Path) -> Tree:
