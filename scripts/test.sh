@@ -5,8 +5,7 @@
 # There are two rows of stages, because all of them wait as much as they work.
 # The first is printed as it goes:
 #
-#   pure      no root, no kernel; with the branch coverage of the pure half
-#   mesh      random histories of a mesh in virtual time; 50 s
+#   pure      no root, no kernel; with the branch coverage of the pure half, but what is long
 #   programs  Kubernetes' own, flannel's daemon and its relay, containerd 1.7 and 2, built from their modules when they
 #             are missing; ten minutes, once
 #   system    stores, kernel objects and the daemon; apart from the machine: scripts/apart.sh
@@ -19,6 +18,8 @@
 #   conformance  ten of Kubernetes' own tests of the network, where `make conformance` has built them, and
 #             three of those of NetworkPolicies, on nodes that enforce them
 #   lab       several real nodes, and the commands of the docs; a file at a time
+#   long      searches and random histories of the pure half, of a mesh in virtual time above all; without coverage,
+#             which others give and which makes them take twice as long
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -44,6 +45,7 @@ second_row() {
     stage 'conformance, ten tests' $bin/python -m tests.conformance --network vxlan4 --slice 10 --built
     stage 'conformance, three tests of policies' $bin/python -m tests.conformance --network vxlan4 --policies --slice 3 --built
     tests lab 'lab tests' $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab
+    stage 'long searches' $bin/python -m pytest -q -n 2 -m 'long and not soak' --junitxml=$reports/long.xml $(grep -rl --include='*.py' mark.long tests/mesh tests/pure)
 }
 
 # Whatever happens, the second row ends with the first, and what failed until then is told.
@@ -61,9 +63,9 @@ set +m
 trap tell EXIT
 
 stage lint scripts/lint.sh
-stage 'pure tests' $bin/coverage run -m pytest -q --junitxml=$reports/pure.xml tests/pure
-stage 'coverage of the pure half' $bin/coverage report
-tests mesh 'histories of a mesh' $bin/python -m pytest -n 2 tests/mesh
+# Not in build/coverage, where tests.mutants keeps which of all pure tests run a line.
+stage 'pure tests' $bin/coverage run --data-file=$reports/coverage -m pytest -q -m 'not soak and not long' --junitxml=$reports/pure.xml tests/pure
+stage 'coverage of the pure half' $bin/coverage report --data-file=$reports/coverage
 stage "Kubernetes' programs" scripts/kubernetes.sh
 stage "upstream's relay" $bin/python -m tests.support.relay.upstreamrelay
 stage "upstream's daemon" $bin/python -m tests.support.flanneld
