@@ -416,3 +416,23 @@ def test_who_says_that_it_has_no_wireguard_asks_nobody_by_it():
     one.saw(do.Sights(tunnels=(seen,)), 101.5)
     effects = [effect for second in range(102, 110) for effect in one.tick(float(second))]
     assert {effect.kind for effect in effects if isinstance(effect, do.Probe)} == {"vxlan"}
+
+
+def test_a_core_begins_with_what_its_last_run_knew_but_not_of_another_ring_nor_of_what_its_disk_is_to_say():
+    """A token that changes our own blocks, or those that a promise freezes, comes from others or not at all."""
+    promise = Promise(proposer=key(2), number=1, names=(key(3),))
+    held = (GIVER, OTHER, replace(GRANTED, stop=62), Token(start=62, stop=64, owner=key(3), version=1))
+    kept = do.Kept(ring=RING, tokens=held, home=60, settled=True, promise=promise, number=1)
+    newer = tuple(Token(start=start, stop=start + 1, owner=key(4), version=9) for start in (31, 61, 63))
+    recalled = do.Recalled(ring=RING.id, members=(member(4, home=31, attrs=b"{}"),), tokens=newer)
+    options = do.Options(key=ME, run=9, name="me", booted=False)
+    for ring, taken in ((RING.id, {newer[0]}), (b"another", set())):
+        one = Core(kept, options, Random(1).random, replace(recalled, ring=ring))
+        effects = one.start(100.0)
+        assert set(newer) & set(one.tokens) == taken
+        leases = [lease.key for effect in effects if isinstance(effect, do.Leases) for lease in effect.changed]
+        assert leases == [key(4)] * len(taken)
+        assert one.leases.keys() == set(leases)
+    without = Core(do.Kept(), options, Random(1).random, recalled)
+    without.start(100.0)
+    assert (without.members.keys(), list(without.tokens)) == ({key(4)}, [])
