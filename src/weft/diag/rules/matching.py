@@ -17,12 +17,14 @@ from weft.model.value import Value
 ECHO: Final = {4: "icmp", 6: "ipv6-icmp"}  # the protocol of an echo request, by family
 SOME_PORT: Final = 40000  # of a client, where any will do (ip_local_port_range)
 _PORTS: Final = ("tcp", "udp", "th", "sctp", "dccp", "udplite")
-_TRANSPORTS: Final = (*_PORTS, "icmp", "icmpv6", "igmp", "esp", "ah", "comp")
+_TRANSPORTS: Final = (*_PORTS, *ECHO.values(), "igmp", "esp", "ah", "comp")
 _NUMBERS: Final = {"icmp": 1, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132}
 _COMMENT: Final = "comment"  # the one match of xtables that every packet passes
 _TRANSLATED: Final = frozenset(("dnat", "snat"))
 _OPERATORS: Final = {"&": and_, "|": or_, "^": xor}
-_LIMITS: Final = ("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN)
+_LIMITS: Final = frozenset(("limit", "quota", "connlimit", "ct count", "meter", UNKNOWN))
+# An ICMP packet here is an echo. nft has these names for what neighbours, routers and groups say.
+_NO_ECHOES: Final = ("nd-", "mld")
 
 
 class Packet(Value):
@@ -64,9 +66,9 @@ def matches(statement: Statement, packet: Packet, rules: Ruleset, place: Name) -
         return None
     if kind == "xt" and said.get("type") == "match":
         return True if said.get("name") == _COMMENT else None
-    if kind in _LIMITS or (kind in ("set", "map") and said.get("stmt")):
-        return None
-    return True
+    # A set that only counts, as what is remembered of refusals, limits nothing.
+    asked = {kind} if kind not in ("set", "map") else {each for inner in said.get("stmt") or () for each in inner}
+    return True if asked.isdisjoint(_LIMITS) else None
 
 
 def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
@@ -81,10 +83,19 @@ def value_of(left: Any, packet: Packet, rules: Ruleset) -> Any:
             return _about(packet, rules).get(key)
         case {"fib": {"result": "type", "flags": ["daddr"] | "daddr"}}:
             return packet.kind or None
-        case {"&": [inner, int(mask)]}:
-            have = value_of(inner, packet, rules)
-            return have & mask if isinstance(have, int) and have is not False else None
+        case {"&": [inner, mask]}:
+            return _masked(value_of(inner, packet, rules), mask)
     return None
+
+
+def _masked(have: Any, mask: Any) -> Any:
+    """Of a number or an address."""
+    if isinstance(mask, int):
+        return have & mask if isinstance(have, int) and have is not False else None
+    bits = ip_in(str(mask))
+    if bits is None or not isinstance(have, type(bits)):
+        return False if have is False else None
+    return type(bits)(int(have) & int(bits))
 
 
 def calculated(value: Any, packet: Packet, rules: Ruleset) -> int | None:
@@ -137,10 +148,13 @@ def _field(protocol: str, name: str, packet: Packet) -> Any:
             return False
         named = {"saddr": packet.source, "daddr": packet.target, "protocol": packet.protocol}
         return named.get(name, packet.protocol if name == "nexthdr" else None)
+    protocol = ECHO[6] if protocol == "icmpv6" else protocol
     if protocol not in ("th", packet.protocol):
         return False if protocol in _TRANSPORTS and packet.protocol in _TRANSPORTS else None
     if protocol in _PORTS:
         return {"sport": packet.source_port or None, "dport": packet.target_port or None}.get(name)
+    if name == "type" and protocol in ECHO.values():
+        return "echo-request" if packet.state == "new" else "echo-reply"
     return None
 
 
@@ -214,6 +228,8 @@ def _is_text(have: Any, text: str) -> bool | None:
 def _within(have: Any, low: Any, high: Any) -> bool | None:
     if isinstance(have, int) and isinstance(low, int):
         return bool(low <= have <= high)
+    if isinstance(have, str) and all(str(end).startswith(_NO_ECHOES) for end in (low, high)):
+        return False
     ends = ip_in(str(low)), ip_in(str(high))
     if isinstance(have, str | int) or ends[0] is None or ends[1] is None:
         return None

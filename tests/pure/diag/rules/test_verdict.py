@@ -9,6 +9,7 @@ import pytest
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.ruleset import Ruleset, parse
 from weft.diag.rules.verdict import Verdict, judge
+from weft.model.value import replace
 
 PACKET = Packet(
     source=ip_address("10.244.1.2"),
@@ -101,6 +102,7 @@ def verdict(*args: Any, **others: Any) -> bool | None:
         ({"counter": {"packets": 1, "bytes": 40}}, True),
         ({"limit": {"rate": 5}}, None),
         ({"set": {"op": "add", "set": "@seen", "stmt": [{"limit": {"rate": 5}}]}}, None),
+        ({"set": {"op": "update", "set": "@seen", "stmt": [{"counter": None}]}}, True),
         ({"set": {"op": "add", "set": "@seen"}}, True),
         ({"xt": None}, None),
         ("a text", None),
@@ -109,6 +111,10 @@ def verdict(*args: Any, **others: Any) -> bool | None:
         (asks({"ct": {"key": "status"}}, "assured"), None),
         (asks({"&": [{"meta": {"key": "mark"}}, 0x4000]}, 0x4000), False),
         (asks({"&": [{"meta": {"key": "cpu"}}, 1]}, 1), None),
+        (asks({"&": [{"payload": {"protocol": "ip", "field": "saddr"}}, "0.0.0.255"]}, "0.0.0.2"), True),
+        (asks({"&": [{"payload": {"protocol": "ip", "field": "saddr"}}, "0.0.0.255"]}, "0.0.0.2", "!="), False),
+        (asks({"&": [{"payload": {"protocol": "ip6", "field": "saddr"}}, "::ffff"]}, "::2"), False),
+        (asks({"&": [{"payload": {"protocol": "ip", "field": "saddr"}}, "::ffff"]}, "::2"), None),
         (field("ether", "saddr", "02:00:00:00:00:01"), None),
         (field("ip", "saddr", {"range": [1, 2]}), None),
         (meta("iifname", {"prefix": {"addr": "10.0.0.0", "len": 8}}), None),
@@ -120,9 +126,19 @@ def test_a_rule_asks(statement: dict[str, Any], expected: bool | None):
     assert verdict([statement, ACCEPT], policy="drop", known=["10.244.2.3"]) is expected
 
 
-def test_icmp_has_no_ports_and_may_have_any_type():
+def test_icmp_is_an_echo_and_has_no_ports():
     packet = Packet(source=PACKET.source, target=PACKET.target, protocol="icmp")
-    assert judge(rules([field("icmp", "type", "echo-request"), DROP]), "forward", packet).passes is None
+    assert judge(rules([field("icmp", "type", "echo-request"), DROP]), "forward", packet).passes is False
+    assert judge(rules([field("icmp", "type", "echo-reply"), DROP]), "forward", packet).passes is True
+    answer = replace(packet, state="established")
+    assert judge(rules([field("icmp", "type", "echo-reply"), DROP]), "forward", answer).passes is False
+    assert judge(rules([field("icmp", "code", 0), DROP]), "forward", packet).passes is None
+    six = Packet(source=ip_address("fd00::2"), target=ip_address("fd00::3"), protocol="ipv6-icmp")
+    for types, passes in ((("nd-router-solicit", "nd-redirect"), True), (("echo-request", "echo-reply"), None)):
+        of_types = field("icmpv6", "type", {"range": list(types)})
+        assert judge(rules([of_types, DROP]), "forward", six).passes is passes
+    assert judge(rules([field("icmpv6", "type", "echo-request"), DROP]), "forward", six).passes is False
+    assert judge(rules([field("tcp", "dport", 80), DROP]), "forward", six).passes is True
     assert judge(rules([field("th", "dport", 80), DROP]), "forward", packet).passes is None
     assert str(packet) == "icmp 10.244.1.2 to 10.244.2.3"
 
