@@ -80,8 +80,9 @@ def _acceptance(rule: Rule, way: str, names: str) -> str:
         return f"{rule.comment} of {chain.removeprefix(f'{way}/')} allows it"
     if _of_cluster(rule):
         return f"{_of_cluster(rule)} allows it"
-    if chain != way:
-        return "no policy is asked about it"
+    if chain != way:  # where packets enter, and one looks up whose address it is
+        looks_up = any(kind == "vmap" for kind, _ in rule.statements)
+        return "no policy restricts it" if looks_up else "no policy is asked about it"
     return "no NetworkPolicy can keep a pod from itself" if "/" in names else "no policy refuses it"
 
 

@@ -27,7 +27,11 @@ def lookup(side: str, name: str) -> dict[str, Any]:
 def table(refuses: dict[str, Any] = {"drop": None}) -> Ruleset:  # noqa: B006 - nobody changes it
     """Policies of 10.244.2.3, and on egress none of anybody but 10.244.1.4, who is unknown."""
     chains: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
-        "egress": [([lookup("saddr", "out4")], ""), ([THIRD, to("goto", "denied-out")], "")],
+        "egress": [
+            ([meta("mark", 8), ACCEPT], ""),
+            ([lookup("saddr", "out4")], ""),
+            ([THIRD, to("goto", "denied-out")], ""),
+        ],
         "ingress": [([lookup("daddr", "in4")], ""), ([meta("mark", 7), {"drop": None}], "")],
         "denied-out": [([refuses], "")],
         "denied-in": [([refuses], "")],
@@ -46,7 +50,7 @@ def table(refuses: dict[str, Any] = {"drop": None}) -> Ruleset:  # noqa: B006 - 
     }
     items: list[dict[str, Any]] = [
         {"map": {**TABLE, "name": "in4", "elem": [["10.244.2.3", to("goto", "in")]]}},
-        {"map": {**TABLE, "name": "out4", "elem": [["10.244.1.2", to("goto", "out")]]}},
+        {"map": {**TABLE, "name": "out4", "elem": [["10.244.1.2", to("goto", "out")], ["10.244.1.5", ACCEPT]]}},
     ]
     for name, rules in chains.items():
         hook = {"hook": "forward", "type": "filter", "prio": -2} if name in ("egress", "ingress") else {}
@@ -96,6 +100,13 @@ def test_what_is_no_policys_is_said_by_its_rule_and_what_is_not_known_is_undecid
     [said] = words(table(), source=ip_address("10.244.9.9"), target=other, mark=None)
     assert said.startswith("ingress undecided: rule of inet weft-policy ingress")
     assert words(table(), source=ip_address("10.244.9.9"), target=other) == []
+
+
+def test_whom_no_policy_restricts_has_no_class():
+    [said] = words(table(), source=ip_address("10.244.1.5"), target=ip_address("10.244.2.9"))
+    assert said == "egress allowed: no policy restricts it"
+    [said] = words(table(), mark=8, target=ip_address("10.244.2.9"))
+    assert said == "egress allowed: no policy is asked about it"
 
 
 def test_other_rules_are_asked_apart_and_another_hook_has_no_policies():
