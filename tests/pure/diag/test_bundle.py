@@ -44,7 +44,7 @@ SIGHT = Sight(
     daemon=replace(STATE, loops={"links": LoopState(rounds=1, repairs={"VTEP-003": 2}, unannounced=0, failing={})}),
     ways={"192.168.0.2": 2},
     probes=(Probed(peer="10.244.2.0/24", address=ip_address("10.244.2.0"), way="overlay", size=64, answered=True),),
-    knocks=(Knocked(peer="10.244.2.0/24", rounds=(("silent", "refused"),)),),
+    knocks=(Knocked(peer="10.244.2.0/24", device="silent", beside="refused"),),
     link_programs=frozenset(("dhcpcd",)),
     pods={"veth1": PodEnd(link=LinkInfo(index=2, name="eth0", mtu=1450), addresses=(ip_address("10.244.1.2"),))},
     attached=(

@@ -153,7 +153,7 @@ def _dropped(packet: Packet, verdict: Verdict, sight: Sight) -> Finding:
 def _outer(sight: Sight) -> Iterator[Finding]:
     said, doubts = set[str](), list[str]()
     for peer, port in product(peers(sight)[:_MOST], sight.ports):
-        for hook, packet, verdict in judged_on_the_way(sight, peer, port):
+        for hook, packet, verdict in _judged_on_the_way(sight, peer, port):
             if verdict.passes is False and verdict.by not in said:
                 said.add(verdict.by)
                 owner = None if verdict.place is None else owner_of(sight.rules.chains, verdict.place)
@@ -172,7 +172,7 @@ def _outer(sight: Sight) -> Iterator[Finding]:
         _doubt(sight, doubts)
 
 
-def judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str, Packet, Verdict]]:
+def _judged_on_the_way(sight: Sight, peer: Peer, port: int) -> Iterator[tuple[str, Packet, Verdict]]:
     link = sight.link(sight.ways.get(str(peer.public), 0))
     own = None if link is None or peer.public is None else address_on(sight, link.index, peer.public.version)
     if peer.public is None or own is None or link is None:

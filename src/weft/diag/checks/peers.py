@@ -4,15 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from weft.diag.checks.packetfilter import judged_on_the_way
 from weft.diag.checks.packets import is_unexplained
 from weft.diag.finding import Finding, check, finding, setting
-from weft.diag.rules.matching import ECHO, Packet
-from weft.diag.rules.verdict import judge
 from weft.diag.sight.node import Knocked, Peer, Probed, Sight, peers
 from weft.diag.sight.routing import (
     Choice,
-    address_on,
     astray,
     fixed_neighbour,
     remedy,
@@ -33,7 +29,7 @@ _ITS_TASK: Final = (
     "This node's daemon makes routes and entries from the peer's lease: restart the daemon, or see its log"
 )
 
-_NONE: Final = Knocked(peer="", rounds=())
+_UNASKED: Final = Knocked(peer="", device="silent", beside="silent")
 
 
 _Kind = Literal["away", "gone", "rejected", "eaten", "cut", "mute", "narrow"]
@@ -223,7 +219,6 @@ _GONE: Final = (
 
 def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
     probes = {(each.peer, each.way): each for each in sight.probes}
-    heard = {version: _may_answer(sight, version) for version in (4, 6)}
     knocks = {each.peer: each for each in sight.knocks}
     known = {str(each.subnet): each for each in peers(sight)}
     seen = _explained(sight)
@@ -234,7 +229,7 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
             continue  # another check says why nothing gets there
         if one.way == "underlay" and (one.peer, "overlay") not in probes and not one.answered:
             found["away"].append(one)
-        if one.way != "overlay" or not heard[one.address.version]:
+        if one.way != "overlay":
             continue
         if one.answered:
             large = probes.get((one.peer, "large"))
@@ -243,7 +238,7 @@ def _sorted(sight: Sight) -> dict[_Kind, list[Probed]]:
             continue
         if peer is not None and astray(sight, peer) is not None:
             continue  # another check says where its packets go
-        kind = _kind(sight, peer, knocks.get(one.peer, _NONE), probes.get((one.peer, "underlay")))
+        kind = _kind(sight, knocks.get(one.peer, _UNASKED), probes.get((one.peer, "underlay")))
         if kind is not None:
             found[kind].append(one)
     return found
@@ -264,21 +259,16 @@ def _explained(sight: Sight) -> set[str]:
     return {each.peer for each in overlay} if alone else found
 
 
-def _kind(sight: Sight, peer: Peer | None, knocked: Knocked, outside: Probed | None) -> _Kind | None:
-    if knocked.nobody_listens:
-        return "gone"
-    if knocked.is_rejected:
-        return "rejected"
+def _kind(sight: Sight, knocked: Knocked, outside: Probed | None) -> _Kind | None:
+    if knocked.device != "silent":
+        return "gone" if knocked.device == "refused" else "rejected"
     if outside is None:
         return None
+    is_there = knocked.beside == "refused"
     if not outside.answered:  # then an echo through the overlay need not come back either
-        return "mute" if knocked.is_there else "away"
-    return "eaten" if knocked.is_silent and peer is not None and not _own_rules_drop(sight, peer) else "cut"
-
-
-def _own_rules_drop(sight: Sight, peer: Peer) -> bool:
-    verdicts = [verdict for _, _, verdict in judged_on_the_way(sight, peer, sight.ports[0])]
-    return not verdicts or any(verdict.passes is False for verdict in verdicts)
+        return "mute" if is_there else "away"
+    # Without packets of pods that were traced it may be this node that drops them.
+    return "eaten" if is_there and sight.proof is not None else "cut"
 
 
 def _away(sight: Sight, away: Sequence[Probed]) -> Finding:
@@ -339,19 +329,6 @@ def _eaten(sight: Sight, eaten: Sequence[Probed]) -> Finding:
 def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Finding:
     where = f"peer {probes[0].peer}" if len(probes) == 1 else f"{len(probes)} peers ({_names(probes)})"
     return finding(code, where, seen, hint)
-
-
-def _may_answer(sight: Sight, version: int) -> bool:
-    """True if this node's own firewall lets answers in; else their absence proves nothing."""
-    peer = next(
-        (each.address for each in sight.probes if each.way == "overlay" and each.address.version == version), None
-    )
-    for link in sight.devices if peer is not None else ():
-        own = address_on(sight, link.index, version)
-        if own is not None and peer is not None:
-            answer = Packet(source=peer, target=own, protocol=ECHO[version], iif=link.name, state="established")
-            return judge(sight.rules, "input", answer).passes is not False
-    return True
 
 
 def _names(probes: Sequence[Probed]) -> str:

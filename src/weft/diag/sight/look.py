@@ -208,10 +208,8 @@ def _strangers(sight: Sight) -> tuple[Ip, ...]:
 
 
 def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
-    by_way = {(each.peer, each.way): each for each in probes}
-    dead = [each.peer for each in by_way.values() if each.way == "overlay" and not each.answered]
-    outside = [by_way[peer, "underlay"] for peer in dead if (peer, "underlay") in by_way]
-    asked = {each.peer: each.address for each in outside}
+    dead = {each.peer for each in probes if each.way == "overlay" and not each.answered}
+    asked = {each.peer: each.address for each in probes if each.way == "underlay" and each.peer in dead}
     if not asked or not sight.ports:
         return ()
     return peer_probes.knock(dict(islice(asked.items(), _MOST_KNOCKS)), sight.ports[0])

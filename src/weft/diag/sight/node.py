@@ -102,36 +102,15 @@ Knock = Literal["silent", "refused", "rejected"]
 
 
 class Knocked(Value):
-    """What a peer's public IP said to datagrams, in rounds: to the device's port, then to the one beside it.
+    """What a peer's public IP said to datagrams to its `device`'s port, and last to the port `beside` it.
 
-    `refused` is the peer's own "port unreachable"; `rejected` is a firewall's.
+    `refused` is the peer's own "port unreachable"; `rejected` is a firewall's. A node limits how many refusals it
+    sends: one that refuses the port beside would have refused the device's port, too.
     """
 
     peer: str
-    rounds: tuple[tuple[Knock, Knock], ...]
-
-    @property
-    def nobody_listens(self) -> bool:
-        return any(device == "refused" for device, _ in self.rounds)
-
-    @property
-    def is_rejected(self) -> bool:
-        """A firewall said that it rejects what comes to the device's port."""
-        return any(device == "rejected" for device, _ in self.rounds)
-
-    @property
-    def is_silent(self) -> bool:
-        """The device's port says nothing, as with a device, and the port beside it is refused.
-
-        A node limits how many refusals it sends. The port beside is asked last: a node that refuses that would have
-        refused the device's port, too. Twice, because once may be chance.
-        """
-        heard = sum(beside == "refused" for _, beside in self.rounds)
-        return heard > 1 and all(device == "silent" for device, _ in self.rounds)
-
-    @property
-    def is_there(self) -> bool:
-        return any("refused" in each for each in self.rounds)
+    device: Knock
+    beside: Knock
 
 
 class Lost(Value):

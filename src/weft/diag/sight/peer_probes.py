@@ -24,9 +24,7 @@ _FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
-_ROUNDS: Final = 3  # of datagrams to ports
 _ANSWER: Final = 0.3  # seconds for an error to come back
-_SPARED: Final = 1.2  # seconds, after which a node has an error to spare again: one a second (icmp_ratelimit)
 # Codes of "destination unreachable": nothing listens at the port; a firewall rejects it.
 _REFUSED: Final = {4: 3, 6: 4}
 _REJECTED: Final = {4: (9, 10, 13), 6: (1, 5, 6)}
@@ -51,38 +49,26 @@ def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
 
 
 def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
-    """Send datagrams to a UDP port of each peer's address, then to the one beside it, in rounds, and hear of errors.
+    """Send datagrams to a UDP port of each peer's address, and then to the one beside it, and hear of errors.
 
     Errors about others' packets to these ports count as well. `OSError` without the right to hear them.
     """
-    rounds: dict[str, tuple[tuple[Knock, Knock], ...]] = dict.fromkeys(asked, ())
     with ExitStack() as held:
         versions = {address.version for address in asked.values()}
         ears = [held.enter_context(icmp.listen(version, [UNREACHABLE[version]])) for version in versions]
         mouths = {
             version: held.enter_context(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) for version in versions
         }
-        open_ones = list(asked)
-        for number in range(_ROUNDS):
-            if number:
-                time.sleep(_SPARED)
-            for each in (port, port, port + 1):
-                for peer in open_ones:
-                    with suppress(OSError):  # no way at all
-                        mouths[asked[peer].version].sendto(b"", (str(asked[peer]), each))
-                time.sleep(_PAUSE)
-            said = _said(ears, _ANSWER)
-            for peer in open_ones:
-                here = said.get((asked[peer], port), "silent"), said.get((asked[peer], port + 1), "silent")
-                rounds[peer] = (*rounds[peer], here)
-            open_ones = [peer for peer in open_ones if _is_open(rounds[peer])]
-    return tuple(Knocked(peer=peer, rounds=each) for peer, each in rounds.items())
-
-
-def _is_open(rounds: Sequence[tuple[Knock, Knock]]) -> bool:
-    """Another round tells nothing of a peer that gave its word, or that says nothing at all."""
-    heard = sum(beside != "silent" for _, beside in rounds)
-    return rounds[-1][0] == "silent" and (len(rounds) == 1 or heard == 1)
+        for address in asked.values():
+            # At once: no error that a node has to spare again in between is for the second port alone.
+            for each in (*[port] * _TRIES, port + 1):
+                with suppress(OSError):  # no way at all
+                    mouths[address.version].sendto(b"", (str(address), each))
+        said = _said(ears, _ANSWER)
+    return tuple(
+        Knocked(peer=peer, device=said.get((address, port), "silent"), beside=said.get((address, port + 1), "silent"))
+        for peer, address in asked.items()
+    )
 
 
 def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:

@@ -10,6 +10,7 @@ from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight.node import (
     Attached,
     Configured,
+    Knock,
     Knocked,
     PodEnd,
     Probed,
@@ -109,10 +110,8 @@ def probed(way: Way, *, answered: bool = True) -> Probed:
     )
 
 
-def knocked(*rounds: str) -> Knocked:
-    """What the device's port and the one beside it said, in each round."""
-    words: Any = tuple(tuple(each.split()) for each in rounds)
-    return Knocked(peer="10.244.2.0/24", rounds=words)
+def knocked(device: Knock, beside: Knock) -> Knocked:
+    return Knocked(peer="10.244.2.0/24", device=device, beside=beside)
 
 
 MUTE = (probed("overlay", answered=False), probed("underlay", answered=False))

@@ -1,11 +1,10 @@
 """What the doctor finds of peers: who does not answer, and why packets do not get there."""
 
 from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from itertools import product
+from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.pure.diag.doctor.sights import (
     ADDRESSES,
@@ -30,15 +29,18 @@ from tests.pure.diag.doctor.sights import (
     probed,
     state,
 )
-from tests.pure.diag.rules.test_verdict import DROP, field, meta
+from tests.pure.diag.rules.test_verdict import DROP, field
 from weft.cni.plugins.portmap.strangers import Stray
 from weft.diag.sight import node as seen
 from weft.diag.sight.node import (
     DeadPort,
-    Knocked,
+    Knock,
+    Lost,
     Peer,
+    Proof,
 )
-from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
+from weft.model.errors import Problem
+from weft.model.kernel.reported import LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.node.nodestate import (
     NetworkState,
 )
@@ -127,12 +129,18 @@ def test_without_weftd_the_links_towards_peers_are_uplinks():
     assert found.problem.expected == "1450 at least: 1450 for packets of pods"
 
 
-def test_an_answer_that_the_own_firewall_drops_is_not_missed():
-    own = AddressInfo(index=VXLAN, ip=ip_address("10.244.1.0"), prefixlen=32)
-    silent = {"probes": (probed("overlay", answered=False), probed("underlay")), "addresses": (*ADDRESSES, own)}
-    assert codes(**silent) == ["REACH-001"]
-    assert not codes(**silent, rules=at_input(meta("iifname", "flannel.1"), DROP))
-    assert codes(**silent, rules=at_input(meta("cpu", 0), DROP)) == ["REACH-001"]
+def traced(code: str, where: str) -> Proof:
+    cause = Problem(code, where, "dropped by rule 4, as the kernel tells")
+    ends = ip_address("10.244.1.0"), ip_address("10.244.2.0")
+    lost = Lost(source=ends[0], target=ends[1], peer="10.244.2.0/24", cause=cause, here=True)
+    return Proof(tried=1, arrived=0, pods=1, peers=1, lost=(lost,))
+
+
+def test_of_a_peer_whose_packets_are_seen_to_end_here_nothing_else_is_said():
+    silent: Any = {"probes": CUT, "knocks": (knocked("silent", "refused"),)}
+    assert codes(**silent) == ["REACH-002"]
+    [found] = find(**silent, proof=traced("FW-002", "node1"))
+    assert (found.problem.code, found.problem.where) == ("FW-002", "node1")
 
 
 def test_peers_are_named_up_to_ten():
@@ -158,30 +166,31 @@ def test_a_dead_port_says_once_where_its_rule_leads():
     assert found.problem.seen.startswith("chain CNI-DN-x of iptables table nat leads to 10.4.0.2,")
 
 
-WORDS: Any = ("silent", "refused", "rejected")
+WORDS: Final[tuple[Knock, ...]] = ("silent", "refused", "rejected")
 
 
-@given(st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS)), max_size=3), st.booleans(), st.booleans())
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("proof", [None, WELL.proof])
+@pytest.mark.parametrize("device, beside", [*product(WORDS, WORDS)])
 def test_a_port_is_eaten_only_if_nothing_else_explains_its_silence(
-    rounds: list[tuple[Any, Any]], outside: bool, others: bool
+    device: Knock, beside: Knock, proof: Proof | None, outside: bool, others: bool
 ):
-    """Whatever errors a node spares: advice that changes a cluster needs two words of the port beside, and no other."""
+    """Advice that changes a cluster needs a word of the port beside, none of the port itself, and packets traced."""
     probes = (probed("overlay", answered=False), probed("underlay", answered=outside))
     probes += (replace(probed("overlay"), peer="10.244.9.0/24"),) if others else ()
-    found = find(probes=probes, knocks=(Knocked(peer="10.244.2.0/24", rounds=tuple(rounds)),))
-    device, beside = [each for each, _ in rounds], [each for _, each in rounds]
-    [one] = found
-    if "refused" in device:
+    [one] = find(probes=probes, knocks=(knocked(device, beside),), proof=proof)
+    if device == "refused":
         assert one.problem.code == "VTEP-004"
-    elif "rejected" in device:
+    elif device == "rejected":
         assert one.problem.code == "REACH-001"
     elif not outside:  # it drops echo requests, or is not there
-        expected = ("REACH-001", "warning") if "refused" in beside else ("LEASE-005", "fault")
+        expected = ("REACH-001", "warning") if beside == "refused" else ("LEASE-005", "fault")
         assert (one.problem.code, one.weight) == expected
-    elif beside.count("refused") < 2:
-        assert (one.problem.code, one.weight) == ("REACH-001", "fault")
-    else:
+    elif beside == "refused" and proof is not None:
         assert one.problem.code == "REACH-002"
+    else:
+        assert (one.problem.code, one.weight) == ("REACH-001", "fault")
     proved = one.problem.code == "REACH-002" and not others
     assert ("for all nodes" in one.problem.hint) == proved
     if proved:
@@ -229,7 +238,7 @@ def test_what_leads_packets_of_some_pods_alone_astray(changes: dict[str, Any]):
 
 def test_where_other_peers_answer_by_the_port_no_other_is_advised():
     other = replace(probed("overlay"), peer="10.244.9.0/24")
-    knocks = (knocked("silent refused", "silent refused"),)
+    knocks = (knocked("silent", "refused"),)
     for probes, advised in ((CUT, True), ((*CUT, other), False)):
         [found] = find(probes=probes, knocks=knocks)
         assert ("for all nodes" in found.problem.hint) == advised
@@ -292,18 +301,6 @@ def test_rules_that_lead_packets_for_peers_elsewhere_are_named_with_their_table(
     assert found.problem.hint.startswith("'ip rule' shows which tables are asked")
     # Of a node whose subnet is not known nothing can be asked.
     assert "ROUTE-002" not in codes(**led_by(vpn), subnet_env=None)
-
-
-def test_a_port_of_the_own_firewall_is_not_eaten():
-    eaten: Any = {"probes": CUT, "knocks": (knocked("silent refused", "silent refused"),)}
-    for hook in ("prerouting", "input", "output", "postrouting"):
-        assert codes(**eaten, rules=at_input(field("udp", "dport", 8472), DROP, hook=hook)) == ["REACH-001"] * 2
-    assert codes(**eaten, ways={}) == ["REACH-001"]
-    [other] = find(
-        probes=tuple(replace(each, peer="10.244.9.0/24") for each in CUT),
-        knocks=(replace(eaten["knocks"][0], peer="10.244.9.0/24"),),
-    )
-    assert other.problem.code == "REACH-001"  # it is no peer any more
 
 
 def test_a_filter_that_takes_any_way_back_drops_nothing():
