@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from weft.diag.check import node_trials, trying
 from weft.diag.check.scenarios import End
 from weft.diag.checks.packets import is_unexplained
-from weft.diag.owners import POLICIES, POLICY_TABLE
+from weft.diag.owners import POLICY_TABLE
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
@@ -176,4 +176,4 @@ def _traced(sight: Sight, sent: _Sent, places: Places) -> Lost:
         problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
     # As a trace has it of what leaves the node, and of a machine that does not tell its MAC.
     beyond = problem.where.startswith((f"{socket.gethostname()} to ", "link "))
-    return replace(lost, cause=problem, here=not beyond, forbidden=problem.hint == POLICIES.hint)
+    return replace(lost, cause=problem, here=not beyond, forbidden=found.ruling is not None and found.ruling.is_policys)

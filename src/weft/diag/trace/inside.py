@@ -15,7 +15,6 @@ from weft.diag.sight.routing import is_own
 from weft.diag.trace.hops import End, Way
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import TraceReport
-from weft.diag.trace.ruled import AS_TOLD
 from weft.model.errors import Problem
 from weft.model.kernel.marks import ECHOES_IGNORED
 from weft.model.kernel.reported import NO_CARRIER
@@ -36,7 +35,7 @@ def explained(found: TraceReport, pods: Pods, begin: End, end: End, *, sent: Pac
 
     Of an answer that comes back to the sender's link, its own rules are asked, which no device shows.
     """
-    told = found.problem is not None and (found.problem.code == "MTU-001" or found.problem.seen.endswith(AS_TOLD))
+    told = found.ruling is not None or (found.problem is not None and found.problem.code == "MTU-001")
     if told or not (found.well or _may_be_inside(found.problem, begin, end)):
         return found
     sender = pods.run(begin.pod, inside) if begin.pod else None

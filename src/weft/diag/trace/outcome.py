@@ -8,7 +8,7 @@ from weft.diag.trace import grown, onway, ruled
 from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
 from weft.diag.trace.onway import OnLinks
 from weft.diag.trace.probes import Sent, TooLarge
-from weft.diag.trace.ruled import Rulings
+from weft.diag.trace.ruled import Ruling, Rulings
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
@@ -42,13 +42,15 @@ _NARROW: Final = (
 class Outcome(Value):
     """`well` if packets arrive and answers come back where they are due; `verdict` is one sentence.
 
-    `problem` is what loses them, on leg number `leg`. `unseen` is the first device that none came to.
+    `problem` is what loses them, on leg number `leg`; by the kernel's word it is the rule of `ruling`. `unseen` is the
+    first device that none came to.
     """
 
     verdict: str
     well: bool
     leg: int
     problem: Problem | None = None
+    ruling: Ruling | None = None
     unseen: "Point | None" = None
 
 
@@ -119,18 +121,12 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
     An answer is `due` to an echo request or a SYN, not to a datagram. `beyond` is the node or address to which a packet
     goes on that ends outside of what was looked at.
     """
-    # Its own rules may take what has come back to its link.
-    own = sum(each.count for each in answers.ruled.get(legs[-1].pod, ())) >= answers.sent > 0
     foretold = legs[-1].way.problem
-    # Of what is too large a rule takes the kernel's word to the sender, and not the packet.
-    too_large = foretold is not None and foretold.code == "MTU-001"
-    lost = answers.ruled and answers.reached < answers.sent and not too_large
-    told = _ruled(legs, answers) if own or lost else None
-    return told or _compared(legs, answers, due=due, beyond=beyond)
+    return _ruled(legs, answers, foretold) or _compared(legs, answers, foretold, due=due, beyond=beyond)
 
 
-def _compared(legs: list[Leg], answers: Answers, *, due: bool, beyond: str) -> Outcome:
-    foretold, end = legs[-1].way.problem, len(legs) - 1
+def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, due: bool, beyond: str) -> Outcome:
+    end = len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
     if answers.taken.mtu:
         return _refused_here(legs, answers.taken)
@@ -195,10 +191,15 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
     )
 
 
-def _ruled(legs: list[Leg], answers: Answers) -> Outcome | None:
+def _ruled(legs: list[Leg], answers: Answers, foretold: Problem | None) -> Outcome | None:
     """What the packet filters say that dropped them, on both sides of a loss or where one was foretold."""
-    parting, last, foretold = parted(legs, answers.sent), legs[-1], legs[-1].way.problem
-    places, lost, at, unseen = [last.place, last.node], answers.sent - answers.reached, len(legs) - 1, None
+    last, lost = legs[-1], answers.sent - answers.reached
+    # Its own rules may take what has come back to its link.
+    own = sum(each.count for each in answers.ruled.get(last.pod, ())) >= answers.sent > 0
+    # Of what is too large a rule takes the kernel's word to the sender, and not the packet.
+    if not own and (not lost or (foretold is not None and foretold.code == "MTU-001")):
+        return None
+    parting, places, at, unseen = parted(legs, answers.sent), [last.place, last.node], len(legs) - 1, None
     if parting is not None:
         before, after = parting
         places, lost, at, unseen = _around(before, after), _lost(before, after, answers), after.leg, _unseen(after)
@@ -207,14 +208,14 @@ def _ruled(legs: list[Leg], answers: Answers) -> Outcome | None:
     if ruling is None:
         return None
     if foretold is not None and (confirmed := ruled.confirmed(foretold, ruling)) is not None:
-        return _dropped(legs, answers, confirmed)
+        return replace(_dropped(legs, answers, confirmed), ruling=ruling)
     inside = any(leg.pod == place for leg in legs)
     problem = ruled.explained(place, ruling, lost, pod=inside)
     said = f"; foretold was {foretold}" if foretold is not None else ""
     decided = all(hop.passes for leg in legs for hop in leg.way.hops)
     if not (said or inside) and decided and ruling.family in _PREDICTED:
         said = "; weft trace had foretold that it passes there"
-    return Outcome(verdict=f"{problem}{said}", well=False, leg=at, problem=problem, unseen=unseen)
+    return Outcome(verdict=f"{problem}{said}", well=False, leg=at, problem=problem, ruling=ruling, unseen=unseen)
 
 
 def _around(before: Point | None, after: Point) -> list[str]:

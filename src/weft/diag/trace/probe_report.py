@@ -7,6 +7,7 @@ from weft.diag.sizes import largest
 from weft.diag.trace.hops import End, Hop, Leg, Visit, counted, legs, unreached
 from weft.diag.trace.outcome import Answers, Sized, of_size, outcome
 from weft.diag.trace.probes import Kind, ProbesSeen, TooLarge
+from weft.diag.trace.ruled import Ruling
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
@@ -24,7 +25,8 @@ class TraceReport(Value):
     """The legs in order, each with how many probes were seen at its devices.
 
     Of `tried` probes `reached` came back, and `elsewhere` went to other pods of a Service. Probes came to leg `last`
-    and no further. `sources` are the addresses that NAT gave them in turn; `sized` is there if they had a size.
+    and no further; by the kernel's word the rule of `ruling` dropped them. `sources` are the addresses that NAT gave
+    them in turn; `sized` is there if they had a size.
     """
 
     source: str
@@ -37,6 +39,7 @@ class TraceReport(Value):
     well: bool
     last: int
     problem: Problem | None = None
+    ruling: Ruling | None = None
     sources: list[SourceSeen] = field(default_factory=list)
     sized: Sized | None = None
 
@@ -95,6 +98,7 @@ def tried(
         well=result.well,
         last=result.leg,
         problem=result.problem,
+        ruling=result.ruling,
         sources=sources,
         sized=sized,
     )

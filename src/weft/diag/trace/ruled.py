@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.owners import FIREWALLD, POLICIES, owner_of
+from weft.diag.owners import FIREWALLD, POLICIES, POLICY_TABLE, owner_of
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
 from weft.model.net import Ip
 from weft.model.value import Value, replace
 
-AS_TOLD: Final = "as the kernel tells"
+_AS_TOLD: Final = "as the kernel tells"
 _NEXT: Final = 6  # where IPv6's header has the next header, and the hop limit
 _DISCOVERY: Final = bytes((58, 255))  # which neighbour discovery alone has with ICMPv6, but for multicast
 
@@ -31,6 +31,11 @@ class Ruling(Value):
     asking: bool = False
     text: str = ""
     beside: tuple[str, ...] = ()
+
+    @property
+    def is_policys(self) -> bool:
+        """What a NetworkPolicy refuses is meant so."""
+        return self.table == POLICY_TABLE
 
     @property
     def where(self) -> str:
@@ -97,7 +102,7 @@ def confirmed(foretold: Problem, ruling: Ruling) -> Problem | None:
     if ruling.where not in foretold.seen:
         return None
     text = f": '{ruling.text}'" if ruling.text else ""
-    return replace(foretold, seen=f"{foretold.seen}{text}, {AS_TOLD}")
+    return replace(foretold, seen=f"{foretold.seen}{text}, {_AS_TOLD}")
 
 
 def explained(place: str, ruling: Ruling, lost: int, *, pod: bool) -> Problem:
@@ -107,7 +112,7 @@ def explained(place: str, ruling: Ruling, lost: int, *, pod: bool) -> Problem:
     hint = POLICIES.hint if owner is POLICIES else f"Have {whose} accept this; an accept elsewhere does not help"
     dropped = f"{ruling.count} of {lost} lost packets" if ruling.count < lost else "them"
     dropped = "neighbour discovery for them" if ruling.asking else dropped
-    seen = f"{ruling} drops {dropped}, {AS_TOLD}"
+    seen = f"{ruling} drops {dropped}, {_AS_TOLD}"
     if pod:
         return Problem("CHECK-002", f"pod {place}", seen, hint="See the program in the pod that made it")
     return Problem("FW-001" if owner is FIREWALLD else "FW-002", place, seen, hint=hint)

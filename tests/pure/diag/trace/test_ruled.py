@@ -105,6 +105,7 @@ def test_whose_the_rule_is(table: str, chain: str, beside: list[str], hint: str)
     ruling = Ruling(family="ip", table=table, chain=chain, handle=1, count=3, beside=beside)
     problem = explained("node2", ruling, 3, pod=False)
     assert problem.hint.startswith(hint)
+    assert ruling.is_policys == (table == "weft-policy")
 
 
 def test_what_probes_look_like_behind_an_ip_header():
@@ -150,7 +151,9 @@ def test_the_kernels_word_comes_before_what_was_foretold():
     other = lost(3, 3, foretold=FORETOLD, ruled=ruled).verdict
     assert other.startswith(named)
     assert other.endswith("; foretold was FW-002 input: another rule")
-    assert lost(3, 0, ruled={"node9": [RULING]}).problem.code == "LOST-001"
+    assert lost(3, 0, ruled=ruled).ruling == RULING
+    elsewhere = lost(3, 0, ruled={"node9": [RULING]})
+    assert (elsewhere.problem.code, elsewhere.ruling) == ("LOST-001", None)
 
 
 @pytest.mark.parametrize("text, said", [("", ""), ("udp dport 9 drop", ": 'udp dport 9 drop'")])
@@ -160,6 +163,7 @@ def test_the_kernel_confirms_what_was_foretold(text: str, said: str):
     found = lost(3, 3, foretold=foretold, ruled={"node1": [ruling]})
     seen = f"REACH-001 input: dropped by rule of ip x p (handle 4){said}, as the kernel tells"
     assert found.verdict == f"the packet is dropped on node1: {seen}"
+    assert found.ruling == ruling
 
 
 def test_what_pods_and_other_families_drop_was_not_foretold():
