@@ -1,10 +1,12 @@
 """The tables that have packets traced: the kernel takes them away, or, where it cannot, their maker does."""
 
+from collections.abc import Sequence
 from ipaddress import ip_address
 
 import pytest
 
 from tests.support.netns import Netns
+from weft.diag.sight import look
 from weft.diag.trace.probes import patterns
 from weft.diag.trace.ruled import dropped
 from weft.diag.trace.sending import send
@@ -48,3 +50,21 @@ def test_a_kernel_that_knows_no_owner(netns: Netns, monkeypatch: pytest.MonkeyPa
     assert netns.run("nft list tables") == "table ip x\ntable inet weft-trace\ntable bridge weft-trace\n"
     assert steps(netns) == [("ip x p", 3)]
     assert netns.run("nft list tables") == "table ip x\n"
+
+
+def test_rules_are_read_beside_tables_of_traces(netns: Netns, monkeypatch: pytest.MonkeyPatch):
+    """Also where nft's listing breaks off at such a table, as that of 1.0.6 may; but not those of a table that does."""
+    said, broken = look.said, ["ruleset"]
+
+    def cut(command: Sequence[str]) -> str:
+        listed = said(command)
+        return listed if broken[0] not in command else listed[:-20]
+
+    netns.run(DROP)
+    with netns.call(lambda: nftrace.listen(patterns("icmp", [7]))):
+        assert ("ip", "x", "p") in netns.call(look.inside).rules.chains
+        monkeypatch.setattr(look, "said", cut)
+        found = netns.call(look.inside)
+        assert [*found.rules.chains] == [("ip", "x", "p")], found.unseen
+        broken[0] = "-j"
+        assert netns.call(look.inside).unseen["rules"] == "nft does not list table ip 'x' as a whole"

@@ -96,7 +96,7 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
         text = table(rng)
         node.run("conntrack -F 2>/dev/null || true")
         node.run("nft -f -", input=text)
-        found = parse(node.run("nft -j list table inet t"))
+        found = parse([node.run("nft -j list table inet t")])
         for source, port in product((NEAR, FAR), PORTS):
             packet = Packet(
                 source=ip_address(source),

@@ -135,7 +135,7 @@ class NodeSource:
         state = daemons.state(self._instance)
         with Rtnl.open() as rtnl:
             sight = Sight(links=tuple(rtnl.links()), daemon=state)
-        probes = peer_probes.probe(peers(sight), mtu=sight.mtu)
+        probes, _ = peer_probes.probe(peers(sight), mtu=sight.mtu)
         return {(probe.peer, probe.way): probe.answered for probe in probes}
 
     async def interfaces(self, where: str) -> list[InterfaceState]:

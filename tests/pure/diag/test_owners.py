@@ -34,7 +34,7 @@ MENDS = {
 
 def rules_of(name: str) -> Ruleset:
     saved = DATA / f"{name}.saved"
-    return parse((DATA / f"{name}.json").read_text(), {"ip": saved.read_text()} if saved.exists() else {})
+    return parse([(DATA / f"{name}.json").read_text()], {"ip": saved.read_text()} if saved.exists() else {})
 
 
 def sight(name: str) -> Sight:
@@ -97,5 +97,5 @@ def test_a_chain_of_a_programs_own_is_its_own_whatever_stands_beside(chain: str,
         {"rule": forward},
         {"rule": {**forward, "chain": chain, "expr": [{"drop": None}]}},
     ]
-    [finding] = find(rules=parse(json.dumps({"nftables": items})))
+    [finding] = find(rules=parse([json.dumps({"nftables": items})]))
     assert finding.problem.seen.endswith(f", which is {name}'s")

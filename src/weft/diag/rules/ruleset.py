@@ -69,10 +69,10 @@ class Ruleset(Value):
         return sorted((chain for chain in found if chain.place[0] in families), key=lambda chain: chain.priority)
 
 
-def parse(text: str, saved: Mapping[str, str] | None = None) -> Ruleset:
-    """Read the listing; `saved` is what iptables-save prints, by family (`ip`, `ip6`). Raises `ValueError`."""
+def parse(listings: Iterable[str], saved: Mapping[str, str] | None = None) -> Ruleset:
+    """Read listings of tables; `saved` is what iptables-save prints, by family (`ip`, `ip6`). Raises `ValueError`."""
     try:
-        return _read(json.loads(text)["nftables"], _lines(saved or {}))
+        return _read([item for text in listings for item in json.loads(text)["nftables"]], _lines(saved or {}))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a ruleset of nft: {error!r}") from error
 

@@ -1,11 +1,10 @@
 """Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing."""
 
 import os
-import time
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from ipaddress import ip_address
-from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -27,9 +26,7 @@ from weft.diag.sight.node import (
     Configured,
     DeadPort,
     KernelTables,
-    Knocked,
     Part,
-    Probed,
     Reserved,
     Sight,
     Vxlan,
@@ -44,6 +41,7 @@ from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.kernel.marks import BRIDGE_NETFILTER, ECHOES_IGNORED, FORWARDING, LOCAL_TABLE, MAIN_TABLE
+from weft.model.kernel.nftrace import TABLE as TRACES
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
@@ -68,13 +66,12 @@ _SETTINGS: Final = (
 )
 _OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
 _PROGRAMS: Final = frozenset(("weftd", "flanneld"))
-_NFT: Final = ("nft", "-j", "list", "ruleset")
+_NFT: Final = ("nft", "-j", "list")
+PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9/\\_.-]*", re.ASCII)  # a name that nft reads as one
 SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
 ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _SECONDS: Final = 10.0
-_AGAIN, _LATER = 6, 0.5  # times and seconds
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
-_MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
 
@@ -181,14 +178,12 @@ def ask_peers(sight: Sight) -> Sight:
     try:
         # What a device of this node does not take says nothing of the way.
         largest = min((sight.mtu, *(device.mtu for device in sight.devices)))
-        probes = peer_probes.probe(peers(sight), mtu=largest)
+        probes, knocks = peer_probes.probe(peers(sight), mtu=largest, port=next(iter(sight.ports), 0))
         if all(each.answered for each in probes):
             return replace(sight, probes=probes)
         with Rtnl.open() as rtnl:
             neighbours = tuple(rtnl.neighbours())  # which of the silent ones do not even answer ARP
-        return replace(
-            sight, probes=probes, knocks=_knocks(sight, probes), strangers=_strangers(sight), neighbours=neighbours
-        )
+        return replace(sight, probes=probes, knocks=knocks, strangers=_strangers(sight), neighbours=neighbours)
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
 
@@ -205,14 +200,6 @@ def _strangers(sight: Sight) -> tuple[Ip, ...]:
     except OSError:  # it explains a silence, and is nothing to be missed by itself
         return ()
     return tuple(sorted(sources - known, key=lambda ip: (ip.version, int(ip))))
-
-
-def _knocks(sight: Sight, probes: Iterable[Probed]) -> tuple[Knocked, ...]:
-    dead = {each.peer for each in probes if each.way == "overlay" and not each.answered}
-    asked = {each.peer: each.address for each in probes if each.way == "underlay" and each.peer in dead}
-    if not asked or not sight.ports:
-        return ()
-    return peer_probes.knock(dict(islice(asked.items(), _MOST_KNOCKS)), sight.ports[0])
 
 
 def _words(error: Exception) -> str:
@@ -302,24 +289,42 @@ def _dead_ports() -> Iterator[DeadPort]:
         yield from (each for each in found if podaddresses.is_nobodys(rtnl, each.address, alive))
 
 
-def _listed() -> str:
-    """A listing by nft 1.0.6 may break off at a table that has an owner, as a trace has some for a second or two."""
-    listed = said(_NFT)
-    for _ in range(_AGAIN):
-        if listed.rstrip().endswith("}"):
-            break
-        time.sleep(_LATER)
-        listed = said(_NFT)
+def _listings() -> list[str]:
+    """What nft says of all tables. Raises `OSError`.
+
+    nft 1.0.6 garbles the flag of a table that has an owner, and what it prints may end there. Traces have such tables
+    for a second or two: then all others are listed one by one.
+    """
+    listed = said((*_NFT, "ruleset"))
+    if _is_whole(listed):
+        return [listed]
+    found = list[str]()
+    for line in said(("nft", "list", "tables")).splitlines():
+        _, family, name = line.split(maxsplit=2)
+        if not name.startswith(TRACES):
+            found.append(_of_table(family, name))
+    return found
+
+
+def _of_table(family: str, name: str) -> str:
+    """Names go into nft's own language, and those who made them may be anybody in the namespace."""
+    listed = said((*_NFT, "table", family, name)) if PLAIN.fullmatch(name) else ""
+    if not _is_whole(listed):
+        raise OSError(f"nft does not list table {family} {name!r} as a whole")
     return listed
 
 
+def _is_whole(listed: str) -> bool:
+    return listed.rstrip().endswith("]}")
+
+
 def _rules() -> Ruleset:
-    listed, saved = _listed(), dict[str, str]()
+    saved = dict[str, str]()
     for family, program in SAVES.items():
         with suppress(OSError):
             # What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone.
             saved[family] = said((program,)) if "nf_tables" in said((program, "--version")) else ""
-    return ruleset.parse(listed, saved)
+    return ruleset.parse(_listings(), saved)
 
 
 def _legacy(own: Path) -> tuple[str, ...]:

@@ -102,10 +102,9 @@ Knock = Literal["silent", "refused", "rejected"]
 
 
 class Knocked(Value):
-    """What a peer's public IP said to datagrams to its `device`'s port, and last to the port `beside` it.
+    """What a peer's public IP said to packets to its `device`'s port, and to a datagram to the port `beside` it.
 
-    `refused` is the peer's own "port unreachable"; `rejected` is a firewall's. A node limits how many refusals it
-    sends: one that refuses the port beside would have refused the device's port, too.
+    `refused` is the peer's own "port unreachable"; `rejected` is a firewall's.
     """
 
     peer: str

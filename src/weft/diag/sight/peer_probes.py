@@ -9,9 +9,10 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
+from itertools import islice
 from typing import Final
 
 from weft.diag.sight.node import Knock, Knocked, Peer, Probed
@@ -24,7 +25,7 @@ _FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
-_ANSWER: Final = 0.3  # seconds for an error to come back
+_MOST_KNOCKS: Final = 100  # peers whose ports are asked: what eats a port, eats it of all
 # Codes of "destination unreachable": nothing listens at the port; a firewall rejects it.
 _REFUSED: Final = {4: 3, 6: 4}
 _REJECTED: Final = {4: (9, 10, 13), 6: (1, 5, 6)}
@@ -35,60 +36,52 @@ _PAUSE: Final = 0.002
 _ROOM: Final = 1 << 22  # bytes of answers that wait to be read
 _MOST: Final = 65535  # probes in one look: their numbers have 16 bits
 
+_Said = dict[tuple[Ip, int], Knock]  # by the address and the UDP port that packets did not reach
 
-def probe(peers: Sequence[Peer], *, mtu: int) -> tuple[Probed, ...]:
-    """Ask each peer, and wait for the answers: about a second if one is missing. `OSError` without the right to."""
+
+def probe(peers: Sequence[Peer], *, mtu: int, port: int = 0) -> tuple[tuple[Probed, ...], tuple[Knocked, ...]]:
+    """Ask each peer, and wait for the answers: about a second if one is missing. `OSError` without the right to.
+
+    What is wrapped goes to a UDP `port` of a peer's public IP, unless that is 0; of peers that do not answer so, what
+    they say of it and of the port beside it.
+    """
     questions = list(_questions(peers, mtu))[:_MOST]
     if not questions:
-        return ()
+        return (), ()
+    said: _Said = {}
     with ExitStack() as held:
         versions = {question.address.version for question in questions}
         sockets: dict[int, socket.socket] = {version: held.enter_context(_open(version)) for version in versions}
-        answered = _exchange(sockets, questions)
-    return tuple(replace(each, answered=number in answered) for number, each in enumerate(questions))
-
-
-def knock(asked: Mapping[str, Ip], port: int) -> tuple[Knocked, ...]:
-    """Send datagrams to a UDP port of each peer's address, and then to the one beside it, and hear of errors.
-
-    Errors about others' packets to these ports count as well. `OSError` without the right to hear them.
-    """
-    with ExitStack() as held:
-        versions = {address.version for address in asked.values()}
-        ears = [held.enter_context(icmp.listen(version, [UNREACHABLE[version]])) for version in versions]
-        mouths = {
-            version: held.enter_context(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) for version in versions
-        }
-        for address in asked.values():
-            # At once: no error that a node has to spare again in between is for the second port alone.
-            for each in (*[port] * _TRIES, port + 1):
-                with suppress(OSError):  # no way at all
-                    mouths[address.version].sendto(b"", (str(address), each))
-        said = _said(ears, _ANSWER)
-    return tuple(
+        answered = _exchange(sockets, questions, said)
+        probes = tuple(replace(each, answered=number in answered) for number, each in enumerate(questions))
+        silent = _silent(probes) if port else {}
+        if silent:
+            _knock(sockets, silent.values(), port + 1, said)
+    return probes, tuple(
         Knocked(peer=peer, device=said.get((address, port), "silent"), beside=said.get((address, port + 1), "silent"))
-        for peer, address in asked.items()
+        for peer, address in silent.items()
     )
 
 
-def _said(ears: Sequence[socket.socket], seconds: float) -> dict[tuple[Ip, int], Knock]:
-    """The keys are the address and port that packets did not reach."""
-    found: dict[tuple[Ip, int], Knock] = {}
-    end = time.monotonic() + seconds
+def _silent(probes: Sequence[Probed]) -> dict[str, Ip]:
+    dead = {each.peer for each in probes if each.way == "overlay" and not each.answered}
+    outside = ((each.peer, each.address) for each in probes if each.way == "underlay" and each.peer in dead)
+    return dict(islice(outside, _MOST_KNOCKS))
+
+
+def _knock(sockets: dict[int, socket.socket], addresses: Iterable[Ip], port: int, said: _Said) -> None:
+    for address in addresses:
+        with socket.socket(_FAMILY[address.version], socket.SOCK_DGRAM) as sock, suppress(OSError):  # no way at all
+            sock.sendto(b"", (str(address), port))
+    end = time.monotonic() + _SECONDS
     while (rest := end - time.monotonic()) > 0:
-        for sock in select.select(ears, [], [], rest)[0]:
-            with suppress(OSError):
-                word = _unreached(sock.recv(65536), 4 if sock.family == socket.AF_INET else 6)
-                if word is not None:
-                    found.setdefault(*word)
-    return found
+        _heard(sockets, 0, (), said, rest)
 
 
-def _unreached(message: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
-    """The address and UDP port that an error calls refused or rejected."""
-    error = behind_ip(4, message) if version == 4 else message
+def _unreached(error: bytes, version: int) -> tuple[tuple[Ip, int], Knock] | None:
+    """The address and UDP port that an error calls refused or rejected: a program's, or that of an outer packet."""
     packet = error[HEADER.size :]
-    if len(packet) < IP_HEADER[version]:
+    if error[:1] != bytes([UNREACHABLE[version]]) or len(packet) < IP_HEADER[version]:
         return None
     protocol, target = (packet[9], packet[16:20]) if version == 4 else (packet[6], packet[24:40])
     inside = behind_ip(version, packet)
@@ -115,7 +108,7 @@ def _open(version: int) -> socket.socket:
     return sock
 
 
-def _exchange(sockets: dict[int, socket.socket], questions: Sequence[Probed]) -> set[int]:
+def _exchange(sockets: dict[int, socket.socket], questions: Sequence[Probed], said: _Said) -> set[int]:
     """Send three times at most. Returns the numbers of what was answered."""
     answered = set[int]()
     identifier = os.getpid() & 0xFFFF
@@ -124,18 +117,20 @@ def _exchange(sockets: dict[int, socket.socket], questions: Sequence[Probed]) ->
         for start in range(0, len(missing), _AT_ONCE):
             for number in missing[start : start + _AT_ONCE]:
                 _send(sockets[questions[number].address.version], questions[number], identifier, number)
-            answered |= _heard(sockets, identifier, questions, _PAUSE)
+            answered |= _heard(sockets, identifier, questions, said, _PAUSE)
         end = time.monotonic() + _SECONDS
         while len(answered) < len(questions) and (rest := end - time.monotonic()) > 0:
-            answered |= _heard(sockets, identifier, questions, rest)
+            answered |= _heard(sockets, identifier, questions, said, rest)
         if len(answered) == len(questions):
             break
     return answered
 
 
-def _heard(sockets: dict[int, socket.socket], identifier: int, questions: Sequence[Probed], seconds: float) -> set[int]:
+def _heard(
+    sockets: dict[int, socket.socket], identifier: int, questions: Sequence[Probed], said: _Said, seconds: float
+) -> set[int]:
     ready, _, _ = select.select(list(sockets.values()), [], [], seconds)
-    return {number for sock in ready for number in _received(sock, identifier, questions)}
+    return {number for sock in ready for number in _received(sock, identifier, questions, said)}
 
 
 def _send(sock: socket.socket, question: Probed, identifier: int, number: int) -> None:
@@ -145,7 +140,7 @@ def _send(sock: socket.socket, question: Probed, identifier: int, number: int) -
         sock.sendto(echo_request(version, identifier, number, data), (str(question.address), 0))
 
 
-def _received(sock: socket.socket, identifier: int, questions: Sequence[Probed]) -> set[int]:
+def _received(sock: socket.socket, identifier: int, questions: Sequence[Probed], said: _Said) -> set[int]:
     version = 4 if sock.family == socket.AF_INET else 6
     found = set[int]()
     with suppress(BlockingIOError):
@@ -155,6 +150,8 @@ def _received(sock: socket.socket, identifier: int, questions: Sequence[Probed])
             number = _about(answer, version, identifier)
             if number is not None and number < len(questions) and questions[number].address == ip_address(sender):
                 found.add(number)
+            elif (word := _unreached(answer, version)) is not None:
+                said.setdefault(*word)
     return found
 
 

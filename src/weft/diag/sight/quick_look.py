@@ -19,6 +19,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import typed
 from weft.model.kernel.reported import NeighbourInfo, RouteInfo
 from weft.model.node.nodestate import NodeState
+from weft.model.value import replace
 
 _LONGEST: Final = 56 << 10  # bytes of all listings of rules together
 _SECONDS: Final = 5.0  # for a program
@@ -65,21 +66,20 @@ def _routes(rtnl: Rtnl, known: Iterable[Peer]) -> Iterator[RouteInfo]:
 
 def _rules() -> Ruleset:
     """The rules of all tables that may hold up what is forwarded. Raises `OSError`, also if they are too long."""
-    left = _LONGEST
+    left, listings, saved = _LONGEST, list[str](), dict[str, str]()
     tables = json.loads(_short(_TABLES, left))["nftables"]
-    # A table that is passed over may set marks, by which rules elsewhere decide.
-    found = Ruleset(marks=any(item.get("table", {}).get("name") in _PASSED_OVER for item in tables))
     for family, name in _tables(tables):
-        listed = _short(("nft", "-j", "list", "table", family, name), left)
-        saved, program = "", SAVES.get(family)
+        listings.append(_short(("nft", "-j", "list", "table", family, name), left))
+        left -= len(listings[-1])
+        program = SAVES.get(family)
         # Asked only where it keeps its rules in nf_tables: the legacy one would make the table that it lists.
         if name == "filter" and program is not None and "nf_tables" in _short((program, "--version"), left):
-            saved = _short((program, "-t", name), left)
-        left -= len(listed) + len(saved)
-        more = ruleset.parse(listed, {family: saved})
-        chains, sets = found.chains | more.chains, found.sets | more.sets
-        found = Ruleset(chains=chains, sets=sets, marks=found.marks or more.marks)
-    return found
+            saved[family] = _short((program, "-t", name), left)
+            left -= len(saved[family])
+    found = ruleset.parse(listings, saved)
+    # A table that is passed over may set marks, by which rules elsewhere decide.
+    passed_over = any(item.get("table", {}).get("name") in _PASSED_OVER for item in tables)
+    return replace(found, marks=found.marks or passed_over)
 
 
 def _tables(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:

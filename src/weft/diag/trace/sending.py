@@ -4,7 +4,6 @@ They leave as a program's packets do, through the rules and connection tracking 
 """
 
 import os
-import re
 import select
 import socket
 import time
@@ -15,7 +14,7 @@ from itertools import repeat
 from typing import Final, Self
 
 from weft.diag.sight.host import counters
-from weft.diag.sight.look import said
+from weft.diag.sight.look import PLAIN, said
 from weft.diag.sight.node import Hanging
 from weft.diag.sight.onlinks import queues
 from weft.diag.sight.pods import Pods
@@ -31,7 +30,6 @@ from weft.model.net import Family, Ip
 from weft.model.value import replace
 from weft.wire.icmp import IP_HEADER, marked_request
 
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9/\\_.-]*", re.ASCII)  # a name that nft reads as one
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _HEADER: Final = 8  # bytes of UDP's
 
@@ -186,7 +184,7 @@ def told(ruling: Ruling) -> Ruling:
     named = (ruling.table, ruling.chain)
     with suppress(OSError):
         # Names go into nft's own language, and those who made them may be anybody in the namespace.
-        if ruling.handle and all(_PLAIN.fullmatch(each) for each in named):
+        if ruling.handle and all(PLAIN.fullmatch(each) for each in named):
             listed = said(("nft", "-a", "list", "chain", ruling.family, *named)).splitlines()
             lines = (each.strip().rpartition(" # handle ") for each in listed)
             words = next((text for text, _, handle in lines if handle == str(ruling.handle)), "")

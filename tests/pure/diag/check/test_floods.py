@@ -17,7 +17,7 @@ class Flooded(socket.socket):
 
 
 @pytest.mark.parametrize(
-    "read", [lambda sock: list(answering._received(sock)), lambda sock: peer_probes._received(sock, 1, ())]
+    "read", [lambda sock: list(answering._received(sock)), lambda sock: peer_probes._received(sock, 1, (), {})]
 )
 def test_a_flood_is_left_after_some_thousand_packets(read: Any):
     with Flooded(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -58,7 +58,7 @@ def ruleset(saved: dict[str, str] | None = None, **content: Any) -> Ruleset:
     for name, rules in content.items():
         if name.isupper():
             items += [{"rule": {**base, "chain": name, "handle": n, "expr": each}} for n, each in enumerate(rules)]
-    return parse(json.dumps({"nftables": items}), saved)
+    return parse([json.dumps({"nftables": items})], saved)
 
 
 def found(hook: str = "prerouting", of: Packet = PACKET, **content: Any) -> list[Outcome]:
@@ -223,7 +223,7 @@ def test_marks_outside_of_nat_are_not_followed():
         {"rule": {**base, "chain": "m", "handle": 3, "expr": [{"vmap": {"key": MARK, "data": "@v"}}]}},
         {"rule": {**base, "chain": "n", "handle": 4, "expr": [MARKED]}},
     ]
-    assert parse(json.dumps({"nftables": items})).marks
+    assert parse([json.dumps({"nftables": items})]).marks
 
 
 # Through a node
@@ -316,7 +316,7 @@ def test_the_order_of_two_tables_is_not_told():
             base = {"family": "ip", "table": table}
             chain = {**base, "name": "p", "hook": "prerouting", "type": "nat", "prio": -100}
             items += [{"chain": chain}, {"rule": {**base, "chain": "p", "handle": 1, "expr": [dnat(address)]}}]
-        return ends(outcomes(parse(json.dumps({"nftables": items})), "prerouting", PACKET))
+        return ends(outcomes(parse([json.dumps({"nftables": items})]), "prerouting", PACKET))
 
     assert both("10.0.0.1", "10.0.0.1") == [end("10.0.0.1")]
     assert both("10.0.0.1", "10.0.0.2") == [f"{end('10.0.0.2')} ?"]

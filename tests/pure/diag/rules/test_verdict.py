@@ -51,7 +51,7 @@ def rules(*rules: list[dict[str, Any]], policy: str = "accept", family: str = "i
         for name, content in chains.items()
         for number, each in enumerate(content)
     ]
-    return parse(json.dumps({"nftables": items}))
+    return parse([json.dumps({"nftables": items})])
 
 
 def verdict(*args: Any, **others: Any) -> bool | None:
@@ -154,7 +154,7 @@ def test_what_decides_is_named():
 def test_a_comment_names_a_rule():
     listed = {"family": "ip", "table": "t", "chain": "f", "handle": 3, "expr": [DROP], "comment": "no more"}
     chain = {"family": "ip", "table": "t", "name": "f", "hook": "forward", "type": "filter", "policy": "accept"}
-    found = parse(json.dumps({"nftables": [{"chain": chain}, {"rule": listed}]}))
+    found = parse([json.dumps({"nftables": [{"chain": chain}, {"rule": listed}]})])
     assert judge(found, "forward", PACKET).by == 'rule "no more" of ip t f (handle 3)'
 
 
@@ -217,17 +217,19 @@ def test_packets_may_be_marked_before():
         {"chain": {"family": "ip", "table": "nat", "name": "M"}},
         {"rule": {"family": "ip", "table": "nat", "chain": "M", "handle": 1, "expr": [mark]}},
     ]})  # fmt: skip
-    assert not parse(nats).marks
+    assert not parse([nats]).marks
 
 
 def test_a_table_that_sleeps_is_not_asked():
     chain = {"family": "ip", "table": "t", "name": "f", "hook": "forward", "type": "filter", "policy": "drop"}
     asleep = {"table": {"family": "ip", "name": "t", "flags": ["dormant"]}}
     rule = {"family": "ip", "table": "t", "chain": "f", "handle": 3}
-    assert judge(parse(json.dumps({"nftables": [asleep, {"chain": chain}, {"rule": rule}]})), "forward", PACKET).passes
+    assert judge(
+        parse([json.dumps({"nftables": [asleep, {"chain": chain}, {"rule": rule}]})]), "forward", PACKET
+    ).passes
     awake = {"table": {"family": "ip", "name": "t"}}
     assert (
-        judge(parse(json.dumps({"nftables": [awake, {"chain": chain}, {"rule": rule}]})), "forward", PACKET).passes
+        judge(parse([json.dumps({"nftables": [awake, {"chain": chain}, {"rule": rule}]})]), "forward", PACKET).passes
         is False
     )
 
@@ -254,10 +256,10 @@ def test_iptables_save_tells_what_nft_does_not():
         "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
         "-A FORWARD -m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT\nCOMMIT\n"
     )
-    assert judge(parse(nft), "forward", PACKET).passes is None
-    assert judge(parse(nft, {"ip": saved}), "forward", PACKET).passes is True
+    assert judge(parse([nft]), "forward", PACKET).passes is None
+    assert judge(parse([nft], {"ip": saved}), "forward", PACKET).passes is True
     other = saved.replace("! --ctstate RELATED,ESTABLISHED", "--ctstate NEW --ctproto 6")
-    assert judge(parse(nft, {"ip": other}), "forward", PACKET).passes is None
+    assert judge(parse([nft], {"ip": other}), "forward", PACKET).passes is None
 
 
 def test_verdict_maps():
@@ -273,4 +275,4 @@ def test_verdict_maps():
 @pytest.mark.parametrize("text", ["", "{}", '{"nftables": 1}', '{"nftables": [{"chain": {"family": "ip"}}]}'])
 def test_what_is_no_listing_is_refused(text: str):
     with pytest.raises(ValueError, match=r"not a ruleset|Expecting"):
-        parse(text)
+        parse([text])
