@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -41,6 +42,8 @@ _QUOTING: Final = 1300  # bytes: an error about a probe quotes much of it (RFC 1
 _AT_ONCE: Final = 1000  # frames of one socket, before the others get a turn
 _SECONDS: Final = 1.0  # for the answers
 _WITHOUT: Final = 0.3  # to see which counters grow without probes
+_SLICE: Final = 0.05  # between looks at what rules have dropped
+_REST_OF_DROPPED: Final = 0.2  # for an answer all the same: a copy of a probe may have been dropped
 _REST: Final = 0.05  # for what is still on its way to other links when the last answer is seen
 
 
@@ -75,11 +78,18 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
 
 
 def watch(
-    pods: Pods, places: Iterable[str], wanted: Wanted, *, source: str, send: Callable[[], Sent], largest: int = 0
+    pods: Pods,
+    places: Iterable[str],
+    wanted: Wanted,
+    *,
+    source: str,
+    send: Callable[[], Sent],
+    largest: int = 0,
+    are_dropped: Callable[[], bool] = lambda: False,
 ) -> ProbesSeen:
     """Send the probes from a place and count them there and at the others, for a second if one is not answered.
 
-    `largest` is the size of the largest probe in bytes, 0 if they have no size.
+    `largest` is the size of the largest probe in bytes, 0 if they have no size. Less time is due if all `are_dropped`.
     """
     counted, longest = ProbesSeen(), max(_QUOTING, largest + _AROUND) if largest else _LONGEST
     listen = partial(packetsocket.listen, room=_BUFFER, longest=longest, shown=_SHOWN)
@@ -99,7 +109,7 @@ def watch(
             for descriptor, _ in waiting.poll(1000 * seconds):
                 take(*sockets[descriptor])
 
-        while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers))
+        while_awaited(read, lambda: len(counted.anywhere(source, "back")) == len(wanted.numbers), are_dropped)
         behind = sum(take(*each) for each in sockets.values())
         unread = behind + sum(packetsocket.dropped(sock) for _, sock in sockets.values())
     return replace(counted, unread=unread, sent=sent)
@@ -125,7 +135,7 @@ class Growth:
             after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
             grown = {place: difference(before, after[place]) for place, before in self._before.items()}
             seen.queues.update({place: queues_in(each) for place, each in grown.items()})
-            without, waited = self._without(after, took)
+            without, waited = self._without(after, took) if any(grown.values()) else (grown, took)
             times = took / waited
             seen.grown.update({place: by_probes(each, without[place], times=times) for place, each in grown.items()})
             seen.on_links.update({place: self._hanging(place) for place in self._before})
@@ -155,6 +165,7 @@ class Filters:
     ) -> None:
         self._tell = tell
         self._sockets = dict[str, socket.socket]()
+        self._steps: dict[str, list[Step]] = defaultdict(list)
         with ExitStack() as held:
             for place in dict.fromkeys(places):
                 with suppress(OSError):  # no nf_tables
@@ -168,14 +179,23 @@ class Filters:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
+    def have_dropped(self, count: int) -> bool:
+        """True if they have told of so many drops, of which one is the end of a probe."""
+        return sum(each.count for found in self._dropped().values() for each in found) >= count
+
     def explain(self, seen: ProbesSeen) -> None:
         """Note in `seen` who dropped probes."""
+        for place, found in self._dropped().items():
+            seen.ruled[place] = [self._tell(place, each) for each in found]
+
+    def _dropped(self) -> dict[str, list[Ruling]]:
+        found = dict[str, list[Ruling]]()
         for place, sock in self._sockets.items():
-            steps = list[Step]()
             with suppress(OSError):  # more than were kept: what came is true
-                steps += nftrace.take(sock)
-            if found := dropped(steps, nftrace.tables(sock)):
-                seen.ruled[place] = [self._tell(place, each) for each in found]
+                self._steps[place] += nftrace.take(sock)
+            if drops := dropped(self._steps[place], nftrace.tables(sock)):
+                found[place] = drops
+        return found
 
 
 def told(ruling: Ruling) -> Ruling:
@@ -204,13 +224,15 @@ def counters_there() -> Iterator[Callable[[], dict[str, int]]]:
         os.close(proc)
 
 
-def while_awaited(read: Callable[[float], None], answered: Callable[[], bool]) -> None:
-    """Call `read` with the seconds that it may wait, for a second or until shortly after all answers came."""
+def while_awaited(
+    read: Callable[[float], None], answered: Callable[[], bool], are_dropped: Callable[[], bool] = lambda: False
+) -> None:
+    """Call `read` with the seconds that it may wait, for a second or until shortly after no answer is awaited."""
     until, settled = time.monotonic() + _SECONDS, False
     while (left := until - time.monotonic()) > 0:
-        read(left)
-        if not settled and answered():
-            until, settled = time.monotonic() + _REST, True
+        read(min(left, _SLICE))
+        if not settled and (rest := _REST if answered() else _REST_OF_DROPPED if are_dropped() else 0.0):
+            until, settled = min(until, time.monotonic() + rest), True
 
 
 def _take(place: str, sock: socket.socket, counted: ProbesSeen, wanted: Wanted, *, all_macs: bool) -> bool:

@@ -142,7 +142,8 @@ def test_a_counter_that_grew_by_the_lost_probes_says_why(place: str, counter: st
 
 def test_what_grows_without_probes_is_not_theirs():
     assert by_probes({"a": 9, "b": 3, "c": 4}, {"a": 3, "c": 2}, times=3.0) == {"b": 3}
-    assert difference({"a": 1}, {"a": 1, "b": 2}) == {"b": 2}
+    xfrm, queue, route = "XfrmInNoPols", "Queue.tbf.eth0", "IpExt.InNoRoutes"
+    assert difference({xfrm: 1, queue: 4}, {xfrm: 1, queue: 6, route: 2, "Ip.InReceives": 9}) == {queue: 2, route: 2}
 
 
 SILENT = Problem(code="REACH-001", where="link eth0", seen="172.31.0.12 does not answer ARP on eth0")
