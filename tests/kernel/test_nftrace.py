@@ -1,15 +1,16 @@
 """The tables that have packets traced: the kernel takes them away, or, where it cannot, their maker does."""
 
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_address
 
 import pytest
 
 from tests.support.netns import Netns
 from weft.diag.sight import look
-from weft.diag.trace.probes import patterns
+from weft.diag.trace.probes import ProbesSeen, patterns
 from weft.diag.trace.ruled import dropped
-from weft.diag.trace.sending import send
+from weft.diag.trace.sending import Filters, send, told
 from weft.kernel.netfilter import nftrace
 
 HERE = ip_address("127.0.0.1")
@@ -41,6 +42,22 @@ def test_two_traces_at_once(netns: Netns):
         assert steps(netns) == [("ip x p", 3)]
         assert dropped(nftrace.take(other), nftrace.tables(other)) == []
         assert netns.run("nft list tables").count("weft-trace-") == 2
+
+
+def test_that_no_probe_is_left_is_known_at_once_and_who_dropped_them_later_too(netns: Netns):
+    netns.run(DROP)
+    numbers, seen = [1, 3, 5], ProbesSeen()
+    listen = partial(nftrace.listen, patterns("icmp", numbers))
+    with Filters(
+        ["node"], lambda _: netns.call(listen), lambda _, ruling: netns.call(partial(told, ruling))
+    ) as filters:
+        assert not filters.have_dropped(1)
+        netns.call(lambda: send(HERE, HERE, kind="icmp", port=0, numbers=numbers))
+        assert filters.have_dropped(3)
+        assert not filters.have_dropped(4)
+        filters.explain(seen)
+    [ruling] = seen.ruled["node"]
+    assert (ruling.table, ruling.chain, ruling.count, ruling.beside) == ("x", "p", 3, ["p"])
 
 
 def test_a_kernel_that_knows_no_owner(netns: Netns, monkeypatch: pytest.MonkeyPatch):

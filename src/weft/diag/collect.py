@@ -17,7 +17,7 @@ from weft import __version__
 from weft.cni.runtime import conf
 from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, files_of
-from weft.diag.doctor.proof import examined
+from weft.diag.check.proof import examined
 from weft.diag.options import place_options, places_of
 from weft.diag.sight.look import Places, said
 from weft.kernel import daemons

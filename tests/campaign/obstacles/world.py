@@ -19,12 +19,13 @@ from typing import Any, Final, Literal, TypeVar
 from tests.support import namespaces
 from tests.support.netns import Netns, wire
 from weft.cni.runtime.cache import Cache
+from weft.diag.check.proof import examined
 from weft.diag.checks import CHECKS
 from weft.diag.doctor.forms import DoctorReport, report
-from weft.diag.doctor.proof import examined
 from weft.diag.finding import ask
+from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.look import Places, look
-from weft.diag.trace.command import prove_echo
+from weft.diag.trace.command import prove_packet
 from weft.diag.trace.probe_report import TraceReport
 from weft.model.net import Family
 from weft.wire.cnicache import Entry
@@ -168,17 +169,18 @@ class World:
         return " 3 received" in said
 
     def doctor(self, node: str) -> DoctorReport:
-        return self._inside(node, _diagnosed)
+        return self.inside(node, _diagnosed)
 
     def trace(self, source: str, target: str, family: Family, *, size: int = 0) -> TraceReport:
         ends = [ip_address(pod_address(each, family)) for each in (source, target)]
 
         def traced(places: Places) -> TraceReport:
-            return prove_echo(look(places), ends[0], ends[1], size=size, look_again=lambda: look(places))
+            packet = Packet(source=ends[0], target=ends[1], protocol=ECHO[family], size=size)
+            return prove_packet(look(places), packet, look_again=lambda: look(places))
 
-        return self._inside(node_of(source), traced)
+        return self.inside(node_of(source), traced)
 
-    def _inside(self, node: str, work: Callable[[Places], T]) -> T:
+    def inside(self, node: str, work: Callable[[Places], T]) -> T:
         """Run in a forked child in the node, whose runtime's files it sees; what it raises is raised here."""
         folder = self.folder / node
         places = Places(

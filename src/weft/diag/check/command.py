@@ -13,19 +13,21 @@ from weft.diag.check.causes import Cause, causes
 from weft.diag.check.evidence import Evidence
 from weft.diag.check.judging import judged, made, measured, tried_again, untried
 from weft.diag.check.node_trials import FROM_HERE
+from weft.diag.check.proof import traced
 from weft.diag.check.report import CheckReport, as_junit, as_text, summed_up
 from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import FAULTS, Outcome, Trial, Tried
 from weft.diag.checks import CHECKS
+from weft.diag.checks.packets import is_unexplained
 from weft.diag.finding import ask
 from weft.diag.options import place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
-from weft.diag.sight.look import ask_peers, look
-from weft.diag.sight.node import Sight
+from weft.diag.sight.look import Places, ask_peers, look
+from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
-from weft.diag.trace.command import both_ways
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted
+from weft.model.value import replace
 from weft.screen.documents import Progress, next_commands, output_with, show_report
 from weft.screen.groups import need_root
 
@@ -56,7 +58,7 @@ def check(output: str, **where: Any) -> int:
     need_root("weft check")
     progress = Progress(output)
     try:
-        report = _check(look(places_of(where)), progress)
+        report = examine(places_of(where), progress)
     finally:
         progress.done()
     show_report(output, report, "".join(as_text(report)), junit=partial(as_junit, "weft check", report))
@@ -72,8 +74,9 @@ def _traces(report: CheckReport) -> Iterator[str]:
         yield f"weft trace --explain {failed.outcome.own} {failed.trial.address}"
 
 
-def _check(sight: Sight, note: Note) -> CheckReport:
-    name = socket.gethostname()
+def examine(places: Places, note: Note) -> CheckReport:
+    """Try everything, saying now and then how far it is. Raises `Unavailable` where there is nothing to try."""
+    name, sight = socket.gethostname(), look(places)
     with pods_of(sight, name, "weft check") as pods:
         wanted = node_trials.trials(node_trials.ends(sight, name, pods.found), node_trials.most_pairs(sight))
         if not wanted:
@@ -91,7 +94,16 @@ def _check(sight: Sight, note: Note) -> CheckReport:
             return summed_up(FROM_HERE, found_out, (), (), untried=rest)
         note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
         exact = [measured(tried_again(cause, attempt), attempt) for cause in found]
-    return summed_up(FROM_HERE, found_out, exact, [*owners, *_evidence(sight, name, found)], untried=rest)
+        followed = (_traced(sight, each, places) for each in found[:_TRACED])
+    proof = Proof(
+        tried=len(found_out),
+        arrived=sum(not each.fault for each in found_out),
+        pods=len(pods.found),
+        peers=len(peers(sight)),
+        lost=tuple(each for each in followed if each is not None),
+    )
+    evidence = _evidence(replace(ask_peers(sight), proof=proof), name)
+    return summed_up(FROM_HERE, found_out, exact, [*owners, *evidence], untried=rest, here=name)
 
 
 def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> set[str]:
@@ -99,18 +111,27 @@ def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> 
     return pods.ended({name for trial in failed for name in (trial.source, trial.target)})
 
 
-def _evidence(sight: Sight, name: str, found: Sequence[Cause]) -> list[Evidence]:
-    said = [
-        Evidence(node=name, by="doctor", problem=finding.problem, weight=finding.weight)
-        for finding in ask(CHECKS, ask_peers(sight)).findings
+def _traced(sight: Sight, cause: Cause, places: Places) -> Lost | None:
+    """What loses an example of what a cause explains; None if probes like it arrive."""
+    example = next(filter(_is_traceable, cause.examples), None)
+    if example is None or cause.fault != "lost":
+        return None
+    packet = _packet(example.trial, example.outcome.own)
+    ends = ((str(each.subnet), each.inner, each.public) for each in peers(sight))
+    peer = next((name for name, *addresses in ends if packet.target in addresses), "")
+    return traced(sight, packet, peer, places)
+
+
+def _evidence(sight: Sight, name: str) -> list[Evidence]:
+    """What traces have seen, and what the checks find beside that."""
+    lost = () if sight.proof is None else sight.proof.lost
+    seen = [each.cause for each in lost if each.cause is not None and not is_unexplained(each)]
+    said = [Evidence(node=name, by="trace", problem=problem) for problem in dict.fromkeys(seen)]
+    return said + [
+        Evidence(node=name, by="doctor", problem=each.problem, weight=each.weight)
+        for each in ask(CHECKS, sight).findings
+        if each.problem not in seen
     ]
-    for cause in found[:_TRACED]:
-        example = next(filter(_is_traceable, cause.examples), None)
-        if example is not None:
-            ways = both_ways(sight, _packet(example.trial, example.outcome.own))
-            dropped = (way.problem for _, way in ways.values() if way.problem is not None)
-            said += (Evidence(node=name, by="trace", problem=problem) for problem in dropped)
-    return said
 
 
 def _is_traceable(tried: Tried) -> bool:

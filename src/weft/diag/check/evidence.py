@@ -42,14 +42,14 @@ class Evidence(Value):
         return self.node, self.problem.code.partition("-")[0]
 
 
-def reason(cause: Cause, evidence: Sequence[Evidence]) -> Evidence | None:
-    """The evidence that explains a cause of losses best.
+def reason(cause: Cause, evidence: Sequence[Evidence], here: str = "") -> Evidence | None:
+    """The evidence that explains a cause of losses best; all places of the cause may be on one node, `here`.
 
     Faults come before warnings, what was seen (a rule, a route, a setting) before what was concluded from lost probes,
     the node that the losses have in common before others, what a trace met before what else a doctor found, and the
     doctor's word for it before the trace's.
     """
-    nodes = _touched(cause)
+    nodes = [*_touched(cause), here]
     traced = {each.area for each in evidence if each.by == "trace"}
 
     def rank(each: Evidence) -> tuple[bool, bool, int, bool, bool]:

@@ -62,7 +62,11 @@ _SHOWN: Final = 3  # failed trials of each scenario in words
 
 
 def conclusion(
-    tried: Sequence[Tried], causes: Sequence[Cause], evidence: Sequence[Evidence], untried: Sequence[str] = ()
+    tried: Sequence[Tried],
+    causes: Sequence[Cause],
+    evidence: Sequence[Evidence],
+    untried: Sequence[str] = (),
+    here: str = "",
 ) -> str:
     """Each cause is there with its reason."""
     if not causes and untried:
@@ -73,7 +77,7 @@ def conclusion(
         allowed = " that policies allow, and nothing else" if policed else ""
         return f"everything reaches everything{allowed}: {counted(len(tried), 'trial')}, and none failed"
     alone = len(causes) == 1
-    return one_line("; ".join(_cause(cause, reason(cause, evidence), alone=alone) for cause in causes))
+    return one_line("; ".join(_cause(cause, reason(cause, evidence, here), alone=alone) for cause in causes))
 
 
 def _cause(cause: Cause, why: Evidence | None, *, alone: bool) -> str:
@@ -177,12 +181,14 @@ def summed_up(
     evidence: Sequence[Evidence],
     *,
     untried: Sequence[str] = (),
+    here: str = "",
 ) -> CheckReport:
+    """All places are on node `here`, if it is given."""
     return CheckReport(
-        conclusion=conclusion(tried, causes, evidence, untried),
+        conclusion=conclusion(tried, causes, evidence, untried, here),
         tried=len(tried),
         failed=sum(bool(each.fault) for each in tried),
-        causes=[_explained(cause, evidence, alone=len(causes) == 1) for cause in causes],
+        causes=[_explained(cause, reason(cause, evidence, here), alone=len(causes) == 1) for cause in causes],
         demands=[
             _share(name, about, [each for each in tried if name in BY_NAME[each.trial.scenario].demands])
             for name, about in DEMANDS.items()
@@ -201,8 +207,7 @@ def summed_up(
     )
 
 
-def _explained(cause: Cause, evidence: Sequence[Evidence], *, alone: bool) -> Explained:
-    why = reason(cause, evidence)
+def _explained(cause: Cause, why: Evidence | None, *, alone: bool) -> Explained:
     known = {} if why is None else {"code": why.problem.code, "node": why.node, "seen": str(why.problem)}
     return Explained(
         sentence=sentence(cause, alone=alone),

@@ -12,9 +12,9 @@ import click
 
 from weft.beside.programs import run_here
 from weft.diag.bundle.offline import bundle_at
+from weft.diag.check.proof import examined
 from weft.diag.checks import CHECKS
 from weft.diag.doctor import forms
-from weft.diag.doctor.proof import examined
 from weft.diag.finding import Command, Diagnosis, Finding, ask
 from weft.diag.options import NAMES, place_options, places_of
 from weft.diag.sight.look import ENVIRON

@@ -238,7 +238,12 @@ def _sent(
         end = end or End(node=beyond, address=target)
         places, chosen = ([] if beyond else [end.place]), {each: ip_address(each).packed for each in (target, *others)}
 
-        def counted(numbers: Sequence[int], sizes: Sequence[int], places: Sequence[str]) -> ProbesSeen:
+        def counted(
+            numbers: Sequence[int],
+            sizes: Sequence[int],
+            places: Sequence[str],
+            are_dropped: Callable[[], bool] = lambda: False,
+        ) -> ProbesSeen:
             return watch(
                 pods,
                 places,
@@ -248,6 +253,7 @@ def _sent(
                     packet.source, packet.target, kind=kind, port=packet.target_port, numbers=numbers, sizes=sizes
                 ),
                 largest=max(sizes, default=0),
+                are_dropped=are_dropped,
             )
 
         def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
@@ -265,7 +271,8 @@ def _sent(
             ) as filters,
         ):
             growth = Growth(watched, lambda place: pods.run(place, counters), lambda place: pods.run(place, hanging))
-            seen = counted(sent, [size] * len(sent) if size else [], [name, *places])
+            all_dropped = partial(filters.have_dropped, len(sent))
+            seen = counted(sent, [size] * len(sent) if size else [], [name, *places], all_dropped)
             filters.explain(seen)
             growth.explain(seen, begin.place, sent)
         found = proved(
@@ -293,10 +300,9 @@ def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:
     yield from ends | known
 
 
-def prove_echo(sight: Sight, source: Ip, target: Ip, *, size: int = 0, look_again: Callable[[], Sight]) -> TraceReport:
-    """Do as `prove` with three echo requests."""
-    packet = Packet(source=source, target=target, protocol=ECHO[source.version], size=size)
-    words, ways = (str(source), str(target)), _alone(both_ways(sight, packet))
+def prove_packet(sight: Sight, packet: Packet, *, look_again: Callable[[], Sight]) -> TraceReport:
+    """Do as `prove`."""
+    words, ways = (str(packet.source), str(packet.target)), _alone(both_ways(sight, packet))
     return prove(sight, words, packet, ways, look_again=lambda: _alone(both_ways(look_again(), packet)))
 
 

@@ -18,11 +18,12 @@ from weft.diag.check import node_trials, trying
 from weft.diag.check.scenarios import End
 from weft.diag.checks.packets import is_unexplained
 from weft.diag.owners import POLICY_TABLE
+from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
-from weft.diag.trace.command import prove_echo
+from weft.diag.trace.command import prove_packet
 from weft.diag.trace.probes import patterns, so_many
 from weft.diag.trace.ruled import ends_of_dropped
 from weft.diag.trace.sending import send
@@ -63,10 +64,10 @@ def examined(places: Places) -> Sight:
             refused = _refused(sight, pods, lost)
         alive = {end for each in sent if each.arrived for end in (each.source, each.target)}
         unexplained = [each for each in lost if (each.source, each.target) not in refused]
-        traced = {each: _traced(sight, each, places) for each in _examples(unexplained, alive)}
+        followed = {each: _followed(sight, each, places) for each in _examples(unexplained, alive)}
     except (Unavailable, ConfigError, OSError) as error:
         return replace(sight, unseen={**sight.unseen, "proof": str(error)})
-    proof = _proof(sight, sent, [traced.get(each, _untraced(each, refused)) for each in lost])
+    proof = _proof(sight, sent, [followed.get(each, _untraced(each, refused)) for each in lost])
     more = len(pods.found) - len(some) + len(others) - len(theirs)
     return replace(sight, proof=replace(proof, pods=len(some), more=more))
 
@@ -159,21 +160,29 @@ def _examples(lost: Sequence[_Sent], alive: Collection[Ip]) -> Iterator[_Sent]:
         left = [each for each in left if common not in (each.source, each.target)]
 
 
-def _traced(sight: Sight, sent: _Sent, places: Places) -> Lost:
-    lost = _untraced(sent)
+def _followed(sight: Sight, sent: _Sent, places: Places) -> Lost:
+    packet = Packet(source=sent.source, target=sent.target, protocol=ECHO[sent.source.version])
+    lost = traced(sight, packet, sent.peer, places)
+    if lost is None:
+        where = f"packets from {sent.source} to {sent.target}"
+        seen = "some were lost, and three that were sent later arrived"
+        lost = replace(_untraced(sent), cause=Problem("LOST-001", where, seen, hint=_BY_CHANCE), here=True)
+    return lost
+
+
+def traced(sight: Sight, packet: Packet, peer: str, places: Places) -> Lost | None:
+    """What loses a packet of this node or its pods, by probes like it; None if they arrive. `peer` is as in `Lost`."""
+    lost = Lost(source=packet.source, target=packet.target, peer=peer)
     try:
-        found = prove_echo(sight, lost.source, lost.target, look_again=lambda: look(places))
+        found = prove_packet(sight, packet, look_again=lambda: look(places))
     except ConfigError as error:  # one end has just gone, or has lost its address, or another has it, too
         found_out = next((each for each in error.problems if each.code == "CHECK-001"), None)
         return replace(lost, cause=found_out, here=found_out is not None)
     except (Unavailable, OSError):
         return lost
-    problem = found.problem
     if found.well:
-        where = f"packets from {lost.source} to {lost.target}"
-        problem = Problem("LOST-001", where, "some were lost, and three that were sent later arrived", hint=_BY_CHANCE)
-    elif problem is None:
-        problem = Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
+        return None
+    problem = found.problem or Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
     # As a trace has it of what leaves the node, and of a machine that does not tell its MAC.
     beyond = problem.where.startswith((f"{socket.gethostname()} to ", "link "))
     return replace(lost, cause=problem, here=not beyond, forbidden=found.ruling is not None and found.ruling.is_policys)
