@@ -25,7 +25,7 @@ from weft.diag.doctor.forms import DoctorReport, report
 from weft.diag.finding import ask
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.look import Places, look
-from weft.diag.trace.command import prove_packet
+from weft.diag.trace.command import prove
 from weft.diag.trace.probe_report import TraceReport
 from weft.model.net import Family
 from weft.wire.cnicache import Entry
@@ -176,7 +176,7 @@ class World:
 
         def traced(places: Places) -> TraceReport:
             packet = Packet(source=ends[0], target=ends[1], protocol=ECHO[family], size=size)
-            return prove_packet(look(places), packet, look_again=lambda: look(places))
+            return prove(look(places), packet)
 
         return self.inside(node_of(source), traced)
 

@@ -94,7 +94,7 @@ def examine(places: Places, note: Note) -> CheckReport:
             return summed_up(FROM_HERE, found_out, (), (), untried=rest)
         note(f"{sum(bool(each.fault) for each in found_out)} failed: looking for the reason")
         exact = [measured(tried_again(cause, attempt), attempt) for cause in found]
-        followed = (_traced(sight, each, places) for each in found[:_TRACED])
+        followed = (_traced(sight, each) for each in found[:_TRACED])
     proof = Proof(
         tried=len(found_out),
         arrived=sum(not each.fault for each in found_out),
@@ -111,7 +111,7 @@ def _ended(pods: Pods, wanted: Sequence[Trial], outcomes: Sequence[Outcome]) -> 
     return pods.ended({name for trial in failed for name in (trial.source, trial.target)})
 
 
-def _traced(sight: Sight, cause: Cause, places: Places) -> Lost | None:
+def _traced(sight: Sight, cause: Cause) -> Lost | None:
     """What loses an example of what a cause explains; None if probes like it arrive."""
     example = next(filter(_is_traceable, cause.examples), None)
     if example is None or cause.fault != "lost":
@@ -119,7 +119,7 @@ def _traced(sight: Sight, cause: Cause, places: Places) -> Lost | None:
     packet = _packet(example.trial, example.outcome.own)
     ends = ((str(each.subnet), each.inner, each.public) for each in peers(sight))
     peer = next((name for name, *addresses in ends if packet.target in addresses), "")
-    return traced(sight, packet, peer, places)
+    return traced(sight, packet, peer)
 
 
 def _evidence(sight: Sight, name: str) -> list[Evidence]:

@@ -23,7 +23,7 @@ from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
-from weft.diag.trace.command import prove_packet
+from weft.diag.trace.command import prove
 from weft.diag.trace.probes import patterns, so_many
 from weft.diag.trace.ruled import ends_of_dropped
 from weft.diag.trace.sending import send
@@ -64,7 +64,7 @@ def examined(places: Places) -> Sight:
             refused = _refused(sight, pods, lost)
         alive = {end for each in sent if each.arrived for end in (each.source, each.target)}
         unexplained = [each for each in lost if (each.source, each.target) not in refused]
-        followed = {each: _followed(sight, each, places) for each in _examples(unexplained, alive)}
+        followed = {each: _followed(sight, each) for each in _examples(unexplained, alive)}
     except (Unavailable, ConfigError, OSError) as error:
         return replace(sight, unseen={**sight.unseen, "proof": str(error)})
     proof = _proof(sight, sent, [followed.get(each, _untraced(each, refused)) for each in lost])
@@ -160,9 +160,9 @@ def _examples(lost: Sequence[_Sent], alive: Collection[Ip]) -> Iterator[_Sent]:
         left = [each for each in left if common not in (each.source, each.target)]
 
 
-def _followed(sight: Sight, sent: _Sent, places: Places) -> Lost:
+def _followed(sight: Sight, sent: _Sent) -> Lost:
     packet = Packet(source=sent.source, target=sent.target, protocol=ECHO[sent.source.version])
-    lost = traced(sight, packet, sent.peer, places)
+    lost = traced(sight, packet, sent.peer)
     if lost is None:
         where = f"packets from {sent.source} to {sent.target}"
         seen = "some were lost, and three that were sent later arrived"
@@ -170,11 +170,11 @@ def _followed(sight: Sight, sent: _Sent, places: Places) -> Lost:
     return lost
 
 
-def traced(sight: Sight, packet: Packet, peer: str, places: Places) -> Lost | None:
+def traced(sight: Sight, packet: Packet, peer: str) -> Lost | None:
     """What loses a packet of this node or its pods, by probes like it; None if they arrive. `peer` is as in `Lost`."""
     lost = Lost(source=packet.source, target=packet.target, peer=peer)
     try:
-        found = prove_packet(sight, packet, look_again=lambda: look(places))
+        found = prove(sight, packet)
     except ConfigError as error:  # one end has just gone, or has lost its address, or another has it, too
         found_out = next((each for each in error.problems if each.code == "CHECK-001"), None)
         return replace(lost, cause=found_out, here=found_out is not None)

@@ -181,11 +181,15 @@ def ask_peers(sight: Sight) -> Sight:
         probes, knocks = peer_probes.probe(peers(sight), mtu=largest, port=next(iter(sight.ports), 0))
         if all(each.answered for each in probes):
             return replace(sight, probes=probes)
-        with Rtnl.open() as rtnl:
-            neighbours = tuple(rtnl.neighbours())  # which of the silent ones do not even answer ARP
-        return replace(sight, probes=probes, knocks=knocks, strangers=_strangers(sight), neighbours=neighbours)
+        return replace(with_neighbours(sight), probes=probes, knocks=knocks, strangers=_strangers(sight))
     except OSError as error:
         return replace(sight, unseen={**sight.unseen, "probes": _words(error)})
+
+
+def with_neighbours(sight: Sight) -> Sight:
+    """The same, with the neighbours of now: of those that were asked since, some do not even answer ARP."""
+    with Rtnl.open() as rtnl:
+        return replace(sight, neighbours=tuple(rtnl.neighbours()))
 
 
 def _strangers(sight: Sight) -> tuple[Ip, ...]:

@@ -13,7 +13,7 @@ import click
 from weft.diag.bundle.offline import bundle_at
 from weft.diag.options import NAMES, place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
-from weft.diag.sight.look import look
+from weft.diag.sight.look import look, with_neighbours
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.onlinks import hanging
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
@@ -29,7 +29,7 @@ from weft.diag.trace.sending import Filters, Growth, counters_there, send, told,
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.kernel.netfilter import nftrace
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Ip
+from weft.model.net import Ip, with_port
 from weft.model.text import one_line
 from weft.model.value import replace
 from weft.screen.documents import output_with, show_report
@@ -92,14 +92,12 @@ def trace(
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     there = _packet(source, target, udp=udp, size=size)
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "probe").sight
-    ways = both_ways(sight, there)
     if probe:
-        proved = prove(
-            sight, (source, target), there, _alone(ways), look_again=lambda: _alone(both_ways(_sight(where), there))
-        )
+        proved = prove(sight, there)
         told = "".join(f"{one_line(line)}\n" for line in tried_lines(proved, explain=explain))
         show_report(output, proved, tried_diagram(proved) if output == "mermaid" else told)
         return 0 if proved.well else 3
+    ways = both_ways(sight, there)
     said = [line for packet, way in ways.values() for line in (str(packet), *lines(way, explain=explain))]
     text = diagram(list(_stages(ways))) if output == "mermaid" else "".join(f"{one_line(line)}\n" for line in said)
     show_report(output, _alone(ways), text)
@@ -204,27 +202,23 @@ def _wrong(seen: str) -> Problem:
     return Problem("FLAG-001", "weft trace", seen, expected="two addresses of one family, as 10.244.1.2 10.244.2.3:80")
 
 
-def prove(
-    sight: Sight, words: tuple[str, str], packet: Packet, ways: Ways, *, look_again: Callable[[], Ways]
-) -> TraceReport:
+def prove(sight: Sight, packet: Packet) -> TraceReport:
     """Send probes as `packet`: three, or more to a Service, of which one pod is followed.
 
-    `look_again` is for lost ones: the node has asked its neighbours for MACs since. Raises `ConfigError` unless the
-    packet comes from this node.
+    Raises `ConfigError` unless the packet comes from this node.
 
     Where a neighbour does not tell its MAC, more are sent: the kernel asks each second, three times, so the first ones
     may have seen no question, and what loses it. Once it has given up, each packet makes it ask at once.
     """
-    found = _sent(sight, words, packet, ways, look_again=look_again)
+    found = _sent(sight, packet)
     if found.problem is None or NO_ANSWER not in found.problem.seen:
         return found
-    return _sent(sight, words, packet, look_again(), look_again=look_again)
+    return _sent(with_neighbours(sight), packet)
 
 
-def _sent(
-    sight: Sight, words: tuple[str, str], packet: Packet, ways: Ways, *, look_again: Callable[[], Ways]
-) -> TraceReport:
-    name, kind, there = socket.gethostname(), _KINDS[packet.protocol], ways["there"]
+def _sent(sight: Sight, packet: Packet) -> TraceReport:
+    name, kind, ways = socket.gethostname(), _KINDS[packet.protocol], _alone(both_ways(sight, packet))
+    there = ways["there"]
     others = [address for hop in there.hops for address in hop.others]
     sent, size = numbers(randbits(32), 1 + len(others)), packet.size
     ports = {packet.target_port, *([there.packet.target_port] if there.packet is not None else [])}
@@ -276,7 +270,12 @@ def _sent(
             filters.explain(seen)
             growth.explain(seen, begin.place, sent)
         found = proved(
-            Asked(source=words[0], target=words[1], kind=kind, numbers=sent),
+            Asked(
+                source=str(packet.source),
+                target=with_port(packet.target, packet.target_port),
+                kind=kind,
+                numbers=sent,
+            ),
             begin,
             end,
             [(name, ways)],
@@ -284,7 +283,7 @@ def _sent(
             beyond=beyond,
             sized=Sized(size=size) if size else None,
             count=of_sizes,
-            look_again=lambda: [(name, look_again())],
+            look_again=lambda: [(name, _alone(both_ways(with_neighbours(sight), packet)))],
         )
         return inside.explained(found, pods, begin, end, sent=packet, way=there)
 
@@ -298,12 +297,6 @@ def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:
             link = link_towards(sight, peer.hop)
             known |= {peer.hop, *(each.ip for each in sight.addresses_of(0 if link is None else link.index))}
     yield from ends | known
-
-
-def prove_packet(sight: Sight, packet: Packet, *, look_again: Callable[[], Sight]) -> TraceReport:
-    """Do as `prove`."""
-    words, ways = (str(packet.source), str(packet.target)), _alone(both_ways(sight, packet))
-    return prove(sight, words, packet, ways, look_again=lambda: _alone(both_ways(look_again(), packet)))
 
 
 def _local(sight: Sight, pods: Pods, name: str, address: str) -> End | None:
