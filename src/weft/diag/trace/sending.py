@@ -181,7 +181,7 @@ class Filters:
 
     def have_dropped(self, count: int) -> bool:
         """True if they have told of so many drops, of which one is the end of a probe."""
-        return sum(each.count for found in self._dropped().values() for each in found) >= count
+        return sum(each.count for found in self._dropped().values() for each in found if not each.asking) >= count
 
     def explain(self, seen: ProbesSeen) -> None:
         """Note in `seen` who dropped probes."""
