@@ -57,7 +57,7 @@ def test_that_no_probe_is_left_is_known_at_once_and_who_dropped_them_later_too(n
         assert not filters.have_dropped(4)
         filters.explain(seen)
     [ruling] = seen.ruled["node"]
-    assert (ruling.table, ruling.chain, ruling.count, ruling.beside) == ("x", "p", 3, ["p"])
+    assert (ruling.table, ruling.chain, ruling.count, ruling.beside) == ("x", "p", 3, ("p",))
 
 
 def test_a_kernel_that_knows_no_owner(netns: Netns, monkeypatch: pytest.MonkeyPatch):
