@@ -108,9 +108,10 @@ class _Reader(Reader):
             return None
         both = self.mapping(fields["pods"], f"{path}.pods")
         self.only(both, ("namespaceSelector", "podSelector"), f"{path}.pods")
+        namespaces = both.get("namespaceSelector")  # optional, other than podSelector: all namespaces without it
         return PodPeer(
             pods=self.selector(both.get("podSelector"), f"{path}.pods.podSelector"),
-            namespaces=self.selector(both.get("namespaceSelector"), f"{path}.pods.namespaceSelector"),
+            namespaces=self.selector({} if namespaces is None else namespaces, f"{path}.pods.namespaceSelector"),
         )
 
     def _protocol(self, given: Any, path: str) -> tuple[Port, ...]:

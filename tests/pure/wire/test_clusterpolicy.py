@@ -70,6 +70,14 @@ def test_a_policy():
     assert (str(found), found.id, found.namespace) == ("c", ("clusterpolicy", "", "c"), "")
 
 
+def test_pods_without_a_selector_of_namespaces_are_of_all_namespaces():
+    web = PodPeer(pods=Selector((Requirement("app", "In", ("web",)),)), namespaces=EVERYTHING)
+    for said in ({}, {"namespaceSelector": None}):
+        pods = {"pods": {"podSelector": WEB["podSelector"], **said}}
+        found, problems = read_cluster_policy(policy(subject=pods, ingress=[{"action": "Deny", "from": [pods]}]))
+        assert (found.subject, found.ingress[0].peers, problems) == (web, (web,), ())
+
+
 @pytest.mark.parametrize(
     "spec, where",
     [
@@ -79,7 +87,7 @@ def test_a_policy():
         ({"subject": None}, "spec.subject"),
         ({"subject": {}}, "spec.subject"),
         ({"subject": {"nodes": {}}}, "spec.subject"),
-        ({"subject": {"pods": {"podSelector": {}}}}, "spec.subject.pods.namespaceSelector"),
+        ({"subject": {"pods": {"namespaceSelector": {}}}}, "spec.subject.pods.podSelector"),
         ({"subject": {"pods": {**WEB, "x": 1}}}, "spec.subject.pods"),
     ],
 )

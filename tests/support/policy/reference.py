@@ -65,7 +65,7 @@ def is_of(world, said, pod):
     if "namespaces" in said:
         return selects(said["namespaces"], namespace_labels(world, pod))
     both = said["pods"]
-    place = selects(both["namespaceSelector"], namespace_labels(world, pod))
+    place = selects(both.get("namespaceSelector", {}), namespace_labels(world, pod))
     return place and selects(both["podSelector"], labels_of(pod))
 
 

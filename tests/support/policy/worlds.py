@@ -139,7 +139,8 @@ def cluster_policy(random, number):
 def some_pods(random):
     if random.random() < 0.5:
         return {"namespaces": random.choice(({}, {"matchLabels": {"team": "a"}}, selector(random)))}
-    return {"pods": {"namespaceSelector": random.choice(({}, selector(random))), "podSelector": selector(random)}}
+    place = random.choice(({}, {"namespaceSelector": {}}, {"namespaceSelector": selector(random)}))
+    return {"pods": {**place, "podSelector": selector(random)}}
 
 
 def cluster_rule(random, peers):
