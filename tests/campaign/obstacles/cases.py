@@ -1,4 +1,7 @@
-"""Obstacles that were named wrongly once, each for its kind: the question for a MAC is lost before any probe is."""
+"""Obstacles that were named wrongly once, each for its kind.
+
+Mostly the question for a MAC is lost before any probe is sent, or a route went with its link.
+"""
 
 from tests.campaign.obstacles.obstacle import Obstacle
 from tests.campaign.obstacles.world import Backend
@@ -64,6 +67,16 @@ CASES: tuple[tuple[Family, Backend, Obstacle], ...] = (
             place="node2",
             commands="ip link set flannel.1 down",
             cause="VTEP-003",
+        ),
+    ),
+    (
+        6,
+        "vxlan",
+        Obstacle(
+            name="an uplink without IPv6",
+            place="node2",
+            commands="sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1",
+            cause="V6-001",
         ),
     ),
 )

@@ -274,3 +274,14 @@ def test_a_route_that_went_with_its_device():
     assert code(way(routes=left[1:])) == "ROUTE-001"
     outside = way(of=packet(target="198.51.100.7"), links=down, routes=left[1:])
     assert code(outside) == "ROUTE-001"
+
+
+def test_an_outer_packet_whose_uplink_has_no_ipv6():
+    six = (replace(WELL.fdb[0], remote=ip_address("fd77::2")),)
+    off = {**WELL.settings, "net/ipv6/conf/eth0/disable_ipv6": "1"}
+    found = way(fdb=six, settings=off)
+    assert code(found) == "V6-001"
+    assert "sysctl -w net.ipv6.conf.eth0.disable_ipv6=0" in str(found.problem)
+    assert code(way(fdb=six)) == "ROUTE-003"
+    of_a_pod = {**WELL.settings, "net/ipv6/conf/veth1/disable_ipv6": "1"}
+    assert code(way(fdb=six, settings=of_a_pod)) == "ROUTE-003"
