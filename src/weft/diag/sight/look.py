@@ -187,7 +187,7 @@ def ask_peers(sight: Sight) -> Sight:
 
 
 def with_neighbours(sight: Sight) -> Sight:
-    """The same, with the neighbours of now: of those that were asked since, some do not even answer ARP."""
+    """The same, with the neighbours as they are: of those that were asked since, some do not even answer ARP."""
     with Rtnl.open() as rtnl:
         return replace(sight, neighbours=tuple(rtnl.neighbours()))
 
