@@ -15,23 +15,11 @@ version=$weft-1~deb${debian}
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 chmod 755 "$tree"
-share=$tree/usr/share home=$tree/usr/lib/weft
-site=$home/lib/python$python/site-packages
-mkdir -p "$tree"/{DEBIAN,usr/bin,usr/sbin} "$site" "$home/bin" "$share"/{man/man1,man/man8,doc/weft} \
+share=$tree/usr/share
+mkdir -p "$tree"/{DEBIAN,usr/bin,usr/sbin} "$share"/{man/man1,man/man8,doc/weft} \
     "$share"/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
 
-scripts/needs.sh "$machine" "$python" "$site" --offline
-.venv-tools/bin/uv pip install --quiet --python .venv/bin/python --python-platform "$machine-manylinux_2_36" --python-version $python \
-    --target "$site" --link-mode copy --no-deps --no-index --find-links "$folder" "weft-cni==$weft"
-# Programs that name the Python which installed them, and uv's notes; RECORD would name both, by sums that differ each time.
-rm -rf "${site:?}"/{bin,.lock,*.dist-info/uv_cache.json}
-sed -i '\#^bin/#d; /uv_cache\.json/d' "$site"/*.dist-info/RECORD
-printf 'home = /usr/bin\ninclude-system-site-packages = false\n' >"$home/pyvenv.cfg"
-ln -s ../../../bin/python$python "$home/bin/python3"
-for program in weft weftd; do
-    printf '#!/usr/lib/weft/bin/python3\nfrom weft.console import %s\n%s()\n' $program $program >"$home/bin/$program"
-    chmod 755 "$home/bin/$program"
-done
+scripts/environment.sh "$folder" "$machine" $python "$tree" /usr/lib/weft
 ln -s ../lib/weft/bin/weft "$tree/usr/bin/weft"
 ln -s ../lib/weft/bin/weftd "$tree/usr/sbin/weftd"
 

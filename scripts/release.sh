@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything of a release, from what is committed, into a folder: scripts/release.sh [OUT]    dist by default
 #
-# Wheels and Debian packages for amd64 and arm64, the sdist, the chart, the manifest, a list of what is inside (SBOM) and
-# the sums of all. The same commit makes the same bytes in whatever folder, with the same compilers. It publishes nothing.
-# Needs no network after `scripts/setup.sh release`.
+# Wheels, Debian packages and the container image for amd64 and arm64, the sdist, the chart, the manifest, lists of what is
+# inside (SBOM) and the sums of all. The same commit makes the same bytes in whatever folder, with the same compilers.
+# It publishes nothing. Needs no network after `scripts/setup.sh release`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { printf 'release: %s\n' "$*" >&2; exit 1; }
@@ -37,6 +37,7 @@ tar --create --directory="$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --own
 cp deploy/kubernetes.yaml "$out/weft-$version.yaml"
 .venv-release/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application \
     requirements/run.txt >"$out/weft_cni-$version.cdx.json"
+scripts/image.sh "$out"
 .venv-release/bin/twine check --strict "$out"/*.whl "$out"/weft_cni-*.tar.gz
 .venv-release/bin/check-wheel-contents "$out"
 (cd "$out" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)

@@ -4,7 +4,8 @@
 #
 #   scripts/setup.sh                what scripts/apt-packages.txt lists
 #   scripts/setup.sh conformance    what scripts/apt-conformance.txt lists, too
-#   scripts/setup.sh release        what scripts/apt-release.txt lists, the cross compiler's C library, and .venv-release
+#   scripts/setup.sh release        what scripts/apt-release.txt lists, the cross compiler's C library, the
+#                                   image's base, and .venv-release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -105,10 +106,11 @@ install_environment() {
 
 install_release_tools() {
     local want uv=.venv-tools/bin/uv python_version machine
-    want=$(stamp scripts/setup.sh requirements/release.txt requirements/run.txt <("$python" -VV))
+    want=$(stamp scripts/setup.sh requirements/{release,run,image}.txt <("$python" -VV))
     done_before .venv-release/stamp "$want" && return
     say "installing $(grep -c '^[a-z].*==' requirements/release.txt) locked packages into .venv-release"
     scripts/cross.sh aarch64 >/dev/null
+    scripts/image-packages.sh >/dev/null
     [ -x .venv-release/bin/python ] || $uv venv -q --python "$python" .venv-release
     $uv pip sync -q --compile-bytecode --python .venv-release/bin/python --require-hashes requirements/release.txt
     GOBIN=$PWD/.venv-release/bin go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 2>build/setup-go.log ||
