@@ -64,8 +64,8 @@ class Remembering:
             writes = any(self._written.get(member.key) != member for member in news)
             if writes:
                 leases = dict(core.leases)
-                if await self._saving.remember(core.recalled):
-                    self._written = leases
+                written = await self._saving.remember(core.recalled)
+                self._written = leases if written else self._written
             self._carry_out(count)
             if writes:
                 await asyncio.sleep(_PAUSE_SECONDS)
