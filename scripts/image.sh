@@ -29,7 +29,7 @@ base() { # TREE ARCHITECTURE: what Debian has made, but for what nothing reads
         # Where scanners look for the packages of an image without dpkg.
         dpkg-deb --field "$packages/$name-$architecture.deb" >"$tree/var/lib/dpkg/status.d/$name"
     done
-    chmod -R u=rwX,go=rX "$tree"
+    chmod -R u=rwX,go=rX,ug-s "$tree" # no setgid, which only root can unpack
     chmod 1777 "$tree/tmp"
     find "$tree/usr/share/doc" -type f ! -name copyright -delete # licences ask that these be passed on
     rm -rf "$tree"/usr/{games,include,src,local} "$tree"/usr/share/{bash-completion,binfmts,bug,info,lintian,locale,man,python3} \
