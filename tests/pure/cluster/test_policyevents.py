@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import comes
-from weft.cluster.kube import policyevents
-from weft.cluster.kube.policyevents import PolicyEvents
+from weft.cluster.kube import policies
+from weft.cluster.kube.policies import PolicyEvents
 from weft.model.errors import Problem, Unavailable
 from weft.model.policy import Id
 from weft.wire.kubepolicy import PolicyText
@@ -43,7 +43,7 @@ class Node:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(policyevents, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(policies, "_LOOK_SECONDS", 0.001)
     return Node()
 
 
