@@ -21,8 +21,8 @@ from weft.diag.trace.hops import Ways
 from weft.diag.trace.probe_report import TraceReport
 from weft.lab.commands.packets.recording import PacketLine
 from weft.lab.commands.policy import Listed
+from weft.lab.commands.using.loglines import Line
 from weft.lab.graph.picture import Picture
-from weft.lab.loglines import Line
 from weft.lab.quiz import Score
 from weft.lab.report import (
     LabReport,

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from weft.lab import loglines
-from weft.lab.loglines import Line, merged, start_of
+from weft.lab.commands.using import loglines
+from weft.lab.commands.using.loglines import Line, merged, start_of
 
 ZONE = timezone(timedelta(hours=2))
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=ZONE)

@@ -13,9 +13,9 @@ from typing import Final
 import click
 import msgspec
 
-from weft.lab import loglines
 from weft.lab.commands.choose import find, lab_and_output, logs_and_all
-from weft.lab.loglines import Line
+from weft.lab.commands.using import loglines
+from weft.lab.commands.using.loglines import Line
 from weft.lab.places import Place
 from weft.lab.spec import ALL
 from weft.model.errors import ConfigError, Problem
